@@ -317,9 +317,20 @@ def nested(code: CodeType) -> Iterator[CodeType]:
             yield from nested(constant)
 
 
+#: The instructions of code that was asked for last, with the code, by its id: a run asks several times for each.
+_steps: dict[int, tuple[CodeType, list[dis.Instruction]]] = {}
+_REMEMBERED = 1024
+
+
 def single_steps(code: CodeType) -> list[dis.Instruction]:
-    """The instructions of code. An instruction that loads two variables is returned as two."""
-    return [one for instruction in dis.get_instructions(code) for one in _single(instruction)]
+    """The instructions of code. An instruction that loads two variables is returned as two. Do not change the list."""
+    found = _steps.get(id(code))
+    if found is None:
+        steps = [one for instruction in dis.get_instructions(code) for one in _single(instruction)]
+        if len(_steps) >= _REMEMBERED:
+            _steps.clear()
+        found = _steps[id(code)] = code, steps
+    return found[1]
 
 
 def plain_steps(code: CodeType) -> list[dis.Instruction]:

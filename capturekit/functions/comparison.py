@@ -88,6 +88,11 @@ def all_names(table: Sequence[tuple[Any, Any, list[str]]]) -> Same:
     return same
 
 
+def no_names(table: Sequence[tuple[Any, Sequence[Any]]]) -> Same:
+    """Whether objects that had no names have none, as most functions: by what lists their names, in C."""
+    return lambda: not any(any(map(get, values)) for get, values in table)
+
+
 def classes(table: Sequence[tuple[type, Any]]) -> Same:
     """Whether classes have the names and bases that they had."""
 

@@ -251,7 +251,7 @@ class Environment:
 
     def _prepare(self) -> None:
         """Prepare the tables of identities, which ``changed`` compares first."""
-        self._missing = [(_keys(get(value)), names) for get, value, names, _ in self._unfound]
+        self._lay_missing()
         self._lay_inner()
         laid: _Laid = ([], [], [], [], [])
         rows, absent, cells, slots, slow = laid
@@ -291,6 +291,15 @@ class Environment:
         self._note_reached(reached)
         self._choose()
 
+    def _lay_missing(self) -> None:
+        """Prepare the comparison of names that were not found. All names of some objects are compared anyway."""
+        whole = {(get, id(value)): attributes for get, value, attributes in self._names}
+        self._missing = [
+            (_keys(get(value)), names)
+            for get, value, names, _ in self._unfound
+            if (get, id(value)) not in whole or not names.isdisjoint(whole[get, id(value)])
+        ]
+
     def _note_reached(self, reached: set[int]) -> None:
         """Add to the containers that entries hold those that grow, and the objects whose attributes are compared."""
         grown = set[int]() if self.carried is None else self.carried.lists()
@@ -305,7 +314,8 @@ class Environment:
         few = inner if len(inner) <= _FEW else []
         tables = (
             (comparison.objects, [self._objects]),
-            (comparison.all_names, [self._names]),
+            (comparison.all_names, [[one for one in self._names if one[2]]]),
+            (comparison.no_names, [_without_names(self._names)]),
             (comparison.classes, [self._bases]),
             (comparison.arrays, [self._forms]),
             (comparison.many_names, [[] if few else self._inner_found]),
@@ -317,9 +327,17 @@ class Environment:
         self._more = bool(self._slow) or self.carried is not None
         absent = [(_keys(mapping), frozenset({key})) for mapping, key in self._absent]
         absent += [*self._missing, *self._inner_absent]
-        rows = [*self._rows, *few]
-        self._same = comparison.names_and_code(rows, self._functions, absent, self._inner_sizes, rest)
+        self._same = comparison.names_and_code([*self._rows, *few], self._functions, absent, self._inner_sizes, rest)
         self.as_before = (lambda: False) if self._more else self._same
+
+
+def _without_names(names: Iterable[tuple[Any, Any, list[str]]]) -> list[tuple[Any, list[Any]]]:
+    """The objects that have no names, by what lists their names."""
+    found: dict[Any, list[Any]] = {}
+    for get, value, known in names:
+        if not known:
+            found.setdefault(get, []).append(value)
+    return [*found.items()]
 
 
 def _is_setting(entry: WatchedValue) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 
 #: How many seconds following one run may take in all.
-LONGEST = 1.0
+LONGEST = 3.0
+#: How many seconds following a run takes at most that is not among the long ones.
+USUAL = 1.0
 #: What following runs of a kind of call may take before it is asked whether that is dear: seconds in all, and how
 #: many times as long as a run that is not followed.
 CHEAP, DEAR = 0.25, 8
@@ -57,21 +59,31 @@ class FollowTime:
 
 
 class FollowCost:
-    """What following runs of one kind of call has cost since its last launch, and whether the next one is followed.
+    """What following runs of one kind of call has cost since launches paid for it, and whether the next is followed.
 
     Once that is a quarter of a second, for two runs or more, one run is not followed, to see what it takes. If
     following is dear, then the second run from there on is followed, the fourth after it, the eighth after that, and
     so on. So values that come back are still found, and calls come to cost what eager ones do.
+
+    Eight launches pay for one followed run. Where each second run has to be followed, fewer of them are in the end.
     """
 
     def __init__(self) -> None:
-        self.launched()
+        self._begin_again()
 
     def launched(self) -> None:
-        """Note a launch: following has been worth it."""
-        #: The seconds that following took, apart from the runs; and the number and the seconds of these calls.
+        """Note a launch."""
         self.followed = 0.0
-        self._calls, self._whole = 0, 0.0
+        self._launches += 1
+        if self._launches >= DEAR * self._calls:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Following has been worth it."""
+        #: The seconds that following took since the last launch, apart from the runs.
+        self.followed = 0.0
+        #: The number and the seconds of the calls that were followed, and the number of launches among them.
+        self._calls, self._whole, self._launches = 0, 0.0, 0
         #: The least seconds of a run that was not followed; None before the first.
         self._plain: float | None = None
         self._left = self._pause = 1

@@ -308,6 +308,8 @@ def only_used(code: CodeType, name: str, use: _Use) -> bool:
     word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')
     if any(word.search(text) for text in _texts(code.co_consts)):
         return False
+    if name not in (*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars):
+        return True
     steps = [one for one in dis.get_instructions(code) if one.opname not in _LEFT_OUT]
     named = {n for n, one in enumerate(steps) if one.opcode in _NAMING and one.argval == name}
     understood: set[int] = set()

@@ -231,3 +231,32 @@ def test_objects_in_containers() -> None:
 
     assert 'attribute t' in str(watch(counts).written())
     assert 'attribute t' in str(watch(lambda these: [each.count() for each in these], layers).written())
+
+
+def test_a_first_attribute_of_a_function_is_told() -> None:
+    """Nearly all functions have no attributes: those that have none are compared together."""
+
+    def plain() -> None: ...
+
+    def marked() -> None: ...
+
+    marked.kind = 'marked'  # type: ignore[attr-defined]
+    found = clean(lambda: [*vars(plain), *vars(marked)])
+    plain.kind = 'new'  # type: ignore[attr-defined]
+    assert 'kind' in (found.changed() or '')
+    del plain.kind  # type: ignore[attr-defined]
+    assert found.changed() is None
+    plain.__dict__ = {'kind': 'new'}
+    assert 'kind' in (found.changed() or '')
+    plain.__dict__ = {}
+    assert found.changed() is None
+    marked.level = 2  # type: ignore[attr-defined]
+    assert 'level' in (found.changed() or '')
+
+
+def test_a_name_of_pythons_own_in_a_module_is_told() -> None:
+    module = types.ModuleType('asked')
+    module.rate = 1.0  # type: ignore[attr-defined]
+    found = clean(lambda: (getattr(module, 'x' + 'y', None), vars(module)))
+    module.__getattr__ = lambda name: 2.0  # type: ignore[method-assign]
+    assert found.changed() is not None

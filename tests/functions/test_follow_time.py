@@ -10,7 +10,9 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions import code_watch, follow_time
+from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
+from capturekit.functions.state_changes import counting, only_used
 
 
 class Scale:
@@ -24,13 +26,14 @@ def test_what_takes_too_long_to_follow_is_eager(sim: Any, monkeypatch: pytest.Mo
     for _ in range(4):
         assert fn(sim.ones(2)).get().tolist() == [2.0, 2.0]
     (variant,) = fn.variants
-    assert variant.state == 'eager' and 'takes more than a second' in variant.reason
+    assert variant.state == 'eager' and 'takes more than three seconds' in variant.reason
     one.factor = 3.0
     assert fn(sim.ones(2)).get().tolist() == [3.0, 3.0]
 
 
 def test_only_steps_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
+    monkeypatch.setattr(follow_time, 'LONGEST', 1.0)
     monkeypatch.setattr(follow_time.time, 'thread_time', lambda: now[0])
     spent = follow_time.FollowTime()
     for _ in range(3):
@@ -106,8 +109,19 @@ def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
     cost = follow_time.FollowCost()
     assert paid(cost, 32, whole=0.2, plain=0.01) == 'FF..F.F...F.......F.............'
-    cost.launched()
+    for _ in range(8 * 6):
+        cost.launched()
     assert paid(cost, 6, whole=0.2, plain=0.01) == 'FF..F.'
+
+
+def test_rare_launches_do_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where calls go another way as often as they are launched, following all those would cost many runs."""
+    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
+    cost, found = follow_time.FollowCost(), ''
+    for _ in range(40):
+        found += paid(cost, 1, whole=0.05, plain=0.001)
+        cost.launched()
+    assert found.startswith('FFFFF.') and found.count('F') < 12
 
 
 def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,3 +192,21 @@ def test_it_is_said_that_runs_are_not_followed(cp: Any) -> None:
     told = io.StringIO()
     fn.explain(told)
     assert 'takes much longer than they do' in told.getvalue()
+
+
+def test_code_is_taken_apart_once_and_never_for_another() -> None:
+    """Code of which many others have been taken apart since, and code made where forgotten code lay."""
+    first = compile('a.b', 'first', 'eval')
+    steps = single_steps(first)
+    assert single_steps(first) is steps
+    for number in range(1500):
+        code = compile(f'x{number}.y{number}', 'made', 'eval')
+        assert {f'x{number}', f'y{number}'} <= {step.argval for step in single_steps(code)}
+    assert single_steps(first) == steps
+
+
+def test_a_name_in_a_text_alone_is_a_use() -> None:
+    """Code without the name needs no look at its instructions; but a text may be a name that is asked for."""
+    code = compile('getattr(a, "total") + b', 'one', 'eval')
+    assert not only_used(code, 'total', counting) and only_used(code, 'other', counting)
+    assert not only_used(code, 'b', counting)

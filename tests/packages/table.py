@@ -26,8 +26,9 @@ INTRODUCTION = """\
 {count} programs, as users of these packages would write them, were run twice: eagerly, and with `@ck.graphed`. Each had
 6 calls with fresh arguments of the same shapes and equal seeds. Results, arguments and the state that a program keeps
 were compared after each call: equal bits, or for floating-point numbers a difference of at most 1e-9 (float64) or 1e-4
-(float32) of the largest in the array. The programs are in `tests/packages`; `python -m tests.packages --json FILE` and
-`python -m tests.packages.table FILE` make this page.
+(float32) of the largest in the array. Launches are counted in these 6 calls. The times are medians of 20 calls more, so
+that the price of the first calls is not in them, but that of runs which are still watched is. The programs are in
+`tests/packages`; `python -m tests.packages --json FILE` and `python -m tests.packages.table FILE` make this page.
 """
 
 
