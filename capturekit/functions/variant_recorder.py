@@ -69,8 +69,7 @@ class VariantRecorder:
         shares: bool = True,
         packs: bool = True,
     ) -> None:
-        self.platform, self.fn = platform, fn
-        self.variant = variant
+        self.platform, self.fn, self.variant = platform, fn, variant
         self.options, self.gates = options, gates
         self.places: list[Any] = []
         self.results: list[Result] = []
