@@ -344,7 +344,9 @@ class Answering:
     @staticmethod
     def _costs_too_much(kind: Kind, reason: str) -> bool:
         """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
-        return kind.repeats(reason) >= HOPE or (kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.USUAL)
+        return kind.repeats(reason) >= HOPE or (
+            kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.LONGEST
+        )
 
     @staticmethod
     def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 
 #: How many seconds following one run may take in all.
-LONGEST = 3.0
-#: How many seconds following a run takes at most that is not among the long ones.
-USUAL = 1.0
+LONGEST = 1.0
 #: What following runs of a kind of call may take before it is asked whether that is dear: seconds in all, and how
 #: many times as long as a run that is not followed.
 CHEAP, DEAR = 0.25, 8

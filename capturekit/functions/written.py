@@ -88,7 +88,7 @@ def _follow_times(watch: CodeWatch) -> None:
 def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) -> None:
     """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
     if isinstance(watch._failure, TooLong):
-        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than three seconds')
+        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
     elif watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)

@@ -19,8 +19,8 @@ BINARY = ('add', 'subtract', 'multiply', 'true_divide', 'maximum', 'minimum', 'l
 #: Functions whose last bits depend on how NumPy goes through memory: for a GPU only.
 MORE = ('exp', 'log', 'tanh', 'sin', 'log1p', 'arctan', 'cbrt', 'exp2', 'rint', 'reciprocal', 'expm1')
 INTEGERS = ('left_shift', 'right_shift', 'floor_divide', 'remainder', 'bitwise_and', 'bitwise_xor')
-#: What random numbers hardly ever are. NaN comes only out of operations: with NaN among the inputs, one byte of the memory
-#: of one graph in 2,260 differed on the simulated device, perhaps because NumPy keeps the sign of either operand.
+#: What random numbers hardly ever are. NaN comes only out of operations: with NaN among the inputs, one byte of the
+#: memory of one graph in 2,260 differed on the simulated device; perhaps NumPy keeps the sign of either operand.
 SPECIAL = (np.inf, -np.inf, -0.0, 0.0, 1e-310, -1e-40, 3e-8, 6e4, 1e39)
 MORE_BINARY = ('power', 'arctan2', 'logaddexp', 'floor_divide', 'remainder', 'copysign', 'fmax')
 DTYPES = ('f4', 'f8', 'f2', 'i4', '?', 'i8', 'u1')
