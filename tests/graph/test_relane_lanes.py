@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit import render
-from capturekit.graph import lane_candidates
+from capturekit.graph import finalists, lane_candidates
 from tests.analysis.test_lane_order import closure
 from tests.analysis.test_races import ARRAYS, N, Op, record
 from tests.examples import examples
@@ -29,6 +29,7 @@ def fastest(monkeypatch: pytest.MonkeyPatch) -> Any:
             return {one: (5.0 if one == name else 10.0,) * rounds for one in executables}
 
         monkeypatch.setattr(lane_candidates, 'timed', timed)
+        monkeypatch.setattr(finalists, 'timed', timed)
 
     return choose
 
