@@ -117,7 +117,7 @@ def profiler_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip(found)
 
 
-@pytest.mark.usefixtures('cupti')
+@pytest.mark.usefixtures('profiler_beside_threads')
 def test_a_row_from_device_to_device_is_measured_by_one_clock(count: int, spin: Any) -> None:
     """Each node comes after one of another device: a clock that is off would let nodes overlap, or leave a gap."""
     us, hops = 100, 4 * count
@@ -139,7 +139,7 @@ def test_a_row_from_device_to_device_is_measured_by_one_clock(count: int, spin: 
     assert abs(line.span_us - line.plain_us) < max(20, 0.03 * line.plain_us)
 
 
-@pytest.mark.usefixtures('cupti')
+@pytest.mark.usefixtures('profiler_beside_threads')
 def test_lanes_of_all_devices_are_seen_to_run_at_once(count: int, spin: Any) -> None:
     us = 500
     with ck.capture() as cap, cap.fork(devices=list(range(count))) as lanes:
@@ -152,7 +152,7 @@ def test_lanes_of_all_devices_are_seen_to_run_at_once(count: int, spin: Any) -> 
     assert len(report.overlap_us) == count * (count - 1) // 2
 
 
-@pytest.mark.usefixtures('cupti')
+@pytest.mark.usefixtures('profiler_beside_threads')
 def test_the_parts_of_a_collective_end_together(count: int, comms: Any, nccl: Any) -> None:
     xs = [filled(1, device) for device in range(count)]
     with ck.capture() as cap, cap.fork(devices=list(range(count))) as lanes:
@@ -383,9 +383,11 @@ def test_threads_capture_on_devices_of_their_own(count: int) -> None:
 
 
 def test_the_sample_runs_on_all_devices(count: int, tmp_path: Any) -> None:
-    sample = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), 'samples', 'two_devices.py')
+    checkout = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    sample = os.path.join(checkout, 'samples', 'two_devices.py')
     command = [sys.executable, sample, '--out', str(tmp_path / 'picture.svg')]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    where = {**os.environ, 'PYTHONPATH': os.pathsep.join([checkout, os.environ.get('PYTHONPATH', '')])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=where)
     print(done.stdout)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith(f'{count} devices')
