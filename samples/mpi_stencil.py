@@ -87,8 +87,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--rows', type=int, default=24 if SIMULATED else 4096, help='rows of the plate')
     parser.add_argument('--columns', type=int, help='columns of the plate (default: as many as rows)')
-    parser.add_argument('--steps', type=int, default=8 if SIMULATED else 400, help='steps, an even number')
+    parser.add_argument('--steps', type=int, default=8 if SIMULATED else 400, help='steps, an even number from 4 on')
     given = parser.parse_args()
+    if given.steps < 4:
+        parser.error('--steps takes 4 or more: the first two are not timed')
     world = World()
     rows = given.rows // world.size * world.size
     plate = np.random.default_rng(5).uniform(0, 1, (rows + 2, (given.columns or given.rows) + 2))

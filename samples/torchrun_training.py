@@ -105,6 +105,8 @@ def main():
     parser.add_argument('--batch', type=int, default=16 if SIMULATED else 1024, help='rows of each process')
     parser.add_argument('--steps', type=int, default=10 if SIMULATED else 500)
     given = parser.parse_args()
+    if given.steps < 2:
+        parser.error('--steps takes 2 or more: the first one is not timed')
     world, width = World(), 8 if SIMULATED else 512
     x, y = part(world, given.batch, 4 if SIMULATED else 64)
     eager, recorded = Net(world, x, y, width), Net(world, x, y, width)
