@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.shown import Shown
-from capturekit.render.orders import Bar, Panel, in_rows, to_svg
+
+if TYPE_CHECKING:
+    from capturekit.render.orders import Panel
 
 #: The most findings of one kind, and the most rows of a picture, that are printed.
 _SHOWN = 8
@@ -85,6 +88,8 @@ class Wiring:
 
     def panels(self) -> Iterator[Panel]:
         """The same orders, to be drawn."""
+        from capturekit.render.orders import Bar, Panel
+
         for name, order in self.orders:
             spans = zip(self.nodes, _spans(order, self.took))
             bars = [Bar(node.number, shortened(node.name) or node.kind, *span) for node, span in spans]
@@ -109,6 +114,8 @@ def _spans(order: Order, took: Sequence[float]) -> Iterator[tuple[float, float]]
 
 def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
     """Rows of text in which each span stands, by its number if it has room, behind those that have ended before."""
+    from capturekit.render.orders import in_rows
+
     places = in_rows(spans)
     rows: list[list[str]] = [[' '] * (_WIDE + 1) for _ in range(max(places, default=-1) + 1)]
     for number in sorted(range(len(spans)), key=spans.__getitem__):
@@ -258,6 +265,8 @@ class Relaned(Shown):
 
         Bodies of conditional nodes are left out, and so are later parts of a graph that is launched in several.
         """
+        from capturekit.render.orders import to_svg
+
         panels = list(self.graphs[0].panels()) if self.graphs else []
         return to_svg(self._head(), f'drawn from the edges and {self._times_drawn()}', panels, self.unit)
 

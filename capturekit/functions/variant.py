@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from capturekit.model import errors
 from capturekit.model.class_layout import found_in_class, is_dataclass
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Read, Rehearsal
+from capturekit.model.shown import preformatted
 
 #: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
 Quick = Callable[[Sequence[Any], Sequence[int]], Any]
@@ -152,7 +152,7 @@ class Variant:
 
     def _repr_html_(self) -> str:
         drawn = '' if self.graph is None or self.graph.closed else self.graph.svg()
-        return f'{drawn}<pre style="white-space:pre-wrap">{escape(str(self))}</pre>'
+        return drawn + preformatted(str(self))
 
 
 def opaque(value: Any) -> bool:

@@ -6,7 +6,6 @@ adapted calls, and notes. It saves to JSON and loads again; ``version`` is the v
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -276,6 +275,8 @@ class Recording(Shown):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a JSON file."""
+        import json  # as in load: few programs write or read a recording
+
         with open(path, 'w', encoding='utf-8') as f:
             json.dump(self.to_json(), f, indent=1)
             f.write('\n')
@@ -288,6 +289,8 @@ class Recording(Shown):
             ValueError: the file is not a recording, or its version is unknown to this capturekit; the message names it.
             OSError: the file can't be read.
         """
+        import json
+
         try:
             with open(path, encoding='utf-8') as f:
                 data = json.load(f)

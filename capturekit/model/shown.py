@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from html import escape
 
 
 class Shown:
@@ -26,7 +25,19 @@ class Shown:
         longest = max((length for _name, length, _said in bars), default=0.0)
         rows = ''.join(_bar(name, length / longest, said) for name, length, said in bars if longest)
         table = f'<table class="capturekit">{rows}</table>' if rows else ''
-        return f'{table}<pre style="white-space:pre-wrap">{escape(str(self))}</pre>'
+        return table + preformatted(str(self))
+
+
+def preformatted(text: str) -> str:
+    """Text as HTML that keeps its lines and spaces, and breaks lines that are too long."""
+    return f'<pre style="white-space:pre-wrap">{escape(text)}</pre>'
+
+
+def escape(text: str) -> str:
+    """Text as HTML."""
+    import html  # its table of entities is large, and no capture needs it
+
+    return html.escape(text)
 
 
 def in_notebook() -> bool:

@@ -1,18 +1,26 @@
 """Pictures of recordings: text, DOT, SVG, a page and a trace. Each is made of plain data, and is a string.
 
-For recordings with a timeline there are also a table and an SVG of the times, and a Matplotlib figure.
+For recordings with a timeline there are also a table and an SVG of the times, and a Matplotlib figure. Each picture is
+in a module of its own, which is imported when the picture is first asked for.
 """
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from capturekit.model import errors
 from capturekit.model.recording import SHOWN_AS, WRITTEN_AS
-from capturekit.render.dot import to_dot
-from capturekit.render.failed import error_to_html, error_to_svg
-from capturekit.render.figure import to_timeline_figure
-from capturekit.render.html import to_frame, to_html
-from capturekit.render.svg import to_svg
-from capturekit.render.text import to_text
-from capturekit.render.timeline import to_timeline_svg, to_timeline_text
-from capturekit.render.trace import to_trace
+
+if TYPE_CHECKING:
+    from capturekit.render.dot import to_dot
+    from capturekit.render.figure import to_timeline_figure
+    from capturekit.render.html import to_frame, to_html
+    from capturekit.render.svg import to_svg
+    from capturekit.render.text import to_text
+    from capturekit.render.timeline import to_timeline_svg, to_timeline_text
+    from capturekit.render.trace import to_trace
 
 __all__ = [
     'to_dot',
@@ -26,16 +34,51 @@ __all__ = [
     'to_trace',
 ]
 
-SHOWN_AS.update({'text/html': to_frame, 'image/svg+xml': to_svg})
+#: The module of each function.
+_LATER = {
+    'error_to_html': 'capturekit.render.failed',
+    'error_to_svg': 'capturekit.render.failed',
+    'to_dot': 'capturekit.render.dot',
+    'to_frame': 'capturekit.render.html',
+    'to_html': 'capturekit.render.html',
+    'to_svg': 'capturekit.render.svg',
+    'to_text': 'capturekit.render.text',
+    'to_timeline_figure': 'capturekit.render.figure',
+    'to_timeline_svg': 'capturekit.render.timeline',
+    'to_timeline_text': 'capturekit.render.timeline',
+    'to_trace': 'capturekit.render.trace',
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
+
+def _drawn_by(name: str) -> Callable[[Any], str]:
+    def draw(shown: Any) -> str:
+        drawn: str = getattr(importlib.import_module(_LATER[name]), name)(shown)
+        return drawn
+
+    return draw
+
+
+SHOWN_AS.update({'text/html': _drawn_by('to_frame'), 'image/svg+xml': _drawn_by('to_svg')})
 WRITTEN_AS.update(
     {
-        '.html': to_html,
-        '.htm': to_html,
-        '.svg': to_svg,
-        '.txt': to_text,
-        '.dot': to_dot,
-        '.gv': to_dot,
-        '.json': to_trace,
+        '.html': _drawn_by('to_html'),
+        '.htm': _drawn_by('to_html'),
+        '.svg': _drawn_by('to_svg'),
+        '.txt': _drawn_by('to_text'),
+        '.dot': _drawn_by('to_dot'),
+        '.gv': _drawn_by('to_dot'),
+        '.json': _drawn_by('to_trace'),
     }
 )
-errors.SHOWN_AS.update({'text/html': error_to_html, 'image/svg+xml': error_to_svg})
+errors.SHOWN_AS.update({'text/html': _drawn_by('error_to_html'), 'image/svg+xml': _drawn_by('error_to_svg')})
