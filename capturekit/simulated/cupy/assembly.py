@@ -45,6 +45,8 @@ _FROM_NUMPY = """
 _HERE = os.path.dirname(__file__)
 #: The code of each file, by its path: it is read once, and run for each build.
 _codes: dict[str, CodeType | None] = {}
+#: The public names of what the first build had to give a public module: (module, name).
+_homes: list[tuple[str, str]] = []
 
 
 class _Source(SourceFileLoader):
@@ -175,12 +177,24 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
 
 def _name_homes(found: dict[str, ModuleType]) -> None:
     """Let classes and functions say the public module that they are found in, so that they pickle."""
-    first = [n for n in found if n.startswith('cupy.cuda.')]
-    for name in ('cupy_backends.cuda.api.runtime', *first, 'cupy', *(n for n in found if n not in first)):
-        for value in list(vars(found[name]).values()):
-            if str(getattr(value, '__module__', '')).startswith('_capturekit_simulated_'):
-                with contextlib.suppress(AttributeError, TypeError):
-                    value.__module__ = name
+    if not _homes:
+        first = [n for n in found if n.startswith('cupy.cuda.')]
+        for name in ('cupy_backends.cuda.api.runtime', *first, 'cupy', *(n for n in found if n not in first)):
+            _homes.extend((name, key) for key, value in list(vars(found[name]).items()) if _named(value, name))
+    else:  # each build makes the same
+        for name, key in _homes:
+            vars(found[name])[key].__module__ = name
+
+
+def _named(value: Any, module: str) -> bool:
+    """Whether an object said a private module, and now says this one."""
+    if not str(getattr(value, '__module__', '')).startswith('_capturekit_simulated_'):
+        return False
+    try:
+        value.__module__ = module
+    except (AttributeError, TypeError):
+        return False
+    return True
 
 
 def _add_backends(parts: _Parts, add: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -72,13 +71,11 @@ def check_status(status: int) -> None:
         raise CURANDError(status)
 
 
-@dataclass(eq=False)
 class _Generator:
-    seed: int = 0
-    offset: int = 0
-    stream: int = 0
-    numbers: Any = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self.seed = self.offset = self.stream = 0
+        self.numbers: Any = None
+        self.lock = threading.Lock()
 
     def restart(self) -> None:
         """Begin the sequence at the seed and the offset."""

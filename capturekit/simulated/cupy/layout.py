@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,7 +45,6 @@ def _is_contiguous(shape: Shape, strides: Shape, itemsize: int) -> bool:
     return True
 
 
-@dataclass(frozen=True)
 class Slot:
     """Elements at an address: all that a recorded piece of work knows of its operands.
 
@@ -54,10 +52,10 @@ class Slot:
     all the same, as a kernel in a CUDA graph does.
     """
 
-    ptr: int
-    shape: Shape
-    strides: Shape
-    dtype: np.dtype[Any]
+    __slots__ = ('dtype', 'ptr', 'shape', 'strides')
+
+    def __init__(self, ptr: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
+        self.ptr, self.shape, self.strides, self.dtype = ptr, shape, strides, dtype
 
     def view(self) -> NDArray[Any]:
         """Return the elements as they are now, sharing the device's bytes."""

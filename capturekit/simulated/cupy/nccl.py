@@ -13,7 +13,6 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,14 +53,13 @@ class NcclError(RuntimeError):
         super().__init__(f'{_NAMES.get(status, status)}: {why or "invalid"}')
 
 
-@dataclass(eq=False)
 class _Clique:
     """The communicators that work together: the id that they were made by, and the ranks of this process."""
 
-    size: int
-    name: bytes = b''
-    here: set[int] = field(default_factory=set)
-    processes: Processes | None = None
+    def __init__(self, size: int, name: bytes = b'') -> None:
+        self.size, self.name = size, name
+        self.here: set[int] = set()
+        self.processes: Processes | None = None
 
     @property
     def several_here(self) -> bool:
@@ -75,27 +73,31 @@ class _Clique:
         return self.processes
 
 
-@dataclass(frozen=True)
 class _Far:
     """A rank of another process."""
 
-    _rank: int
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
 
 
-@dataclass(eq=False)
 class _Call:
     """What one rank was asked to do: send ``sends`` elements at an address, receive ``receives`` at another."""
 
-    comm: NcclCommunicator | _Far
-    kind: str
-    send: tuple[int, int]
-    receive: tuple[int, int]
-    dtype: Any
-    stream: int
-    op: int = 0
-    root: int = 0
-    peer: int = -1
-    sent: Array | None = None
+    def __init__(
+        self,
+        comm: NcclCommunicator | _Far,
+        kind: str,
+        send: tuple[int, int],
+        receive: tuple[int, int],
+        dtype: Any,
+        stream: int,
+        op: int = 0,
+        root: int = 0,
+        peer: int = -1,
+        sent: Array | None = None,
+    ) -> None:
+        self.comm, self.kind, self.send, self.receive, self.dtype = comm, kind, send, receive, dtype
+        self.stream, self.op, self.root, self.peer, self.sent = stream, op, root, peer, sent
 
 
 def get_version() -> int:
