@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def imports_of(name: str, path: Path) -> Iterator[tuple[str, int]]:
             yield node.value, node.lineno
 
 
+@cache
 def found() -> dict[str, list[tuple[str, int]]]:
     return {
         name: [(other, line) for other, line in imports_of(name, path) if other in MODULES and other != name]

@@ -104,13 +104,18 @@ def _complete(parser: argparse.ArgumentParser) -> None:
         argcomplete.autocomplete(parser)
 
 
+class _Parser(argparse.ArgumentParser):
+    """The parser of the program, and of each command: its texts stay as they are, and options are spelled out."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+
+
 def command_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog='python -m capturekit',
         description=_DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument('--version', action='version', version=f'capturekit {__version__}')
     commands = parser.add_subparsers(title='commands', metavar='command', required=True)
@@ -126,8 +131,6 @@ def _add_run(commands: Any) -> None:
         help='run a script, and refuse what would break its captures',
         description=_RUN_DESCRIPTION,
         epilog=RUN_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     run.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
     run.add_argument(

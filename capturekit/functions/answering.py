@@ -296,7 +296,7 @@ class Answering:
                 return result
             if environment.too_much:
                 return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
-            reason = written or shape_of_change(before, args, given.is_array)
+            reason = written or shape_of_change(before, args)
             reason = reason or given_back(environment, result, given.is_array)
         return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
 

@@ -85,23 +85,8 @@ class Graph(InTurn, Measurable):
         'recording': 'the Recording of its capture',
     }
 
-    _before: Callable[[bool, int], None]
-    _by_name: int
     _counted: Callable[[], int]
-    _current: Callable[[], Any]
-    _device: Any
-    _inside: Callable[[], AbstractContextManager[None]]
-    _lease: Lease
-    _lock: threading.Lock
-    _made: Any
-    _memory: GraphMemory
-    _plan: Plan | None
-    _names: NodeNames
-    _shut: Callable[..., None]
-    _topology: Ledger
     counted: int
-    device_id: int
-    recording: Recording
     launch: Callable[..., None]
 
     def __init__(self) -> None:

@@ -7,7 +7,6 @@ both graphs and compares all memory that anybody can see; where a byte differs t
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -22,7 +21,7 @@ from capturekit.driver.cuda import StreamHandle
 from capturekit.driver.fused_nodes import FusingError
 from capturekit.driver.fused_reduction import FusedReduction
 from capturekit.driver.node_writer import Change
-from capturekit.graph.closed import closed
+from capturekit.graph.closed import compared_first
 from capturekit.graph.edit import _NOT_COPIED, NodeNames, _At, _failure
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.fusible import Fusible
@@ -329,18 +328,7 @@ class Fusable(RelaneChanges):
         if self._fused is None or self._fused.trial is None:
             super()._aim()
             return
-        graph = weakref.ref(self)
-
-        def first() -> None:
-            found = graph()
-            if found is None:
-                raise closed(_CALL)
-            with found._lock:
-                if found._made is None:
-                    raise closed(_CALL)
-                found._start(found._current().ptr)
-
-        self._shut(first)
+        self._shut(compared_first(self, _CALL))
 
     def _start(self, stream: int) -> None:
         """Launch on a stream, by its handle: the first time with the comparison."""

@@ -8,7 +8,6 @@ graph is made of it anew. CUDA C++ Programming Guide, "Graph Structure".
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Races, Search
 from capturekit.analysis.relaned import Pairs, Relaned, Wiring
 from capturekit.driver.cuda import current
-from capturekit.graph.closed import closed
+from capturekit.graph.closed import closed, compared_first
 from capturekit.graph.edit import NodeNames, _failure, _positive
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.new_edges import Level, NewEdges, Sight, unsteady_of
@@ -389,18 +388,7 @@ class Relanable(Packable):
         if self._new_edges is None or self._new_edges.trial is None:
             super()._aim()
             return
-        graph = weakref.ref(self)
-
-        def first() -> None:
-            found = graph()
-            if found is None:
-                raise closed('Graph.relane()')
-            with found._lock:
-                if found._made is None:
-                    raise closed('Graph.relane()')
-                found._start(found._current().ptr)
-
-        self._shut(first)
+        self._shut(compared_first(self, 'Graph.relane()'))
 
     def _start(self, stream: int) -> None:
         """Launch on a stream, by its handle: the first time with the comparison."""

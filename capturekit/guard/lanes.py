@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from capturekit.driver.cuda import StreamHandle
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
@@ -88,7 +89,7 @@ class Lanes:
 
     def wrapped(self, ptr: int) -> Any:
         """Return a CuPy stream for a bare handle."""
-        return self.state.platform.cupy.cuda.Stream.from_external(_Handle(ptr))
+        return self.state.platform.cupy.cuda.Stream.from_external(StreamHandle(ptr))
 
     def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None) -> None:
         """Keep a stream that has become a lane, and give it what lanes need."""
@@ -146,16 +147,6 @@ class Lanes:
             lane.used = True
             lane.current = max(lane.current - 1, 0)  # it may have become current before it was a lane
             self.rests(lane)
-
-
-class _Handle:
-    """An object of CUDA's stream protocol around a bare handle."""
-
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.ptr)
 
 
 def _note_callers_stream(live: OpenCapture, lane: Lane, stream: Any) -> None:

@@ -158,10 +158,10 @@ def snapshot(value: object, is_array: IsArray, opaque: Callable[[Any], bool] | N
     return Snapshot(Keeper(is_array, whole).keep(value), opaque)
 
 
-def shape_of_change(before: Snapshot, value: object, is_array: IsArray, *, name: str = 'args') -> str | None:
+def shape_of_change(before: Snapshot, value: object) -> str | None:
     """Say what changed in the containers since ``snapshot``, in words; None if nothing did.
 
     ``args[0] has 3 items and had 2 before``. Arrays are compared by identity.
     """
     found = difference(before.kept, value)
-    return None if found is None else f'{name}{found.path} {found.text} before'
+    return None if found is None else f'args{found.path} {found.text} before'

@@ -9,17 +9,55 @@ from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE
 from capturekit.model.rules import Mode
-from capturekit.recorder.embed import EmbedTarget
+from capturekit.recorder.embed import EmbedTarget, target
 
 _MODES = {mode.name.lower(): mode for mode in Mode}
 
 
-def check_flag(name: str, value: Any) -> None:
+def checked(
+    stream: Any,
+    strict: Any,
+    mode: Any,
+    pool: Any,
+    rehearsal: Any,
+    lines: Any,
+    into: Any,
+    after: Any,
+    update: Any,
+    check_races: Any,
+    pieces: Any,
+    lanes: Any,
+    memory_limit: Any,
+    fuse: Any,
+    watch: Any,
+    memory: Any,
+) -> tuple[Mode, EmbedTarget | None, int | None]:
+    """Check all arguments of ``capture()``. Returns its mode, the graph to record into, and :func:`check_lanes`'s."""
+    _check_flag('strict', strict)
+    found = _to_mode(mode)
+    _check_stream(stream)
+    _check_pool(pool)
+    _check_rehearsal(rehearsal)
+    _check_flag('lines', lines)
+    if check_races is not None and not isinstance(check_races, bool):
+        raise TypeError(f'check_races must be True, False or None, got {check_races!r}')
+    to = None if into is None and after is None else target(into, after)
+    _check_into(to, check_races, rehearsal)
+    _check_update(update, to, rehearsal)
+    _check_pieces(pieces, to, update)
+    _check_flag('watch', watch)
+    late = check_lanes(lanes, memory_limit, to, update)
+    _check_fuse(fuse, to, update)
+    _check_group(memory, {'pool': pool, 'into': to, 'update': update, 'pieces': pieces or None})
+    return found, to, late
+
+
+def _check_flag(name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise TypeError(f'{name} must be True or False, got {value!r}')
 
 
-def to_mode(mode: Any) -> Mode:
+def _to_mode(mode: Any) -> Mode:
     """Return a mode given by its name, or as it is."""
     found = _MODES.get(mode) if isinstance(mode, str) else mode
     if isinstance(found, Mode):
@@ -29,7 +67,7 @@ def to_mode(mode: Any) -> Mode:
     )
 
 
-def check_stream(stream: Any) -> None:
+def _check_stream(stream: Any) -> None:
     if stream is None:
         return
     if not (hasattr(stream, 'ptr') and hasattr(stream, 'wait_event')):
@@ -40,22 +78,17 @@ def check_stream(stream: Any) -> None:
         raise ValueError('the per-thread default stream is another one in each thread: capture on a stream of your own')
 
 
-def check_pool(pool: Any) -> None:
+def _check_pool(pool: Any) -> None:
     if pool is not None and not callable(getattr(pool, 'malloc', None)):
         raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(pool).__name__}')
 
 
-def check_rehearsal(rehearsal: Any) -> None:
+def _check_rehearsal(rehearsal: Any) -> None:
     if rehearsal is not None and not isinstance(rehearsal, Rehearsal):
         raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
 
 
-def check_race_flag(check_races: Any) -> None:
-    if check_races is not None and not isinstance(check_races, bool):
-        raise TypeError(f'check_races must be True, False or None, got {check_races!r}')
-
-
-def check_into(into: EmbedTarget | None, check_races: bool | None, rehearsal: Rehearsal | None) -> None:
+def _check_into(into: EmbedTarget | None, check_races: bool | None, rehearsal: Rehearsal | None) -> None:
     """Refuse what into= can't do: capturekit neither sees the whole graph, for races, nor launches it, for checks."""
     if into is not None and check_races:
         raise ValueError('with into= capturekit does not see all of the graph: races are not looked for')
@@ -63,9 +96,9 @@ def check_into(into: EmbedTarget | None, check_races: bool | None, rehearsal: Re
         raise ValueError('a rehearsal is checked by launches of capturekit, and with into= your code launches')
 
 
-def check_pieces(pieces: Any, into: EmbedTarget | None, update: Any) -> None:
+def _check_pieces(pieces: Any, into: EmbedTarget | None, update: Any) -> None:
     """Refuse pieces= with into= or update=, which need one graph: pieces make several, with calls between them."""
-    check_flag('pieces', pieces)
+    _check_flag('pieces', pieces)
     if pieces and (into is not None or update is not None):
         raise ValueError(
             'pieces=True makes several graphs with calls between them: it goes with neither into= nor update='
@@ -88,7 +121,7 @@ def check_lanes(lanes: Any, memory_limit: Any, into: EmbedTarget | None, update:
     return None if lanes is None else memory_limit or 0
 
 
-def check_fuse(fuse: Any, into: EmbedTarget | None, update: Any) -> None:
+def _check_fuse(fuse: Any, into: EmbedTarget | None, update: Any) -> None:
     """Refuse fuse= with into= or update=: the nodes of those graphs are others'."""
     if not isinstance(fuse, bool) and fuse != 'fast':
         raise TypeError(f"fuse must be True, False or 'fast', got {fuse!r}")
@@ -96,7 +129,7 @@ def check_fuse(fuse: Any, into: EmbedTarget | None, update: Any) -> None:
         raise ValueError('fuse= goes neither with into= nor with update=')
 
 
-def check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | None) -> None:
+def _check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | None) -> None:
     """Raise UpdateError or ClosedError, too: the graph is launched in several parts, or closed."""
     if update is None:
         return
@@ -107,7 +140,7 @@ def check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | N
     update._check_update('ck.capture(update=...)')
 
 
-def check_group(memory: Any, others: dict[str, Any]) -> None:
+def _check_group(memory: Any, others: dict[str, Any]) -> None:
     """Refuse a memory group beside what it can't be combined with: ``others`` are arguments, None if not given."""
     if memory is None:
         return

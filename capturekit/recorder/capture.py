@@ -28,23 +28,10 @@ from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Code, Mode
 from capturekit.model.source_line import here
-from capturekit.recorder.arguments import (
-    check_flag,
-    check_fuse,
-    check_group,
-    check_into,
-    check_lanes,
-    check_pieces,
-    check_pool,
-    check_race_flag,
-    check_rehearsal,
-    check_stream,
-    check_update,
-    to_mode,
-)
+from capturekit.recorder.arguments import checked
 from capturekit.recorder.branches import Assignment, on_lanes
 from capturekit.recorder.conditional import Branch, Branches, Loop, branch, branches, cases, loop
-from capturekit.recorder.embed import EmbedTarget, embed, target
+from capturekit.recorder.embed import EmbedTarget, embed
 from capturekit.recorder.forks import Devices, Fork, Priority
 from capturekit.recorder.setup import WayIn
 from capturekit.recorder.teardown import HELD, Outcome, let_go, tell_of
@@ -474,21 +461,10 @@ def capture(
 
     Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """
-    check_flag('strict', strict)
-    mode = to_mode(mode)
-    check_stream(stream)
-    check_pool(pool)
-    check_rehearsal(rehearsal)
-    check_flag('lines', lines)
-    check_race_flag(check_races)
-    to = target(into, after)
-    check_into(to, check_races, rehearsal)
-    check_update(update, to, rehearsal)
-    check_pieces(pieces, to, update)
-    check_flag('watch', watch)
-    late = check_lanes(lanes, memory_limit, to, update)
-    check_fuse(fuse, to, update)
-    check_group(memory, {'pool': pool, 'into': to, 'update': update, 'pieces': pieces or None})
+    mode, to, late = checked(
+        stream, strict, mode, pool, rehearsal, lines, into, after, update, check_races, pieces, lanes, memory_limit,
+        fuse, watch, memory,
+    )  # fmt: skip
     return Capture(
         stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late, fuse, watch, memory
     )

@@ -20,8 +20,6 @@ def add(commands: Any) -> None:
         'doctor',
         help='say what this machine can do, and what does not fit together',
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         '--json', action='store_true', help='print JSON: the verdict, the findings and the facts behind them'

@@ -29,8 +29,6 @@ def add(commands: Any) -> None:
         help='explain a CUDA code, a rule or an exception, with examples',
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     words = 'a code (905), its name, a rule (host-read), a kind of step (seam), an exception'
     parser.add_argument('word', nargs='?', help=words)

@@ -54,8 +54,6 @@ def add(commands: Any) -> None:
         help='list all that a capture of a script or function would refuse, lose or bake in',
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
     parser.add_argument('--seed', type=int, default=0, metavar='N', help="the simulated device's seed (default 0)")

@@ -36,8 +36,6 @@ def add(commands: Any) -> None:
         'rules',
         help='show what CUDA allows during a capture, as a table',
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument('--mode', choices=[mode.name.lower() for mode in Mode], help='show only this mode, in words')
     parser.add_argument(

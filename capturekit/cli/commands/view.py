@@ -59,8 +59,6 @@ def add(commands: Any) -> None:
         help='show a recording as text, a page, SVG, DOT or a trace',
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument('recording', help='a recording, saved as JSON; - reads it from standard input')
     parser.add_argument('-o', '--output', metavar='FILE', help='the file to write; otherwise it is printed')
