@@ -31,6 +31,7 @@ from capturekit.functions.understood import (
     OUTSIDE,
 )
 from capturekit.functions.watched_value import read_cell
+from capturekit.model.class_layout import bases_of, dictionary_of_class
 from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
 
@@ -43,6 +44,8 @@ class LibraryUses(NamesAsked):
 
     #: The functions of libraries that were looked up, by module and name.
     _calls: set[Any]
+    #: Code of ``logging`` that ran, by id, with the class of what it was called of.
+    _logged: set[tuple[int, type]]
 
     def _compiles(self, frame: FrameType) -> bool:
         """Whether CuPy makes a kernel from here on, until the frame returns: it reads nothing for later runs."""
@@ -152,6 +155,18 @@ class LibraryUses(NamesAsked):
         if asked_by_user(frame.f_back, self._skip):
             self._doubt(frame, f'calls {top}.{name}')
         return True
+
+    def _logs(self, frame: FrameType) -> None:
+        """Keep whose methods run where code of ``logging`` passes a message on, and what it names in its module."""
+        code = frame.f_code
+        first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if (id(code), type(first)) in self._logged:
+            return
+        self._logged.add((id(code), type(first)))
+        self._inside_library(frame)
+        for base in bases_of(type(first)):
+            if self._is_foreign_class(base):
+                self._inside_of(base, {code.co_name, *code.co_names} & (dictionary_of_class(base).keys()))
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""

@@ -112,37 +112,6 @@ def is_iterator(cls: type) -> bool:
     return False
 
 
-_LOGGER = ('logging', 'Logger')
-
-
-def is_logger(cls: type) -> bool:
-    return any((module_of(base), name_of(base)) == _LOGGER for base in bases_of(cls))
-
-
-def logger_state(value: Any) -> tuple[Any, ...]:
-    """The settings of a logger that decide which messages it passes on, and who gets them."""
-    found: list[Any] = []
-    at = value
-    while at is not None:
-        found += [at.level, at.disabled, at.propagate, at.name, *at.filters]
-        for handler in at.handlers:
-            found += [handler, handler.level, *handler.filters, handler.formatter, getattr(handler, 'stream', None)]
-        at = at.parent
-    return (*found, value.manager.disable)
-
-
-def is_logger_as(value: Any, state: tuple[Any, ...]) -> bool:
-    """Whether the settings of a logger are these; handlers and filters are compared by identity."""
-    now = logger_state(value)
-    return len(now) == len(state) and all(
-        one is other or (type(one) is type(other) and type(one) in _PLAIN and one == other)
-        for one, other in zip(now, state)
-    )
-
-
-_PLAIN = (int, str, bool)
-
-
 def named_in(value: Any, name: str) -> Any:
     """What a module, an enumeration or a class holds under a name; MISSING for other values."""
     cls = type(value)

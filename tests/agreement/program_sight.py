@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import io
 import types
 from typing import Any
 
@@ -114,6 +115,8 @@ class Sight:
             self._say(path, repr(value))
         elif isinstance(value, BaseException):
             self._parts(path, value.args)
+        elif isinstance(value, io.StringIO):
+            self._say(path, 'closed' if value.closed else f'{value.getvalue()!r} at {value.tell()}')
 
     def _names(self, path: str, values: dict[str, Any]) -> None:
         for name, value in list(values.items()):
