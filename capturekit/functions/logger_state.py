@@ -27,7 +27,7 @@ def logger_state(value: Any) -> list[Any]:
 
     What handlers have taken in and keep in memory belongs to it: a run that changes that is no run to repeat.
     """
-    found: list[Any] = []
+    found: list[Any] = [_outdated(value)]
     at = value
     _add(found, value.manager)
     while at is not None:
@@ -52,6 +52,18 @@ def is_logger_as(value: Any, state: list[Any]) -> bool:
         one is other or (type(one) is type(other) and among(type(one), _PLAIN) and one == other)
         for one, other in zip(now, state)
     )
+
+
+def _outdated(value: Any) -> tuple[Any, ...]:
+    """The answers that a logger has kept to whether a level is enabled, and that it would not give any more."""
+    kept = _attributes(value).get('_cache')
+    if not kept:
+        return ()
+    at = value
+    while not at.level and at.parent is not None:
+        at = at.parent
+    least, disabled = at.level, value.manager.disable
+    return tuple((level, said) for level, said in kept.items() if said != (disabled < level and level >= least))
 
 
 def _attributes(value: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from capturekit.functions import (
     code_watch,
     hidden_parts,
     holders,
+    settings,
     stream_order,
     variant,
     variant_recorder,
@@ -81,6 +82,10 @@ def _of_the_package(made: Any) -> Any:
     if type(made) is types.FunctionType:
         made.__code__ = made.__code__.replace(co_filename=written.__file__)
     return made
+
+
+def _always() -> bool:
+    return True
 
 
 def _without(**names: Any) -> Patch:
@@ -249,4 +254,8 @@ LOST: tuple[LostMend, ...] = (
         (_gives(pytree, '_has_finalizer', False),)),
     LostMend('26 bases of classes', 9614, r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
+    LostMend('28 names that arrays have, too', 0, r'class Named', (_gives(code_watch.CodeWatch, '_look_at'),)),
+    LostMend('29 standard files', 0, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(holders, 'is_as_it_was', _always))),
+    LostMend('30 errors of numbers', 0, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
+    LostMend('31 loggers', 0, r'class Collects', (_gives(hidden_parts, 'is_logger_as', True),)),
 )  # fmt: skip

@@ -19,7 +19,7 @@ _OF_NAMED = (
     'AT = cp.ones(9)[:3]', 'AT = cp.ones(6)[::2]', 'AT = cp.ones((3, 2)).T[0]', 'AT = AT[::-1]', 'NP = np.ones(9)[:3]', 'NP = NP[::-1]',
     'NP.flags.writeable = False', 'NP.setflags(write=False)', 'NAMED = Named(3.0)', 'NAMED.base = 3.0', 'Named.base = 4.0',
     'NAMED.flags = 3.0', 'Named.strides = 3.0', 'NAMED.data = 1.5', 'del Named.owndata', 'OTHERS[0] = cp.ones(9)[:3]',
-    'NAMED = AT', 'NAMED.inner = Named(0.5)', "Named.ptr = property(lambda s: 5.0)", 'OTHERS.reverse()', 'Named.__getattr__ = lambda s, n: 6.0',
+    'OTHERS[1] = AT', 'NAMED.inner = Named(0.5)', "Named.ptr = property(lambda s: 5.0)", 'OTHERS.reverse()', 'Named.__getattr__ = lambda s, n: 6.0',
     'NAMED.first = AT.flags', 'NP = NP.astype(np.float32)', 'AT = cp.ones(3, cp.float32)',
 )  # fmt: skip
 
