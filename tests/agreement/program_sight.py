@@ -6,6 +6,7 @@ import collections
 import enum
 import functools
 import io
+import logging
 import types
 from typing import Any
 
@@ -82,7 +83,9 @@ class Sight:
             self._look(f'{path}[{number}]', value)
 
     def _inside(self, path: str, value: Any, cls: type) -> None:
-        if isinstance(value, types.ModuleType) or cls.__module__.partition('.')[0] in ('cupy', 'capturekit', 'logging'):
+        if isinstance(value, (types.ModuleType, logging.Logger)):
+            return
+        if cls.__module__.partition('.')[0] in ('cupy', 'capturekit', 'logging'):
             return
         if isinstance(value, types.FunctionType):
             self._function(path, value)

@@ -19,7 +19,7 @@ from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.program_runner import Machine, Program
 from tests.agreement.python_roots import Frame, Root, root
 from tests.agreement.python_statements import PLAIN, USES_OF_ARRAYS, USES_OF_NUMBERS, USUAL_DEEDS, WEIGHTED_DEEDS, Deed
-from tests.agreement.python_surroundings import WEIGHTED_SURROUNDINGS
+from tests.agreement.python_surroundings import USUAL_SURROUNDINGS, WEIGHTED_SURROUNDINGS
 from tests.agreement.python_values import PRELUDE, value
 
 #: How the function is made: most are plain functions.
@@ -63,7 +63,7 @@ def program(choices: Choices) -> Program:
 
 def _surround(choices: Choices, frame: Frame, body: list[str], steps: list[str]) -> None:
     """Let the function also do something with what is around it, which changes between calls, too."""
-    one = choices.pick(WEIGHTED_SURROUNDINGS)
+    one = choices.pick(WEIGHTED_SURROUNDINGS if choices.odd else USUAL_SURROUNDINGS)
     frame.before.append(one.before)
     first = len(frame.imports) + 1
     body.insert(first + choices.below(len(body) - first), one.body)
