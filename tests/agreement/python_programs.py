@@ -72,9 +72,7 @@ def _surround(choices: Choices, frame: Frame, body: list[str], steps: list[str])
             steps.insert(number + 1, choices.pick(one.changes))
 
 
-def _body(
-    choices: Choices, frame: Frame, roots: list[Root], deed: Deed | None, second: bool, shape: str
-) -> list[str]:
+def _body(choices: Choices, frame: Frame, roots: list[Root], deed: Deed | None, second: bool, shape: str) -> list[str]:
     """The statements of the function: imports, what makes ``y``, what is done with it, and its end."""
     begin = (
         ('y = x * 2.0', 'y = x + 1.0', 'y = x.copy()', 'y = x') if not second else ('y = x + z', 'y = x * z', 'y = z')
