@@ -19,7 +19,7 @@ _BUFFER, *_ASKED = [
     for name in ('buffer', 'closed', 'encoding', 'errors', 'line_buffering', 'write_through')
 ]
 #: Buffers of files outside of the process.
-_OUTSIDE = (io.BufferedWriter, io.BufferedRandom, io.BufferedReader)
+_OUTSIDE = (io.BufferedWriter, io.BufferedRandom, io.BufferedReader, io.FileIO)
 #: What a class derived from ``TextIOWrapper`` may not answer itself.
 _WRITES = ('write', 'flush', '__getattribute__')
 

@@ -83,7 +83,14 @@ def is_visible(value: Any) -> bool:
         return True
     if not made_by_class_statement(cls) and cls is not types.SimpleNamespace:
         return module_of(cls).partition('.')[0] == 'numpy' and bool(layout_of(cls).dictionary)
-    return any(solid_base(cls) is seen for seen in _SEEN)
+    return any(solid_base(cls) is seen for seen in _SEEN) and not _hides_a_slot(cls)
+
+
+def _hides_a_slot(cls: type) -> bool:
+    """Whether a class has a slot of the same name as one of its bases: what lies in the other is not seen."""
+    members = [dictionary_of_class(base).items() for base in bases_of(cls)]
+    slots = [name for items in members for name, one in items if type(one) is types.MemberDescriptorType]
+    return len(slots) != len(set(slots))
 
 
 def is_whole(cls: type) -> bool:

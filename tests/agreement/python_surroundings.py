@@ -22,6 +22,10 @@ _OF_NAMED = (
     'OTHERS[1] = AT', 'NAMED.inner = Named(0.5)', "Named.ptr = property(lambda s: 5.0)", 'OTHERS.reverse()', 'Named.__getattr__ = lambda s, n: 6.0',
     'NAMED.first = AT.flags', 'NP = NP.astype(np.float32)', 'AT = cp.ones(3, cp.float32)',
 )  # fmt: skip
+_OF_ARGUMENTS = (
+    *_OF_NAMED[-6:],
+    *('X[0] = BASE[3:6]', 'X[1] = BASE[2:5]', 'X[0] = X[0].copy()', 'X[1] = X[1].copy()') * 3,
+)
 
 _FILES = """
 import contextlib, io
@@ -107,10 +111,11 @@ _OF_LOGGERS = (
 #: Each is a deed: lines before the function, lines in it, changes between calls. None has to be in a call's own step.
 SURROUNDINGS: tuple[Deed, ...] = (
     # attributes that arrays have, and objects of the program too
-    Deed(_NAMED, 'y = y * NAMED.base + (1.0 if AT.base is None else 3.0)', _OF_NAMED),
-    Deed(_NAMED, "w = NAMED.flags\ny = y + w * (1.0 if AT.flags['OWNDATA'] else 3.0)", _OF_NAMED),
+    Deed(_NAMED, 'y = y * NAMED.base + (1.0 if AT.base is None else 3.0)', _OF_NAMED, odd=True),
+    Deed(_NAMED, 'y = y * NAMED.base + (1.0 if x.base is None else 3.0)', _OF_ARGUMENTS, weight=5),
+    Deed(_NAMED, "w = NAMED.flags\ny = y + w * (1.0 if x.flags['OWNDATA'] else 3.0)", _OF_ARGUMENTS, weight=3),
     Deed(_NAMED, 'w = AT.flags\ny = y + w.c_contiguous * NAMED.flags', _OF_NAMED, odd=True),
-    Deed(_NAMED, 'y = y + (NAMED.owndata if AT.flags.owndata else 5.0)', _OF_NAMED),
+    Deed(_NAMED, 'y = y + (NAMED.owndata if x.flags.owndata else 5.0)', _OF_ARGUMENTS, weight=3),
     Deed(_NAMED, 'y = y + AT.strides[0] + NAMED.strides + NAMED.inner.base', _OF_NAMED),
     Deed(_NAMED, 'y = y + NAMED.inner.inner.base + NAMED.ptr + NAMED.data + NAMED.metadata', _OF_NAMED, weight=4),
     Deed(_NAMED, 'y = y + sum([(1.0 if v.base is None else 3.0) for v in OTHERS])', _OF_NAMED, odd=True),
