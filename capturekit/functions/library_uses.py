@@ -17,6 +17,7 @@ from capturekit.functions import compiling
 from capturekit.functions.backends import backend_of_a_user, uses_backends
 from capturekit.functions.entropy import DRAWING, fills_a_copy
 from capturekit.functions.libraries import asked_by_user, is_library_frame
+from capturekit.functions.logger_state import is_logger
 from capturekit.functions.names_asked import NamesAsked
 from capturekit.functions.seen_signatures import has_plain_signature
 from capturekit.functions.settings import BACKENDS, REGISTERED, SPECIALS, SYNCHRONIZING
@@ -160,6 +161,9 @@ class LibraryUses(NamesAsked):
         """Keep whose methods run where code of ``logging`` passes a message on, and what it names in its module."""
         code = frame.f_code
         first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if code.co_name == 'isEnabledFor' and is_logger(type(first)):  # also of the root, which functions of logging ask
+            self._meet(first)
+            self._settle()
         if (id(code), type(first)) in self._logged:
             return
         self._logged.add((id(code), type(first)))

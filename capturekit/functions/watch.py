@@ -318,9 +318,6 @@ class Watch(SeenThrough):
                 self._enumeration(frame)
             if top == 'logging':
                 self._logs(frame)
-            if (module, name) == ('logging', 'isEnabledFor'):  # also of the root, which functions of logging ask
-                self._meet(frame.f_locals['self'])
-                self._settle()
             if name in ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._asked_of_whole(frame, module, name)
             return
