@@ -161,7 +161,7 @@ class LibraryUses(NamesAsked):
         """Keep whose methods run where code of ``logging`` passes a message on, and what it names in its module."""
         code = frame.f_code
         first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        if code.co_name == 'isEnabledFor' and is_logger(type(first)):  # also of the root, which functions of logging ask
+        if code.co_name == 'isEnabledFor' and is_logger(type(first)):  # also of the root, which code of logging asks
             self._meet(first)
             self._settle()
         if (id(code), type(first)) in self._logged:
