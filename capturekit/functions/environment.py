@@ -190,7 +190,10 @@ class Environment:
                 return None
         except GONE:
             pass
-        return self._compare()
+        try:
+            return self._compare()
+        except GONE as error:  # an object may have another class by now, which has not what was read
+            return f'what it read can not be compared any more: {error}'
 
     def _rest_same(self) -> bool:
         """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""

@@ -13,7 +13,8 @@ from typing import Any
 
 from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
 from capturekit.functions.library_state import LibraryState
-from capturekit.functions.readable_state import is_iterator, is_logger, is_logger_as, is_visible, logger_state
+from capturekit.functions.logger_state import is_logger, is_logger_as, logger_state
+from capturekit.functions.readable_state import is_iterator, is_visible
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import among, dictionary_of_class
 from capturekit.model.kept_values import IsArray, Keeper, Kept

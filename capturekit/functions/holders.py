@@ -20,13 +20,13 @@ from capturekit.functions.classes_reached import changes_in_place, is_compiled
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_parts import HiddenParts
-from capturekit.functions.hidden_state import FILES, IN_MEMORY
+from capturekit.functions.logger_state import is_logger
+from capturekit.functions.output_files import is_as_it_was, is_output
 from capturekit.functions.read_paths import Meetings
 from capturekit.functions.readable_state import (
     in_package,
     is_cupys,
     is_in_its_module,
-    is_logger,
     is_whole,
     only_checks_types,
     reaches_far,
@@ -52,7 +52,6 @@ from capturekit.functions.watched_value import (
     Holder,
     WatchedValue,
     held_in_closure,
-    is_still,
     itself,
     of_this_thread,
     read_attribute,
@@ -66,6 +65,7 @@ from capturekit.model.class_layout import (
     bases_of,
     dictionary_of_class,
     form_of_class,
+    found_in_class,
     layout_of,
     made_by_class_statement,
     name_of,
@@ -345,7 +345,8 @@ class Holders(HiddenParts):
             found = True
         else:
             found = False
-            if holder.layout.dictionary is not None and (holder.owned or holder.whole or name in self._strings):
+            counts = holder.owned or holder.whole or name in self._strings or _hides_a_method(holder, name)
+            if holder.layout.dictionary is not None and counts:
                 holder.missing.add(name)
         of_class = holder.kind == 'object' or (holder.kind == 'module' and holder.cls is not ModuleType)
         if of_class and (not found or holder.owned):
@@ -355,8 +356,8 @@ class Holders(HiddenParts):
 
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
         if holder.kind == 'module' and not holder.owned:
-            if among(type(value), FILES) and not (name == 'stdin' and among(type(value), IN_MEMORY)):
-                same = functools.partial(is_still, vars(holder.value), name, value)  # printing to it is no change
+            if is_output(value):
+                same = is_as_it_was(vars(holder.value), name, value)  # printing to it is no change
                 self._watch('state', holder.value, name, True, ('which file is', self._of(holder)), None, same)
                 return
             value = GUARD.installation.original_of(value)
@@ -448,6 +449,11 @@ class Holders(HiddenParts):
         return min(self._of_cupy, default=None)
 
 
+def _hides_a_method(holder: Holder, name: str) -> bool:
+    """Whether an attribute of this name would stand in front of a method of a library's class."""
+    return holder.kind == 'object' and among(type(found_in_class(holder.cls, name)), _METHODS)
+
+
 #: What the standard library reads from a member of an enumeration for ``value`` and ``name``.
 _OF_MEMBERS = frozenset({'_value_', '_name_'})
 #: What the user gives to objects of libraries that call it.
@@ -460,6 +466,7 @@ def _public(cls: type) -> list[str]:
     return [name for name in dictionary_of_class(cls) if name not in OF_PYTHON] if made_by_class_statement(cls) else []
 
 
+_METHODS = (FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod, staticmethod)
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _UNSEEN = 'which code written in C may call: what that reads is not known'

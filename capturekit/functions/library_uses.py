@@ -17,6 +17,7 @@ from capturekit.functions import compiling
 from capturekit.functions.backends import backend_of_a_user, uses_backends
 from capturekit.functions.entropy import DRAWING, fills_a_copy
 from capturekit.functions.libraries import asked_by_user, is_library_frame
+from capturekit.functions.logger_state import is_logger
 from capturekit.functions.names_asked import NamesAsked
 from capturekit.functions.seen_signatures import has_plain_signature
 from capturekit.functions.settings import BACKENDS, REGISTERED, SPECIALS, SYNCHRONIZING
@@ -31,6 +32,7 @@ from capturekit.functions.understood import (
     OUTSIDE,
 )
 from capturekit.functions.watched_value import read_cell
+from capturekit.model.class_layout import bases_of, dictionary_of_class
 from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
 
@@ -43,6 +45,8 @@ class LibraryUses(NamesAsked):
 
     #: The functions of libraries that were looked up, by module and name.
     _calls: set[Any]
+    #: Code of ``logging`` that ran, by id, with the class of what it was called of.
+    _logged: set[tuple[int, type]]
 
     def _compiles(self, frame: FrameType) -> bool:
         """Whether CuPy makes a kernel from here on, until the frame returns: it reads nothing for later runs."""
@@ -152,6 +156,21 @@ class LibraryUses(NamesAsked):
         if asked_by_user(frame.f_back, self._skip):
             self._doubt(frame, f'calls {top}.{name}')
         return True
+
+    def _logs(self, frame: FrameType) -> None:
+        """Keep whose methods run where code of ``logging`` passes a message on, and what it names in its module."""
+        code = frame.f_code
+        first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if code.co_name == 'isEnabledFor' and is_logger(type(first)):  # also of the root, which code of logging asks
+            self._meet(first)
+            self._settle()
+        if (id(code), type(first)) in self._logged:
+            return
+        self._logged.add((id(code), type(first)))
+        self._inside_library(frame)
+        for base in bases_of(type(first)):
+            if self._is_foreign_class(base):
+                self._inside_of(base, {code.co_name, *code.co_names} & (dictionary_of_class(base).keys()))
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""

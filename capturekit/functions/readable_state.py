@@ -83,7 +83,14 @@ def is_visible(value: Any) -> bool:
         return True
     if not made_by_class_statement(cls) and cls is not types.SimpleNamespace:
         return module_of(cls).partition('.')[0] == 'numpy' and bool(layout_of(cls).dictionary)
-    return any(solid_base(cls) is seen for seen in _SEEN)
+    return any(solid_base(cls) is seen for seen in _SEEN) and not _hides_a_slot(cls)
+
+
+def _hides_a_slot(cls: type) -> bool:
+    """Whether a class has a slot of the same name as one of its bases: what lies in the other is not seen."""
+    members = [dictionary_of_class(base).items() for base in bases_of(cls)]
+    slots = [name for items in members for name, one in items if type(one) is types.MemberDescriptorType]
+    return len(slots) != len(set(slots))
 
 
 def is_whole(cls: type) -> bool:
@@ -110,37 +117,6 @@ def is_iterator(cls: type) -> bool:
         if '__next__' in dictionary_of_class(base):
             return type(dictionary_of_class(base)['__next__']) is types.WrapperDescriptorType
     return False
-
-
-_LOGGER = ('logging', 'Logger')
-
-
-def is_logger(cls: type) -> bool:
-    return any((module_of(base), name_of(base)) == _LOGGER for base in bases_of(cls))
-
-
-def logger_state(value: Any) -> tuple[Any, ...]:
-    """The settings of a logger that decide which messages it passes on, and who gets them."""
-    found: list[Any] = []
-    at = value
-    while at is not None:
-        found += [at.level, at.disabled, at.propagate, at.name, *at.filters]
-        for handler in at.handlers:
-            found += [handler, handler.level, *handler.filters, handler.formatter, getattr(handler, 'stream', None)]
-        at = at.parent
-    return (*found, value.manager.disable)
-
-
-def is_logger_as(value: Any, state: tuple[Any, ...]) -> bool:
-    """Whether the settings of a logger are these; handlers and filters are compared by identity."""
-    now = logger_state(value)
-    return len(now) == len(state) and all(
-        one is other or (type(one) is type(other) and type(one) in _PLAIN and one == other)
-        for one, other in zip(now, state)
-    )
-
-
-_PLAIN = (int, str, bool)
 
 
 def named_in(value: Any, name: str) -> Any:

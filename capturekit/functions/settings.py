@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions.backends import backends_hold
+from capturekit.functions.output_files import output_now
 from capturekit.functions.understood import module_of
 from capturekit.model.class_layout import name_of
 
@@ -28,6 +29,7 @@ LOCALE = 'the locale'
 REGISTERED = 'the registered subclasses of abstract classes'
 SYNCHRONIZING, SPECIALS = 'whether CuPy may synchronize', "SciPy's handling of errors in special functions"
 BACKENDS = "the backends of SciPy's functions"
+OUTPUT = 'the standard output'
 ROUTINES, PRODUCTS = "CuPy's accelerators", "CuPy's compute types"
 #: A complex number depends on the same settings as its parts.
 _PRODUCTS = [np.dtype(name) for name in ('float16', 'float32', 'float64')]
@@ -83,12 +85,15 @@ def settings_now() -> dict[str, Setting]:
         SPECIALS: Setting(lambda: _specials() == specials, True),
         LOCALE: Setting(lambda: _place() == place, True),
         BACKENDS: Setting(backends_hold(), True),
+        OUTPUT: Setting(*output_now()),
     }
 
 
 def setting_for(value: Any) -> str | None:
     """The name of the setting that code which met a value may depend on."""
     cls = type(value)
+    if value is print:
+        return OUTPUT
     if cls is ModuleType:
         origin = str(value.__name__)
     elif value is get_ident:

@@ -118,6 +118,7 @@ class Watch(SeenThrough):
         #: The frame of Python's import system while a module is imported.
         self._importing: FrameType | None = None
         self._calls: set[Any] = set()
+        self._logged: set[tuple[int, type]] = set()
         #: Code of libraries of which another call tells nothing new, by id.
         self._done_with: set[int] = set()
 
@@ -315,9 +316,8 @@ class Watch(SeenThrough):
         if top in WHOLE:
             if module == 'enum':
                 self._enumeration(frame)
-            if (module, name) == ('logging', 'isEnabledFor'):  # also of the root, which functions of logging ask
-                self._meet(frame.f_locals['self'])
-                self._settle()
+            if top == 'logging':
+                self._logs(frame)
             if name in ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._asked_of_whole(frame, module, name)
             return

@@ -108,8 +108,3 @@ def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, n
 def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
     """The same, and what stands behind it where the guard has put something in its place."""
     return GUARD.installation.original_of(dictionary(value).get(name, MISSING))
-
-
-def is_still(values: dict[str, Any], name: str, value: Any) -> bool:
-    """Whether a dictionary has that very value under a name."""
-    return values.get(name) is value

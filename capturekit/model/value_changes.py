@@ -63,7 +63,8 @@ def _difference_of_contents(kept: Kept, value: Any, seen: set[tuple[int, int]]) 
     contents = contents_of(value)
     if kept.kind == 'big':
         return _length(-1 if contents is None else len(contents[2]), kept.data)
-    assert contents is not None
+    if contents is None:
+        return ValueDifference('', 'holds nothing that can be read')  # a view of memory was released
     _, labels, items, data = contents
     if kept.kind == 'set':
         return _difference_of_members(kept, [member_key(item) for item in items])

@@ -15,6 +15,7 @@ from capturekit.functions import (
     code_watch,
     hidden_parts,
     holders,
+    settings,
     stream_order,
     variant,
     variant_recorder,
@@ -81,6 +82,10 @@ def _of_the_package(made: Any) -> Any:
     if type(made) is types.FunctionType:
         made.__code__ = made.__code__.replace(co_filename=written.__file__)
     return made
+
+
+def _always() -> bool:
+    return True
 
 
 def _without(**names: Any) -> Patch:
@@ -213,40 +218,44 @@ def _without_underscores(original: Any) -> Any:
 _SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
 
 LOST: tuple[LostMend, ...] = (
-    LostMend('1 blocking streams', 21, r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
-    LostMend('2 objects in arguments', 5121, r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
-    LostMend('3 opaque arguments', 824, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
-    LostMend('4 computed names', 16, r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
+    LostMend('1 blocking streams', 143, r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
+    LostMend('2 objects in arguments', 19521, r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
+    LostMend('3 opaque arguments', 1164, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
+    LostMend('4 computed names', 287, r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
              _replaced(code_watch, 'names_of', _only_constant_names))),
-    LostMend('5 a refusal that is caught', 51, r'except Exception', (_gives(variant_recorder, 'must_not_refuse'),)),
+    LostMend('5 a refusal that is caught', 59, r'except Exception', (_gives(variant_recorder, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', 1004, r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
              _replaced(Allocators, 'allocator_set', _as_before),
              _replaced(variant_recorder.VariantRecorder, '_source', _kept_where_it_lies))),
-    LostMend('7 changed twice', 2327, r'VOICE = ValueError\(B\)', (_gives(variant_recorder, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
-    LostMend('8 imports in the function', 65, r'    (from|import) settings', (_gives(Watch, '_imported'),)),
-    LostMend('9 threads', 503, r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),
-    LostMend('10 cached helpers', 11517, r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Watch, '_doubt'))),
-    LostMend('11 classes of the library', 320, r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
+    LostMend('7 changed twice', 4240, r'VOICE = ValueError\(B\)', (_gives(variant_recorder, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
+    LostMend('8 imports in the function', 318, r'    (from|import) settings', (_gives(Watch, '_imported'),)),
+    LostMend('9 threads', 552, r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),
+    LostMend('10 cached helpers', 19841, r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Watch, '_doubt'))),
+    LostMend('11 classes of the library', 466, r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
              _gives(holders, 'is_whole', False))),
     LostMend('12 the outside world', 12, r'environ|decimal|printoptions', (_gives(Watch, '_doubt'), _visible('local'))),
     LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without(missing=None),)),
-    LostMend('14 checks that come later', 2418, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
-    LostMend('15 another state to draw from', 1672, r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
-    LostMend('16 order with streams outside', 3, r'S2 = ', (_gives(stream_order.StreamOrder, 'needed', False),)),
+    LostMend('14 checks that come later', 8071, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
+    LostMend('15 another state to draw from', 3228, r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
+    LostMend('16 order with streams outside', 762, r'S2 = ', (_gives(stream_order.StreamOrder, 'needed', False),)),
     LostMend('17 identities', 4111, r'OPTIONS', (_gives(answering, 'given_back'), _gives(written, '_aliases'))),
-    LostMend('18 two devices', 59, r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
+    LostMend('18 two devices', 207, r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
              _replaced(stream_order.StreamOrder, '__init__', _of_one_device))),
-    LostMend('19 shapes that change', 1546, r'\.shape = ', _SHAPES),
-    LostMend('20 bases of arrays', 9873, r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
-    LostMend('21 masks that do not fit', 56, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
-    LostMend('22 keys that collide', 27940, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
+    LostMend('19 shapes that change', 1924, r'\.shape = ', _SHAPES),
+    LostMend('20 bases of arrays', 10880, r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
+    LostMend('21 masks that do not fit', 137, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
+    LostMend('22 keys that collide', 77672, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
     LostMend('23 special methods', 27, r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),
              _replaced(holders, '_public', _without_underscores), _replaced(written, '_not_pythons', _without_underscores))),
-    LostMend('24 memory of the host', 5286, r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
-    LostMend('25 events that are returned', 259, r'return y, (e|cp)', (
+    LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
+    LostMend('25 events that are returned', 1989, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
         lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(variant_recorder, 'must_leave_nothing')),
         (_gives(pytree, '_has_finalizer', False),)),
-    LostMend('26 bases of classes', 9614, r'__bases__', (_without(bases=None),)),
+    LostMend('26 bases of classes', 37087, r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
+    LostMend('28 names that arrays have, too', 38, r'class Named', (_gives(code_watch.CodeWatch, '_look_at'),)),
+    LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(holders, 'is_as_it_was', _always))),
+    LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
+    LostMend('31 loggers', 77, r'class Collects', (_gives(hidden_parts, 'is_logger_as', True),)),
 )  # fmt: skip

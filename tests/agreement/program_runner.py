@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import contextvars
-import decimal
 import gc
-import linecache
 import logging
-import math
-import os
-import random
 import re
 import sys
-import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.program_sight import Sight
+from tests.agreement.program_world import FILE, OTHER, world
 from tests.agreement.python_values import PRELUDE
 from tests.late import Late, Spins
 
-_HOME, _OTHER = 'program_under_test', 'settings_of_program'
-_FILE = f'{_HOME}.py'
 _NAMED = [node for node in ast.walk(ast.parse(PRELUDE)) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
 #: The names that every program has: they are looked at after the last step only.
 _USUAL = frozenset(node.name for node in _NAMED)
@@ -171,7 +160,7 @@ class Machine:
 
     @staticmethod
     def _run(program: Program, graphed: bool, found: Run) -> None:
-        with _world() as (home, cupy):
+        with world() as (home, cupy):
             made: list[Any] = []
             home.over = _decorator(program, made) if graphed else lambda fn: fn
             home.awaited, home.settled = _awaited, _settled
@@ -222,7 +211,7 @@ def _decorator(program: Program, made: list[Any]) -> Callable[[Any], Any]:
 def _steps(program: Program, home: Any, made: list[Any], found: Run, cupy: Any) -> None:
     with _said(found.reasons):
         try:
-            exec(compile(program.source, _FILE, 'exec'), vars(home))
+            exec(compile(program.source, FILE, 'exec'), vars(home))
         except Exception as error:
             found.broken = f'its module raises {type(error).__name__}: {error}'
             found.outcomes, found.sights = [''] * len(program.steps), [[]] * len(program.steps)
@@ -242,7 +231,7 @@ def _steps(program: Program, home: Any, made: list[Any], found: Run, cupy: Any) 
             left_out = _USUAL if number + 1 < len(program.steps) else frozenset()
             if not left_out or not _calls(program.steps[number + 1]) or not _calls(step):
                 _wait(cupy)
-                found.sights[-1] = Sight(cupy, made, left_out).of_modules(home, sys.modules[_OTHER])
+                found.sights[-1] = Sight(cupy, made, left_out).of_modules(home, sys.modules[OTHER])
 
 
 def _calls(step: str) -> bool:
@@ -298,46 +287,3 @@ def _said(reasons: list[str]) -> Iterator[None]:
 
 def _general(text: str) -> str:
     return re.sub(r'\d+', '#', text.partition('eagerly: ')[2] or text)[:110]
-
-
-@contextmanager
-def _world() -> Iterator[tuple[Any, Any]]:
-    """Two new modules and CuPy, Python's own state as it always is; all of it is put back afterwards."""
-    kept = [(module, dict(vars(module))) for module in (math, builtins)]
-    environ, options, errors = dict(os.environ), np.get_printoptions(), np.geterr()
-    states = random.getstate(), np.random.get_state()
-    context = decimal.getcontext().copy()
-    home, other = types.ModuleType(_HOME), types.ModuleType(_OTHER)
-    home.__file__ = _FILE
-    cupy: Any = sys.modules['cupy']
-    try:
-        sys.modules.update({_HOME: home, _OTHER: other})
-        random.seed(0)
-        np.random.seed(0)
-        cupy.random.set_random_state(cupy.random.RandomState(0))
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            yield home, cupy
-    finally:
-        for name in (_HOME, _OTHER):
-            sys.modules.pop(name, None)
-        for module, values in kept:
-            for name in vars(module).keys() - values.keys():
-                delattr(module, name)
-            vars(module).update(values)
-        os.environ.clear()
-        os.environ.update(environ)
-        np.set_printoptions(**options)
-        np.seterr(**errors)
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        decimal.setcontext(context)
-        _forget_loggers()
-        linecache.checkcache(_FILE)
-        vars(home).clear()
-
-
-def _forget_loggers() -> None:
-    loggers = logging.root.manager.loggerDict
-    for name in [name for name in loggers if name == 'program' or name.startswith('program.')]:
-        del loggers[name]

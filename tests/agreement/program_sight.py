@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import io
+import logging
 import types
 from typing import Any
 
@@ -81,7 +83,9 @@ class Sight:
             self._look(f'{path}[{number}]', value)
 
     def _inside(self, path: str, value: Any, cls: type) -> None:
-        if isinstance(value, types.ModuleType) or cls.__module__.partition('.')[0] in ('cupy', 'capturekit', 'logging'):
+        if isinstance(value, (types.ModuleType, logging.Logger)):
+            return
+        if cls.__module__.partition('.')[0] in ('cupy', 'capturekit', 'logging'):
             return
         if isinstance(value, types.FunctionType):
             self._function(path, value)
@@ -114,6 +118,8 @@ class Sight:
             self._say(path, repr(value))
         elif isinstance(value, BaseException):
             self._parts(path, value.args)
+        elif isinstance(value, io.StringIO):
+            self._say(path, 'closed' if value.closed else f'{value.getvalue()!r} at {value.tell()}')
 
     def _names(self, path: str, values: dict[str, Any]) -> None:
         for name, value in list(values.items()):

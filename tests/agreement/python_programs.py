@@ -19,6 +19,7 @@ from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.program_runner import Machine, Program
 from tests.agreement.python_roots import Frame, Root, root
 from tests.agreement.python_statements import PLAIN, USES_OF_ARRAYS, USES_OF_NUMBERS, USUAL_DEEDS, WEIGHTED_DEEDS, Deed
+from tests.agreement.python_surroundings import USUAL_SURROUNDINGS, WEIGHTED_SURROUNDINGS
 from tests.agreement.python_values import PRELUDE, value
 
 #: How the function is made: most are plain functions.
@@ -49,17 +50,30 @@ def program(choices: Choices) -> Program:
     if deed is not None and deed.before:
         frame.before.append(deed.before)
     body = _body(choices, frame, roots, deed, second, shape)
-    source = PRELUDE + ARRAYS + '\n'.join(frame.before) + '\n' + _function(frame, body, shape, second)
     later = shape == 'function' and deed is None and choices.once_in(8)
     options: dict[str, object] = {'checks': 'later'} if later else {}
     if choices.once_in(10):
         options['limit'] = choices.pick((1, 2))
-    return Program(
-        source, _steps(choices, frame, roots, deed, second, shape, later), deed is not None and deed.late, options
-    )
+    steps = _steps(choices, frame, roots, deed, second, shape, later)
+    if choices.once_in(3):
+        _surround(choices, frame, body, steps)
+    source = PRELUDE + ARRAYS + '\n'.join(frame.before) + '\n' + _function(frame, '\n'.join(body), shape, second)
+    return Program(source, steps, deed is not None and deed.late, options)
 
 
-def _body(choices: Choices, frame: Frame, roots: list[Root], deed: Deed | None, second: bool, shape: str) -> str:
+def _surround(choices: Choices, frame: Frame, body: list[str], steps: list[str]) -> None:
+    """Let the function also do something with what is around it, which changes between calls, too."""
+    one = choices.pick(WEIGHTED_SURROUNDINGS if choices.odd else USUAL_SURROUNDINGS)
+    frame.before.append(one.before)
+    first = len(frame.imports) + 1
+    body.insert(first + choices.below(len(body) - first), one.body)
+    for number, step in reversed(list(enumerate(steps))):
+        if 'r = ' not in step and choices.below(4) < 3:
+            steps.insert(number + 1, choices.pick(one.changes))
+
+
+def _body(choices: Choices, frame: Frame, roots: list[Root], deed: Deed | None, second: bool, shape: str) -> list[str]:
+    """The statements of the function: imports, what makes ``y``, what is done with it, and its end."""
     begin = (
         ('y = x * 2.0', 'y = x + 1.0', 'y = x.copy()', 'y = x') if not second else ('y = x + z', 'y = x * z', 'y = z')
     )
@@ -80,7 +94,7 @@ def _body(choices: Choices, frame: Frame, roots: list[Root], deed: Deed | None, 
     end = deed.body if deed is not None and 'return' in deed.body else f'return {form}'
     if shape == 'generator':
         end = end.replace('return', 'yield')
-    return '\n'.join([*frame.imports, choices.pick(begin), *lines, end])
+    return [*frame.imports, choices.pick(begin), *lines, end]
 
 
 def _parameters(frame: Frame, shape: str, second: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -91,3 +92,80 @@ def test_the_handlers_of_the_root_are_compared(cp: Any, monkeypatch: pytest.Monk
 def says_to_the_root(x: Any) -> Any:
     logging.error('a step')
     return x * 2.0
+
+
+class Own(logging.Logger):
+    def isEnabledFor(self, level: int) -> bool:
+        return False
+
+
+def takes_its_message(logger: Any, handler: Any) -> None:
+    logger.handle = handler.emit
+
+
+def is_of_another_class(logger: Any, handler: Any) -> None:
+    logger.addHandler(handler)
+    logger.__class__ = Own
+
+
+def has_a_method_of_its_own(logger: Any, handler: Any) -> None:
+    logger.error = lambda text: handler.found.append(text)
+
+
+def gives_its_handler_a_method(logger: Any, handler: Any) -> None:
+    logger.handlers[0].handle = handler.emit
+
+
+@pytest.mark.parametrize(
+    ('change', 'count'),
+    [
+        (takes_its_message, 3),
+        (is_of_another_class, 0),
+        (has_a_method_of_its_own, 3),
+        (gives_its_handler_a_method, 3),
+    ],
+)
+def test_whose_code_gets_messages(cp: Any, monkeypatch: pytest.MonkeyPatch, change: Change, count: int) -> None:
+    logger, handler = a_logger(monkeypatch), Collects()
+
+    def says(x: Any) -> Any:
+        logger.error('a step')
+        return x * 2.0
+
+    step = ck.graphed(says)
+    for _ in range(3):
+        step(cp.ones(2))
+    assert [one.launches for one in step.variants] == [2]
+    change(logger, handler)
+    for _ in range(3):
+        step(cp.ones(2))
+    assert handler.found == ['a step'] * count
+
+
+def test_messages_that_stay_in_memory(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger, text = a_logger(monkeypatch), io.StringIO()
+    logger.addHandler(logging.StreamHandler(text))
+
+    def says(x: Any) -> Any:
+        logger.error('a step')
+        return x * 2.0
+
+    step = ck.graphed(says)
+    for _ in range(4):
+        step(cp.ones(2))
+    assert text.getvalue() == 'a step\n' * 4
+
+
+def test_an_answer_that_a_logger_has_kept(cp: Any) -> None:
+    above, logger = logging.Logger('above', logging.ERROR), logging.Logger('below')
+    logger.parent = above
+
+    def asks(x: Any) -> Any:
+        return x * (2.0 if logger.isEnabledFor(logging.INFO) else 5.0)
+
+    step, x = ck.graphed(asks), cp.ones(1)
+    assert [step(x).tolist() for _ in range(3)] == [[5.0]] * 3
+    above.level = logging.DEBUG  # which does not tell the logger
+    assert [step(x).tolist() for _ in range(3)] == [[5.0]] * 3
+    above.setLevel(logging.INFO)
+    assert step(x).tolist() == [asks(x).tolist()[0]]
