@@ -7,6 +7,7 @@ What they lead to is what existing code leads to that records events and waits f
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -18,10 +19,11 @@ from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
-from capturekit.model.ledger import Lane
+from capturekit.model.ledger import Clock, Lane
+from capturekit.model.recording import Step
 from capturekit.model.source_line import Place, here
 
-_RECORD, _WAIT = 'cupy.cuda.stream._BaseStream.record', 'cupy.cuda.stream._BaseStream.wait_event'
+_RECORD, _WAIT = 'cupy.cuda.runtime.eventRecord', 'cupy.cuda.runtime.streamWaitEvent'
 
 
 class ForkScopes:
@@ -40,13 +42,13 @@ class ForkScopes:
         given by their handles.
         """
         state = self.state
-        mine, known = state.mine(), state.ledger.lanes
-        lane = known.get(parent)
+        stack, known = state.threads.get(get_ident()), state.ledger.lanes
+        mine, lane = stack[-1] if stack else None, known.get(parent)
         if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
             return None
         if mine.caller is not None or mine.outside.held or state.inside.substitute is not None:
             return None
-        if not mine.capture.origin.device == lane.device == state.current_device():
+        if not mine.capture.origin.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
             return None
         for ptr in lanes:
             one = known.get(ptr)
@@ -59,28 +61,57 @@ class ForkScopes:
 
         ``frame``: the one that enters the scope.
         """
-        with self.state.lock, self.state.inside:
-            at, lane = here(frame), self.state.ledger.lanes[parent]
-            event = self._recorded(live, lane, at)
-            if live.trace is not None:
-                ends = lane.nodes
-                known = len(ends) < 2 and live.trace.stream == parent
-                live.trace.poll((ends[0] if ends else 0) if known else None)
-            for stream in streams:
-                self._wait(live, stream, stream.__dict__['ptr'], event, lane, at, first=False)
-            # the allocator of the current lane notices by itself that lanes were forked
+        state, trace = self.state, live.trace
+        with state.lock:
+            state.inside.depth += 1
+            try:
+                at, lane = here(frame), state.ledger.lanes[parent]
+                event = self._event(live, lane.device)
+                clock = self._recorded(live, lane, event, at)
+                if trace is not None:
+                    ends = lane.nodes
+                    known = len(ends) < 2 and trace.stream == parent
+                    trace.poll((ends[0] if ends else 0) if known else None)
+                for stream in streams:
+                    self._wait(live, stream, stream.__dict__['ptr'], event, lane, clock, at)
+                # the allocator of the current lane notices by itself that lanes were forked
+            finally:
+                state.inside.depth -= 1
 
     def join(self, live: OpenCapture, parent: Any, into: int, lanes: Iterable[int], frame: FrameType) -> None:
         """Let a lane wait for others, given by their handles; ``into`` is that of its stream, ``parent``.
 
         ``frame``: the one that leaves the scope.
         """
-        with self.state.lock, self.state.inside:
-            at, known = here(frame), self.state.ledger.lanes
-            for number, ptr in enumerate(lanes):
-                lane = known[ptr]
-                self._wait(live, parent, into, self._recorded(live, lane, at), lane, at, first=not number)
-            self.allocators.to_lane(live, known[into])
+        state, polled = self.state, False
+        with state.lock:
+            state.inside.depth += 1
+            try:
+                at, known = here(frame), state.ledger.lanes
+                event = self._event(live, known[into].device)
+                for ptr in lanes:
+                    lane = known[ptr]
+                    clock = self._recorded(live, lane, event, at)
+                    # with the first wait, the nodes so far go to the current line
+                    self._wait(live, parent, into, event, lane, clock, at, polled)
+                    polled = True
+                self.allocators.to_lane(live, known[into])
+            finally:
+                state.inside.depth -= 1
+
+    @staticmethod
+    def _event(live: OpenCapture, device: int) -> int:
+        """The handle of the event that all scopes of a capture record on a device, one after the other.
+
+        Each wait has put what it stands for into the graph by then. It is kept with the capture's events, so that no
+        new event gets its handle.
+        """
+        known = live.scope_events.get(device)
+        if known is None:
+            made = live.platform.cupy.cuda.Event(disable_timing=True)
+            live.events.append(made)
+            known = live.scope_events[device] = made.ptr
+        return known
 
     def _check(self, live: OpenCapture) -> None:
         """Raise if the capture is lost, and let the guard know it."""
@@ -91,49 +122,52 @@ class ForkScopes:
             self.verdicts.has_refused(error, OWN)
             raise
 
-    def _recorded(self, live: OpenCapture, lane: Lane, at: Place | None) -> tuple[Any, int]:
-        """Record a new event on a lane; return it and its handle. The caller lets wrappers pass its calls."""
-        made = self.state.installation.originals
-        ends = live.graph_memory.ends(lane.stream)
+    def _recorded(self, live: OpenCapture, lane: Lane, event: int, at: Place | None) -> Clock:
+        """Record an event on a lane; return what lies before it. The caller lets wrappers pass its calls."""
+        assert live.memory is not None
+        ends = live.memory.ends(lane.stream)
         if ends and ends[0] < 0:
             self._check(live)
         if live.trace is None:
             live.active_at = at or live.active_at
-        event = live.platform.cupy.cuda.Event(disable_timing=True)
-        made[_RECORD](live.streams[lane.stream], event)
+        self.state.installation.originals[_RECORD](event, lane.stream)
         lane.nodes = ends
-        live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
-        if not lane.current:
+        if not lane.current and not live.memory.foreseen(lane, ends):
             self.lanes.was_used(lane, ends)
-        ptr = event.ptr
-        self.state.ledger.record(ptr, lane.stream, at)
+        clock = self.state.ledger.passed(lane)
         lane.last_use = at
-        live.step('record', lane, f'event {ptr:#x} recorded on lane {lane.number}', at, ptr)
-        return event, ptr
+        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
+        text = f'event {event:#x} recorded on lane {lane.number}'
+        live.recording.steps.append(Step('record', lane.number, text, line, event))
+        return clock
 
     def _wait(
         self,
         live: OpenCapture,
         stream: Any,
         handle: int,
-        event: tuple[Any, int],
+        event: int,
         of: Lane,
+        clock: Clock,
         at: Place | None,
-        *,
-        first: bool,
+        polled: bool = True,
     ) -> None:
-        """Let a stream, given with its handle, wait for an event, given with its own, that lies on a lane.
+        """Let a stream, given with its handle, wait for an event that lies on a lane, with what lies before it.
 
-        With the first wait of a join, the nodes so far go to the current line.
+        Unless they are ``polled``, the nodes so far go to the current line.
         """
-        self.state.installation.originals[_WAIT](stream, event[0])
-        forked = self.state.ledger.wait(handle, event[1], at=at, device=of.device)
+        state = self.state
+        state.installation.originals[_WAIT](handle, event)
+        forked = state.ledger.come_after(handle, of, clock, False, at, of.device)
         if forked is not None:
             self.lanes.entered(live, forked, stream, at)
             return
-        lane = self.state.ledger.lanes[handle]
+        lane = state.ledger.lanes[handle]
         text = f'lane {lane.number} waits for lane {of.number}'
-        kind = 'join' if of is not lane else 'wait'
-        live.ordering(kind, lane, text, at, of.number, event[1], polled=not first)
+        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
+        step = Step('join' if of is not lane else 'wait', lane.number, text, line, event, None, of.number)
+        live.recording.steps.append(step)
+        if live.trace is not None:
+            live.trace.note(step, polled)
         if not lane.current:
             live.graph_memory.rests(lane)
