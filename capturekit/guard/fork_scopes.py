@@ -7,6 +7,7 @@ What they lead to is what existing code leads to that records events and waits f
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -24,6 +25,8 @@ from capturekit.model.recording import Step
 from capturekit.model.source_line import Place, here
 
 _RECORD, _WAIT = 'cupy.cuda.runtime.eventRecord', 'cupy.cuda.runtime.streamWaitEvent'
+#: A line in the form of recordings.
+Line = list[Any] | None
 
 
 class ForkScopes:
@@ -62,40 +65,52 @@ class ForkScopes:
         ``frame``: the one that enters the scope.
         """
         state, trace = self.state, live.trace
+        ledger, wait = state.ledger, state.installation.originals[_WAIT]
         with state.lock:
             state.inside.depth += 1
             try:
-                at, lane = here(frame), state.ledger.lanes[parent]
+                at, lane = here(frame), ledger.lanes[parent]
+                line: Line = None if at is None else [at.file, at.line, at.function]
                 event = self._event(live, lane.device)
-                clock = self._recorded(live, lane, event, at)
+                clock = self._recorded(live, lane, event, at, line)
                 if trace is not None:
                     ends = lane.nodes
                     known = len(ends) < 2 and trace.stream == parent
                     trace.poll((ends[0] if ends else 0) if known else None)
                 for stream in streams:
-                    self._wait(live, stream, stream.__dict__['ptr'], event, lane, clock, at)
+                    handle = stream.__dict__['ptr']
+                    wait(handle, event)
+                    forked = ledger.come_after(handle, lane, clock, False, at, lane.device)
+                    if forked is None:
+                        self._waited(live, ledger.lanes[handle], lane, event, line, True)
+                    else:
+                        self.lanes.entered(live, forked, stream, at)
                 # the allocator of the current lane notices by itself that lanes were forked
             finally:
                 state.inside.depth -= 1
 
-    def join(self, live: OpenCapture, parent: Any, into: int, lanes: Iterable[int], frame: FrameType) -> None:
-        """Let a lane wait for others, given by their handles; ``into`` is that of its stream, ``parent``.
+    def join(self, live: OpenCapture, into: int, lanes: Iterable[int], frame: FrameType) -> None:
+        """Let a lane wait for others; all are given by their handles.
 
         ``frame``: the one that leaves the scope.
         """
         state, polled = self.state, False
+        ledger, wait = state.ledger, state.installation.originals[_WAIT]
         with state.lock:
             state.inside.depth += 1
             try:
-                at, known = here(frame), state.ledger.lanes
-                event = self._event(live, known[into].device)
+                at, lane = here(frame), ledger.lanes[into]
+                line: Line = None if at is None else [at.file, at.line, at.function]
+                event = self._event(live, lane.device)
                 for ptr in lanes:
-                    lane = known[ptr]
-                    clock = self._recorded(live, lane, event, at)
+                    of = ledger.lanes[ptr]
+                    clock = self._recorded(live, of, event, at, line)
+                    wait(into, event)
+                    ledger.come_after(into, of, clock, False, at, of.device)
                     # with the first wait, the nodes so far go to the current line
-                    self._wait(live, parent, into, event, lane, clock, at, polled)
+                    self._waited(live, lane, of, event, line, polled)
                     polled = True
-                self.allocators.to_lane(live, known[into])
+                self.allocators.to_lane(live, lane)
             finally:
                 state.inside.depth -= 1
 
@@ -122,52 +137,43 @@ class ForkScopes:
             self.verdicts.has_refused(error, OWN)
             raise
 
-    def _recorded(self, live: OpenCapture, lane: Lane, event: int, at: Place | None) -> Clock:
+    def _recorded(self, live: OpenCapture, lane: Lane, event: int, at: Place | None, line: Line) -> Clock:
         """Record an event on a lane; return what lies before it. The caller lets wrappers pass its calls."""
-        assert live.memory is not None
-        ends = live.memory.ends(lane.stream)
+        memory = live.graph_memory
+        ends = memory.ends(lane.stream)
         if ends and ends[0] < 0:
             self._check(live)
         if live.trace is None:
             live.active_at = at or live.active_at
         self.state.installation.originals[_RECORD](event, lane.stream)
         lane.nodes = ends
-        if not lane.current and not live.memory.foreseen(lane, ends):
+        if not lane.current and not memory.foreseen(lane, ends):
             self.lanes.was_used(lane, ends)
-        clock = self.state.ledger.passed(lane)
         lane.last_use = at
-        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
-        text = f'event {event:#x} recorded on lane {lane.number}'
-        live.recording.steps.append(Step('record', lane.number, text, line, event))
-        return clock
+        number = lane.number
+        live.recording.steps.append(Step('record', number, _event_on(event, number), line, event))
+        return self.state.ledger.passed(lane)
 
-    def _wait(
-        self,
-        live: OpenCapture,
-        stream: Any,
-        handle: int,
-        event: int,
-        of: Lane,
-        clock: Clock,
-        at: Place | None,
-        polled: bool = True,
-    ) -> None:
-        """Let a stream, given with its handle, wait for an event that lies on a lane, with what lies before it.
-
-        Unless they are ``polled``, the nodes so far go to the current line.
-        """
-        state = self.state
-        state.installation.originals[_WAIT](handle, event)
-        forked = state.ledger.come_after(handle, of, clock, False, at, of.device)
-        if forked is not None:
-            self.lanes.entered(live, forked, stream, at)
-            return
-        lane = state.ledger.lanes[handle]
-        text = f'lane {lane.number} waits for lane {of.number}'
-        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
-        step = Step('join' if of is not lane else 'wait', lane.number, text, line, event, None, of.number)
+    @staticmethod
+    def _waited(live: OpenCapture, lane: Lane, of: Lane, event: int, line: Line, polled: bool) -> None:
+        """Note that a lane waits for another. Unless they are ``polled``, the nodes so far go to the current line."""
+        kind, number, other = 'join' if of is not lane else 'wait', lane.number, of.number
+        step = Step(kind, number, _waits_for(number, other), line, event, None, other)
         live.recording.steps.append(step)
         if live.trace is not None:
             live.trace.note(step, polled)
         if not lane.current:
             live.graph_memory.rests(lane)
+
+
+# Scopes come again, and so do these words.
+
+
+@lru_cache(1024)
+def _event_on(event: int, lane: int) -> str:
+    return f'event {event:#x} recorded on lane {lane}'
+
+
+@lru_cache(1024)
+def _waits_for(lane: int, other: int) -> str:
+    return f'lane {lane} waits for lane {other}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -178,7 +179,7 @@ class StreamSwitches:
             live.trace.stream = lane.stream
         number = lane.number
         line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
-        live.recording.steps.append(Step('switch', number, f'lane {number} made current', line))
+        live.recording.steps.append(Step('switch', number, _made_current(number), line))
         self.allocators.to_lane(live, lane)
 
     def choose(self, stream: Any, call: str) -> Any:
@@ -218,6 +219,11 @@ class StreamSwitches:
         if mine is not None:
             self.callers.in_order(mine)
         self.allocators.refresh()
+
+
+@lru_cache(1024)
+def _made_current(lane: int) -> str:
+    return f'lane {lane} made current'
 
 
 def _legacy(stream: Any) -> bool:

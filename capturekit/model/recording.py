@@ -40,7 +40,7 @@ class LaneRecord:
     device: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Step:
     """One step of a capture.
 

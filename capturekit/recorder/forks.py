@@ -209,7 +209,9 @@ class Fork:
         self._devices = numbers
         self._check, self._within = check, within
         self._lanes: tuple[LaneScope, ...] | None = None
+        self._streams: list[Any] = []
         self._parent: Any = None
+        self._handle = 0
         self._platform: Platform | None = None
         self._live: OpenCapture | None = None
 
@@ -228,10 +230,10 @@ class Fork:
         # the wrapper has the answer for a graphed function, which sees its caller's stream
         plain = mine is not None and mine.caller is None
         self._parent = parent = GUARD.state.current_stream() if plain else platform.cupy.cuda.get_current_stream()
-        handle = int(parent.ptr)
+        self._handle = handle = int(parent.ptr)
         lane = GUARD.ledger.lanes.get(handle) if GUARD.lives else None
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
-        streams: list[Any] = []
+        streams = self._streams = []
         devices, of = self._places(platform)
         try:
             at_once = None if lane is None else GUARD.scopes.capture_of(handle)
@@ -286,14 +288,14 @@ class Fork:
             else:
                 self._join_anyway(error)
         finally:
-            self._give([lane.stream for lane in self._lanes])
+            self._give(self._streams)
 
     def _join_all(self) -> None:
         assert self._lanes is not None
-        into, lanes = int(self._parent.ptr), [lane.ptr for lane in self._lanes]
-        live = GUARD.scopes.capture_of(into, lanes)
+        lanes = [lane.ptr for lane in self._lanes]
+        live = GUARD.scopes.capture_of(self._handle, lanes)
         if live is not None:
-            GUARD.scopes.join(live, self._parent, into, lanes, sys._getframe(2))
+            GUARD.scopes.join(live, self._handle, lanes, sys._getframe(2))
             return
         for lane in self._lanes:
             self._join(lane)
