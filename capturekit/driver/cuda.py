@@ -347,7 +347,7 @@ class CudaDevice(Accessing, ElementwiseNodes, FusingNodes, FusingReductions, Red
     def next_after(self) -> Callable[[int], tuple[int, ...]]:
         """A function that returns the nodes before a stream's next work: (-1,) in a lost capture, (-2,) in none.
 
-        For one thread at a time.
+        Any thread may call it.
         """
         if self.reader is not None and self.reader.knows_last:
             return self.reader.next_after()

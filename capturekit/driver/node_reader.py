@@ -12,6 +12,7 @@ import ctypes
 import functools
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -343,19 +344,24 @@ class Reader:
         return now
 
     def next_after(self) -> Callable[[int], tuple[int, ...]]:
-        """A function that returns the nodes before a stream's next work: (-1,) in a lost capture, (-2,) in none."""
+        """A function that returns the nodes before a stream's next work: (-1,) in a lost capture, (-2,) in none.
+
+        Any thread may call it.
+        """
         info, asked, stream, status, last, count = self._asking()
+        lock = threading.RLock()
 
         def now(s: int) -> tuple[int, ...]:
-            stream.value = s
-            if info(*asked):
-                return (-1,)
-            if status.value == _ACTIVE:
-                found = count.value
-                if found == 1:  # as nearly always; a slice takes three times as long
-                    return (last[0],)
-                return tuple(last[:found]) if found else ()
-            return (-1,) if status.value else (-2,)
+            with lock:  # another thread's question would be answered into the same places
+                stream.value = s
+                if info(*asked):
+                    return (-1,)
+                if status.value == _ACTIVE:
+                    found = count.value
+                    if found == 1:  # as nearly always; a slice takes three times as long
+                        return (last[0],)
+                    return tuple(last[:found]) if found else ()
+                return (-1,) if status.value else (-2,)
 
         return now
 

@@ -47,9 +47,9 @@ class Allocators:
         ptr = state.current_stream().ptr if lane is None else lane.stream
         lane = lane or state.ledger.lanes.get(ptr)
         live = None if lane is None else state.lives.get(lane.capture)
-        if live is not None:
-            wanted = self._of_lane(live, lane, me)  # type: ignore[arg-type]
-        elif ptr not in LEGACY_HANDLES and (mine := state.mine()) and mine.strict and mine.memory is not None:
+        if live is not None and live.memory is not None:
+            return self.to_lane(live, lane)  # type: ignore[arg-type]
+        if live is None and ptr not in LEGACY_HANDLES and (mine := state.mine()) and mine.strict and mine.memory is not None:
             wanted = Ours(functools.partial(self._malloc_outside, mine))
         set_allocator = state.installation.originals[_SET_ALLOCATOR]
         if wanted is not None:
@@ -60,25 +60,21 @@ class Allocators:
             set_allocator(self.kept.pop(me))
 
     def to_lane(self, live: OpenCapture, lane: Lane) -> None:
-        """:meth:`refresh` where the current stream is known to be this lane of an open capture with memory."""
-        me = threading.get_ident()
-        if me in self.foreign:
+        """:meth:`refresh` where the current stream is known to be this lane of an open capture with memory.
+
+        The allocator is made once as long as it would be the same.
+        """
+        me, memory = threading.get_ident(), live.memory
+        if me in self.foreign or memory is None:
             return
         if me not in self.kept:
             self.kept[me] = self.state.platform.cupy.cuda.memory._get_thread_local_allocator()
-        self.state.installation.originals[_SET_ALLOCATOR](self._of_lane(live, lane, me))
-
-    def _of_lane(self, live: OpenCapture, lane: Lane, me: int) -> Ours | None:
-        """The allocator for a thread that works on a lane; made once as long as it would be the same."""
-        memory = live.memory
-        if memory is None:
-            return None
         memory.ordered += 1
         given = lane, memory.blocks, live.caller, bool(live.devices.before), me
         known = live.allocators.get(lane.stream)
         if known is None or known[0] != given:
             known = live.allocators[lane.stream] = given, self._made(live, lane, me)
-        return known[1]
+        self.state.installation.originals[_SET_ALLOCATOR](known[1])
 
     def _made(self, live: OpenCapture, lane: Lane, me: int) -> Ours:
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__

@@ -7,6 +7,8 @@ What they lead to is what existing code leads to that records events and waits f
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -18,10 +20,13 @@ from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
-from capturekit.model.ledger import Lane
+from capturekit.model.ledger import Clock, Lane
+from capturekit.model.recording import Step
 from capturekit.model.source_line import Place, here
 
-_RECORD, _WAIT = 'cupy.cuda.stream._BaseStream.record', 'cupy.cuda.stream._BaseStream.wait_event'
+_RECORD, _WAIT = 'cupy.cuda.runtime.eventRecord', 'cupy.cuda.runtime.streamWaitEvent'
+#: A line in the form of recordings.
+Line = list[Any] | None
 
 
 class ForkScopes:
@@ -40,13 +45,13 @@ class ForkScopes:
         given by their handles.
         """
         state = self.state
-        mine, known = state.mine(), state.ledger.lanes
-        lane = known.get(parent)
+        stack, known = state.threads.get(get_ident()), state.ledger.lanes
+        mine, lane = stack[-1] if stack else None, known.get(parent)
         if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
             return None
         if mine.caller is not None or mine.outside.held or state.inside.substitute is not None:
             return None
-        if not mine.capture.origin.device == lane.device == state.current_device():
+        if not mine.capture.origin.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
             return None
         for ptr in lanes:
             one = known.get(ptr)
@@ -59,28 +64,69 @@ class ForkScopes:
 
         ``frame``: the one that enters the scope.
         """
-        with self.state.lock, self.state.inside:
-            at, lane = here(frame), self.state.ledger.lanes[parent]
-            event = self._recorded(live, lane, at)
-            if live.trace is not None:
-                ends = lane.nodes
-                known = len(ends) < 2 and live.trace.stream == parent
-                live.trace.poll((ends[0] if ends else 0) if known else None)
-            for stream in streams:
-                self._wait(live, stream, stream.__dict__['ptr'], event, lane, at, first=False)
-            # the allocator of the current lane notices by itself that lanes were forked
+        state, trace = self.state, live.trace
+        ledger, wait = state.ledger, state.installation.originals[_WAIT]
+        with state.lock:
+            state.inside.depth += 1
+            try:
+                at, lane = here(frame), ledger.lanes[parent]
+                line: Line = None if at is None else [at.file, at.line, at.function]
+                event = self._event(live, lane.device)
+                clock = self._recorded(live, lane, event, at, line)
+                if trace is not None:
+                    ends = lane.nodes
+                    known = len(ends) < 2 and trace.stream == parent
+                    trace.poll((ends[0] if ends else 0) if known else None)
+                for stream in streams:
+                    handle = stream.__dict__['ptr']
+                    wait(handle, event)
+                    forked = ledger.come_after(handle, lane, clock, False, at, lane.device)
+                    if forked is None:
+                        self._waited(live, ledger.lanes[handle], lane, event, line, True)
+                    else:
+                        self.lanes.entered(live, forked, stream, at)
+                # the allocator of the current lane notices by itself that lanes were forked
+            finally:
+                state.inside.depth -= 1
 
-    def join(self, live: OpenCapture, parent: Any, into: int, lanes: Iterable[int], frame: FrameType) -> None:
-        """Let a lane wait for others, given by their handles; ``into`` is that of its stream, ``parent``.
+    def join(self, live: OpenCapture, into: int, lanes: Iterable[int], frame: FrameType) -> None:
+        """Let a lane wait for others; all are given by their handles.
 
         ``frame``: the one that leaves the scope.
         """
-        with self.state.lock, self.state.inside:
-            at, known = here(frame), self.state.ledger.lanes
-            for number, ptr in enumerate(lanes):
-                lane = known[ptr]
-                self._wait(live, parent, into, self._recorded(live, lane, at), lane, at, first=not number)
-            self.allocators.to_lane(live, known[into])
+        state, polled = self.state, False
+        ledger, wait = state.ledger, state.installation.originals[_WAIT]
+        with state.lock:
+            state.inside.depth += 1
+            try:
+                at, lane = here(frame), ledger.lanes[into]
+                line: Line = None if at is None else [at.file, at.line, at.function]
+                event = self._event(live, lane.device)
+                for ptr in lanes:
+                    of = ledger.lanes[ptr]
+                    clock = self._recorded(live, of, event, at, line)
+                    wait(into, event)
+                    ledger.come_after(into, of, clock, False, at, of.device)
+                    # with the first wait, the nodes so far go to the current line
+                    self._waited(live, lane, of, event, line, polled)
+                    polled = True
+                self.allocators.to_lane(live, lane)
+            finally:
+                state.inside.depth -= 1
+
+    @staticmethod
+    def _event(live: OpenCapture, device: int) -> int:
+        """The handle of the event that all scopes of a capture record on a device, one after the other.
+
+        Each wait has put what it stands for into the graph by then. It is kept with the capture's events, so that no
+        new event gets its handle.
+        """
+        known = live.scope_events.get(device)
+        if known is None:
+            made = live.platform.cupy.cuda.Event(disable_timing=True)
+            live.events.append(made)
+            known = live.scope_events[device] = made.ptr
+        return known
 
     def _check(self, live: OpenCapture) -> None:
         """Raise if the capture is lost, and let the guard know it."""
@@ -91,49 +137,43 @@ class ForkScopes:
             self.verdicts.has_refused(error, OWN)
             raise
 
-    def _recorded(self, live: OpenCapture, lane: Lane, at: Place | None) -> tuple[Any, int]:
-        """Record a new event on a lane; return it and its handle. The caller lets wrappers pass its calls."""
-        made = self.state.installation.originals
-        ends = live.graph_memory.ends(lane.stream)
+    def _recorded(self, live: OpenCapture, lane: Lane, event: int, at: Place | None, line: Line) -> Clock:
+        """Record an event on a lane; return what lies before it. The caller lets wrappers pass its calls."""
+        memory = live.graph_memory
+        ends = memory.ends(lane.stream)
         if ends and ends[0] < 0:
             self._check(live)
         if live.trace is None:
             live.active_at = at or live.active_at
-        event = live.platform.cupy.cuda.Event(disable_timing=True)
-        made[_RECORD](live.streams[lane.stream], event)
+        self.state.installation.originals[_RECORD](event, lane.stream)
         lane.nodes = ends
-        live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
-        if not lane.current:
+        if not lane.current and not memory.foreseen(lane, ends):
             self.lanes.was_used(lane, ends)
-        ptr = event.ptr
-        self.state.ledger.record(ptr, lane.stream, at)
         lane.last_use = at
-        live.step('record', lane, f'event {ptr:#x} recorded on lane {lane.number}', at, ptr)
-        return event, ptr
+        number = lane.number
+        live.recording.steps.append(Step('record', number, _event_on(event, number), line, event))
+        return self.state.ledger.passed(lane)
 
-    def _wait(
-        self,
-        live: OpenCapture,
-        stream: Any,
-        handle: int,
-        event: tuple[Any, int],
-        of: Lane,
-        at: Place | None,
-        *,
-        first: bool,
-    ) -> None:
-        """Let a stream, given with its handle, wait for an event, given with its own, that lies on a lane.
-
-        With the first wait of a join, the nodes so far go to the current line.
-        """
-        self.state.installation.originals[_WAIT](stream, event[0])
-        forked = self.state.ledger.wait(handle, event[1], at=at, device=of.device)
-        if forked is not None:
-            self.lanes.entered(live, forked, stream, at)
-            return
-        lane = self.state.ledger.lanes[handle]
-        text = f'lane {lane.number} waits for lane {of.number}'
-        kind = 'join' if of is not lane else 'wait'
-        live.ordering(kind, lane, text, at, of.number, event[1], polled=not first)
+    @staticmethod
+    def _waited(live: OpenCapture, lane: Lane, of: Lane, event: int, line: Line, polled: bool) -> None:
+        """Note that a lane waits for another. Unless they are ``polled``, the nodes so far go to the current line."""
+        kind, number, other = 'join' if of is not lane else 'wait', lane.number, of.number
+        step = Step(kind, number, _waits_for(number, other), line, event, None, other)
+        live.recording.steps.append(step)
+        if live.trace is not None:
+            live.trace.note(step, polled)
         if not lane.current:
             live.graph_memory.rests(lane)
+
+
+# Scopes come again, and so do these words.
+
+
+@lru_cache(1024)
+def _event_on(event: int, lane: int) -> str:
+    return f'event {event:#x} recorded on lane {lane}'
+
+
+@lru_cache(1024)
+def _waits_for(lane: int, other: int) -> str:
+    return f'lane {lane} waits for lane {other}'

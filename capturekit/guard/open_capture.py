@@ -50,6 +50,8 @@ class OpenCapture:
     streams: dict[int, Any] = field(default_factory=dict)
     #: The events that the ledger knows. They are kept, so that no new event gets the handle of one of them.
     events: list[Any] = field(default_factory=list)
+    #: By device: the handle of the event that scopes of lanes record, which is one of ``events``.
+    scope_events: dict[int, int] = field(default_factory=dict)
     #: By handle of a lane: its allocator, and what that was made for.
     allocators: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     #: An event that every later lane waits for, because the host has waited for all earlier work.
@@ -116,21 +118,6 @@ class OpenCapture:
         step = Step(kind, number, text, None if at is None else [at.file, at.line, at.function], **more)
         self.recording.steps.append(step)
         if step.other is not None and self.trace is not None:
-            self.trace.note(step, polled)
-
-    def step(self, kind: str, lane: Lane, text: str, at: Place | None, event: int | None = None) -> None:
-        """:meth:`note` for a step on a lane that orders no lanes: it is noted often."""
-        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
-        self.recording.steps.append(Step(kind, lane.number, text, line, event))
-
-    def ordering(
-        self, kind: str, lane: Lane, text: str, at: Place | None, other: int, event: int | None, polled: bool
-    ) -> None:
-        """:meth:`note` for a step on a lane that comes after another one: it is noted often."""
-        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
-        step = Step(kind, lane.number, text, line, event, None, other)
-        self.recording.steps.append(step)
-        if self.trace is not None:
             self.trace.note(step, polled)
 
     def refusal(self, error: CaptureError) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -18,6 +19,7 @@ from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.cleanup import add_note
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
+from capturekit.model.recording import Step
 from capturekit.model.rules import RULES, Operation
 from capturekit.model.source_line import Place, here
 
@@ -91,13 +93,17 @@ class StreamSwitches:
             if found is None:
                 return False
             live, before, lane, ends = found
-            with state.inside:
+            inside = state.inside
+            inside.depth += 1
+            try:
                 made[_DEVICE_ENTER](device)
                 try:
                     made[_STREAM_ENTER](stream)
                 except BaseException:
                     made[_DEVICE_EXIT](device, None, None, None)
                     raise
+            finally:
+                inside.depth -= 1
             self._moved(live, before, lane, ends, at)
         return True
 
@@ -113,11 +119,13 @@ class StreamSwitches:
             if found is None:
                 return False
             live, before, _lane, ends = found
+            inside = state.inside
+            inside.depth += 1
             try:
-                with state.inside:
-                    made[_STREAM_EXIT](stream, *exc)
-                    made[_DEVICE_EXIT](device, *exc)
+                made[_STREAM_EXIT](stream, *exc)
+                made[_DEVICE_EXIT](device, *exc)
             finally:
+                inside.depth -= 1
                 now = made[_CURRENT]()
                 lane = state.ledger.lanes.get(now.__dict__['ptr'])
                 if lane is not None and lane.capture is live.capture:
@@ -160,16 +168,18 @@ class StreamSwitches:
 
     def _moved(self, live: OpenCapture, before: Lane, lane: Lane, ends: tuple[int, ...], at: Place | None) -> None:
         """Note that a lane of a capture is current instead of another one, whose next work comes after ``ends``."""
-        memory = live.graph_memory
-        before.used, before.current = True, max(before.current - 1, 0)
-        if not before.current:
-            memory.rests(before, ends)
+        assert live.memory is not None
+        before.used = True
+        if before.current:
+            before.current -= 1
+        live.memory.moved(before, ends, lane)
         lane.last_use = at
         lane.current += 1
-        memory.active(lane)
         if live.trace is not None:
             live.trace.stream = lane.stream
-        live.step('switch', lane, f'lane {lane.number} made current', at)
+        number = lane.number
+        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
+        live.recording.steps.append(Step('switch', number, _made_current(number), line))
         self.allocators.to_lane(live, lane)
 
     def choose(self, stream: Any, call: str) -> Any:
@@ -209,6 +219,11 @@ class StreamSwitches:
         if mine is not None:
             self.callers.in_order(mine)
         self.allocators.refresh()
+
+
+@lru_cache(1024)
+def _made_current(lane: int) -> str:
+    return f'lane {lane} made current'
 
 
 def _legacy(stream: Any) -> bool:

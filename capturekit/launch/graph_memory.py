@@ -55,7 +55,7 @@ class GraphMemory(TemporaryBlocks):
     while the graph lives. ``ends`` asks the driver for the nodes that a stream's next work comes after. ``late``: a
     dropped block is used again only where new ones would come to more bytes than this (0: than twice what one line of
     work needs, or 256 MiB), and then the one that was dropped first; None: at once. ``share``: what it has of a memory
-    group.
+    group. Any thread may call ``ends``.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GraphMemory(TemporaryBlocks):
         self._use(cupy, pool)
         #: The blocks of lanes; in a loop's body others.
         self.blocks = LaneBlocks(self)
-        self._ends = ends
+        self.ends = ends
         self._asking = threading.RLock()
         self._held: list[Any] = []
         #: Pinned host memory that launches read: it is given back last, when no launch runs.
@@ -117,7 +117,7 @@ class GraphMemory(TemporaryBlocks):
 
     def opened(self, capture: LedgerCapture) -> None:
         """The capture that this memory serves has begun."""
-        ends = self._ends(capture.origin.stream)  # in a body of the device's, not nothing
+        ends = self.ends(capture.origin.stream)  # in a body of the device's, not nothing
         self._watch_lanes(capture, {0: self.tick}, {0: ends})
         self.settle()
 
@@ -259,11 +259,6 @@ class GraphMemory(TemporaryBlocks):
         pointer = self.grow(max(high - low, 1)) + (array.data.ptr - low)
         return type(array)(array.shape, array.dtype, pointer, array.strides)
 
-    def ends(self, stream: int) -> tuple[int, ...]:
-        """The nodes that a stream's next work comes after, as the driver says."""
-        with self._asking:
-            return self._ends(stream)
-
     def settle(self) -> None:
         """All recorded work lies before later work: free blocks may go to any lane."""
         self.blocks.settle()
@@ -336,8 +331,13 @@ class GraphMemory(TemporaryBlocks):
 
     def solo(self, lane: Lane) -> bool:
         """True when all recorded work lies before the lane's next work."""
-        for other in lane.capture.lanes:  # noqa: SIM110  # a generator takes twice the time, at each switch of lanes
-            if other is not lane and not self._behind(other, lane):
+        reached = lane.clock
+        for other in lane.capture.lanes:  # as _behind() does, at the first allocation after each switch of lanes
+            if other is lane:
+                continue
+            if other.used or other.current > 0 or other.suspect or other.waited:
+                return False
+            if reached.get(other.number, 0) < other.segment - 1:
                 return False
         return True
 
@@ -359,15 +359,32 @@ class GraphMemory(TemporaryBlocks):
         """
         number = lane.number
         with self._asking:
-            self._known[number] = self._ends(lane.stream) if ends is None else ends
+            self._known[number] = self.ends(lane.stream) if ends is None else ends
             self.tick += 1
             self._active[number] = self.tick
+
+    def moved(self, before: Lane, ends: tuple[int, ...], lane: Lane) -> None:
+        """Note that a lane is current instead of another one, whose next work comes after the nodes ``ends``."""
+        with self._asking:
+            if not before.current:
+                self._known[before.number] = ends
+                self.tick += 1
+                self._active[before.number] = self.tick
+            self.tick += 1
+            self._active[lane.number] = self.tick
+
+    def foreseen(self, lane: Lane, ends: tuple[int, ...]) -> bool:
+        """Whether a lane that is not current got no work since it was, and no lane is to be reported.
+
+        ``ends``: the nodes before its next work. If not, :meth:`worked` and :meth:`unforeseen` say more.
+        """
+        return ends == self._known.get(lane.number, ()) and not self._unforeseen
 
     def worked(self, lane: Lane, ends: tuple[int, ...] | None = None) -> bool:
         """Ask the driver whether an inactive lane got work by its handle since it was last active or asked about."""
         with self._asking:
             if ends is None:
-                ends = self._ends(lane.stream)
+                ends = self.ends(lane.stream)
             if ends == self._known.get(lane.number, ()):
                 return False
             self._known[lane.number] = ends
@@ -388,17 +405,22 @@ class GraphMemory(TemporaryBlocks):
         capture = self._capture
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
-        found, last = {}, self._active
-        for lane in capture.lanes:
-            number = lane.number
-            # else no work can follow its last event, unless it is made to wait again
-            busy = lane.used or lane.current > 0 or lane.suspect or lane.waited
-            active = lane.current > 0 or last.get(number, -1) >= tick
-            # the driver is asked about a lane that may have got work unseen
-            if (active and busy) or self.worked(lane):
-                found[number] = lane.segment
-            elif active:
-                found[number] = lane.segment - 1
+        found, last, known = {}, self._active, self._known
+        with self._asking:
+            for lane in capture.lanes:
+                number = lane.number
+                # else no work can follow its last event, unless it is made to wait again
+                busy = lane.used or lane.current > 0 or lane.suspect or lane.waited
+                active = lane.current > 0 or last.get(number, -1) >= tick
+                if active and busy:
+                    found[number] = lane.segment
+                    continue
+                # the driver is asked about a lane that may have got work unseen
+                ends = self.ends(lane.stream)
+                if ends != known.get(number, ()) and self.worked(lane, ends):
+                    found[number] = lane.segment
+                elif active:
+                    found[number] = lane.segment - 1
         return found
 
     def recorded_into(self, mem: Any) -> bool:

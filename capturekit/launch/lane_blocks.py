@@ -56,7 +56,10 @@ class Ticket:
         self.block = block
 
     def __del__(self) -> None:
-        self.lanes.dropped(self.block)
+        lanes = self.lanes
+        lanes._dropped.append(self.block)
+        with lanes._lock:
+            lanes._put_back()
 
 
 class Block:
@@ -103,18 +106,24 @@ class LaneBlocks:
         """Return a memory pointer of ``size`` bytes for work on a lane."""
         rounded = max((size + UNIT - 1) // UNIT, 1) * UNIT
         memory = self._memory
-        with self:
-            self._live += rounded
-            if self._live > self._peak:
-                self._peak = self._live
-            late = memory.late
-            fits = late is not None and self._total + rounded <= self._room(late)
-            block = None if fits else self._take(lane, rounded)
-            if block is None:
-                block = Block(memory.new_block(rounded), rounded)
-                self._total += rounded
-            memory.active(lane)
-            block.born, block.since = memory.tick, None if late is None else memory.place()
+        with self._lock:  # as `with self:` does, at each array that is made on a lane
+            self._busy += 1
+            try:
+                self._live += rounded
+                if self._live > self._peak:
+                    self._peak = self._live
+                late = memory.late
+                fits = late is not None and self._total + rounded <= self._room(late)
+                block = None if fits else self._take(lane, rounded)
+                if block is None:
+                    block = Block(memory.new_block(rounded), rounded)
+                    self._total += rounded
+                memory.active(lane)
+                block.born, block.since = memory.tick, None if late is None else memory.place()
+            finally:
+                self._busy -= 1
+                if self._dropped:
+                    self._put_back()
         owned = memory.unowned(block.address, rounded, Ticket(self, block), block.device)
         return memory.pointer(owned, 0)
 
@@ -166,12 +175,6 @@ class LaneBlocks:
         with self:
             self._closed = True
             self._free.clear()
-
-    def dropped(self, block: Block) -> None:
-        """The last array on a block is gone."""
-        self._dropped.append(block)
-        with self._lock:
-            self._put_back()
 
     def __enter__(self) -> None:
         """Begin a block of code that is not disturbed: blocks that are dropped during it are put back at its end."""

@@ -389,12 +389,16 @@ class Ledger:
             self.marks.pop(event, None)
             self.outside.add(event)
             return None
+        mark = self.marks[event] = EventMark(lane.capture, lane.number, self.passed(lane), at)
+        return mark
+
+    def passed(self, lane: Lane) -> Clock:
+        """End a lane's segment, as an event does that is recorded on it. Returns all that lies before its next work."""
         clock = dict(lane.clock)
         clock[lane.number] = lane.segment
         lane.segment += 1
         lane.used = lane.suspect = lane.waited = False
-        mark = self.marks[event] = EventMark(lane.capture, lane.number, clock, at)
-        return mark
+        return clock
 
     def wait(
         self, stream: int, event: int, *, blocking: bool = False, at: object = None, device: int = 0
@@ -403,16 +407,22 @@ class Ledger:
         mark = self.marks.get(event)
         if mark is None:
             return None
+        return self.come_after(stream, mark.capture.lanes[mark.lane], mark.clock, blocking, at, device)
+
+    def come_after(
+        self, stream: int, of: Lane, clock: Clock, blocking: bool, at: object, device: int
+    ) -> Lane | None:
+        """:meth:`wait` for what :meth:`passed` has returned for a lane, with no event that others could wait for."""
         lane = self.lanes.get(stream)
-        forked = lane is None
+        forked: Lane | None = None
         if lane is None:
-            lane = self._enter(stream, mark.capture, blocking, mark.lane, at)
+            lane = forked = self._enter(stream, of.capture, blocking, of.number, at)
             lane.device = device
-        merge(lane.clock, mark.clock)
+        else:
+            of.joined_at = at
+        merge(lane.clock, clock)
         lane.waited = True
-        if not forked:
-            mark.capture.lanes[mark.lane].joined_at = at
-        return lane if forked else None
+        return forked
 
     def forget_event(self, event: int) -> None:
         """Note that an event was made or destroyed: its handle stands for no work."""

@@ -39,7 +39,7 @@ class LaneRecord:
     device: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Step:
     """One step of a capture.
 

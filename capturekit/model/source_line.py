@@ -85,7 +85,7 @@ def _package_folders() -> list[str]:
 
 def here(frame: FrameType | None = None) -> Place | None:
     """Return the innermost line that is the user's, from ``frame`` outwards (default: the caller's)."""
-    at: FrameType | None = frame if frame is not None else sys._getframe(1)
+    at: FrameType | None = frame or sys._getframe(1)
     known = _foreign
     while at is not None:
         code = at.f_code

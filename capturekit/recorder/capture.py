@@ -252,7 +252,7 @@ class Capture(WayIn):
             ClosedError: the capture is not open.
         """
         self._must_be_open('fork()')
-        return Fork(n, priority, self._must_be_open, devices)
+        return Fork(n, priority, self._must_be_open, devices, self._live)
 
     @told
     def parallel(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -43,30 +43,42 @@ class LaneStreams:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def take(self, platform: Platform, priority: int | None, live: OpenCapture | None, handle: int, device: int) -> Any:
-        """A stream for a lane: one that the open capture has joined already, else a free one, else a new one.
+    def take(
+        self,
+        platform: Platform,
+        lanes: Iterable[tuple[int | None, int]],
+        live: OpenCapture | None,
+        handle: int,
+        taken: list[Any],
+    ) -> None:
+        """Append to ``taken`` a stream for each lane, given by its priority and device.
 
-        ``handle``: that of the stream which is forked.
+        It is one that the open capture has joined already, else a free one, else a new one. ``handle``: that of the
+        stream which is forked.
         """
         source = (handle, threading.get_ident() if handle == PER_THREAD_HANDLE else 0)  # another one in each thread
-        key = (device, priority, None if live is not None else source)
-        with self._lock:
-            stream = self._found(platform, key, source, live)
-        if stream is None:
-            with GUARD.on(device, platform):
-                stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
-            stream.capturekit_key = key
-        stream.capturekit_source = source
-        return stream
+        among = None if live is not None else source
+        for priority, device in lanes:
+            key = (device, priority, among)
+            with self._lock:
+                stream = None if live is None else self._joined(key, source, live.recorder.lane_streams)
+                if stream is None:
+                    free = self._free(platform, key)
+                    stream = free.pop(0) if free else None
+            if stream is None:
+                with GUARD.on(device, platform):
+                    stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
+                stream.capturekit_key = key
+            stream.capturekit_source = source
+            taken.append(stream)
 
-    def _found(self, platform: Platform, key: Key, source: tuple[int, int], live: OpenCapture | None) -> Any:
-        for stream in live.recorder.lane_streams if live is not None else ():
+    @staticmethod
+    def _joined(key: Key, source: tuple[int, int], streams: list[Any]) -> Any:
+        for number, stream in enumerate(streams):
             # joined into another lane, its next work would wait for what it has done there
             if stream.capturekit_key == key and stream.capturekit_source == source:
-                live.recorder.lane_streams.remove(stream)  # type: ignore[union-attr]
-                return stream
-        free = self._free(platform, key)
-        return free.pop(0) if free else None
+                return streams.pop(number)
+        return None
 
     @staticmethod
     def _free(platform: Platform, key: Key) -> list[Any]:
@@ -96,13 +108,13 @@ class LaneScope:
     of the stream.
     """
 
-    def __init__(self, stream: Any, number: int, device: Any) -> None:
+    def __init__(self, stream: Any, number: int, device: int, ptr: int, of: Any) -> None:
         self.stream = stream
         self.number = number
-        self.device = int(device)
+        self.device = device
         #: The stream's handle.
-        self.ptr = int(stream.ptr)
-        self._device = device
+        self.ptr = ptr
+        self._device = of
         #: For each time that it was entered and not left: whether its device was current already.
         self._stays: list[bool] = []
 
@@ -182,6 +194,7 @@ class Fork:
         priority: Priority,
         check: Callable[[str], None] | None = None,
         devices: Devices = None,
+        within: OpenCapture | None = None,
     ) -> None:
         numbers = None if devices is None else _numbers(devices)
         if n is None and numbers is not None:
@@ -194,9 +207,11 @@ class Fork:
             raise ValueError(f'devices must name one for each of {counted(n, "lane")}, got {len(numbers)}')
         self._priorities = priorities(priority, n)
         self._devices = numbers
-        self._check = check
+        self._check, self._within = check, within
         self._lanes: tuple[LaneScope, ...] | None = None
+        self._streams: list[Any] = []
         self._parent: Any = None
+        self._handle = 0
         self._platform: Platform | None = None
         self._live: OpenCapture | None = None
 
@@ -208,45 +223,49 @@ class Fork:
                 rule='A fork can be entered only once.',
                 remedy='Make a new one: `with cap.fork(n) as lanes:`.',
             )
-        platform = self._platform = current()
-        if self._check is not None:
-            self._check('fork()')
         mine = GUARD.mine()
+        if self._check is not None and (mine is None or mine is not self._within):  # else it was checked when made
+            self._check('fork()')
+        platform = self._platform = current() if mine is None else mine.platform
         # the wrapper has the answer for a graphed function, which sees its caller's stream
         plain = mine is not None and mine.caller is None
         self._parent = parent = GUARD.state.current_stream() if plain else platform.cupy.cuda.get_current_stream()
-        handle = int(parent.ptr)
+        self._handle = handle = int(parent.ptr)
         lane = GUARD.ledger.lanes.get(handle) if GUARD.lives else None
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
-        streams: list[Any] = []
-        devices = self._places(platform)
+        streams = self._streams = []
+        devices, of = self._places(platform)
         try:
             at_once = None if lane is None else GUARD.scopes.capture_of(handle)
             if at_once is not None and {*devices} != {at_once.capture.origin.device}:
                 at_once = None
             event = None if at_once is not None else parent.record()
-            for priority, device in zip(self._priorities, devices):
-                streams.append(LANE_STREAMS.take(platform, priority, self._live, handle, device))
-                if event is not None:
-                    streams[-1].wait_event(event)
+            LANE_STREAMS.take(platform, zip(self._priorities, devices), self._live, handle, streams)
             if at_once is not None:
                 GUARD.scopes.fork(at_once, handle, streams, sys._getframe(1))
+            else:
+                for stream in streams:
+                    stream.wait_event(event)
         except BaseException:
             self._give(streams)
             raise
-        of = platform.cupy.cuda.Device
-        self._lanes = tuple(LaneScope(s, i, of(device)) for i, (s, device) in enumerate(zip(streams, devices)))
+        self._lanes = tuple([
+            LaneScope(stream, number, devices[number], stream.__dict__['ptr'], of[number])
+            for number, stream in enumerate(streams)
+        ])
         return self._lanes
 
-    def _places(self, platform: Platform) -> Sequence[int]:
-        """The number of each lane's device."""
+    def _places(self, platform: Platform) -> tuple[Sequence[int], Sequence[Any]]:
+        """The number of each lane's device, and CuPy's object of it."""
+        of = platform.cupy.cuda.Device
         if self._devices is None:
-            return [int(platform.cupy.cuda.Device().id)] * len(self._priorities)
+            now, n = of(), len(self._priorities)
+            return [int(now.id)] * n, [now] * n
         count = int(platform.cupy.cuda.runtime.getDeviceCount())
         for number in self._devices:
             if not 0 <= number < count:
                 raise ValueError(f'there is no device {number}: this machine has {count}, counted from 0')
-        return self._devices
+        return self._devices, [of(number) for number in self._devices]
 
     def _join(self, lane: LaneScope) -> None:
         """Let the parent wait for a lane. An event belongs to the device of the stream that it is recorded on."""
@@ -269,14 +288,14 @@ class Fork:
             else:
                 self._join_anyway(error)
         finally:
-            self._give([lane.stream for lane in self._lanes])
+            self._give(self._streams)
 
     def _join_all(self) -> None:
         assert self._lanes is not None
-        into, lanes = int(self._parent.ptr), [lane.ptr for lane in self._lanes]
-        live = GUARD.scopes.capture_of(into, lanes)
+        lanes = [lane.ptr for lane in self._lanes]
+        live = GUARD.scopes.capture_of(self._handle, lanes)
         if live is not None:
-            GUARD.scopes.join(live, self._parent, into, lanes, sys._getframe(2))
+            GUARD.scopes.join(live, self._handle, lanes, sys._getframe(2))
             return
         for lane in self._lanes:
             self._join(lane)
@@ -306,6 +325,8 @@ def priorities(priority: Priority, n: int) -> tuple[int | None, ...]:
         TypeError: it is neither a whole number, nor None, nor a sequence of these. ValueError: the sequence has not
             ``n`` of them, or a number is none of C's.
     """
+    if priority is None:
+        return (None,) * n
     if isinstance(priority, Sequence) and not isinstance(priority, (str, bytes)):
         if len(priority) != n:
             each = counted(n, 'lane')
