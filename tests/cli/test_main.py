@@ -180,9 +180,12 @@ def test_leaving_passes_through(tmp_path: Path, leave: str, status: int, said: l
     assert said is None or errors(ran) == said
 
 
-def test_a_capture_never_ended_is_named(tmp_path: Path) -> None:
-    ran = run(tmp_path, 'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture()')
-    assert errors(ran) == ['capturekit: the capture begun at script.py:3 was never ended: it made no graph']
+@pytest.mark.parametrize('leave', ['', '\nimport sys; sys.exit()'])
+@pytest.mark.parametrize('options', [(), ('--observe',)])
+def test_a_capture_never_ended_is_named(tmp_path: Path, leave: str, options: tuple[str, ...]) -> None:
+    ran = run(tmp_path, f'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture(){leave}', options=options)
+    assert ran.returncode == (0 if options else 1)
+    assert errors(ran)[:1] == ['capturekit: the capture begun at script.py:3 was never ended: it made no graph']
 
 
 def test_seed_chooses_the_order(tmp_path: Path) -> None:
