@@ -2,7 +2,8 @@
 
 Python prints an exception that ends a thread, and the program ends as if nothing had been. A worker of an executor
 stores its exception in a future, where it stays unseen if nobody asks the future; asyncio logs that of a task. In all
-these cases work is missing, and so ``run`` says it and does not end with 0. An ``except`` clause is another matter: there the code has decided.
+these cases work is missing, and so ``run`` says it and does not end with 0. An ``except`` clause is another matter:
+there the code has decided.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ from capturekit.cli.terminal import (
 )
 from capturekit.cli.traceback_text import show, show_left, show_unended
 from capturekit.driver.cupti import Untraceable
-from capturekit.model.causes import PROGRAM
+from capturekit.model.causes import PROGRAM, shown_with
 from capturekit.model.counted import counted
+from capturekit.model.errors import CaptureError
 from capturekit.model.recording import Recording
 
 #: Modules of capturekit.cli.commands, in the order in which --help names them: each has ``add(commands)``.
@@ -347,8 +348,8 @@ def _guarded(program: _Program, way: _Way) -> int:
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
                 show_left(PROGRAM.before())
-            elif _done(way, lost):
-                return 1
+            elif not any(isinstance(one, CaptureError) for one in shown_with(leaving)) and _done(way, lost):
+                return 1  # else the code knows of a refusal, and ends well all the same
             raise
         except _Wrong as wrong:
             _say(str(wrong))

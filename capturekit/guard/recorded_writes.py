@@ -1,4 +1,4 @@
-"""Whether work that is only being recorded writes an array: until a launch, the host would read what was there before."""
+"""Whether work that is only being recorded writes an array: until a launch, the host would read what was there."""
 
 from __future__ import annotations
 

@@ -51,11 +51,15 @@ LOST = {
         'in thread T, which ended',
     ),
     'from it': (
-        'def other():\n    try:\n        work()\n    except Exception as error:\n        raise LookupError("x") from error\n'
+        'def other():\n    try:\n        work()\n'
+        '    except Exception as error:\n        raise LookupError("x") from error\n'
         't = threading.Thread(target=other, name="T"); t.start(); t.join()',
         'in thread T, which ended',
     ),
-    'a future': ('with ThreadPoolExecutor(1) as pool: pool.submit(work)', 'in a worker, and nobody has asked its future'),
+    'a future': (
+        'with ThreadPoolExecutor(1) as pool: pool.submit(work)',
+        'in a worker, and nobody has asked its future',
+    ),
     'a task': ('asyncio.run(forgetting())', 'in a task of asyncio, and nobody has awaited it'),
     'a destructor': (
         'class Held:\n    def __del__(self): work()\nheld = Held()\ndel held',
