@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit._version import __version__
+from capturekit.cli.lost_refusals import LostRefusals
 from capturekit.cli.script_runner import as_main, join_threads, run_code, why_no_gpu
 from capturekit.cli.terminal import (
     any_terminal,
@@ -28,10 +29,11 @@ from capturekit.cli.terminal import (
     tell_of_crashes,
     unwritable,
 )
-from capturekit.cli.traceback_text import show, show_left, show_unended, threads_shown
+from capturekit.cli.traceback_text import show, show_left, show_unended
 from capturekit.driver.cupti import Untraceable
-from capturekit.model.causes import PROGRAM
+from capturekit.model.causes import PROGRAM, shown_with
 from capturekit.model.counted import counted
+from capturekit.model.errors import CaptureError
 from capturekit.model.recording import Recording
 
 #: Modules of capturekit.cli.commands, in the order in which --help names them: each has ``add(commands)``.
@@ -341,18 +343,16 @@ def _guarded(program: _Program, way: _Way) -> int:
     PROGRAM.clear()
     observing = observed() if way.observe else nullcontext()
     watching = watched() if way.watch else nullcontext()
-    ended: BaseException | None = None
-    with as_main(program.argv, program.folder), aloud(), watch(), watching, observing, threads_shown(way.whole):
+    lost, ended = LostRefusals(way.whole), None
+    with as_main(program.argv, program.folder), aloud(), watch(), watching, observing, lost.heard():
         try:
             program.go()
-            join_threads()
-            for live in GUARD.lives.values():
-                show_unended(live.causes.found)
-                _say(f'the capture begun at {live.at} was never ended: it made no graph')
-            return 0
+            return _done(way, lost)
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
                 show_left(PROGRAM.before())
+            elif not any(isinstance(one, CaptureError) for one in shown_with(leaving)) and _done(way, lost):
+                return 1  # else the code knows of a refusal, and ends well all the same
             raise
         except _Wrong as wrong:
             _say(str(wrong))
@@ -366,3 +366,20 @@ def _guarded(program: _Program, way: _Way) -> int:
         finally:
             for live in list(GUARD.lives.values()):
                 GUARD.manual.never_ended(live, ended)
+
+
+def _done(way: _Way, lost: LostRefusals) -> int:
+    """Wait for the threads of a program that has come to its end, say what is missing, and return the exit status.
+
+    A program that is only observed decides itself about its exit status.
+    """
+    from capturekit.guard import GUARD
+
+    join_threads()
+    missing = lost.told()
+    for live in GUARD.lives.values():
+        show_unended(live.causes.found)
+        missing.append(f'the capture begun at {live.at} was never ended: it made no graph')
+    for what in missing:
+        _say(what)
+    return 1 if missing and not way.observe else 0

@@ -8,12 +8,8 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
 
 import numpy
 
@@ -46,7 +42,7 @@ def show(error: BaseException, whole: bool) -> None:
     if whole:
         _as_python(error)
     elif any(isinstance(one, CaptureError) for one in shown):
-        _show_chain(error, set())
+        show_chain(error, set())
     else:
         _trim(error, set())
         _as_python(error)
@@ -75,35 +71,7 @@ def show_unended(causes: list[Cause]) -> None:
     show_causes(causes, _NO_END)
 
 
-@contextmanager
-def threads_shown(whole: bool) -> Iterator[None]:
-    """In the block, refusals that end a thread, or that a destructor raises, are shown as those of the program are."""
-    in_thread, in_destructor = threading.excepthook, sys.unraisablehook
-
-    def of_thread(told: Any) -> None:
-        if not isinstance(told.exc_value, CaptureError) or whole:
-            in_thread(told)
-            return
-        name = told.thread.name if told.thread is not None else threading.get_ident()
-        print(f'Exception in thread {name}:', file=sys.stderr)
-        _show_chain(told.exc_value, set())
-
-    def of_destructor(told: Any) -> None:
-        if not isinstance(told.exc_value, CaptureError) or whole:
-            in_destructor(told)
-            return
-        what = told.err_msg or 'Exception ignored in'
-        print(f'{what}: {told.object!r}' if told.object is not None else f'{what}:', file=sys.stderr)
-        _show_chain(told.exc_value, set())
-
-    threading.excepthook, sys.unraisablehook = of_thread, of_destructor
-    try:
-        yield
-    finally:
-        threading.excepthook, sys.unraisablehook = in_thread, in_destructor
-
-
-def _show_chain(error: BaseException, seen: set[int]) -> None:
+def show_chain(error: BaseException, seen: set[int]) -> None:
     """Print an exception and, before it, what it came from; without frames that are not the user's."""
     seen.add(id(error))
     before, words = _came_from(error)
@@ -111,7 +79,7 @@ def _show_chain(error: BaseException, seen: set[int]) -> None:
         seen.add(id(before))  # raised and caught below the user's lines
         before, words = _came_from(before)
     if before is not None and id(before) not in seen:
-        _show_chain(before, seen)
+        show_chain(before, seen)
         print(f'\n{words}\n', file=sys.stderr)
     if isinstance(error, CaptureError):
         _show_refusal(error)

@@ -17,6 +17,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.placeholders import Placeholders
+from capturekit.guard.recorded_writes import awaits
 from capturekit.guard.state import State
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
@@ -68,9 +69,8 @@ class Arrays:
             captured = lane is not None and lane.capture in self.state.lives
             if mine is not None and mine.parts.answers is not None:
                 return self._given_back(mine, array, order, out)
-            if array.size and (captured or (mine is not None and self._in_graph(mine, array))):
-                self.verdicts.refuse_read(where.ptr if captured else None)
             if array.size:
+                self._refuse_unlaunched(array, where.ptr if captured else None)
                 self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
                 self.outside.release(where.ptr)
@@ -124,10 +124,14 @@ class Arrays:
         else:
             self.parts.check_on_host(live, flat, value, at)
 
-    @staticmethod
-    def _in_graph(live: OpenCapture, array: Any) -> bool:
-        """True if the array lies in memory that the open capture allocated, so that nothing has computed it yet."""
-        return live.memory is not None and live.memory.owns(array.data.mem)
+    def _refuse_unlaunched(self, array: Any, lane: int | None) -> None:
+        """Refuse to read an array on a lane, and on any stream one that this thread's captures may write."""
+        if lane is not None:
+            self.verdicts.refuse_read(lane)
+        for live in self.state.threads.get(threading.get_ident(), ()):
+            computed = awaits(self.state, live, array)
+            if computed is not False:
+                self.verdicts.refuse_read(None, RULES['host-read'] if computed else VARIANTS['host-read-unknown'])
 
     def array_set(self, original: Callable[..., Any], array: Any, arr: Any, stream: Any = None) -> Any:
         where = stream if stream is not None else self.state.platform.cupy.cuda.get_current_stream()

@@ -194,8 +194,7 @@ class Verdicts:
         at = f', forked at {lane.forked_at.short}' if isinstance(lane.forked_at, Place) else ''
         return f'lane {lane.number} (stream {ptr:#x}{at})'
 
-    def refuse_read(self, ptr: int | None) -> NoReturn:
-        rule = RULES['host-read']
+    def refuse_read(self, ptr: int | None, rule: Rule = RULES['host-read']) -> NoReturn:
         raise rule.error(
             'ndarray.get()',
             stream=ptr,

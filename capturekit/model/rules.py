@@ -498,6 +498,13 @@ VARIANTS: dict[str, Rule] = {
         'memory before',
         remedy='Read it after `cap.graph.launch()`: hand it to this thread then.',
     ),
+    # a read on another stream
+    'host-read-unknown': replace(
+        RULES['host-read'],
+        says='Recorded work was given the address of this array. It may write it, and nobody can tell before a launch: '
+        'the host would read what was there before',
+        remedy='Read it before the capture, or after `cap.graph.launch()`.',
+    ),
     # of captures that a script begins by hand: those of a block upload such values past the capture
     'host-values': replace(
         RULES['host-write'],

@@ -129,7 +129,7 @@ def test_a_program_that_gives_up_shows_why(tmp_path: Path, leave: str) -> None:
 def test_a_capture_that_was_left_open_shows_why(tmp_path: Path) -> None:
     script = by_hand('stream.synchronize()  # first', 'with contextlib.suppress(RuntimeError): record()')
     ran = run(tmp_path, script)
-    assert ran.returncode == 0 and shown(ran) == [line(script, 'first')]
+    assert ran.returncode == 1 and shown(ran) == [line(script, 'first')]
     assert ran.stderr.endswith('was never ended: it made no graph\n')
 
 
@@ -144,6 +144,7 @@ def test_a_refusal_of_a_destructor_is_shown_in_short(tmp_path: Path) -> None:
     ran = run(tmp_path, by_hand(body, 'record()'))
     assert 'Exception ignored in' in ran.stderr and 'patching.py' not in ran.stderr
     assert 'SynchronizationError: Stream.synchronize()' in ran.stderr
+    assert ran.returncode == 1 and 'was refused where Python ignores exceptions' in ran.stderr
 
 
 #: Uses of an event after the capture in which it was recorded; ``ready`` and ``side`` are an event and a stream.

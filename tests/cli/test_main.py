@@ -180,9 +180,13 @@ def test_leaving_passes_through(tmp_path: Path, leave: str, status: int, said: l
     assert said is None or errors(ran) == said
 
 
-def test_a_capture_never_ended_is_named(tmp_path: Path) -> None:
-    ran = run(tmp_path, 'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture()')
-    assert errors(ran) == ['capturekit: the capture begun at script.py:3 was never ended: it made no graph']
+@pytest.mark.parametrize('leave', ['', '\nimport sys; sys.exit()'])
+@pytest.mark.parametrize('options', [(), ('--observe',)])
+def test_a_capture_never_ended_is_named(tmp_path: Path, leave: str, options: tuple[str, ...]) -> None:
+    script = f'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture(){leave}'
+    ran = run(tmp_path, script, options=options)
+    assert ran.returncode == (0 if options else 1)
+    assert errors(ran)[:1] == ['capturekit: the capture begun at script.py:3 was never ended: it made no graph']
 
 
 def test_seed_chooses_the_order(tmp_path: Path) -> None:
@@ -468,7 +472,7 @@ with cupy.cuda.Stream(non_blocking=True) as stream:
     [
         ('float(y[0])', 1, ('HostReadError', 'by_hand.py:6')),
         ('y = 1 / 0', 1, ('ZeroDivisionError', 'by_hand.py:6')),
-        ('pass', 0, ('the program ended before end_capture was called', 'by_hand.py:4')),
+        ('pass', 1, ('the program ended before end_capture was called', 'by_hand.py:4')),
     ],
 )
 def test_a_capture_by_hand_left_open_is_reported(line: str, status: int, said: tuple[str, str], tmp_path: Path) -> None:

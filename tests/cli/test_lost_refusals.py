@@ -1,0 +1,131 @@
+"""``capturekit run`` does not end with 0 where a refusal was lost with its thread, its future or its task."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from capturekit.cli.lost_refusals import LostRefusals
+from capturekit.model.errors import HostReadError
+from tests.command import started
+
+#: A script whose function `work` is refused in its capture, and leaves a good graph behind; its end is below.
+SCRIPT = """\
+import asyncio, contextlib, gc, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+import capturekit as ck
+import cupy as cp
+x, graphs = cp.arange(4.0), []
+def work():
+    with ck.capture() as cap:
+        y = x * 2
+        try:
+            float(y.sum())  # refused
+        finally:
+            graphs.append(cap)
+def swallowing():
+    with contextlib.suppress(ck.HostReadError):
+        work()
+async def task():
+    work()
+async def forgetting():
+    asyncio.create_task(task())
+    await asyncio.sleep(0)
+    gc.collect()
+async def awaiting():
+    with contextlib.suppress(ck.HostReadError):
+        await asyncio.create_task(task())
+"""
+
+#: How the refusal is lost, and what `run` says of it.
+LOST = {
+    'a thread': ('t = threading.Thread(target=work, name="T"); t.start(); t.join()', 'in thread T, which ended'),
+    'a thread that runs on': ('threading.Thread(target=work, name="T").start()', 'in thread T, which ended'),
+    'sys.exit': (
+        't = threading.Thread(target=work, name="T"); t.start(); t.join(); sys.exit(0)',
+        'in thread T, which ended',
+    ),
+    'from it': (
+        'def other():\n    try:\n        work()\n'
+        '    except Exception as error:\n        raise LookupError("x") from error\n'
+        't = threading.Thread(target=other, name="T"); t.start(); t.join()',
+        'in thread T, which ended',
+    ),
+    'a future': (
+        'with ThreadPoolExecutor(1) as pool: pool.submit(work)',
+        'in a worker, and nobody has asked its future',
+    ),
+    'a task': ('asyncio.run(forgetting())', 'in a task of asyncio, and nobody has awaited it'),
+    'a destructor': (
+        'class Held:\n    def __del__(self): work()\nheld = Held()\ndel held',
+        'where Python ignores exceptions',
+    ),
+}  # fmt: skip
+
+#: The code has decided what becomes of the refusal.
+CAUGHT = {
+    'in the thread': 't = threading.Thread(target=swallowing); t.start(); t.join()',
+    'by the result': 'with ThreadPoolExecutor(1) as pool: one = pool.submit(work)\n'
+                     'with contextlib.suppress(ck.HostReadError): one.result()',
+    'by the exception': 'with ThreadPoolExecutor(1) as pool: one = pool.submit(work)\n'
+                        'assert isinstance(one.exception(), ck.HostReadError)',
+    'by map': 'with ThreadPoolExecutor(1) as pool, contextlib.suppress(ck.HostReadError):\n'
+              '    list(pool.map(lambda _: work(), [0]))',
+    'awaited': 'asyncio.run(awaiting())',
+    'an excepthook of its own': 'seen = []\nthreading.excepthook = seen.append\n'
+                                't = threading.Thread(target=work); t.start(); t.join()\nassert len(seen) == 1',
+}  # fmt: skip
+
+
+def run(tmp_path: Path, end: str, *options: str) -> tuple[int, list[str], str]:
+    path = tmp_path / 'script.py'
+    path.write_text(SCRIPT + end + '\n')
+    ran = started('run', '--simulate', *options, str(path))
+    return ran.returncode, [one for one in ran.stderr.splitlines() if one.startswith('capturekit: the')], ran.stderr
+
+
+@pytest.mark.parametrize('options', [(), ('--traceback', 'full')], ids=['short', 'full'])
+@pytest.mark.parametrize('name', LOST)
+def test_lost(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
+    end, how = LOST[name]
+    status, said, err = run(tmp_path, end, *options)
+    at = SCRIPT.splitlines().index('            float(y.sum())  # refused') + 1
+    assert (status, said) == (1, [f'capturekit: the call at script.py:{at} in work was refused {how}']), err
+    assert 'HostReadError: ndarray.get()' in err and 'cap.graph.launch()' in err
+
+
+@pytest.mark.parametrize('name', CAUGHT)
+def test_caught_on_purpose(tmp_path: Path, name: str) -> None:
+    status, said, err = run(tmp_path, CAUGHT[name])
+    assert (status, said) == (0, []), err
+
+
+def test_another_exception_of_a_thread_is_as_python_has_it(tmp_path: Path) -> None:
+    status, said, err = run(tmp_path, 't = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()')
+    assert (status, said) == (0, []) and 'ZeroDivisionError' in err
+
+
+def test_an_open_capture_comes_after_what_was_lost(tmp_path: Path) -> None:
+    end = textwrap.dedent("""\
+        t = threading.Thread(target=work, name='T'); t.start(); t.join()
+        s = cp.cuda.Stream(non_blocking=True); s.begin_capture()
+    """)
+    status, said, _err = run(tmp_path, end)
+    assert status == 1 and [one.rpartition(', ')[2] for one in said] == ['which ended', said[1].rpartition(', ')[2]]
+    assert said[1].endswith('was never ended: it made no graph')
+
+
+def test_everything_is_put_back() -> None:
+    before = threading.excepthook, sys.unraisablehook, Future.result, Future.exception, Future.set_exception
+    lost = LostRefusals(False)
+    with lost.heard():
+        future: Future[None] = Future()
+        future.set_exception(HostReadError('a call'))
+        assert future.exception() is not None
+    after = threading.excepthook, sys.unraisablehook, Future.result, Future.exception, Future.set_exception
+    assert after == before and lost.told() == []

@@ -1,0 +1,153 @@
+"""A read on a stream outside of the capture is refused where only recorded work computes what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD, watch
+from capturekit.model.rules import CaptureStatus, Mode
+
+#: Ways to read an array on another stream.
+READS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    'stream=': lambda cp, y, other: y.get(stream=other),
+    'not blocking': lambda cp, y, other: y.get(stream=other, blocking=False),
+    'asnumpy': lambda cp, y, other: cp.asnumpy(y, stream=other),
+    'a view': lambda cp, y, other: y[2:].get(stream=other),
+    'null': lambda cp, y, other: y.get(stream=cp.cuda.Stream.null),
+}
+
+
+@contextmanager
+def by_hand(cp: Any, mode: Mode) -> Iterator[Any]:
+    """A capture begun and ended by hand; yields a list that gets the graph."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    made: list[Any] = []
+    with watch(), stream:
+        stream.begin_capture(int(mode))
+        yield made
+        assert GUARD.platform.device.stream_status(stream.ptr) is CaptureStatus.ACTIVE
+        made.append(stream.end_capture())
+
+
+@contextmanager
+def in_block(cp: Any, mode: Mode) -> Iterator[Any]:
+    """The same as a block of capturekit's."""
+    made: list[Any] = []
+    with ck.capture(mode=mode.name.lower()) as cap:
+        yield made
+    made.append(cap.graph)
+
+
+BEGUN = pytest.mark.parametrize('begun', [by_hand, in_block])
+
+
+def launched(cp: Any, made: list[Any]) -> None:
+    stream = cp.cuda.Stream(non_blocking=True)
+    made[0].launch(stream)
+    stream.synchronize()
+
+
+@BEGUN
+@pytest.mark.parametrize('read', READS)
+def test_what_the_capture_computes(cp: Any, begun: Any, read: str) -> None:
+    x, other = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Stream.null.synchronize()
+    with begun(cp, Mode.RELAXED) as made:
+        y = x * 2
+        with pytest.raises(ck.HostReadError, match='not computed yet') as found:
+            READS[read](cp, y, other)
+        z = y + 1
+    assert ('cap.graph' in str(found.value)) is (begun is in_block)
+    launched(cp, made)
+    np.testing.assert_array_equal(z.get(), np.arange(4.0) * 2 + 1)
+
+
+@BEGUN
+@pytest.mark.parametrize('mode', [Mode.GLOBAL, Mode.THREAD_LOCAL, Mode.RELAXED])
+def test_an_array_from_outside_that_the_capture_writes(cp: Any, begun: Any, mode: Mode) -> None:
+    x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Stream.null.synchronize()
+    with begun(cp, mode) as made:
+        cp.multiply(x, 2, out=y)
+        with pytest.raises(ck.HostReadError, match='not computed yet'):
+            y.get(stream=other)
+    launched(cp, made)
+    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
+
+
+@BEGUN
+def test_what_the_capture_only_reads_can_be_read(cp: Any, begun: Any) -> None:
+    x, rest, other = cp.arange(8.0), cp.zeros(8), cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Stream.null.synchronize()
+    with begun(cp, Mode.RELAXED) as made:
+        cp.multiply(x[:4], 2, out=rest[:4])
+        np.testing.assert_array_equal(x.get(stream=other), np.arange(8.0))
+        np.testing.assert_array_equal(rest[4:].get(stream=other), np.zeros(4))
+    launched(cp, made)
+    np.testing.assert_array_equal(rest.get()[:4], np.arange(4.0) * 2)
+
+
+@BEGUN
+@pytest.mark.parametrize('mode', [Mode.GLOBAL, Mode.THREAD_LOCAL])
+def test_a_mode_that_forbids_to_wait_for_other_streams(cp: Any, begun: Any, mode: Mode) -> None:
+    """The driver refuses this one in any case: ``get`` waits for its stream."""
+    x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Stream.null.synchronize()
+    with begun(cp, mode) as made:
+        cp.multiply(x, 2, out=y)
+        with pytest.raises(ck.CaptureError, match='mode of this capture') as found:
+            x.get(stream=other)
+    assert not isinstance(found.value, ck.HostReadError)
+    launched(cp, made)
+    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
+
+
+def test_an_argument_of_a_kernel_that_nobody_knows(cp: Any) -> None:
+    """CuPy refuses cuBLAS in captures begun by hand."""
+    a, x, other = cp.eye(4), cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
+    y = a @ x
+    cp.cuda.Stream.null.synchronize()
+    with in_block(cp, Mode.RELAXED) as made:
+        cp.matmul(a, x, out=y)
+        with pytest.raises(ck.HostReadError, match=r'not computed yet|may write it'):
+            y.get(stream=other)
+        y += 1
+    launched(cp, made)
+    np.testing.assert_array_equal(y.get(), np.arange(4.0) + 1)
+
+
+def test_the_outer_of_two_captures_by_hand(cp: Any) -> None:
+    x, other = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
+    s, t = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
+    with watch(), ExitStack() as current:
+        current.enter_context(s)
+        s.begin_capture()
+        y = x * 2
+        current.enter_context(t)
+        t.begin_capture()
+        with pytest.raises(ck.HostReadError):
+            y.get(stream=other)
+        t.end_capture()
+        graph = s.end_capture()
+    launched(cp, [graph])
+    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
+
+
+def test_a_read_after_the_stream_was_left(cp: Any) -> None:
+    """``print(y)`` between ``with stream:`` and ``end_capture`` reads on the legacy stream."""
+    x, s = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
+    with watch():
+        s.begin_capture()
+        with s:
+            y = x * 2
+        with pytest.raises(ck.HostReadError):
+            str(y)
+        graph = s.end_capture()
+    launched(cp, [graph])
+    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
