@@ -181,11 +181,13 @@ class Holders(HiddenParts):
             return
         if self._has_state(value, cls):
             return
+        finds = False
         if among(cls, (operator.attrgetter, operator.methodcaller)):
             texts = [text for text in value.__reduce__()[1] if type(text) is str]
             self._asked_names.update(part for text in texts for part in text.split('.'))
         if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
-            self._asks_all = self._asks_all or (value is not format and not self._finds_names(value))
+            finds = self._finds_names(value)
+            self._asks_all = self._asks_all or not (value is format or finds)
         if any(value is one for one in MAKERS) or (among(cls, _UNBOUND) and value.__name__ in _METHODS_BY_NAME):
             self._asks_all = True
         if cls is FunctionType:
@@ -195,7 +197,7 @@ class Holders(HiddenParts):
                 self._also += [(part, self._at) for part in held_in_closure(value)]
         if value is not self._named and reads_unknown(value):
             self._opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
-        if not self._is_array(value) or not in_package(cls):
+        if not finds and (not self._is_array(value) or not in_package(cls)):
             self._pending.append(value)
 
     def _finds_names(self, value: Any) -> bool:
@@ -203,7 +205,9 @@ class Holders(HiddenParts):
         finds = value is self._finder and value.__name__ == '__getattribute__'
         finds = finds and among(value.__objclass__, (object, ModuleType))
         finds = finds and '__getattr__' not in self._attributes
-        self._finds = self._finds or finds
+        if finds:
+            self._finds = True
+            self._keeper.memory.pop(id(value), None)  # so that it is met again where code has it by another way
         return finds
 
     def _opaque(self, what: str) -> None:

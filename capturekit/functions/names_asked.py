@@ -14,7 +14,7 @@ from typing import Any
 
 from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.code_watch import CodeWatch
-from capturekit.model.class_layout import bases_of, dictionary_of_class, made_by_class_statement, solid_base
+from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, made_by_class_statement, solid_base
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import plain_key
 
@@ -45,7 +45,7 @@ class NamesAsked(CodeWatch):
         if attribute != '__dict__':
             super()._look_at(value, attribute)
             return
-        if not self._takes_in_full(value):
+        if value is MISSING or not self._takes_in_full(value):
             self._name((), (), True)
         self._settle()
 
