@@ -1,4 +1,5 @@
-"""What code asks for something that arrays have and that can't be compared: their address, or who owns their memory.
+"""What code asks for something that arrays have and that can't be compared: their address, or who owns their memory;
+and for ``__dict__``.
 
 An object of the user may have an attribute of the same name, ``base`` say. What an instruction takes it of is found out
 when its line begins, if it is a variable, a global, or an attribute of one.
@@ -19,7 +20,7 @@ _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
 
 class AskedOf(NamedTuple):
-    """What is asked for an attribute: a local variable or a global, and the attributes that are taken of it first."""
+    """What is asked for an attribute: a variable or a global, and the attributes that are taken of it first."""
 
     variable: str
     is_global: bool = False
@@ -45,15 +46,23 @@ def asked_before(instructions: list[dis.Instruction], number: int) -> AskedOf | 
         place -= 1
     root = instructions[max(place, 0)]
     is_global = root.opname == 'LOAD_GLOBAL'
-    if place < 0 or not (is_global or root.opname in _FAST):
+    is_of_closure = root.opname == 'LOAD_DEREF'
+    if place < 0 or not (is_global or is_of_closure or root.opname in _FAST):
         return None
     line = _line_of(instructions[number])
     before = [one.opname for one in instructions[:place] if _line_of(one) in (line, None)]
     if line is None or _line_of(root) != line or (not is_global and _is_stored(instructions, root.argval, line)):
         return None
-    if (is_global or attributes) and any(kind.startswith(_CHANGES) for kind in before):
+    if (is_global or is_of_closure or attributes) and any(kind.startswith(_CHANGES) for kind in before):
         return None
     return AskedOf(root.argval, is_global, tuple(attributes))
+
+
+def item_asked(instructions: list[dis.Instruction], number: int) -> AskedOf | None:
+    """The object whose dictionary of attributes an instruction loads, if only its method ``get`` is called at once."""
+    following = instructions[number + 1 : number + 2]
+    gets = any(one.argval == 'get' and 'NULL' in one.argrepr for one in following)
+    return asked_before(instructions, number) if gets and instructions[number].argval == '__dict__' else None
 
 
 def has_of_its_own(value: Any, name: str) -> bool:
@@ -80,6 +89,9 @@ def _attribute_of(value: Any, name: str) -> Any:
     cls = type(value)
     if issubclass(cls, ModuleType):
         return _MODULE_DICT(value).get(name, MISSING)
+    if cls is type:
+        member = found_in_class(value, name)
+        return MISSING if hasattr(type(member), '__get__') or name in type.__dict__ else member
     if value is MISSING or issubclass(cls, type):
         return MISSING
     if found_in_class(cls, '__getattribute__') is not object.__getattribute__:
@@ -98,7 +110,9 @@ def _is_stored(instructions: list[dis.Instruction], variable: str, line: int) ->
     stores = (
         one.argval if type(one.argval) is tuple else (one.argval,)
         for one in instructions
-        if _line_of(one) in (line, None) and 'FAST' in one.opname and one.opname not in _FAST
+        if _line_of(one) in (line, None)
+        and ('FAST' in one.opname or one.opname in ('STORE_DEREF', 'DELETE_DEREF'))
+        and one.opname not in _FAST
     )
     return any(variable in names for names in stores)
 

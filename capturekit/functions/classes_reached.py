@@ -7,6 +7,7 @@ code names. Here are the others: ``type(file)``, ``vars(module)[name]`` and ``ge
 from __future__ import annotations
 
 import array
+import copy
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -111,7 +112,13 @@ def changes_in_place(value: Any, understood: bool) -> bool:
     return not issubclass(cls, CONSTANT) and bool(attributes_of(value))
 
 
-def is_compiled(module: ModuleType) -> bool:
+def is_of_tables(module: ModuleType) -> bool:
+    """Whether all that changes in place in a module of Python can be compared: in those written in C, where it was put
+    there, and in ``copy``, whose tables say how objects are copied."""
+    return module is copy or _is_compiled(module)
+
+
+def _is_compiled(module: ModuleType) -> bool:
     """Whether a module is written in C and has functions and constants alone: all else in it was put there."""
     file = _MODULE_DICT(module).get('__file__')
     return module.__name__ not in ('sys', 'builtins') and not (type(file) is str and file.endswith('.py'))

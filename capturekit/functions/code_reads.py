@@ -11,7 +11,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 from typing import Any, NamedTuple
 
-from capturekit.functions.asked_of_arrays import AskedOf, asked_before
+from capturekit.functions.asked_of_arrays import AskedOf, asked_before, item_asked
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import among, plain_attribute
 
@@ -142,7 +142,9 @@ class _Names:
         if name in READERS and instruction.opname in GLOBALS_READ:
             self._called(code, instructions, number)
         self._named(instructions, number, name, line)
-        self.everything |= name in _ALL
+        of = item_asked(instructions, number)
+        self.looked_at.update([] if of is None else [(of, '__dict__')])
+        self.everything |= name in _ALL and of is None
 
     def finish(self, code: CodeType, instructions: list[dis.Instruction]) -> None:
         """Take in what no single instruction of a code object shows."""
@@ -230,7 +232,7 @@ class _Names:
     def found(self, of_line: bool = False) -> CodeNames:
         """All that was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
         unseen = set() if of_line else {name for _, name in self.looked_at}
-        everything = self.everything or not unseen.isdisjoint(_FORMATS)
+        everything = self.everything or not unseen.isdisjoint((*_FORMATS, '__dict__'))
         of_arrays = frozenset(self.of_arrays | (unseen & _OF_CUPY))
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),

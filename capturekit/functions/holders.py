@@ -16,7 +16,7 @@ import numpy as np
 
 from capturekit.functions.backends import backend_of_a_user
 from capturekit.functions.binding import AsFunction
-from capturekit.functions.classes_reached import changes_in_place, is_compiled
+from capturekit.functions.classes_reached import changes_in_place, is_of_tables
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_parts import HiddenParts
@@ -119,6 +119,10 @@ class Holders(HiddenParts):
         self._settings: dict[str, Setting] = {}
         #: The functions that a watched value is or holds, by id.
         self._reached: set[int] = set()
+        #: What a module calls for names that it does not have, while it is met as that; and whether one of those met so
+        #: reads attributes of an object by names.
+        self._finder: Any = None
+        self._finds = False
 
     def _know(self, function: FunctionType) -> None:
         raise NotImplementedError
@@ -177,11 +181,13 @@ class Holders(HiddenParts):
             return
         if self._has_state(value, cls):
             return
+        finds = False
         if among(cls, (operator.attrgetter, operator.methodcaller)):
             texts = [text for text in value.__reduce__()[1] if type(text) is str]
             self._asked_names.update(part for text in texts for part in text.split('.'))
         if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
-            self._asks_all = self._asks_all or value is not format  # which is no method of a text
+            finds = self._finds_names(value)
+            self._asks_all = self._asks_all or not (value is format or finds)
         if any(value is one for one in MAKERS) or (among(cls, _UNBOUND) and value.__name__ in _METHODS_BY_NAME):
             self._asks_all = True
         if cls is FunctionType:
@@ -191,8 +197,18 @@ class Holders(HiddenParts):
                 self._also += [(part, self._at) for part in held_in_closure(value)]
         if value is not self._named and reads_unknown(value):
             self._opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
-        if not self._is_array(value) or not in_package(cls):
+        if not finds and (not self._is_array(value) or not in_package(cls)):
             self._pending.append(value)
+
+    def _finds_names(self, value: Any) -> bool:
+        """Whether a module's ``__getattr__`` is what finds attributes of an object: it gets names that are in code."""
+        finds = value is self._finder and value.__name__ == '__getattribute__'
+        finds = finds and among(value.__objclass__, (object, ModuleType))
+        finds = finds and '__getattr__' not in self._attributes
+        if finds:
+            self._finds = True
+            self._keeper.memory.pop(id(value), None)  # so that it is met again where code has it by another way
+        return finds
 
     def _opaque(self, what: str) -> None:
         """Note why the value that is met can't be compared. It counts if the run can have got it."""
@@ -278,7 +294,7 @@ class Holders(HiddenParts):
         """Watch attributes that were not named before, of all objects noted so far."""
         new = set(names) - self._attributes
         asked = set(strings) - self._strings
-        everything = everything or not OPENING.isdisjoint(asked)
+        everything = everything or not OPENING.isdisjoint(asked) or (self._finds and '__getattr__' in new)
         for name in sorted(asked & OUT_OF_SIGHT):
             self._unwatchable.append(f'the function asks for the attribute {name}: what that reads is not known')
         self._of_cupy |= asked & (OF_ARRAYS | OF_DEVICES)
@@ -326,7 +342,7 @@ class Holders(HiddenParts):
                 found |= {name for name, value in holder.slots.items() if self._is_data(value)}
         elif holder.kind == 'module' and self._everything and holder.owned:
             found = {name for name in holder.start if name not in OF_PYTHON}
-        elif holder.kind == 'module' and self._everything and is_compiled(holder.value):
+        elif holder.kind == 'module' and self._everything and is_of_tables(holder.value):
             found = {
                 name for name, value in holder.start.items() if name[:2] != '__' and changes_in_place(value, False)
             }
@@ -352,7 +368,9 @@ class Holders(HiddenParts):
         if of_class and (not found or holder.owned):
             self._search_class(holder.cls, name)
         if holder.kind == 'module' and not found and name != '__getattr__':
+            outer, self._finder = self._finder, holder.start.get('__getattr__')
             self._attribute_of(holder, '__getattr__')  # a module calls it for names that it does not have
+            self._finder = outer
 
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
         if holder.kind == 'module' and not holder.owned:

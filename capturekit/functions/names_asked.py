@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.code_watch import CodeWatch
-from capturekit.model.class_layout import bases_of, dictionary_of_class, made_by_class_statement, solid_base
+from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, made_by_class_statement, solid_base
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import plain_key
 
@@ -37,6 +38,14 @@ class NamesAsked(CodeWatch):
             return
         told, self._to_ask = self._to_ask == (id(code), offset), None
         if not told or not self._takes_in_full(first):
+            self._name((), (), True)
+        self._settle()
+
+    def _look_at(self, value: Any, attribute: str) -> None:
+        if attribute != '__dict__':
+            super()._look_at(value, attribute)
+            return
+        if value is MISSING or not self._takes_in_full(value):
             self._name((), (), True)
         self._settle()
 
@@ -71,7 +80,8 @@ class NamesAsked(CodeWatch):
         cls = type(value)
         if id(value) in self._full:
             return True
-        if not _is_plain(value) or any(self._is_foreign_class(base) for base in bases_of(cls)[:-1]):
+        of_thread = cls is threading.local
+        if not of_thread and (not _is_plain(value) or any(map(self._is_foreign_class, bases_of(cls)[:-1]))):
             return False
         if self._before.had(value):
             self._meet(value)
@@ -82,6 +92,8 @@ class NamesAsked(CodeWatch):
             for name in sorted(holder.start.keys() | holder.slots.keys()):
                 self._attribute_of(holder, name)
             self._full[id(value)] = value
+        if of_thread:
+            return True
         self._class(cls)
         for base in bases_of(cls)[:-1]:
             if id(base) not in self._full:

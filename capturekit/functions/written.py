@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
-from capturekit.functions.classes_reached import classes_of_files, handed_around, is_compiled, taken_from_modules
+from capturekit.functions.classes_reached import classes_of_files, handed_around, is_of_tables, taken_from_modules
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
@@ -131,7 +131,7 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
     if watch._everything:
         modules = [holder for holder in watch._holders.values() if holder.kind == 'module']
-        owned = {id(one.value) for one in modules if one.owned or is_compiled(one.value)}
+        owned = {id(one.value) for one in modules if one.owned or is_of_tables(one.value)}
         yield from taken_from_modules(entries, others, codes, owned)
 
 
