@@ -71,8 +71,8 @@ def traces() -> list[str]:
 def pytest_collection_finish() -> None:
     """Let the collector pass over what was imported so far, and come less often: that takes a fifth of the tests' time.
 
-    Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and memory that waits for the
-    collector is a GPU's.
+    Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and memory that waits for
+    the collector is a GPU's.
     """
     if 'cupy' not in sys.modules or why_no_gpu():
         gc.collect()
