@@ -150,7 +150,7 @@ OTHERWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
     'the function before': lambda module, find, x: x * module.rate * find(NAME),
     'by its name': lambda module, find, x: x * module.rate * module.__getattr__(NAME),
     'by getattr': lambda module, find, x: x * module.rate * getattr(module, '__getattr__')(NAME),  # noqa: B009
-    'in a list': lambda module, find, x: x * module.rate * sum(map(find, [NAME])),
+    'by map': lambda module, find, x: x * module.rate * sum(map(find, [NAME])),
     'a computed name': lambda module, find, x: x * module.rate * getattr(module, ''.join(['fi', 'rst'])),
 }
 
