@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,6 +46,7 @@ def _is_contiguous(shape: Shape, strides: Shape, itemsize: int) -> bool:
     return True
 
 
+@dataclass(frozen=True)
 class Slot:
     """Elements at an address: all that a recorded piece of work knows of its operands.
 
@@ -52,10 +54,10 @@ class Slot:
     all the same, as a kernel in a CUDA graph does.
     """
 
-    __slots__ = ('dtype', 'ptr', 'shape', 'strides')
-
-    def __init__(self, ptr: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
-        self.ptr, self.shape, self.strides, self.dtype = ptr, shape, strides, dtype
+    ptr: int
+    shape: Shape
+    strides: Shape
+    dtype: np.dtype[Any]
 
     def view(self) -> NDArray[Any]:
         """Return the elements as they are now, sharing the device's bytes."""
