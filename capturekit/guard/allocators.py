@@ -49,7 +49,13 @@ class Allocators:
         live = None if lane is None else state.lives.get(lane.capture)
         if live is not None and live.memory is not None:
             return self.to_lane(live, lane)  # type: ignore[arg-type]
-        if live is None and ptr not in LEGACY_HANDLES and (mine := state.mine()) and mine.strict and mine.memory is not None:
+        if (
+            live is None
+            and ptr not in LEGACY_HANDLES
+            and (mine := state.mine())
+            and mine.strict
+            and mine.memory is not None
+        ):
             wanted = Ours(functools.partial(self._malloc_outside, mine))
         set_allocator = state.installation.originals[_SET_ALLOCATOR]
         if wanted is not None:

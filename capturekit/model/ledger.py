@@ -409,9 +409,7 @@ class Ledger:
             return None
         return self.come_after(stream, mark.capture.lanes[mark.lane], mark.clock, blocking, at, device)
 
-    def come_after(
-        self, stream: int, of: Lane, clock: Clock, blocking: bool, at: object, device: int
-    ) -> Lane | None:
+    def come_after(self, stream: int, of: Lane, clock: Clock, blocking: bool, at: object, device: int) -> Lane | None:
         """:meth:`wait` for what :meth:`passed` has returned for a lane, with no event that others could wait for."""
         lane = self.lanes.get(stream)
         forked: Lane | None = None

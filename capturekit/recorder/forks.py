@@ -249,10 +249,12 @@ class Fork:
         except BaseException:
             self._give(streams)
             raise
-        self._lanes = tuple([
-            LaneScope(stream, number, devices[number], stream.__dict__['ptr'], of[number])
-            for number, stream in enumerate(streams)
-        ])
+        self._lanes = tuple(
+            [
+                LaneScope(stream, number, devices[number], stream.__dict__['ptr'], of[number])
+                for number, stream in enumerate(streams)
+            ]
+        )
         return self._lanes
 
     def _places(self, platform: Platform) -> tuple[Sequence[int], Sequence[Any]]:
