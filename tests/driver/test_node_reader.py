@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,10 +126,10 @@ Graph* into = 0;
 int cuStreamGetCaptureInfo_v2(
     size_t stream, int* status, unsigned long long* id, Graph** graph, Node*** nodes, size_t* count)
 {
-    if (stream != 0x1100) return 400;
-    *status = captured;
+    if (stream != 0x1100 && stream != 0x3300) return 400;
+    *status = stream == 0x1100 ? captured : 0;
     *id = 7;
-    if (captured == 1) {
+    if (*status == 1) {
         *graph = into;
         *count = into->count ? 1 : 0;
         *nodes = into->nodes + into->count - 1;
@@ -346,6 +348,25 @@ def test_the_last_node_of_a_stream(driver: Driver) -> None:
     assert last(0x2200) == -1
     status.value = 2
     assert last(0x1100) == -1
+
+
+def test_several_threads_ask_for_the_nodes_before(driver: Driver) -> None:
+    """Each gets the answer for its own stream, although another one is answered meanwhile."""
+    ctypes.c_int.in_dll(driver.library, 'captured').value = 1
+    node = driver.node(driver.function('k', (0, 8)), [words(1)])
+    ctypes.c_void_p.in_dll(driver.library, 'into').value = driver.graph(node)
+    after, interval = Reader().next_after(), sys.getswitchinterval()
+    expected = {0x1100: (node,), 0x3300: (-2,)}
+
+    def wrong(stream: int) -> int:
+        return sum(after(stream) != expected[stream] for _ in range(20_000))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(wrong, [0x1100, 0x3300] * 2)) == [0] * 4
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_device_memory(driver: Driver) -> None:

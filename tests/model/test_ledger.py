@@ -392,3 +392,22 @@ def test_only_the_legacy_stream_depends_on_the_origins_flags() -> None:
             assert all(pattern(mode, False) == pattern(mode, True) for mode in Mode), label
         if operation is Operation.DEVICE_SYNCHRONIZE or target is Target.FOREIGN_EVENT:
             assert len(set(pattern.answers)) == 1, label
+
+
+def test_a_lane_comes_after_another_without_an_event_of_others() -> None:
+    """:meth:`Ledger.come_after` leaves what an event would leave that is recorded and waited for, but no mark."""
+    told = []
+    for by_event in (True, False):
+        ledger = Ledger()
+        origin = ledger.begin(ORIGIN, Mode.RELAXED, thread=0, at='begin').origin
+        for stream, of in ((A, origin), (B, origin), (ORIGIN, None), (A, origin)):
+            lane = of or ledger.lanes[A]
+            if by_event:
+                ledger.record(E1, lane.stream)
+                forked = ledger.wait(stream, E1, at=f'of {stream}', device=1)
+            else:
+                forked = ledger.come_after(stream, lane, ledger.passed(lane), False, f'of {stream}', 1)
+            told.append((forked is not None, None if forked is None else forked.device))
+        told += [(lane.clock, lane.segment, lane.waited, lane.joined_at, lane.parent) for lane in origin.capture.lanes]
+        assert [*ledger.marks] == [E1] * by_event
+    assert told[: len(told) // 2] == told[len(told) // 2 :]

@@ -116,3 +116,38 @@ def test_a_lost_capture_is_told_when_lanes_are_forked(sim: Any, lines: bool) -> 
             cap.stream.synchronize()
         with cap.fork(2):
             pytest.fail('a lost capture was forked')
+
+
+def test_scopes_of_a_capture_share_an_event(cp: Any) -> None:
+    """Each wait has been made before the next record; what the event stood for then stays in the graph."""
+    x = cp.arange(4.0)
+    with ck.capture() as cap:
+        y = x + 1
+        for _ in range(3):
+            with cap.fork(2) as (left, right):
+                with left:
+                    a = y * 2
+                    with cap.fork(2) as (inner, _):
+                        with inner:
+                            b = a + 1
+                    a = a + b
+                with right:
+                    c = y * 3
+            y = a - c
+    cap.graph.launch()
+    expected = np.arange(4.0) + 1
+    for _ in range(3):
+        expected = expected * 2 + (expected * 2 + 1) - expected * 3
+    assert np.array_equal(y.get(), expected)
+    assert not cap.graph.races().certain
+    recorded = [step.event for step in cap.recording.steps if step.kind == 'record']
+    assert len(recorded) == 18 and len({*recorded}) == 1
+
+
+def test_a_fork_is_checked_where_it_is_entered(cp: Any) -> None:
+    with ck.capture() as cap:
+        early, late = cap.fork(2), cap.fork(2)
+        with ck.capture(), pytest.raises(ck.UnmatchedError, match='Another capture'):
+            early.__enter__()
+    with pytest.raises(ck.ClosedError, match='The capture is over'):
+        late.__enter__()
