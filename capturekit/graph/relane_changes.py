@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,8 @@ class RelaneChanges(TimedOrders):
         state = self._new_edges
         if state is not None:
             compared = 'not compared: the graph is a copy' if state.trial is not None else state.report.compared
-            made._new_edges = NewEdges(state.recorded, replace(state.report, compared=compared), lanes=state.lanes)
+            report = replace(state.report, compared=compared)
+            made._new_edges = NewEdges(state.recorded, report, lanes=state.lanes, by_priority=state.by_priority)
         return made
 
     # -- another graph that is taken over -----------------------------------------------------------------------
@@ -74,13 +75,39 @@ class RelaneChanges(TimedOrders):
     def _try_update(self, other: Updatable, instantiate: bool) -> tuple[str, list[GraphDifference]]:
         """The other graph gets the edges that its data needs, too: CUDA updates no graph to one of other edges."""
         laid = isinstance(other, RelaneChanges) and self._new_edges is not None and other._lay(self._new_edges.lanes)
+        before = self._hand_priorities(other) if isinstance(other, RelaneChanges) else {}
         why, found = super()._try_update(other, instantiate)
+        if why and before and isinstance(other, RelaneChanges):
+            other._rank(before, False)
         if why and laid and isinstance(other, RelaneChanges):
             if instantiate:
                 other._instantiate()
             else:
                 other._lay_back()
         return why, found
+
+    def _hand_priorities(self, other: RelaneChanges) -> dict[int, int]:
+        """Give the kernels of another graph the priorities that a comparison has chosen for those of this one.
+
+        CUDA updates no graph to one of other priorities. Returns those that the other graph's kernels had, by place.
+        """
+        state = self._new_edges
+        if state is None or not state.by_priority or other.recording.by_priority:
+            return {}
+        mine, theirs = (graph._levels(graph._look_in())[0] for graph in (self, other))
+        kernels = sorted(set(self._kernels(mine)) & set(other._kernels(theirs)))
+        chosen, before = (
+            {n: self._device.node_priority(level.graph, level.handles[n]) for n in kernels} for level in (mine, theirs)
+        )
+        other._rank(chosen, True)
+        return before
+
+    def _rank(self, priorities: Mapping[int, int], heeded: bool) -> None:
+        """Give kernels of the definition priorities, by place, and note whether they are heeded."""
+        self._give_priorities(self._levels(self._look_in())[0], priorities)
+        self.recording.by_priority = heeded
+        if self._new_edges is not None:
+            self._new_edges.by_priority = heeded
 
     def _lay(self, lanes: Sequence[Pairs]) -> bool:
         """Give the definitions the edges that they need, and those of ``lanes``; leave the executable graphs."""
