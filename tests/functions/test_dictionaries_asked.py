@@ -54,8 +54,7 @@ def key() -> str:
 ASKED: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
     'an object': (lambda x: x * RATES.__dict__.get(key(), 0.0), lambda: setattr(RATES, 'first', 3.0)),
     'an item of an attribute': (
-        lambda x: x * RATES.__dict__.get('held')[0],
-        lambda: RATES.held.append(RATES.held.pop() + 1),
+        lambda x: x * RATES.__dict__.get('held')[0], lambda: RATES.held.append(RATES.held.pop() + 1)
     ),
     'a name that is new': (
         lambda x: x * RATES.__dict__.get('ne' + 'w', 2.0), lambda: setattr(RATES, 'new', 3.0)
@@ -150,7 +149,7 @@ OTHERWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
     'the function before': lambda module, find, x: x * module.rate * find(NAME),
     'by its name': lambda module, find, x: x * module.rate * module.__getattr__(NAME),
     'by getattr': lambda module, find, x: x * module.rate * getattr(module, '__getattr__')(NAME),  # noqa: B009
-    'by map': lambda module, find, x: x * module.rate * sum(map(find, [NAME])),
+    'in a list': lambda module, find, x: x * module.rate * next(map(find, [NAME])),
     'a computed name': lambda module, find, x: x * module.rate * getattr(module, ''.join(['fi', 'rst'])),
 }
 
