@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.analysis.node_view import Node
-from capturekit.launch.graph_memory import extent
+from capturekit.launch.array_extent import extent
 from capturekit.model.source_line import Place
 
 #: The most lines that are named.

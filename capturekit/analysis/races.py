@@ -15,7 +15,8 @@ from typing import Any
 
 from capturekit.analysis.node_view import Look, Node
 from capturekit.driver.node_accesses import Access, Touched, covers, linear, overlap, together
-from capturekit.launch.graph_memory import GraphMemory, extent
+from capturekit.launch.array_extent import extent
+from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order

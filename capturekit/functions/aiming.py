@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD
-from capturekit.launch.graph_memory import extent
+from capturekit.launch.array_extent import extent
 from capturekit.model.errors import UpdateError
 
 #: Smaller arrays are always copied: that takes the device less time than the host needs to change one node.

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.driver.cuda import Platform
-from capturekit.launch.graph_memory import GraphMemory, extent
+from capturekit.launch.array_extent import extent
+from capturekit.launch.graph_memory import GraphMemory
 
 RING = 64
 #: CuPy's kernels take arrays of up to 25 axes.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.launch.graph_memory import extent
+from capturekit.launch.array_extent import extent
 
 
 def block_like(cupy: Any, block: Any) -> Any:

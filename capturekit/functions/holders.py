@@ -93,8 +93,7 @@ class Holders(HiddenParts):
         #: What may be asked of arrays, and can't be compared.
         self._of_cupy: set[str] = set()
         self._strings: set[str] = set()
-        self._everything = False
-        self._asks_all = False
+        self._everything = self._asks_all = False
         #: The objects and classes of the user all of whose attributes count, by id.
         self._full: dict[int, Any] = {}
         self._asked_names: set[str] = set()

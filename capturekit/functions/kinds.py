@@ -12,7 +12,7 @@ from capturekit.functions.follow_time import FollowCost
 from capturekit.functions.outcomes import all_of
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
-from capturekit.launch.graph_memory import extent
+from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.host_reads import Read, Rehearsal
 

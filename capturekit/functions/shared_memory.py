@@ -9,7 +9,7 @@ from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import clear_of
 from capturekit.functions.variant import Variant
-from capturekit.launch.graph_memory import extent
+from capturekit.launch.array_extent import extent
 
 
 def shared_by(given: Given, variant: Variant, state: Sequence[Any]) -> str:

@@ -18,7 +18,7 @@ from capturekit.functions.number_arguments import NumberSlots
 from capturekit.functions.outcomes import Kept
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.graph.executable import Graph
-from capturekit.launch.graph_memory import extent
+from capturekit.launch.array_extent import extent
 from capturekit.launch.plan import Backup, Feed, Plan, Seam
 from capturekit.model import errors
 from capturekit.model.class_layout import found_in_class, is_dataclass

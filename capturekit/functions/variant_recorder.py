@@ -33,8 +33,8 @@ from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
 from capturekit.graph.fuse import Besides
 from capturekit.guard import GUARD, OpenCapture
+from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
-from capturekit.launch.graph_memory import extent
 from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors

@@ -20,7 +20,7 @@ from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.driver.node_writer import Change
 from capturekit.graph.edit import Changeable, _At, _failure, _words
-from capturekit.launch.graph_memory import extent
+from capturekit.launch.array_extent import extent
 from capturekit.model.errors import CudaCallError
 
 #: Arguments of so many bytes may be a tensor map, which holds an address in an unknown place (cuTensorMapEncode).

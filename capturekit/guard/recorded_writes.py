@@ -15,10 +15,13 @@ from capturekit.model.rules import CaptureStatus
 def awaits(state: State, live: OpenCapture, array: Any) -> bool | None:
     """Return True if an array's values are computed by work that a capture has recorded, None if they may be.
 
-    Memory that was allocated for recorded work has no values yet, whichever kernel will write them. Other memory is
-    looked for among the arguments of the nodes: a library's kernel does not tell which of its arguments it writes.
+    Memory that was allocated for recorded work has no values yet, whichever kernel will write them. In a capture that
+    somebody began by hand, other memory is looked for among the arguments of the nodes: a library's kernel does not
+    tell which of its arguments it writes.
     """
-    if live.memory.owns(array.data.mem) if live.memory is not None else live.records(array.data.mem):
+    if live.memory is not None:
+        return live.memory.owns(array.data.mem)
+    if live.records(array.data.mem):
         return True
     found: bool | None = False
     mine = Access(int(array.data.ptr), array.shape, array.strides, int(array.itemsize), False)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
+from capturekit.launch.array_extent import extent
 from capturekit.launch.asked_bytes import AskedBytes
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.launch.launch_turns import LaunchTurns
@@ -35,17 +36,6 @@ from capturekit.model.rules import CaptureStatus
 
 #: No address is as high.
 _HIGHEST = 1 << 64
-
-
-def extent(array: Any) -> tuple[int, int]:
-    """The first address of an array's elements and the one after its last."""
-    low = high = int(array.data.ptr)
-    if array.size:
-        for length, stride in zip(array.shape, array.strides):
-            low += min(0, (length - 1) * stride)
-            high += max(0, (length - 1) * stride)
-        high += int(array.itemsize)
-    return low, high
 
 
 class GraphMemory(TemporaryBlocks):
@@ -333,11 +323,8 @@ class GraphMemory(TemporaryBlocks):
         """True when all recorded work lies before the lane's next work."""
         reached = lane.clock
         for other in lane.capture.lanes:  # as _behind() does, at the first allocation after each switch of lanes
-            if other is lane:
-                continue
-            if other.used or other.current > 0 or other.suspect or other.waited:
-                return False
-            if reached.get(other.number, 0) < other.segment - 1:
+            busy = other.used or other.current > 0 or other.suspect or other.waited
+            if other is not lane and (busy or reached.get(other.number, 0) < other.segment - 1):
                 return False
         return True
 
@@ -357,21 +344,17 @@ class GraphMemory(TemporaryBlocks):
 
         ``ends``: the nodes before its next work, if the caller has just asked for them.
         """
-        number = lane.number
         with self._asking:
-            self._known[number] = self.ends(lane.stream) if ends is None else ends
-            self.tick += 1
-            self._active[number] = self.tick
+            self._known[lane.number] = self.ends(lane.stream) if ends is None else ends
+            self.active(lane)
 
     def moved(self, before: Lane, ends: tuple[int, ...], lane: Lane) -> None:
         """Note that a lane is current instead of another one, whose next work comes after the nodes ``ends``."""
         with self._asking:
             if not before.current:
                 self._known[before.number] = ends
-                self.tick += 1
-                self._active[before.number] = self.tick
-            self.tick += 1
-            self._active[lane.number] = self.tick
+                self.active(before)
+            self.active(lane)
 
     def foreseen(self, lane: Lane, ends: tuple[int, ...]) -> bool:
         """Whether a lane that is not current got no work since it was, and no lane is to be reported.
@@ -415,7 +398,6 @@ class GraphMemory(TemporaryBlocks):
                 if active and busy:
                     found[number] = lane.segment
                     continue
-                # the driver is asked about a lane that may have got work unseen
                 ends = self.ends(lane.stream)
                 if ends != known.get(number, ()) and self.worked(lane, ends):
                     found[number] = lane.segment
@@ -467,10 +449,8 @@ class GraphMemory(TemporaryBlocks):
             return 0
         if not self.private:
             return self.grown
-        return sum(
-            self._sum(pool, 'total_bytes')
-            for pool in (self._pools() if self._scratch is None or self.packs else [self._fresh])
-        )
+        pools = self._pools() if self._scratch is None or self.packs else [self._fresh]
+        return sum(self._sum(pool, 'total_bytes') for pool in pools)
 
     @property
     def devices(self) -> list[int]:

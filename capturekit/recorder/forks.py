@@ -250,10 +250,8 @@ class Fork:
             self._give(streams)
             raise
         self._lanes = tuple(
-            [
-                LaneScope(stream, number, devices[number], stream.__dict__['ptr'], of[number])
-                for number, stream in enumerate(streams)
-            ]
+            LaneScope(stream, number, devices[number], stream.__dict__['ptr'], of[number])
+            for number, stream in enumerate(streams)
         )
         return self._lanes
 

@@ -15,8 +15,8 @@ from capturekit.analysis.unsteady import Unsteady, adds_loosely, unsteady
 from capturekit.driver.cuda import current
 from capturekit.driver.library_accesses import of_array
 from capturekit.graph.first_launch import FirstLaunch
+from capturekit.launch.array_extent import extent
 from capturekit.launch.declared import Declared
-from capturekit.launch.graph_memory import extent
 
 
 def found_in(cp: Any, work: Any, call: str, second: Any = None) -> tuple[list[Unsteady], bool]:
