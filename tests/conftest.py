@@ -69,7 +69,7 @@ def traces() -> list[str]:
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector pass over what was imported so far, and come less often: that takes a fifth of the tests' time.
+    """Let the collector pass over what was imported so far (an eighth of the tests' time), and come less often.
 
     Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and memory that waits for
     the collector is a GPU's.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from capturekit.model import errors
+from capturekit.model.lazy_names import lazy_names
 from capturekit.model.recording import SHOWN_AS, WRITTEN_AS
 
 if TYPE_CHECKING:
@@ -50,15 +51,7 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+__getattr__, __dir__ = lazy_names(globals(), _LATER)
 
 
 def _drawn_by(name: str) -> Callable[[Any], str]:
