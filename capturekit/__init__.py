@@ -7,7 +7,7 @@
 from capturekit.model import versions as versions
 
 # isort: split
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capturekit import render
 from capturekit._version import __version__ as __version__
@@ -44,7 +44,6 @@ from capturekit.model.errors import (
     WrongThreadError,
 )
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.lazy_names import lazy_names as _lazy_names
 from capturekit.model.recording import Recording, Timeline
 from capturekit.recorder.branches import parallel
 from capturekit.recorder.capture import Capture, capture
@@ -119,6 +118,17 @@ _LATER = {
 }
 
 
-__getattr__, __dir__ = _lazy_names(globals(), _LATER)
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    import importlib
+
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
 
 _install_if_wanted()

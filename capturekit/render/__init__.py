@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from capturekit.model import errors
-from capturekit.model.lazy_names import lazy_names
 from capturekit.model.recording import SHOWN_AS, WRITTEN_AS
 
 if TYPE_CHECKING:
@@ -51,7 +50,15 @@ _LATER = {
 }
 
 
-__getattr__, __dir__ = lazy_names(globals(), _LATER)
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 def _drawn_by(name: str) -> Callable[[Any], str]:

@@ -8,9 +8,8 @@ that body the bytes behind a pointer. Loaded when first asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from capturekit.model.lazy_names import lazy_names
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capturekit.simulated.cupy.assembly import install, uninstall
@@ -19,12 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ['SimulatedDevice', 'body', 'install', 'memory_at', 'uninstall']
 
-_LATER = {
-    'SimulatedDevice': 'capturekit.simulated.device.machine',
-    'body': 'capturekit.simulated.kernel_bodies',
-    'install': 'capturekit.simulated.cupy.assembly',
-    'memory_at': 'capturekit.simulated.kernel_bodies',
-    'uninstall': 'capturekit.simulated.cupy.assembly',
-}
+_HOMES = {
+    'SimulatedDevice': 'device.machine', 'body': 'kernel_bodies', 'install': 'cupy.assembly',
+    'memory_at': 'kernel_bodies', 'uninstall': 'cupy.assembly',
+}  # fmt: skip
 
-__getattr__, __dir__ = lazy_names(globals(), _LATER)
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(importlib.import_module(f'{__name__}.{_HOMES[name]}'), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
