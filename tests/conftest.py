@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -36,6 +37,9 @@ settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 
 # Which runs are followed would else depend on how fast the machine is: tests/functions/test_follow_time.py tries it.
 follow_time.CHEAP = float('inf')
+
+#: Counts the tests that ran.
+RAN = itertools.count(1)
 
 
 def cupy_modules() -> dict[str, ModuleType]:
@@ -69,10 +73,11 @@ def traces() -> list[str]:
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector pass over what was imported so far (an eighth of the tests' time), and come less often.
+    """Let the collector pass over what was imported so far, and come seldom by itself: every tenth test calls it.
 
-    Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and memory that waits for
-    the collector is a GPU's.
+    A recording looks through all of the collector's objects for functions, and each stand-in for CuPy leaves ten
+    thousand of them. Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and
+    memory that waits for the collector is a GPU's.
     """
     if 'cupy' not in sys.modules or why_no_gpu():
         gc.collect()
@@ -97,6 +102,8 @@ def clean_world() -> Iterator[None]:
     yield
     left = traces()
     sweep()
+    if next(RAN) % 10 == 0 and gc.get_freeze_count():
+        gc.collect()
     while standin_installed():
         left.append('the simulated CuPy is installed')
         uninstall()

@@ -73,8 +73,8 @@ class Compared:
 class Machine:
     """A simulated CuPy that programs run on one after the other: ``with Machine() as machine: machine.compared(...)``.
 
-    It is made anew now and then. What is there before the programs is frozen meanwhile, so that the garbage collector
-    does not go through it at each. ``there``: programs run on the CuPy that is there, and where the device's work
+    It is made anew now and then. What is there before the programs is frozen meanwhile, if nothing is frozen yet, so
+    that the garbage collector does not go through it at each. ``there``: programs run on the CuPy that is there, and where the device's work
     waits, spinning kernels stand before it.
     """
 
@@ -85,6 +85,7 @@ class Machine:
         self._left = 0
         self._device: Any = None
         self._is_there = there
+        self._froze = False
         self._spins: Any = None
 
     def __enter__(self) -> Machine:
@@ -174,14 +175,18 @@ class Machine:
             self._device = SimulatedDevice(devices=2)
             install(self._device)
             gc.collect()
-            gc.freeze()
+            if not gc.get_freeze_count():  # else to unfreeze would bring back all that others have frozen
+                gc.freeze()
+                self._froze = True
             self._left = 3 * self.LASTS
         self._left -= 1
 
     def _away(self) -> None:
         if self._device is not None:
             uninstall()
-            gc.unfreeze()
+            if self._froze:
+                gc.unfreeze()
+                self._froze = False
         self._device, self._left = None, 0
 
 
