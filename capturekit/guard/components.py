@@ -41,6 +41,7 @@ from capturekit.guard.state import State
 from capturekit.guard.stream_properties import StreamProperties
 from capturekit.guard.stream_switches import StreamSwitches
 from capturekit.guard.stream_work import StreamWork
+from capturekit.guard.swallowed_refusals import SwallowedRefusals
 from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
@@ -116,6 +117,8 @@ class Components:
     plans: LibraryPlans
     #: What a graphed function does besides CuPy's work.
     effects: Effects
+    #: Refusals that handlers of logging swallow.
+    swallowed: SwallowedRefusals
     #: Captures begun and ended by hand.
     manual: ManualCaptures
 
