@@ -35,6 +35,7 @@ from capturekit.guard.library_plans import LibraryPlans
 from capturekit.guard.manual_captures import ManualCaptures
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
+from capturekit.guard.past_events import PastEvents
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.random_draws import RandomDraws
 from capturekit.guard.state import State
@@ -97,6 +98,8 @@ class Components:
     collectives: Collectives
     #: Events recorded and waited for.
     events: Events
+    #: Events of blocks that are over.
+    past_events: PastEvents
     #: Forks and joins of scopes.
     scopes: ForkScopes
     #: The host waits for streams, events, devices.
@@ -143,5 +146,6 @@ def assemble(
     components = table(**made)
     # calls of components below
     components.captures.before_end.append(components.by_hand.let_go)
+    components.captures.before_end.append(components.past_events.ended)
     components.captures.after_end.append(components.by_hand.keep_out_again)
     return components
