@@ -25,6 +25,7 @@ from capturekit.guard.effects import Effects
 from capturekit.guard.events import Events
 from capturekit.guard.exchange import Exchange
 from capturekit.guard.fork_scopes import ForkScopes
+from capturekit.guard.graph_inputs import GraphInputs
 from capturekit.guard.graph_launches import GraphLaunches
 from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.host_waits import HostWaits
@@ -92,6 +93,8 @@ class Components:
     properties: StreamProperties
     #: Copies and memsets.
     copies: Copies
+    #: Arrays that graphs of captures begun by hand use.
+    inputs: GraphInputs
     #: Launches and uploads of graphs.
     launches: GraphLaunches
     #: Collectives of NCCL.

@@ -39,6 +39,7 @@ def check(live: OpenCapture) -> None:
         if live.strict:
             raise GUARD.joins.unjoined(live)
         GUARD.joins.join_all(live)
+    GUARD.joins.idle(live)
 
 
 def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
