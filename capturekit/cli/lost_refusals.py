@@ -1,9 +1,9 @@
 """Refusals that no code has caught, though the program went on: those that end a thread, or that a destructor raises.
 
 Python prints an exception that ends a thread, and the program ends as if nothing had been. A worker of an executor
-stores its exception in a future, where it stays unseen if nobody asks the future; asyncio logs that of a task. In all
-these cases work is missing, and so ``run`` says it and does not end with 0. An ``except`` clause is another matter:
-there the code has decided.
+stores its exception in a future, where it stays unseen if nobody asks the future; asyncio logs that of a task. A
+handler of :mod:`logging` prints what formatting a record has raised. In all these cases work is missing, and so ``run``
+says it and does not end with 0. An ``except`` clause is another matter: there the code has decided.
 """
 
 from __future__ import annotations
@@ -33,16 +33,20 @@ class LostRefusals:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """In the block, hear of threads that end, of destructors, of futures and of tasks."""
+        """In the block, hear of threads that end, of destructors, of futures, of tasks and of handlers of logging."""
+        from capturekit.guard import GUARD
+
         before = threading.excepthook, sys.unraisablehook
         threading.excepthook = lambda told: self._of_thread(before[0], told)
         sys.unraisablehook = lambda told: self._of_destructor(before[1], told)
         tasks = logging.getLogger('asyncio')
         tasks.addFilter(self._of_task)
+        GUARD.swallowed.elsewhere.append(self._of_handler)
         try:
             with self._futures():
                 yield
         finally:
+            GUARD.swallowed.elsewhere.remove(self._of_handler)
             tasks.removeFilter(self._of_task)
             threading.excepthook, sys.unraisablehook = before
 
@@ -77,6 +81,9 @@ class LostRefusals:
         what = told.err_msg or 'Exception ignored in'
         print(f'{what}: {told.object!r}' if told.object is not None else f'{what}:', file=sys.stderr)
         show_chain(told.exc_value, set())
+
+    def _of_handler(self, error: CaptureError) -> None:
+        self._note(error, 'while a handler of logging formatted a record, and logging has swallowed that')
 
     def _of_task(self, record: logging.LogRecord) -> bool:
         """Hear what asyncio logs, and let it pass."""

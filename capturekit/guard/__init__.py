@@ -92,6 +92,7 @@ class Guard(Components):
                     # those begun by hand and never ended: without wrappers their end would not be noticed
                     for live in list(self.state.lives.values()):
                         self.captures.gone(live)
+                    self.inputs.forget()
                     self.state.ledger.marks.clear()
                     self.state.ledger.outside.clear()
 

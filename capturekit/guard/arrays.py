@@ -17,7 +17,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.placeholders import Placeholders
-from capturekit.guard.recorded_writes import awaits
+from capturekit.guard.recorded_writes import rule_for_read
 from capturekit.guard.state import State
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
@@ -129,9 +129,9 @@ class Arrays:
         if lane is not None:
             self.verdicts.refuse_read(lane)
         for live in self.state.threads.get(threading.get_ident(), ()):
-            computed = awaits(self.state, live, array)
-            if computed is not False:
-                self.verdicts.refuse_read(None, RULES['host-read'] if computed else VARIANTS['host-read-unknown'])
+            rule = rule_for_read(self.state, live, array)
+            if rule is not None:
+                self.verdicts.refuse_read(None, rule)
 
     def array_set(self, original: Callable[..., Any], array: Any, arr: Any, stream: Any = None) -> Any:
         where = stream if stream is not None else self.state.platform.cupy.cuda.get_current_stream()

@@ -51,9 +51,12 @@ class ByHand:
             self.outside.hold(live, stream)
 
     def kept_out(self, live: OpenCapture) -> CaptureError | None:
-        """At the end of a capture begun by hand, return the error for work on the streams that it has kept out."""
-        found = live.outside.escaped if isinstance(live.outside.escaped, CaptureError) else None
-        live.outside.escaped = None
+        """At the end of a capture begun by hand, return the error for work on the streams that it has kept out.
+
+        A refusal that was swallowed comes first.
+        """
+        found = live.swallowed or live.outside.escaped
+        live.swallowed = live.outside.escaped = None
         for ptr in list(live.outside.held):
             error = self.outside.release(ptr, silent=True)
             found = found or error

@@ -25,6 +25,7 @@ from capturekit.guard.effects import Effects
 from capturekit.guard.events import Events
 from capturekit.guard.exchange import Exchange
 from capturekit.guard.fork_scopes import ForkScopes
+from capturekit.guard.graph_inputs import GraphInputs
 from capturekit.guard.graph_launches import GraphLaunches
 from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.host_waits import HostWaits
@@ -35,12 +36,14 @@ from capturekit.guard.library_plans import LibraryPlans
 from capturekit.guard.manual_captures import ManualCaptures
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
+from capturekit.guard.past_events import PastEvents
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.random_draws import RandomDraws
 from capturekit.guard.state import State
 from capturekit.guard.stream_properties import StreamProperties
 from capturekit.guard.stream_switches import StreamSwitches
 from capturekit.guard.stream_work import StreamWork
+from capturekit.guard.swallowed_refusals import SwallowedRefusals
 from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
@@ -90,12 +93,16 @@ class Components:
     properties: StreamProperties
     #: Copies and memsets.
     copies: Copies
+    #: Arrays that graphs of captures begun by hand use.
+    inputs: GraphInputs
     #: Launches and uploads of graphs.
     launches: GraphLaunches
     #: Collectives of NCCL.
     collectives: Collectives
     #: Events recorded and waited for.
     events: Events
+    #: Events of blocks that are over.
+    past_events: PastEvents
     #: Forks and joins of scopes.
     scopes: ForkScopes
     #: The host waits for streams, events, devices.
@@ -116,6 +123,8 @@ class Components:
     plans: LibraryPlans
     #: What a graphed function does besides CuPy's work.
     effects: Effects
+    #: Refusals that handlers of logging swallow.
+    swallowed: SwallowedRefusals
     #: Captures begun and ended by hand.
     manual: ManualCaptures
 
@@ -140,5 +149,6 @@ def assemble(
     components = table(**made)
     # calls of components below
     components.captures.before_end.append(components.by_hand.let_go)
+    components.captures.before_end.append(components.past_events.ended)
     components.captures.after_end.append(components.by_hand.keep_out_again)
     return components

@@ -18,7 +18,10 @@ from capturekit.model.source_line import here
 
 _O = Operation
 #: ``cudaMemcpyKind`` of copies between host and device: such a copy records the address of the host memory.
-_WITH_THE_HOST = {1: 'what lies at its address of the host by then', 2: 'to its address of the host'}
+_WITH_THE_HOST = {
+    1: 'what lies at its address of the host by then, which must stay as long as the graph',
+    2: 'to its address of the host, which must stay as long as the graph; nothing is copied before the first launch',
+}
 
 
 class Copies:
@@ -35,9 +38,7 @@ class Copies:
         answer = self.work.on_stream(_O.WORK, f'cupy.cuda.{call}', args[-1], lambda: original(*args))
         lane = self.state.ledger.lane(args[-1])
         if lane is not None and lane.capture in self.state.lives and 'memcpy' in call and args[-2] in _WITH_THE_HOST:
-            text = (
-                f'cupy.cuda.{call}: each launch copies {_WITH_THE_HOST[args[-2]]}, which must stay as long as the graph'
-            )
+            text = f'cupy.cuda.{call}: each launch copies {_WITH_THE_HOST[args[-2]]}'
             self.state.live_of(lane).note('note', lane, text, here())
         return answer
 

@@ -275,6 +275,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(NCCL, 'groupStart', 'collectives.group_started', 'function', True, also='cupy.cuda.nccl', loaded=NCCL),
     Entry(NCCL, 'groupEnd', 'collectives.group_ended', 'function', True, also='cupy.cuda.nccl', loaded=NCCL),
     Entry('cupy', 'copyto', 'devices.copied_to', 'code'),
+    Entry('logging.Handler', 'handleError', 'swallowed.handler_failed'),
     Entry('threading.Thread', 'start', 'effects.thread_fed'),
     Entry('threading.Condition', 'notify', 'effects.thread_fed'),
     Entry('queue.SimpleQueue', 'put', 'effects.thread_fed', 'sealed'),

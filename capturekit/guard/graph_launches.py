@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.guard.graph_inputs import GraphInputs
 from capturekit.guard.state import State
 from capturekit.guard.stream_work import StreamWork
 from capturekit.model.rules import Operation
@@ -15,11 +16,13 @@ _O = Operation
 class GraphLaunches:
     """Launches and uploads of graphs."""
 
-    def __init__(self, state: State, work: StreamWork) -> None:
+    def __init__(self, state: State, work: StreamWork, inputs: GraphInputs) -> None:
         self.state = state
         self.work = work
+        self.inputs = inputs
 
     def graph_launch(self, original: Callable[..., Any], graph: Any, stream: Any = None) -> Any:
+        self.inputs.launched(graph)
         ptr = self.state.platform.cupy.cuda.get_current_stream().ptr if stream is None else stream.ptr
         return self.work.on_stream(_O.GRAPH_LAUNCH, 'Graph.launch()', ptr, lambda: original(graph, stream))
 

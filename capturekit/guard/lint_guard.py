@@ -9,8 +9,8 @@ and reports none twice. No capture is open, and the substitute makes no calls of
 The legacy stream, which is usually the current one, can't be captured. It then takes the part of the origin under
 another name (:class:`Alias`), so that ``Stream.null`` still is a stream outside of the capture.
 
-The simulated device reports which streams got work, a GPU does not. There a stream counts as used if CuPy allocates on
-it, if a call names it, or else if it was current.
+The simulated device reports which streams got work and what it writes, a GPU does not. There a stream counts as used if
+CuPy allocates on it, if a call names it, or else if it was current; and any work may write any array.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.driver.cuda import Platform
+from capturekit.driver.node_accesses import Access, Touched
 from capturekit.guard.allocators import ALLOCATE_ONLY
 from capturekit.guard.components import MADE_OF, Components, assemble
 from capturekit.guard.lint_components import LintOutsideStreams, LintState, kinds
 from capturekit.guard.lint_run import Alias, LintRun
 from capturekit.guard.open_capture import OpenCapture, new_recording
 from capturekit.model.cleanup import Undo
-from capturekit.model.errors import CaptureError
+from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import LEGACY_HANDLES, CaptureInfo, Lane, LedgerCapture
-from capturekit.model.rules import RULES, CaptureStatus, Mode, Operation
+from capturekit.model.rules import RULES, CaptureStatus, Code, Mode, Operation
 from capturekit.model.source_line import Place, called
 
 #: The verbs that are called without change, since they make no call of CuPy.
@@ -68,7 +69,8 @@ class LintGuard:
         self._guard = guard
         real = guard.state.platform
         self._state = LintState(guard.state.installation)
-        self._state.platform = Platform(real.cupy, _Device(real.device))
+        self._device = _Device(real.device)
+        self._state.platform = Platform(real.cupy, self._device)
         self._run = LintRun(guard, getattr(real.device, 'submitted', None), tell, note)
         self._components = assemble(Components, self._state, kinds(self._run))
         #: By the guard's component: the component that replaces it.
@@ -96,6 +98,7 @@ class LintGuard:
         hook = _hook(cupy, self)
         hook.__enter__()
         undo.push(lambda: hook.__exit__(None, None, None))
+        undo.push(self._device.listen())
         guard.ledger.captures.append(self._decoy)
         undo.push(lambda: guard.ledger.captures.remove(self._decoy))
         self._before, inside.substitute = inside.substitute, self
@@ -225,16 +228,39 @@ class LintGuard:
 
 
 class _Device:
-    """The device, which reports the substitute's streams as being captured."""
+    """The device, which reports the substitute's streams as being captured, and the thread's work as one node."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
+        #: What the work of the run writes, or may write; None if that is unknown.
+        self._written: dict[Access, None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
 
     def capture_info(self, s: int) -> CaptureInfo:
         return CaptureInfo(CaptureStatus.ACTIVE)
+
+    def graph_accesses(self, g: int) -> dict[int, Touched]:
+        if self._written is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, 'asking what the work of an eager run writes')
+        return {0: Touched(tuple(self._written))}
+
+    def listen(self) -> Callable[[], None]:
+        """Collect what this thread's work writes, if the device tells; return the function that ends this."""
+        told: list[Callable[[Touched], None]] | None = getattr(self._device, 'told_of_work', None)
+        if told is None:
+            return lambda: None
+        me = threading.get_ident()
+        written: dict[Access, None] = {}
+        self._written = written
+
+        def hear(touched: Touched) -> None:
+            if threading.get_ident() == me:
+                written.update((access, None) for access in touched.accesses if access.writes is not False)
+
+        told.append(hear)
+        return lambda: told.remove(hear)
 
 
 class _Memory:

@@ -11,6 +11,7 @@ from typing import Any
 
 from capturekit.guard.by_hand import ByHand
 from capturekit.guard.captures import Captures
+from capturekit.guard.graph_inputs import Block, GraphInputs
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.manual_remedies import without_cap
@@ -19,10 +20,11 @@ from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
 from capturekit.guard.unjoined import Joins
 from capturekit.guard.verdicts import Verdicts
+from capturekit.model.counters import LOG
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import Lane
 from capturekit.model.rules import VARIANTS, CaptureStatus, Code, Mode, Operation
-from capturekit.model.source_line import here, raised_at
+from capturekit.model.source_line import Place, here, raised_at
 
 _O = Operation
 _WITHOUT_PRIORITIES = (
@@ -41,6 +43,7 @@ class ManualCaptures:
     joins: Joins
     outside: OutsideStreams
     by_hand: ByHand
+    inputs: GraphInputs
 
     def stream_begin_capture(self, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
         return self._begin('Stream.begin_capture()', stream.ptr, mode, lambda: original(stream, mode), stream)
@@ -98,15 +101,21 @@ class ManualCaptures:
                 return go()
             outcome = 'failed'
             try:
+                used: list[Block] = []
                 with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended
                     self._count(live)
+                    used = self.inputs.found(live)
+                self.joins.idle(live)
                 answer = self._ended(live, go)
+                self.inputs.made(answer, used)
                 outcome = 'good'
                 return answer
             finally:
                 self.captures.gone(live)
                 if live.by_priority:
                     live.note('note', None, _WITHOUT_PRIORITIES, live.at)
+                if outcome == 'good':
+                    _say_notes(live)
                 close_recording(live, outcome)
                 afterwards.callback(
                     tell_listeners, live, None
@@ -179,6 +188,13 @@ class ManualCaptures:
             if info.status is CaptureStatus.ACTIVE:
                 live.recording.node_count = device.graph_node_count(info.graph)
                 live.recording.edge_count = device.graph_edge_count(info.graph)
+
+
+def _say_notes(live: OpenCapture) -> None:
+    """Log what was noted in a capture that was begun by hand: its script has no recording to read it in."""
+    for step in live.recording.steps:
+        if step.kind == 'note':
+            LOG.warning('%s: %s', Place.from_json(step.at) or live.at, step.text)
 
 
 def _code(error: RuntimeError) -> int:

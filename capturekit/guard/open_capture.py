@@ -73,6 +73,8 @@ class OpenCapture:
     caller: Caller | None = None
     #: What would have been refused and has lost the capture, since the script is only observed.
     let_through: CaptureError | None = None
+    #: A refusal that a handler of logging has swallowed: the end of the capture raises it.
+    swallowed: CaptureError | None = None
     #: The driver's captures that have ended while the calls to CUDA were watched.
     watched: list[FollowedCapture] = field(default_factory=list)
     outside: OutsideRecord = field(default_factory=OutsideRecord)

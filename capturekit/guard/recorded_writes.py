@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
 
 from capturekit.driver.node_accesses import Access, linear, overlap
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
-from capturekit.model.rules import CaptureStatus
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Rule
 
 
-def awaits(state: State, live: OpenCapture, array: Any) -> bool | None:
-    """Return True if an array's values are computed by work that a capture has recorded, None if they may be.
+def rule_for_read(state: State, live: OpenCapture, array: Any) -> Rule | None:
+    """Return the rule by which the host can not read an array during a capture, or None if it can.
 
-    Memory that was allocated for recorded work has no values yet, whichever kernel will write them. In a capture that
-    somebody began by hand, other memory is looked for among the arguments of the nodes: a library's kernel does not
-    tell which of its arguments it writes.
+    Memory that was allocated for recorded work has no values yet, whichever kernel will write them. Other memory is
+    looked for among the arguments of the nodes: a library's kernel does not tell which of its arguments it writes.
     """
-    if live.memory is not None:
-        return live.memory.owns(array.data.mem)
-    if live.records(array.data.mem):
-        return True
-    found: bool | None = False
+    mem = array.data.mem
+    if live.memory.owns(mem) if live.memory is not None else live.records(mem):
+        return RULES['host-read']
     mine = Access(int(array.data.ptr), array.shape, array.strides, int(array.itemsize), False)
-    block = linear(int(array.data.mem.ptr), int(array.data.mem.size), False)
-    for access in _accesses(state, live):
-        if access.writes is False or not overlap(access, mine if access.itemsize else block):
-            continue
-        if access.writes and access.itemsize:
-            return True
-        found = None
+    block = linear(int(mem.ptr), int(mem.size), False)
+    found: Rule | None = None
+    try:
+        with state.inside:
+            for access in _accesses(live, state.platform.device):
+                shared = False if access.writes is False else overlap(access, mine if access.itemsize else block)
+                if shared and access.writes:
+                    return RULES['host-read']
+                if shared is False:
+                    continue
+                found = VARIANTS['host-read-unknown']
+    except CudaCallError:  # this driver, or an eager run, does not tell what recorded work is given
+        return VARIANTS['host-read-unseen']
     return found
 
 
-def _accesses(state: State, live: OpenCapture) -> list[Access]:
-    """Return the accesses of the nodes that a capture has so far, as far as they can be read."""
-    device = state.platform.device
-    with state.inside, suppress(CudaCallError):  # a driver whose nodes can't be read leaves the memory's owner only
-        info = device.capture_info(live.origin.ptr)
-        if info.status is CaptureStatus.ACTIVE:
-            return [one for touched in device.graph_accesses(info.graph).values() for one in touched.accesses]
-    return []
+def _accesses(live: OpenCapture, device: Any) -> Iterator[Access]:
+    """Yield the accesses of the nodes that a capture has so far, and of the bodies of decisions among them."""
+    info = device.capture_info(live.origin.ptr)
+    if info.status is not CaptureStatus.ACTIVE:
+        return
+    graphs = [info.graph, *(decision.graph for decision in live.decisions.open)]
+    for graph in graphs:
+        for node, touched in device.graph_accesses(graph).items():
+            graphs += [body for body in live.decisions.bodies.get(node, ()) if body not in graphs]
+            yield from touched.accesses

@@ -42,6 +42,14 @@ class Joins:
                 lane.worked = lane.segment - idle
                 lane.used = True
 
+    def idle(self, live: OpenCapture) -> None:
+        """Note the lanes that were forked, given no work and never joined: CUDA ends such a capture without a word."""
+        capture = live.capture
+        for lane in capture.lanes[1:]:
+            if lane.joined_at is None and not lane.worked and not capture.origin.clock.get(lane.number, 0):
+                text = f'lane {lane.number} was forked and given no work, and it was never joined: it adds nothing'
+                live.note('note', lane, text, _place(lane.forked_at))
+
     def unjoined(
         self, live: OpenCapture, call: str = 'The end of the capture', lanes: list[Lane] | None = None
     ) -> errors.UnjoinedError:

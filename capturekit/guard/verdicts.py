@@ -258,9 +258,13 @@ class Verdicts:
         else:
             if answer is not False or self.state.own(_QUERY, event) != Code.cudaErrorInvalidValue:
                 return answer
+        raise self.past_event(operation, call, ptr) from None
+
+    def past_event(self, operation: Operation, call: str, ptr: int | None = None) -> CaptureError:
+        """The error for a call about an event of a capture that is over."""
         target = Target.DEAD_FORK if operation is _O.WAIT_EVENT else Target.DEAD_EVENT
         verdict = Verdict(self.state.ledger.table.row(operation, target)[0](Mode.RELAXED, False))
-        raise self.refusal(verdict, call, ptr, VARIANTS['event-after-capture']) from None
+        return self.refusal(verdict, call, ptr, VARIANTS['event-after-capture'])
 
     def _relaxed(self, go: Callable[[], Any]) -> Any:
         device = self.state.platform.device

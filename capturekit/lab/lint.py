@@ -22,7 +22,7 @@ from capturekit.guard.entry_points import SEAMS
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note
 from capturekit.model.errors import CaptureError
-from capturekit.model.rules import RULES
+from capturekit.model.rules import RULES, VARIANTS
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import Place, here
 
@@ -264,8 +264,8 @@ def _name(error: CaptureError) -> str:
     """The name of an error's rule, 'seam' for a call that no capture can hold, or the error's own name."""
     if error.operation.removesuffix('()') in SEAMS:
         return 'seam'
-    for rule in RULES.values():
-        if isinstance(error, rule.error) and error.rule.startswith(rule.says):
+    for rule in (*RULES.values(), *VARIANTS.values()):
+        if rule.name in RULES and isinstance(error, rule.error) and error.rule.startswith(rule.says):
             return rule.name
     return type(error).__name__
 
@@ -283,7 +283,8 @@ def lint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     current stream takes the part of the origin. ``report.ok`` is True if ``ck.capture()`` would refuse nothing,
     ``report.result`` is what ``fn`` returned, ``print(report)`` shows each finding with its line and remedy.
 
-    On a GPU, lint can not see which streams got work: a stream that is made current counts as used.
+    On a GPU, lint can not see which streams got work, and what that writes: a stream that is made current counts as
+    used, and a read on a stream outside of the capture as one of an array that recorded work may write.
 
     Raises:
         TypeError: ``fn`` is not callable. UnmatchedError: this thread has a capture or a rehearsal open.

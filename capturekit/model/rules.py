@@ -505,6 +505,13 @@ VARIANTS: dict[str, Rule] = {
         'the host would read what was there before',
         remedy='Read it before the capture, or after `cap.graph.launch()`.',
     ),
+    # the same, where the arguments of recorded work can't be read
+    'host-read-unseen': replace(
+        RULES['host-read'],
+        says='Recorded work may write this array, and it can not be seen which memory it writes: the host would read '
+        'what was there before',
+        remedy='Read it before the capture, or after `cap.graph.launch()`.',
+    ),
     # of captures that a script begins by hand: those of a block upload such values past the capture
     'host-values': replace(
         RULES['host-write'],

@@ -23,7 +23,8 @@ def check(live: OpenCapture) -> None:
     GUARD.verdicts.check(live)
     if live.lost:
         raise GUARD.verdicts.invalidated(live)
-    escaped, live.outside.escaped = live.outside.escaped or GUARD.collectives.open_group(live), None
+    escaped = live.outside.escaped or GUARD.collectives.open_group(live) or live.swallowed
+    live.outside.escaped = live.swallowed = None
     try:
         if escaped is not None:
             raise escaped
@@ -38,6 +39,7 @@ def check(live: OpenCapture) -> None:
         if live.strict:
             raise GUARD.joins.unjoined(live)
         GUARD.joins.join_all(live)
+    GUARD.joins.idle(live)
 
 
 def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:

@@ -16,7 +16,7 @@ from tests.command import started
 
 #: A script whose function `work` is refused in its capture, and leaves a good graph behind; its end is below.
 SCRIPT = """\
-import asyncio, contextlib, gc, sys, threading
+import asyncio, contextlib, gc, logging, sys, threading
 from concurrent.futures import ThreadPoolExecutor
 import capturekit as ck
 import cupy as cp
@@ -97,6 +97,20 @@ def test_lost(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
     at = SCRIPT.splitlines().index('            float(y.sum())  # refused') + 1
     assert (status, said) == (1, [f'capturekit: the call at script.py:{at} in work was refused {how}']), err
     assert 'HostReadError: ndarray.get()' in err and 'cap.graph.launch()' in err
+
+
+def test_lost_in_logging_of_another_thread(tmp_path: Path) -> None:
+    """A thread that has the capture ends it with the refusal: tests/guard/test_swallowed_refusals.py."""
+    end = textwrap.dedent("""\
+        def log(y): logging.warning('%s', y)  # refused there
+        with ck.capture():
+            y = x * 2
+            t = threading.Thread(target=log, args=(y,)); t.start(); t.join()
+    """)
+    status, said, err = run(tmp_path, end)
+    at = (SCRIPT + end).splitlines().index("def log(y): logging.warning('%s', y)  # refused there") + 1
+    how = 'while a handler of logging formatted a record, and logging has swallowed that'
+    assert (status, said) == (1, [f'capturekit: the call at script.py:{at} in log was refused {how}']), err
 
 
 @pytest.mark.parametrize('name', CAUGHT)

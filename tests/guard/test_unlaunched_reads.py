@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, watch
-from capturekit.model.rules import CaptureStatus, Mode
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import CaptureStatus, Code, Mode
+from capturekit.simulated.kernel_bodies import body
 
 #: Ways to read an array on another stream.
 READS: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -68,15 +71,94 @@ def test_what_the_capture_computes(cp: Any, begun: Any, read: str) -> None:
     np.testing.assert_array_equal(z.get(), np.arange(4.0) * 2 + 1)
 
 
+@BEGUN
 @pytest.mark.parametrize('mode', [Mode.GLOBAL, Mode.THREAD_LOCAL, Mode.RELAXED])
-def test_an_array_from_outside_that_the_capture_writes(cp: Any, mode: Mode) -> None:
+def test_an_array_from_outside_that_the_capture_writes(cp: Any, begun: Any, mode: Mode) -> None:
     x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
     cp.cuda.Stream.null.synchronize()
-    with by_hand(cp, mode) as made:
+    with begun(cp, mode) as made:
         cp.multiply(x, 2, out=y)
         with pytest.raises(ck.HostReadError, match='not computed yet'):
             y.get(stream=other)
     launched(cp, made)
+    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
+
+
+@body('fill_with_four')
+def fill_with_four(_grid: Any, _block: Any, args: Any) -> None:
+    args[0][...] = 4
+
+
+#: It writes into its argument, which its arguments do not tell.
+SOURCE = 'extern "C" __global__ void fill_with_four(double* y) { y[threadIdx.x] = 4; }'
+
+
+@BEGUN
+def test_an_argument_of_a_kernel_that_nobody_knows(cp: Any, begun: Any) -> None:
+    x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
+    fill = cp.RawKernel(SOURCE, 'fill_with_four')
+    fill.compile()
+    cp.cuda.Stream.null.synchronize()
+    with begun(cp, Mode.RELAXED) as made:
+        fill((1,), (4,), (y,))
+        with pytest.raises(ck.HostReadError, match='It may write it, and nobody can tell') as found:
+            y.get(stream=other)
+        np.testing.assert_array_equal(x.get(stream=other), np.arange(4.0))
+        y += 1
+    assert ('cap.graph' in found.value.remedy) is (begun is in_block)
+    launched(cp, made)
+    np.testing.assert_array_equal(y.get(), np.full(4, 5.0))
+
+
+@BEGUN
+def test_a_driver_whose_nodes_can_not_be_read(cp: Any, begun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(_g: int) -> Any:
+        raise CudaCallError(Code.cudaErrorNotSupported, 'reading a graph')
+
+    x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Stream.null.synchronize()
+    with begun(cp, Mode.RELAXED) as made:
+        cp.multiply(x, 2, out=y)
+        with monkeypatch.context() as patch:
+            patch.setattr(current().device, 'graph_accesses', unsupported)
+            with pytest.raises(ck.HostReadError, match='can not be seen which memory it writes'):
+                y.get(stream=other)
+        y += 1
+    launched(cp, made)
+    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2 + 1)
+
+
+def test_the_bodies_of_decisions_write_too(cp: Any) -> None:
+    flag, y, other = cp.ones((), '?'), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Stream.null.synchronize()
+    with ck.capture() as cap:
+        with cap.if_(flag):
+            y += 1
+            with pytest.raises(ck.HostReadError, match='not computed yet'):
+                y.get(stream=other)
+        with pytest.raises(ck.HostReadError, match='not computed yet'):
+            y.get(stream=other)
+        with cap.if_(flag):
+            with pytest.raises(ck.HostReadError, match='not computed yet'):
+                y.get(stream=other)
+    launched(cp, [cap.graph])
+    np.testing.assert_array_equal(y.get(), np.ones(4))
+
+
+def test_a_rehearsed_block_gives_what_the_rehearsal_read(cp: Any) -> None:
+    x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
+
+    def step() -> float:
+        cp.multiply(x, 2, out=y)
+        cp.cuda.get_current_stream().synchronize()
+        found: float = y.get(stream=other)[1]
+        return found
+
+    cp.cuda.Stream.null.synchronize()
+    rehearsal = ck.rehearse(step)
+    with ck.capture(rehearsal=rehearsal, strict=False) as cap:
+        assert step() == 2
+    launched(cp, [cap.graph])
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
 
 

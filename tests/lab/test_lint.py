@@ -80,6 +80,9 @@ TROUBLES: dict[str, tuple[str, Call]] = {
     'boolean mask': ('host-read', lambda s: s.x[s.x > 3]),
     'nonzero': ('host-read', lambda s: s.cp.nonzero(s.x)),
     'get of new work, aside': ('host-read', lambda s: s.a.get(stream=s.outside)),
+    'get of what is written, aside': ('host-read', lambda s: (s.w.fill(2), s.w.get(stream=s.outside))),
+    'get of what a library may write, aside': ('host-read', lambda s: (s.eye @ s.eye, s.eye.get(stream=s.outside))),
+    'get of a part that is written, aside': ('host-read', lambda s: (s.w[::2].fill(2), s.w[2:].get(stream=s.outside))),
     'set': ('host-write', lambda s: s.w.set(np.zeros(8))),
     'outside event': ('isolation', lambda s: s.here().wait_event(s.old)),
     'outside event on a lane': ('isolation', lambda s: s.side.wait_event(s.old)),
@@ -124,6 +127,8 @@ CLEAN: dict[str, Call] = {
     'pool freed': lambda s: s.cp.get_default_memory_pool().free_all_blocks(),
     'allocation': lambda s: s.cp.empty(3),
     'a capture inside': lambda s: captured_inside(s),
+    'get of what is only read, aside': lambda s: s.x.get(stream=s.outside),
+    'get of a part that is not written, aside': lambda s: (s.w[::2].fill(2), s.w[1::2].get(stream=s.outside)),
 }
 
 
@@ -194,6 +199,16 @@ def test_strict_captures_raise_the_same(sim: Any, name: str) -> None:
         assert found.strict == f'raises {type(info.value).__name__}'
         assert found.at == info.value.location
         assert found.remedy == info.value.remedy
+
+
+def test_a_gpu_does_not_show_what_work_writes(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, side = sim.arange(4.0), sim.cuda.Stream(non_blocking=True)
+    monkeypatch.setattr('capturekit.guard.lint_guard._Device.listen', lambda _device: lambda: None)
+    report = ck.lint(lambda: x.get(stream=side))
+    (found,) = report.findings
+    assert (found.rule, found.refused_adapting) == ('host-read', True)
+    assert 'it can not be seen which memory it writes' in found.says
+    assert report.result.tolist() == [0, 1, 2, 3]
 
 
 # -- all at once ----------------------------------------------------------------------------------------------
@@ -498,6 +513,14 @@ here().wait_event(s1.record())
 here().wait_event(s2.record())
 here().wait_event(s3.record())
 w.get(stream=s1)
+w.get(stream=s2)
+x.get(stream=s1)
+y.get(stream=s1)
+w[:2].get(stream=s2); w[1::2].fill(3)
+w[::2].fill(3); w[1::2].get(stream=s1)
+cp.asnumpy(x[1:], stream=s2)
+m @ m
+m.get(stream=s2)
 s1.wait_event(old)
 cp.cuda.get_elapsed_time(e, e)
 """.splitlines()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from capturekit.driver.node_accesses import Touched
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, table
 from capturekit.simulated.device.devices import Devices
@@ -96,6 +97,8 @@ class DeviceState(Devices):
         self.launches = 0
         #: How many pieces of work each stream was given, those that were recorded not counted.
         self.submitted: dict[int, int] = {}
+        #: Functions that are called with what each of these pieces touches, by the thread that gives it.
+        self.told_of_work: list[Callable[[Touched], None]] = []
         self.spare_streams: dict[Any, list[Any]] = {}
         #: Kernels of capturekit's own, compiled once.
         self.kernels: dict[str, Any] = {}

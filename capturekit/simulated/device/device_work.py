@@ -10,6 +10,7 @@ from capturekit.simulated.device.device_state import (
 )
 from capturekit.simulated.device.device_streams import Streams
 from capturekit.simulated.device.graph_nodes import Given
+from capturekit.simulated.device.node_changes import given_to
 
 
 class Work(Streams):
@@ -35,6 +36,8 @@ class Work(Streams):
                     return True
             self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
             queued = self._queue(s, work)
+        for tell in self.told_of_work:
+            tell(given_to(kind, given))
         self._begin_work(None if queued is not None else work)
         return False
 

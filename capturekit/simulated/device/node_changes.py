@@ -20,7 +20,7 @@ from capturekit.driver.node_reader import NodeInfo
 from capturekit.driver.node_writer import Change
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
-from capturekit.simulated.device.graph_nodes import ExecutableGraph, GraphDefinition, GraphNode
+from capturekit.simulated.device.graph_nodes import ExecutableGraph, Given, GraphDefinition, GraphNode
 
 #: What is told of a node, of all that it was given.
 _TOLD = ('grid', 'block', 'shared', 'dst', 'src', 'value', 'bytes')
@@ -56,18 +56,21 @@ def _touched(slot: Any, writes: bool | None, argument: int) -> Access:
 
 def touched(node: GraphNode) -> Touched:
     """What a node touches."""
-    if node.inside is not None:
-        return together(map(touched, node.inside.nodes))
-    if node.given is None:
-        return Touched((), node.kind not in ('kernel', 'memcpy', 'memset', 'host'))
-    values, writes = node.given.values, node.given.writes
+    return together(map(touched, node.inside.nodes)) if node.inside is not None else given_to(node.kind, node.given)
+
+
+def given_to(kind: str, given: Given | None) -> Touched:
+    """What work touches that was given this."""
+    if given is None:
+        return Touched((), kind not in ('kernel', 'memcpy', 'memset', 'host'))
+    values, writes = given.values, given.writes
     found = [
         _touched(slot, None if writes is None else number in writes, number)
         for number, value in enumerate(values.get('args', ()))
         for slot in _slots(value)
         if 0 not in slot.shape
     ]
-    found += [_touched(slot, False, -1) for slot in _slots(node.given.beside) if 0 not in slot.shape]
+    found += [_touched(slot, False, -1) for slot in _slots(given.beside) if 0 not in slot.shape]
     found += [linear(values[end], values['bytes'], end == 'dst') for end in ('dst', 'src') if end in values]
     return Touched(tuple(found))
 

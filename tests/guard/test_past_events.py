@@ -1,0 +1,98 @@
+"""An event that a block has recorded says after the block why it can not be waited for."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.model.source_line import Place
+
+USES: dict[str, Callable[[Any], Any]] = {
+    'synchronize': lambda event: event.synchronize(),
+    'done': lambda event: event.done,
+}
+
+
+def recorded(cp: Any) -> tuple[Any, Any]:
+    """A graph, and an event that its block has recorded."""
+    event = cp.cuda.Event()
+    with ck.capture() as cap:
+        cp.zeros(4)
+        cap.stream.record(event)
+    return cap.graph, event
+
+
+@pytest.mark.parametrize('use', USES)
+def test_the_reason_is_said(cp: Any, use: str) -> None:
+    graph, event = recorded(cp)
+    with pytest.raises(ck.IsolationError, match='recorded in a capture that is over') as found:
+        USES[use](event)
+    at = found.value.location
+    assert isinstance(at, Place)
+    assert linecache.getline(__file__, at.line).strip().startswith(f"'{use}': lambda event")
+    assert found.value.operation.startswith('Event.') and 'Record it again' in found.value.remedy
+    assert isinstance(event, cp.cuda.Event)
+    graph.launch()
+    with pytest.raises(ck.IsolationError):
+        USES[use](event)
+
+
+@pytest.mark.parametrize('way', ['stream.record', 'event.record'])
+@pytest.mark.parametrize('use', USES)
+def test_recorded_again_it_is_a_usual_event(cp: Any, use: str, way: str) -> None:
+    _graph, event = recorded(cp)
+    stream = cp.cuda.Stream(non_blocking=True)
+    if way == 'stream.record':
+        stream.record(event)
+    else:
+        event.record(stream)
+    stream.synchronize()
+    assert USES[use](event) in (None, True)
+    assert type(event) is cp.cuda.Event
+
+
+def test_an_event_of_a_second_block_is_refused_there_first(cp: Any) -> None:
+    """The class of the event asks CUDA only after the guard has let the call through."""
+    _graph, event = recorded(cp)
+    with ck.capture() as cap:
+        cap.stream.record(event)
+        for use in USES.values():
+            with pytest.raises(ck.SynchronizationError):
+                use(event)
+    assert cap.graph.recording.outcome == 'good'
+    with pytest.raises(ck.IsolationError):
+        event.synchronize()
+
+
+def test_an_event_of_a_failed_block(cp: Any) -> None:
+    event = cp.cuda.Event()
+    with pytest.raises(LookupError), ck.capture() as cap:
+        cap.stream.record(event)
+        raise LookupError
+    with pytest.raises(ck.IsolationError):
+        event.synchronize()
+
+
+def test_other_events_stay_as_they_are(cp: Any) -> None:
+    stream, outside = cp.cuda.Stream(non_blocking=True), cp.cuda.Event()
+    outside.record(stream)
+    with ck.capture() as cap:
+        cp.zeros(4)
+    assert type(outside) is cp.cuda.Event
+    outside.synchronize()
+    cap.graph.launch()
+
+
+def test_the_event_dies_with_its_last_name(cp: Any) -> None:
+    graph, event = recorded(cp)
+    gone = weakref.ref(event)
+    del event
+    gc.collect()
+    assert gone() is None
+    graph.launch()
