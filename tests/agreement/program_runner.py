@@ -74,8 +74,8 @@ class Machine:
     """A simulated CuPy that programs run on one after the other: ``with Machine() as machine: machine.compared(...)``.
 
     It is made anew now and then. What is there before the programs is frozen meanwhile, if nothing is frozen yet, so
-    that the garbage collector does not go through it at each. ``there``: programs run on the CuPy that is there, and where the device's work
-    waits, spinning kernels stand before it.
+    that the garbage collector does not go through it at each. ``there``: programs run on the CuPy that is there, and
+    where the device's work waits, spinning kernels stand before it.
     """
 
     #: After so many programs CuPy is made anew.

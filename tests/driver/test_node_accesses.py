@@ -17,6 +17,7 @@ from capturekit.driver.cupy_kernels import Forms, Parameter
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_accesses import Access, copied, covers, kernel_accesses, linear, overlap
 from capturekit.driver.node_reader import _Memcpy
+from tests.frozen import thawed
 
 BASE = 0x7F0000000000
 
@@ -182,7 +183,8 @@ I0, I1, I2 = 8, 24, 40
 @pytest.fixture(scope='module')
 def forms() -> Forms:
     pytest.importorskip('cupy', reason='CuPy is not installed')
-    return Forms()
+    with thawed():  # CuPy's kernels are found among the collector's objects
+        return Forms()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.watch import Watch
+from tests.frozen import frozen
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,11 +68,8 @@ def test_young_objects_were_there_after_a_collection() -> None:
 
 
 def test_frozen_objects_were_there(before: Before) -> None:
-    gc.freeze()
-    try:
+    with frozen():
         assert before.had(OLD)
-    finally:
-        gc.unfreeze()
 
 
 def test_a_place_that_is_used_again_holds_a_new_object() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import itertools
 import os
@@ -21,6 +20,7 @@ import pytest
 from capturekit.functions import environment
 from capturekit.functions.libraries import default_skip
 from capturekit.functions.watch import Watch
+from tests.frozen import frozen
 from tests.functions.environments import Config, Filter, Hostile, clean, is_array, watch
 
 HERE = os.path.basename(__file__)
@@ -293,16 +293,13 @@ def test_a_failure_of_the_watch_is_told_and_goes_no_further() -> None:
 
 def test_frozen_garbage() -> None:
     one = Filter()
-    gc.freeze()
-    try:
+    with frozen():
         found = clean(lambda given: given.n, one)
 
         def makes() -> None:
             Filter().count()
 
         clean(makes)
-    finally:
-        gc.unfreeze()
     one.n = 9
     assert 'attribute n' in str(found.changed())
 
