@@ -332,7 +332,7 @@ class Holders(HiddenParts):
                 found |= _OF_MEMBERS & holder.start.keys()
             if holder.owned:
                 found |= OF_INSTANCES & holder.start.keys()
-            if holder.whole or (self._everything and holder.owned):
+            if holder.whole or (self._everything and holder.of_user):
                 found |= holder.start.keys() | holder.slots.keys()
                 if self._everything:
                     found |= {name for base in bases_of(holder.cls) for name in _public(base)}

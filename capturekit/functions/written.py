@@ -269,7 +269,7 @@ def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
         if holder.kind == 'module':
             if watch._everything and holder.owned:
                 names.append((_names_in_module, holder.value, _not_pythons(holder.start)))
-        elif holder.whole or (watch._everything and holder.owned) or id(holder.value) in watch._full:
+        elif holder.whole or (watch._everything and holder.of_user) or id(holder.value) in watch._full:
             names.append((get, holder.value, list(holder.start)))
     for cls, _ in watch._classes.values():
         if watch._everything or id(cls) in watch._full:

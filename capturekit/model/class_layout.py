@@ -148,6 +148,13 @@ def attributes_of(value: object) -> dict[str, Any]:
     return found
 
 
+def own_layout(cls: type) -> tuple[bool, bool]:
+    """Whether instances of a class have a ``__dict__``, and whether they have slots that a class statement made."""
+    layout = layout_of(cls)
+    slots = [member.__objclass__ for member in layout.slots.values()]
+    return layout.dictionary is not None, any(made_by_class_statement(one) and not _begins_in_c(one) for one in slots)
+
+
 def found_in_class(cls: type, name: str) -> Any:
     """What a class or one of its bases holds under a name, without asking its metaclass; MISSING if none does."""
     return next((members[name] for members in map(dictionary_of_class, bases_of(cls)) if name in members), MISSING)
