@@ -75,14 +75,13 @@ class Environment:
         self.entries = entries
         #: The values in it that can't be compared, in sentences.
         self.unwatchable = unwatchable
-        self._objects = objects
-        self._arrays = arrays
+        self._objects, self._arrays = objects, arrays
         #: Dictionaries with the names that code did not find in them; classes with the bases that they had.
         self._missing: list[tuple[Any, frozenset[str]]] = []
         self._unfound = missing or []
         #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides.
         self._names, self._forms, self._bases = names or [], forms or [], bases or []
-        #: The same as they were when the run began, of which some are about containers that are replaced later.
+        #: Those of them that are about objects, in the place of which others may come.
         self._at_first = self._objects, self._unfound, self._names
         #: The containers that the run reached, by id (a call with one of them as an argument is of another kind); and
         #: the objects that are compared by identity.

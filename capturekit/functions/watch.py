@@ -112,7 +112,7 @@ class Watch(SeenThrough):
         uncollected: Uncollected | None = None,
     ) -> None:
         super().__init__(is_array, skip, array)
-        self._uncollected = uncollected or Uncollected()
+        self._uncollected = uncollected or self._uncollected
         self._fn = fn
         self._ignore = ignore
         self._given = arguments
@@ -413,11 +413,6 @@ class Watch(SeenThrough):
         elif python_module(code.co_filename).partition('.')[0] in FOLLOWED:
             self._inside_library(frame)
         return known
-
-    def _note(self, value: Any) -> None:
-        if id(value) in OF_COLLECTOR:
-            self._uncollected.let_go()
-        super()._note(value)
 
     # Arguments
 

@@ -267,5 +267,6 @@ LOST: tuple[LostMend, ...] = (
     LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
     LostMend('31 loggers', 77, r'class Collects', (_gives(hidden_parts, 'is_logger_as', True),)),
     LostMend('32 attributes of dicts', 652, r'class Filled', (_replaced(Keeper, '_meet', _without_attributes),)),
-    LostMend('33 the collector that is asked', 25, r'from gc import', (lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()),)),
+    LostMend('33 the collector that is asked', 25, r'from gc import', (
+        lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()), lambda: mock.patch.object(code_watch, 'OF_COLLECTOR', frozenset()))),
 )  # fmt: skip

@@ -92,7 +92,7 @@ def test_an_equal_one_without_attributes_is_the_same(cp: Any, name: str) -> None
     assert len(fn.variants) == 1 and fn.variants[0].launches > 0
 
 
-def test_the_same_array_in_a_container_and_in_the_result_stays_the_same(cp: Any) -> None:
+def test_an_array_in_a_container_and_in_the_result_is_the_same(cp: Any) -> None:
     holder: Any = Row([1.0])
     holder.made = collections.Counter('a')
 
