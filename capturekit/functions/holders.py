@@ -340,8 +340,8 @@ class Holders(HiddenParts):
                 found |= {name for name, value in holder.slots.items() if self._is_data(value)}
             if not holder.owned and self._everything:
                 found |= {name for name, value in holder.start.items() if name[:1] != '_' and _is_plain(value)}
-        elif holder.kind == 'function' and self._everything:
-            found = {name for name in holder.start if name[:2] != '__'}
+        elif holder.cls is FunctionType and self._everything:
+            found = {n for n, value in holder.start.items() if n[:2] != '__' and (holder.owned or _is_plain(value))}
         elif holder.kind == 'module' and self._everything and holder.owned:
             found = {name for name in holder.start if name not in OF_PYTHON}
         elif holder.kind == 'module' and self._everything and is_of_tables(holder.value):

@@ -210,11 +210,11 @@ class Watch(SeenThrough):
         self._previous(frame, event, argument)
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
-        if id(argument) in OF_COLLECTOR:
-            self._uncollected.let_go()
-        if self._failure is not None:
-            return
         try:
+            if id(argument) in OF_COLLECTOR:
+                self._uncollected.let_go()
+            if self._failure is not None:
+                return
             if self._importing is not None:
                 self._while_importing(self._importing, frame, event)
             elif self._compiling is not None and self._while_compiling(frame, event):
