@@ -40,7 +40,7 @@ from capturekit.functions.written import given_back
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
-from capturekit.model.cleanup import GARBAGE
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
@@ -278,14 +278,13 @@ class Answering:
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
         fitted = fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr)
         rehearsal = Rehearsal()
-        watch = self._watch(given, rehearsal)
+        uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
+        watch = self._watch(given, rehearsal, uncollected)
         BUSY.depth += 1
-        GARBAGE.hold()  # finalizers and the collector's callbacks would be taken for a part of the function
         try:
-            with GUARD.rehearsing(given.platform, rehearsal, drawn):
+            with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
                 result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
         finally:
-            GARBAGE.release()
             BUSY.depth -= 1
         kind.cost.add(0.0 if watch is None else watch.seconds, time.thread_time() - begun)
         environment = watch.environment if watch else None
@@ -300,7 +299,7 @@ class Answering:
             reason = reason or given_back(environment, result, given.is_array)
         return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
 
-    def _watch(self, given: Given, rehearsal: Rehearsal) -> Watch | None:
+    def _watch(self, given: Given, rehearsal: Rehearsal, uncollected: Uncollected) -> Watch | None:
         """What watches the run; None with ``pure=True``, the promise that nothing but the arguments counts."""
         if self._options.pure:
             return None
@@ -312,7 +311,7 @@ class Answering:
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
-            reads=rehearsal.reads,
+            reads=rehearsal.reads, uncollected=uncollected,
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:

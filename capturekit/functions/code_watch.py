@@ -16,7 +16,7 @@ from capturekit.functions.address_hashes import is_hashed_by_value
 from capturekit.functions.asked_of_arrays import has_of_its_own
 from capturekit.functions.clock_uses import ClockReadings
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
-from capturekit.functions.collector import Before, functions_of
+from capturekit.functions.collector import OF_COLLECTOR, Before, functions_of
 from capturekit.functions.entropy import SEEDED, overwrites_entropy
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
@@ -28,6 +28,7 @@ from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FLAGS, FUNCTION_PARTS, OF_ARRAYS, OF_DEVICES, makes_unknown
 from capturekit.functions.watched_value import read_cell
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class, plain_attribute
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.kept_values import IsArray, Kept
 from capturekit.model.plain_values import plain_key
 
@@ -52,7 +53,7 @@ class CodeWatch(ObjectUses):
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
         super().__init__(is_array, skip)
-        self._array = array
+        self._uncollected, self._array = Uncollected(), array
         self._failure: BaseException | None = None
         self._compiled: set[Any] = set()
         self._before = Before(self._time)
@@ -92,6 +93,8 @@ class CodeWatch(ObjectUses):
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
     def _note(self, value: Any) -> None:
+        if id(value) in OF_COLLECTOR:
+            self._uncollected.let_go()
         self._weak = self._weak or issubclass(type(value), _WEAK)
         made = makes_unknown(value) if issubclass(type(value), type) else ''
         if made and value is not self._named:  # else it is seen at the end whether the code may call it

@@ -1,4 +1,4 @@
-"""Questions to the garbage collector: which objects exist, and which functions a module has."""
+"""Questions to the garbage collector, which objects exist and which functions a module has; and who else asks it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterator
 from itertools import chain, compress, islice, repeat, starmap, tee
 from threading import get_ident
-from types import FrameType, FunctionType
+from types import BuiltinFunctionType, FrameType, FunctionType
 from typing import Any
 
 from capturekit.functions.follow_time import FollowTime
@@ -92,6 +92,10 @@ class Before:
             self._follow_time.resume()
         if phase == 'start':
             self._since.update(set(map(id, _young())) - self._before.keys())
+
+
+#: The functions of ``gc``, by id.
+OF_COLLECTOR = frozenset(id(one) for one in vars(gc).values() if type(one) is BuiltinFunctionType)
 
 
 def functions_of(module: dict[str, Any]) -> dict[int, list[FunctionType]]:

@@ -20,6 +20,7 @@ from capturekit.functions import comparison
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.comparison import GONE, Same
 from capturekit.functions.outcomes import Kept as KeptReads
+from capturekit.functions.replaced import Replaced
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
@@ -74,13 +75,14 @@ class Environment:
         self.entries = entries
         #: The values in it that can't be compared, in sentences.
         self.unwatchable = unwatchable
-        self._objects = objects
-        self._arrays = arrays
+        self._objects, self._arrays = objects, arrays
         #: Dictionaries with the names that code did not find in them; classes with the bases that they had.
         self._missing: list[tuple[Any, frozenset[str]]] = []
         self._unfound = missing or []
         #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides.
         self._names, self._forms, self._bases = names or [], forms or [], bases or []
+        #: Those of them that are about objects, in the place of which others may come.
+        self._at_first = self._objects, self._unfound, self._names
         #: The containers that the run reached, by id (a call with one of them as an argument is of another kind); and
         #: the objects that are compared by identity.
         self.reached, self.known = set[int](), set[int]()
@@ -248,9 +250,18 @@ class Environment:
         if unfit is not None:
             return unfit
         if self._written is None:
-            self._objects = [(value, cls, get, get(value)) for value, cls, get, _ in self._objects]
+            self._move_on()
             self._prepare()
         return None
+
+    def _move_on(self) -> None:
+        """Go on with the objects that are there now, equal to those that were."""
+        replaced = Replaced()
+        for entry in self.entries:
+            replaced.look(entry.kept, entry.read())
+        objects, unfound, names = self._at_first
+        self._objects = [(value, cls, get, get(value)) for value, cls, get, _ in replaced.moved(objects, 0)]
+        self._unfound, self._names = list(replaced.moved(unfound, 1)), list(replaced.moved(names, 1))
 
     def _prepare(self) -> None:
         """Prepare the tables of identities, which ``changed`` compares first."""

@@ -65,7 +65,6 @@ from capturekit.model.class_layout import (
     bases_of,
     dictionary_of_class,
     form_of_class,
-    found_in_class,
     layout_of,
     made_by_class_statement,
     name_of,
@@ -332,13 +331,17 @@ class Holders(HiddenParts):
                 found |= _OF_MEMBERS & holder.start.keys()
             if holder.owned:
                 found |= OF_INSTANCES & holder.start.keys()
-            if holder.whole or (self._everything and holder.owned):
+            if holder.whole or (self._everything and holder.of_user):
                 found |= holder.start.keys() | holder.slots.keys()
                 if self._everything:
                     found |= {name for base in bases_of(holder.cls) for name in _public(base)}
             if not holder.owned:
                 found |= {name for name, value in holder.start.items() if self._is_data(value)}
                 found |= {name for name, value in holder.slots.items() if self._is_data(value)}
+            if not holder.owned and self._everything:
+                found |= {name for name, value in holder.start.items() if name[:1] != '_' and _is_plain(value)}
+        elif holder.cls is FunctionType and self._everything:
+            found = {n for n, value in holder.start.items() if n[:2] != '__' and (holder.owned or _is_plain(value))}
         elif holder.kind == 'module' and self._everything and holder.owned:
             found = {name for name in holder.start if name not in OF_PYTHON}
         elif holder.kind == 'module' and self._everything and is_of_tables(holder.value):
@@ -360,7 +363,7 @@ class Holders(HiddenParts):
             found = True
         else:
             found = False
-            counts = holder.owned or holder.whole or name in self._strings or _hides_a_method(holder, name)
+            counts = holder.owned or holder.kind == 'object' or name in self._strings
             if holder.layout.dictionary is not None and counts:
                 holder.missing.add(name)
         of_class = holder.kind == 'object' or (holder.kind == 'module' and holder.cls is not ModuleType)
@@ -466,9 +469,8 @@ class Holders(HiddenParts):
         return min(self._of_cupy, default=None)
 
 
-def _hides_a_method(holder: Holder, name: str) -> bool:
-    """Whether an attribute of this name would stand in front of a method of a library's class."""
-    return holder.kind == 'object' and among(type(found_in_class(holder.cls, name)), _METHODS)
+def _is_plain(value: Any) -> bool:
+    return plain_key(value) is not None
 
 
 #: What the standard library reads from a member of an enumeration for ``value`` and ``name``.
@@ -483,7 +485,6 @@ def _public(cls: type) -> list[str]:
     return [name for name in dictionary_of_class(cls) if name not in OF_PYTHON] if made_by_class_statement(cls) else []
 
 
-_METHODS = (FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod, staticmethod)
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _UNSEEN = 'which code written in C may call: what that reads is not known'

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Iterator
 from types import CodeType
 
 from capturekit.functions.code_reads import nested, single_steps
-from capturekit.functions.settings import DIGITS, LOCALE, REGISTERED, WARNINGS
+from capturekit.functions.settings import DATES, DIGITS, LOCALE, REGISTERED, WARNINGS
 
 #: Instructions that ask a class whether it is registered as a sequence or a mapping.
 _BY_FLAG = frozenset({'MATCH_SEQUENCE', 'MATCH_MAPPING'})
@@ -19,6 +20,9 @@ _TEXTS = frozenset('str repr format int print format_map ascii'.split())
 _BY_LOCALE = re.compile(r'(?:^|[:}<>=^+\- #0-9,_.])n(?:\}|$)')
 #: A format for a date, which may have names of days and months.
 _OF_DATES = re.compile('%[aAbBcpxX]')
+#: Names of what takes a format, and the flag of the instruction that does before Python 3.13.
+_TAKING = frozenset({'format', 'format_map', '__format__'})
+_GIVEN = 4
 #: Since this version of Python, the complement of a truth value warns.
 _INVERTED = (3, 12)
 
@@ -35,8 +39,21 @@ def settings_of(code: CodeType) -> Iterator[str]:
         texts = [text for text in inner.co_consts if type(text) is str]
         if writes or not _TEXTS.isdisjoint(inner.co_names) or any('%' in text for text in texts):
             yield DIGITS
-        if 'strftime' in inner.co_names or any(map(is_by_locale, texts)):
+        if _takes_formats(inner) or any(map(is_by_locale, texts)):
             yield LOCALE
+        if 'strftime' in inner.co_names:
+            yield DATES
+
+
+def _takes_formats(code: CodeType) -> bool:
+    """Whether code may give something a format that is not written in it."""
+    steps = list(single_steps(code))
+    given = any(
+        (step.opname == 'FORMAT_WITH_SPEC' or (step.opname == 'FORMAT_VALUE' and (step.arg or 0) & _GIVEN))
+        and before.opname != 'LOAD_CONST'
+        for before, step in itertools.pairwise(steps)
+    )
+    return given or not _TAKING.isdisjoint(code.co_names)
 
 
 def is_by_locale(text: str) -> bool:

@@ -6,7 +6,9 @@ import abc
 import codecs
 import decimal
 import locale
+import os
 import sys
+import time
 import warnings
 from _thread import get_ident
 from collections.abc import Callable
@@ -25,7 +27,7 @@ WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller ha
 THREAD = 'the thread that calls'
 CODECS = 'the handlers of errors in encodings'
 DIGITS, DEPTH = 'the limit of digits in the text of a whole number', 'the limit of calls in calls'
-LOCALE = 'the locale'
+LOCALE, DATES = 'the locale', 'the locale and the time zone'
 REGISTERED = 'the registered subclasses of abstract classes'
 SYNCHRONIZING, SPECIALS = 'whether CuPy may synchronize', "SciPy's handling of errors in special functions"
 BACKENDS = "the backends of SciPy's functions"
@@ -70,7 +72,7 @@ def settings_now() -> dict[str, Setting]:
     """All settings, by name, as they are now."""
     handled, codecs_now, filters = sys.exc_info()[1], _handlers(), list(_filters())
     digits, depth, place, registered = _digits(), sys.getrecursionlimit(), _place(), abc.get_cache_token()
-    may_wait, specials = _may_wait(), _specials()
+    may_wait, specials, zone = _may_wait(), _specials(), _zone()
     return {
         DECIMALS: Setting(_decimals, _decimals()),
         ERRORS: _errors(filters),
@@ -84,6 +86,7 @@ def settings_now() -> dict[str, Setting]:
         SYNCHRONIZING: Setting(lambda: _may_wait() == may_wait, True),
         SPECIALS: Setting(lambda: _specials() == specials, True),
         LOCALE: Setting(lambda: _place() == place, True),
+        DATES: Setting(lambda: _place() == place and _zone() == zone, True),
         BACKENDS: Setting(backends_hold(), True),
         OUTPUT: Setting(*output_now()),
     }
@@ -103,6 +106,8 @@ def setting_for(value: Any) -> str | None:
     else:
         origin = module_of(value) if cls is type else module_of(cls)
     top = origin.partition('.')[0]
+    if top in ('datetime', '_datetime', '_pydatetime'):
+        return DATES
     if top == 'uarray' and name_of(cls) == '_Function':
         return BACKENDS
     if top in ('decimal', '_decimal', '_pydecimal'):
@@ -176,6 +181,11 @@ _digits: Callable[[], int] = getattr(sys, 'get_int_max_str_digits', lambda: 0)
 def _place() -> str:
     """The locale, by which numbers and dates may be written."""
     return locale.setlocale(locale.LC_ALL)
+
+
+def _zone() -> tuple[Any, ...]:
+    """The time zone, by which the text of a date may give seconds: C's library asks the environment for it."""
+    return os.environ.get('TZ'), time.timezone, time.tzname
 
 
 def _filters() -> Any:

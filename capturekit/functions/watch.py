@@ -26,6 +26,7 @@ from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import is_clock
 from capturekit.functions.code_reads import READERS
+from capturekit.functions.collector import OF_COLLECTOR
 from capturekit.functions.compiling import compiler_code
 from capturekit.functions.entropy import DRAWING, SEEDED
 from capturekit.functions.environment import Environment
@@ -64,6 +65,7 @@ from capturekit.functions.understood import (
 from capturekit.functions.watched_value import itself
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import WITH_CODE, plain_key
@@ -93,6 +95,7 @@ class Watch(SeenThrough):
         array: the class of arrays, whose methods the user may replace.
         carries: returns, at the end of the run, whether launches can repeat changes of Python state.
         reads: the host reads, a list that the run fills.
+        uncollected: the block without garbage collection, which ends before code can ask whether the collector is on.
     """
 
     def __init__(
@@ -106,8 +109,10 @@ class Watch(SeenThrough):
         array: type | None = None,
         carries: Callable[[], bool] | None = None,
         reads: Sequence[Read] = (),
+        uncollected: Uncollected | None = None,
     ) -> None:
         super().__init__(is_array, skip, array)
+        self._uncollected = uncollected or self._uncollected
         self._fn = fn
         self._ignore = ignore
         self._given = arguments
@@ -205,9 +210,11 @@ class Watch(SeenThrough):
         self._previous(frame, event, argument)
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
-        if self._failure is not None:
-            return
         try:
+            if id(argument) in OF_COLLECTOR:
+                self._uncollected.let_go()
+            if self._failure is not None:
+                return
             if self._importing is not None:
                 self._while_importing(self._importing, frame, event)
             elif self._compiling is not None and self._while_compiling(frame, event):

@@ -8,7 +8,7 @@ from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING, Layout
+from capturekit.model.class_layout import MISSING, Layout, made_by_class_statement
 from capturekit.model.kept_values import Kept
 
 
@@ -28,6 +28,12 @@ class Holder(NamedTuple):
     owned: bool
     whole: bool
     missing: set[str]
+
+    @property
+    def of_user(self) -> bool:
+        """Whether only the user puts attributes there: a class written in C puts none into the ``__dict__``."""
+        in_c = self.kind == 'object' and not made_by_class_statement(self.cls)
+        return self.owned or (in_c and self.layout.dictionary is not None)
 
 
 class WatchedValue:

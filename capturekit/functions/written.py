@@ -29,6 +29,7 @@ from capturekit.model.class_layout import (
     dictionary_of_class,
     form_of_class,
     is_dataclass,
+    layout_of,
     made_by_class_statement,
     name_of,
 )
@@ -269,8 +270,10 @@ def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
         if holder.kind == 'module':
             if watch._everything and holder.owned:
                 names.append((_names_in_module, holder.value, _not_pythons(holder.start)))
-        elif holder.whole or (watch._everything and holder.owned) or id(holder.value) in watch._full:
+        elif holder.whole or (watch._everything and holder.of_user) or id(holder.value) in watch._full:
             names.append((get, holder.value, list(holder.start)))
+        elif watch._everything and holder.kind == 'object':
+            names.append((_public_names, holder.value, _public(holder.start)))
     for cls, _ in watch._classes.values():
         if watch._everything or id(cls) in watch._full:
             names.append((_names_in_class, cls, _names_in_class(cls)))
@@ -280,6 +283,16 @@ def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
 def _not_pythons(names: Any) -> list[str]:
     """The names without those that Python itself adds."""
     return [name for name in names if name not in OF_PYTHON]
+
+
+def _public(names: Any) -> list[str]:
+    """The names that a library does not keep to itself: under others, CuPy's objects keep what they have found out."""
+    return [name for name in names if name[:1] != '_']
+
+
+def _public_names(value: Any) -> list[str]:
+    get = layout_of(type(value)).dictionary
+    return [] if get is None else _public(get(value))
 
 
 def _names_in_module(module: Any) -> list[str]:

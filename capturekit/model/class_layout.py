@@ -101,8 +101,7 @@ def solid_base(cls: type) -> type:
     """The innermost base whose instances ``object.__new__`` does not make as Python does, or object."""
     bases = bases_of(cls)
     for base in bases:
-        new = dictionary_of_class(base).get('__new__')
-        made_in_c = type(new) is types.BuiltinFunctionType and new.__self__ is base
+        made_in_c = _begins_in_c(base)
         if not made_by_class_statement(base) or _CLASS_FLAGS(base) & _NO_INSTANCES or made_in_c:
             if base is not object:
                 return base
@@ -110,6 +109,14 @@ def solid_base(cls: type) -> type:
     members = sum(map(_members, bases))
     words = members + (_DICT_AT(cls) > 0) + (_WEAK_AT(cls) > 0)
     return object if _CLASS_SIZE(cls) <= object.__basicsize__ + words * _WORD else cls
+
+
+def _begins_in_c(cls: type) -> bool:
+    """Whether code written in C makes the objects of a class, and of no base of it: it may keep there what it likes."""
+    members = dictionary_of_class(cls)
+    new, begin = members.get('__new__'), members.get('__init__')
+    made = type(new) is types.BuiltinFunctionType and new.__self__ is cls
+    return made or (type(begin) is types.WrapperDescriptorType and begin.__objclass__ is cls)
 
 
 def _members(cls: type) -> int:
@@ -139,6 +146,13 @@ def attributes_of(value: object) -> dict[str, Any]:
         if item is not MISSING:
             found[name] = item
     return found
+
+
+def own_layout(cls: type) -> tuple[bool, bool]:
+    """Whether instances of a class have a ``__dict__``, and whether they have slots that a class statement made."""
+    layout = layout_of(cls)
+    slots = [member.__objclass__ for member in layout.slots.values()]
+    return layout.dictionary is not None, any(made_by_class_statement(one) and not _begins_in_c(one) for one in slots)
 
 
 def found_in_class(cls: type, name: str) -> Any:

@@ -89,6 +89,27 @@ class GarbageCollection:
 GARBAGE = GarbageCollection()
 
 
+class Uncollected:
+    """A block in which garbage collection is off, until it ends or ``let_go`` is called."""
+
+    def __init__(self) -> None:
+        self._holds = False
+
+    def __enter__(self) -> Uncollected:
+        GARBAGE.hold()
+        self._holds = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Let the collector be as it was, from now on."""
+        if self._holds:
+            self._holds = False
+            GARBAGE.release()
+
+
 def add_note(error: BaseException, text: str) -> None:
     """Add a line to an exception that must not be replaced."""
     if hasattr(error, 'add_note'):

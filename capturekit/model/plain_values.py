@@ -26,8 +26,8 @@ _BY_TEXT = frozenset({
     datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
     pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
 })  # fmt: skip
-#: Plain types with code that may be replaced, or with state besides the value.
-WITH_CODE = (decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath, np.generic)
+#: Plain types with code that may be replaced or goes by settings, or with state besides the value.
+WITH_CODE = (decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath, np.generic, datetime.date)
 BY_IDENTITY = (
     types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType,
     types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
@@ -36,8 +36,10 @@ BY_IDENTITY = (
 )  # fmt: skip
 DICTS = (OrderedDict, defaultdict, dict)
 CONTAINERS = frozenset({list, tuple, OrderedDict, defaultdict, Counter, dict, set, frozenset, deque})
+#: Those of them whose instances take attributes, among which one may hide a method.
+WITH_ATTRIBUTES = frozenset({OrderedDict, Counter})
 #: Containers without attributes of their own.
-BUILT_IN = frozenset({list, tuple, deque, *DICTS, Counter, set, frozenset, np.ndarray, bytearray, array.array, slice})
+BUILT_IN = (CONTAINERS - WITH_ATTRIBUTES) | {np.ndarray, bytearray, array.array, slice}
 attribute_text = '.{}'.format
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from capturekit.model.class_layout import (
     MISSING,
     among,
+    attributes_of,
     bases_of,
     dictionary_of_class,
     layout_of,
@@ -29,6 +30,7 @@ from capturekit.model.plain_values import (
     BY_EQUALITY,
     BY_IDENTITY,
     CONTAINERS,
+    WITH_ATTRIBUTES,
     Held,
     HeldArray,
     HeldSet,
@@ -135,7 +137,7 @@ class _Taking:
             if number == len(self.leaves):
                 self.leaves.append(value)
             return number
-        contains = ordinary and cls in CONTAINERS
+        contains = ordinary and cls in CONTAINERS and not (cls in WITH_ATTRIBUTES and attributes_of(value))
         if not contains:
             key = plain_key(value)
             if key is not None:

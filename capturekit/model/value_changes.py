@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.model.class_layout import MISSING, attributes_of, layout_of, name_of, solid_base
+from capturekit.model.class_layout import MISSING, among, attributes_of, layout_of, name_of, own_layout, solid_base
 from capturekit.model.counted import counted
 from capturekit.model.kept_values import IsArray, Keeper, Kept, contents_of
 from capturekit.model.plain_values import (
+    BUILT_IN,
     BY_EQUALITY,
     attribute_text,
     index_text,
@@ -51,12 +52,23 @@ def difference(kept: Kept, value: Any, seen: set[tuple[int, int]] | None = None)
     if pair in seen:
         return None
     seen.add(pair)
-    if kept.kind in ('object', 'big') and value is not kept.value:
+    if value is not kept.value and (kept.kind in ('object', 'big') or not _may_stand_for(value, kept.value)):
         return _other(value, kept)
     if kept.kind == 'object':
         attributes = attributes_of(value)
         return _entries(kept, list(attributes), list(attributes.values()), seen, attribute_text, str)
     return _difference_of_contents(kept, value, seen)
+
+
+def _may_stand_for(value: Any, other: Any) -> bool:
+    """Whether a container is the same as another one of its class if it holds the same: neither has attributes."""
+    if among(type(value), BUILT_IN):
+        return True
+    has_dictionary, has_slots = own_layout(type(value))
+    if not has_dictionary or has_slots:
+        return not has_slots
+    get: Any = layout_of(type(value)).dictionary
+    return not get(value) and not get(other)
 
 
 def _difference_of_contents(kept: Kept, value: Any, seen: set[tuple[int, int]]) -> ValueDifference | None:

@@ -207,6 +207,14 @@ def _forgetting(original: Any) -> Any:
     return close
 
 
+def _without_attributes(original: Any) -> Any:
+    def meet(self: Any, value: Any) -> None:
+        if type(value).__name__ not in ('Counter', 'OrderedDict'):
+            original(self, value)
+
+    return meet
+
+
 def _all_arrays(cupy: Any) -> Any:
     return lambda value: isinstance(value, cupy.ndarray)
 
@@ -258,4 +266,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(holders, 'is_as_it_was', _always))),
     LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
     LostMend('31 loggers', 77, r'class Collects', (_gives(hidden_parts, 'is_logger_as', True),)),
+    LostMend('32 attributes of dicts', 652, r'class Filled', (_replaced(Keeper, '_meet', _without_attributes),)),
+    LostMend('33 the collector that is asked', 25, r'from gc import', (
+        lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()), lambda: mock.patch.object(code_watch, 'OF_COLLECTOR', frozenset()))),
 )  # fmt: skip

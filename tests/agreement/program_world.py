@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import decimal
+import gc
 import linecache
 import logging
 import math
@@ -39,7 +40,7 @@ def world() -> Iterator[tuple[Any, Any]]:
     with ExitStack() as stack:
         for owner, whole in _KEPT:
             stack.callback(_put_back, owner, dict(vars(owner)), whole)
-        for here in (_environ(), _numbers(cupy), _files(), _loggers(), warnings.catch_warnings()):
+        for here in (_environ(), _numbers(cupy), _files(), _loggers(), _collector(), warnings.catch_warnings()):
             stack.enter_context(here)
         warnings.simplefilter('ignore')
         sys.modules.update({HOME: home, OTHER: other})
@@ -121,3 +122,15 @@ def _loggers() -> Iterator[None]:
             table.clear()
             table.update(before)
         root.setLevel(root.level)  # which forgets what loggers have found out
+
+
+@contextmanager
+def _collector() -> Iterator[None]:
+    """The garbage collector is on in the beginning."""
+    before, often = gc.isenabled(), gc.get_threshold()
+    gc.enable()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*often)
+        (gc.enable if before else gc.disable)()

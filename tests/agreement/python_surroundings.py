@@ -1,4 +1,4 @@
-"""What Python keeps around a function: attributes that arrays have, standard files, errors of numbers, and loggers.
+"""What Python keeps around a function: names that arrays have, files, errors of numbers, loggers, objects of libraries.
 
 A program may have one of these besides its deed. It is drawn last, so that the rest of a program is as it would be
 without.
@@ -108,6 +108,35 @@ _OF_LOGGERS = (
     'LOG.addHandler(MANY)', 'MANY.buffer.clear()', 'TEXT.truncate(0)', 'del LOG.handlers[0]', 'Collects.handle = lambda s, r: FOUND.append(8)',
 )  # fmt: skip
 
+_INSTANCES = """
+import argparse
+class Other(collections.Counter):
+    def most_common(self, n=None): return [('b', 7.0)]
+class Ordered(collections.OrderedDict): pass
+class Filled(collections.defaultdict): pass
+COUNTED, ORDERED, FILLED = collections.Counter('aab'), collections.OrderedDict(a=2.0), Filled(float, a=2.0)
+USER, SPACE, FLAG = collections.UserDict(a=2.0), argparse.Namespace(a=2.0), threading.Event()
+MADE = [COUNTED, ORDERED, FILLED, USER, Ordered(a=1.5)]
+""".strip()
+_OF_INSTANCES = (
+    "COUNTED.most_common = lambda n: [('a', 7.0)]", "COUNTED.most_common = lambda n: [('a', 5.0)]", "vars(COUNTED).pop('most_common', 0)",
+    'COUNTED.__class__ = Other', 'COUNTED.__class__ = collections.Counter', 'COUNTED.first = 3.0', "COUNTED['a'] = 4", 'ORDERED.get = lambda k: 5.0',
+    "vars(ORDERED).pop('get', 0)", 'ORDERED.first = 3.0', 'COUNTED.get = lambda k: 6.0', 'FILLED.get = lambda k: 0.5', 'FILLED.default_factory = int',
+    'FILLED.first = 3.0', 'USER.get = lambda k: 0.5', "USER.data = {'a': 4.0}", 'SPACE.a = 4.0', 'SPACE.__dict__ = dict(a=5.0)', 'MADE.reverse()',
+    'FLAG.is_set = lambda: 4.0', 'FLAG.set()', 'MADE[4].get = lambda k: 7.0', 'MADE[0] = collections.Counter(a=4)', 'vars(FLAG).pop("is_set", 0)',
+)  # fmt: skip
+
+_COLLECTOR = """
+import gc, timeit
+from gc import isenabled
+ASKING = [gc.isenabled]
+LATER = functools.partial(gc.isenabled)
+""".strip()
+_OF_COLLECTOR = (
+    'gc.disable()', 'gc.enable()', 'gc.set_threshold(9000)', 'isenabled = lambda: 3.0', 'LATER = isenabled',
+    'gc.collect()', 'ASKING = []',
+)  # fmt: skip
+
 #: Each is a deed: lines before the function, lines in it, changes between calls. None has to be in a call's own step.
 SURROUNDINGS: tuple[Deed, ...] = (
     # attributes that arrays have, and objects of the program too
@@ -212,6 +241,22 @@ SURROUNDINGS: tuple[Deed, ...] = (
     Deed(_LOGGERS, 'y = y + logging.getLogger("program.a").level', _OF_LOGGERS),
     Deed(_LOGGERS, 'y = y + len(logging.getLevelName(LOG.level))', _OF_LOGGERS, odd=True),
     Deed(_LOGGERS, 'if LOG.isEnabledFor(10):\n    LOG.debug("sum %s", float(y.sum()))', _OF_LOGGERS),
+    # objects of library classes that take attributes
+    Deed(_INSTANCES, 'y = y + COUNTED.most_common(1)[0][1]', _OF_INSTANCES, weight=4),
+    Deed(_INSTANCES, 'y = y + ORDERED.get("a") + COUNTED.get("a")', _OF_INSTANCES, weight=3),
+    Deed(_INSTANCES, 'y = y + FILLED.get("a") + USER.get("a")', _OF_INSTANCES),
+    Deed(_INSTANCES, 'y = y + sum([one.get("a") for one in MADE])', _OF_INSTANCES, weight=2),
+    Deed(_INSTANCES, 'y = y + getattr(COUNTED, "first", 1.0) + getattr(ORDERED, "first", 2.0)', _OF_INSTANCES),
+    Deed(_INSTANCES, 'y = y + SPACE.a + FLAG.is_set()', _OF_INSTANCES),
+    Deed(_INSTANCES, 'COUNTED.last = y * 2.0\nORDERED.count = 3.0', _OF_INSTANCES),
+    Deed(_INSTANCES, 'w = collections.Counter("ab")\nw.first = y\nORDERED.made = w', _OF_INSTANCES),
+    # the collector
+    Deed(_COLLECTOR, 'y = y + gc.isenabled()', _OF_COLLECTOR, odd=True),
+    Deed(_COLLECTOR, 'y = y + isenabled()', _OF_COLLECTOR, odd=True),
+    Deed(_COLLECTOR, 'y = y + sum([ask() for ask in ASKING])', _OF_COLLECTOR, odd=True),
+    Deed(_COLLECTOR, 'y = y + LATER()', _OF_COLLECTOR, odd=True),
+    Deed(_COLLECTOR, 'gc.disable()\ny = y + gc.isenabled()\ngc.enable()', _OF_COLLECTOR, odd=True),
+    Deed(_COLLECTOR, 'timeit.timeit(lambda: 1, number=1)\ny = y + gc.isenabled()', _OF_COLLECTOR, odd=True),
 )  # fmt: skip
 WEIGHTED_SURROUNDINGS = tuple(one for one in SURROUNDINGS for _ in range(one.weight))
 USUAL_SURROUNDINGS = tuple(one for one in WEIGHTED_SURROUNDINGS if not one.odd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import datetime
 import enum
 import fractions
 import json
@@ -23,6 +24,7 @@ import capturekit as ck
 HALF: Any = fractions.Fraction(1, 2)
 TABLE: Any = UserDict(a=1)
 LONG = 10**1000
+FORM, DAY, MONTH = 'n', datetime.date(2020, 1, 1), '%B'
 TRUE = True
 
 
@@ -204,7 +206,14 @@ def test_a_warning_without_a_call_becomes_an_error(cp: Any) -> None:
     assert sum(variant.launches for variant in graphed.variants) > 0
 
 
-@pytest.mark.parametrize('rate', [lambda: len(f'{LONG:n}'), lambda: len(f'{7:>9n}')])
+@pytest.mark.parametrize(
+    'rate',
+    [
+        lambda: len(f'{LONG:n}'), lambda: len(f'{7:>9n}'), lambda: len(f'{7:{FORM}}'), lambda: len(format(7, FORM)),
+        lambda: len('{:{}}'.format(7, FORM)), lambda: len(next(map(f'{{:{FORM}}}'.format, [7]))),
+        lambda: len((7).__format__(FORM)), lambda: len(DAY.strftime(MONTH)), lambda: len(f'{DAY}'),
+    ],
+)  # fmt: skip
 def test_the_locale_is_compared_where_it_may_count(cp: Any, monkeypatch: Any, rate: Callable[[], float]) -> None:
     """Few locales are installed everywhere, so another one is pretended."""
     graphed = ck.graphed(lambda x: x * rate())

@@ -40,7 +40,7 @@ def cp(sim: Any) -> Any:
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     options = np.get_printoptions()
-    level = logging.getLogger('capturekit.tests.world').level
+    level, zone = logging.getLogger('capturekit.tests.world').level, os.environ.get('TZ', '')
     monkeypatch.setattr(sys, 'stdin', sys.stdin)
     monkeypatch.setenv('CAPTUREKIT_TEST_WORLD', '1')
     yield
@@ -48,6 +48,10 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.getLogger('capturekit.tests.world').setLevel(level)
     logging.disable(logging.NOTSET)
     linecache.clearcache()
+    os.environ['TZ'] = zone
+    if not zone:
+        del os.environ['TZ']
+    time.tzset()
 
 
 def of_a_file(read: Callable[[Path], Any]) -> Callable[[Path], World]:
@@ -178,6 +182,21 @@ def of_numpys_printing(folder: Path) -> World:
     return lambda x: x * len(f'{third}'), lambda n: np.set_printoptions(precision=n)
 
 
+def _set_zone(n: int) -> None:
+    os.environ['TZ'] = f'AAA{n}'
+    time.tzset()
+
+
+def of_the_time_zone(folder: Path) -> World:
+    day, texts = datetime.datetime(2020, 1, 1), ['{:%s}'.format]
+    return lambda x: x * int(next(map(texts[0], [day]))), _set_zone
+
+
+def of_the_time_zone_of_a_day(folder: Path) -> World:
+    day, text = datetime.date(2020, 1, 1), 'strftime'
+    return lambda x: x * int(getattr(day, text)('%s')), lambda n: os.environ.__setitem__('TZ', f'AAA{n}')
+
+
 def of_a_lock(folder: Path) -> World:
     lock = threading.Lock()
 
@@ -193,7 +212,7 @@ def of_a_lock(folder: Path) -> World:
 WORLDS = [
     of_a_directory, of_an_existing_file, of_a_size, of_the_environment, of_text_in_memory,
     of_bytes_in_memory, of_a_loggers_level, of_a_logger_that_is_asked, of_logging_that_is_off, of_numpys_printing,
-    of_a_lock, of_standard_input,
+    of_a_lock, of_standard_input, of_the_time_zone, of_the_time_zone_of_a_day,
 ]  # fmt: skip
 
 
