@@ -2,14 +2,17 @@
 
 Where such an array is gone by the launch, CuPy may have given its memory to another one: the launch would read and
 write that. So a launch is refused where no array is left at an address from outside of the capture. What the capture
-allocated itself is left out: CuPy's pool gives that to work of the same stream only.
+allocated itself is left out: CuPy's pool gives that to work of the same stream only. So is memory that something else
+than arrays holds, such as a ``MemoryPointer`` of the user's: it may live without them.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +31,35 @@ class Block:
     arrays: list[weakref.ref[Any]] = field(default_factory=list)
 
 
+def _references(held: list[Any]) -> int:
+    """References to the one member of a list, with this function's own."""
+    return sys.getrefcount(held[0])
+
+
+_OWN = _references([object()])
+
+
+class Holders:
+    """Who holds a block of memory: objects that are no arrays may keep it alive without them."""
+
+    def __init__(self) -> None:
+        #: The pointers of arrays, by their ids.
+        self._pointers: dict[int, list[Any]] = {}
+        self._arrays: Counter[int] = Counter()
+
+    def add(self, pointer: Any) -> None:
+        """Note the pointer of an array."""
+        self._pointers[id(pointer)] = [pointer]
+        self._arrays[id(pointer)] += 1
+
+    def are_arrays(self) -> bool:
+        """True if nothing but these arrays refers to their pointers, and nothing but these to the memory."""
+        memory = [next(iter(self._pointers.values()))[0].mem]
+        return _references(memory) - _OWN == len(self._pointers) and all(
+            _references(held) - _OWN == self._arrays[at] for at, held in self._pointers.items()
+        )
+
+
 class GraphInputs:
     """Refuses launches of graphs that were captured by hand and whose arrays from outside are gone."""
 
@@ -43,6 +75,7 @@ class GraphInputs:
             graph = device.capture_info(live.origin.ptr).graph
             touched = sorted({one.address for node in device.graph_accesses(graph).values() for one in node.accesses})
         blocks: dict[int, Block] = {}
+        holders: dict[int, Holders] = {}
         for array in gc.get_objects() if touched else ():
             data = getattr(array, 'data', None) if issubclass(type(array), kind) else None
             if data is None or not array.size or live.records(data.mem):  # without data it was never made
@@ -52,7 +85,9 @@ class GraphInputs:
             if first < len(touched) and touched[first] < start + data.mem.size:
                 block = blocks.setdefault(start, Block(start, f'{array.dtype}{list(array.shape)}'))
                 block.arrays.append(weakref.ref(array if array.base is None else array.base))
-        return list(blocks.values())
+                holders.setdefault(start, Holders()).add(data)
+        array = data = None  # neither is a holder
+        return [block for start, block in blocks.items() if holders[start].are_arrays()]
 
     def made(self, graph: Any, blocks: list[Block]) -> None:
         """Note what a graph of CuPy's touches. Another kind of graph is instantiated elsewhere."""

@@ -75,3 +75,20 @@ def test_arrays_that_the_graph_does_not_use_may_go(cp: Any) -> None:
         graph.launch(stream)
         stream.synchronize()
         np.testing.assert_array_equal(kept['y'].get(), np.arange(4.0) * 2)
+
+
+def test_memory_that_lives_without_an_array(cp: Any) -> None:
+    """It is given to nobody while a pointer to it is kept."""
+    stream, y = cp.cuda.Stream(non_blocking=True), cp.zeros(4)
+    pointer = cp.cuda.alloc(32)
+    cp.ndarray(4, cp.float64, pointer)[...] = 3
+    cp.cuda.Stream.null.synchronize()
+    with watch(), stream:
+        stream.begin_capture()
+        x = cp.ndarray(4, cp.float64, pointer)
+        cp.multiply(x, 2, out=y)
+        graph = stream.end_capture()
+        del x
+        graph.launch(stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(y.get(), np.full(4, 6.0))
