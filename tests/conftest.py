@@ -73,10 +73,10 @@ def traces() -> list[str]:
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector pass over what was imported so far, and come seldom by itself: every tenth test calls it.
+    """Let the collector pass over what was imported so far, and come seldom by itself: some tests call it afterwards.
 
-    A recording looks through all of the collector's objects for functions, and each stand-in for CuPy leaves ten
-    thousand of them. Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and
+    Each stand-in for CuPy leaves ten thousand objects, and a graphed function that is watched looks through all for
+    functions. Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and
     memory that waits for the collector is a GPU's.
     """
     if 'cupy' not in sys.modules or why_no_gpu():
@@ -95,14 +95,14 @@ def sweep() -> None:
 
 
 @pytest.fixture(autouse=True)
-def clean_world() -> Iterator[None]:
+def clean_world(request: pytest.FixtureRequest) -> Iterator[None]:
     """Nothing is left behind: not before the test, and not after it."""
     assert traces() == []
     assert not standin_installed()
     yield
     left = traces()
     sweep()
-    if next(RAN) % 10 == 0 and gc.get_freeze_count():
+    if next(RAN) % (10 if 'functions' in request.node.path.parts else 40) == 0 and gc.get_freeze_count():
         gc.collect()
     while standin_installed():
         left.append('the simulated CuPy is installed')

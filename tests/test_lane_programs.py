@@ -10,6 +10,8 @@ import pytest
 from tests.benchmarks import lanes
 from tests.benchmarks.one_stream import Program, programs
 
+pytestmark = pytest.mark.slow
+
 NAMES = [
     'net', 'ensemble', 'attention', 'folds', 'solves', 'spectra', 'summaries', 'copies', 'filters', 'chains', 'plates',
     'large',
