@@ -24,7 +24,11 @@ def name_of(path: Path) -> str:
 # -- examples -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('path', pages.examples(), ids=name_of)
+@pytest.mark.parametrize(
+    'path',
+    [path if path == README else pytest.param(path, marks=pytest.mark.slow) for path in pages.examples()],
+    ids=name_of,
+)
 def test_examples_run_and_print_what_is_shown(path: Path) -> None:
     """All python blocks of a page, in order, as one script whose line numbers are the page's."""
     printed = [text for _block, text in pages.printed(path)]

@@ -232,6 +232,7 @@ def test_graphed_equals_eager(load: Load, name: str, options: dict[str, bool]) -
     graphed.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'command', [*(f'{name} --n {n} --steps {steps}' for name, (n, steps) in TINY.items()), 'mlp --generator', 'fdtd']
 )
