@@ -1,7 +1,7 @@
 """Every test leaves the world clean, and proves it; ``sim`` is the simulated CuPy, ``cp`` that and the real one.
 
-``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the repository,
-its pages and the tools that test, run where they are asked for (``-m slow``, as CI does).
+``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
+repository, its pages and the tools that test, run where they are asked for (``-m slow``, as CI does).
 
 Hypothesis tries a quarter of its examples unless ``HYPOTHESIS_PROFILE=ci`` asks for all. Both try the same ones in
 every run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and more.
