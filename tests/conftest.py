@@ -76,8 +76,8 @@ def pytest_collection_finish() -> None:
     """Let the collector pass over what was imported so far, and come seldom by itself: some tests call it afterwards.
 
     Each stand-in for CuPy leaves ten thousand objects, and a graphed function that is watched looks through all for
-    functions. Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and
-    memory that waits for the collector is a GPU's.
+    functions. Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and memory that
+    waits for the collector is a GPU's.
     """
     if 'cupy' not in sys.modules or why_no_gpu():
         gc.collect()
