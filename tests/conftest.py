@@ -28,6 +28,7 @@ from capturekit.model.cleanup import GARBAGE
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests import turns
 from tests.examples import QUICK
+from tests.frozen import pass_over
 from tests.late import Late, Spins, wanted
 
 settings.register_profile('quick', max_examples=QUICK, derandomize=True)
@@ -76,12 +77,10 @@ def pytest_collection_finish() -> None:
     """Let the collector pass over what was imported so far, and come seldom by itself: some tests call it afterwards.
 
     Each stand-in for CuPy leaves ten thousand objects, and a graphed function that is watched looks through all for
-    functions. Not where there is a GPU: capturekit finds CuPy's kernels among the collector's objects, and memory that
-    waits for the collector is a GPU's.
+    functions. Not where CuPy has a GPU: memory that waits for the collector is a GPU's.
     """
-    if 'cupy' not in sys.modules or why_no_gpu():
-        gc.collect()
-        gc.freeze()
+    pass_over()
+    if gc.get_freeze_count():
         gc.set_threshold(4_000, 50, 50)
 
 

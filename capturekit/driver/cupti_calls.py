@@ -12,6 +12,10 @@ that record events and wait for streams: six of six runs crashed within seconds,
 not where CUPTI stayed attached). So it stays attached, with all callbacks disabled, until the other threads that it has
 called back in have ended, and as long as another thread of Python may wait in a callback for the interpreter's lock:
 on a busy machine that takes longer than anybody would wait for it (one crash was seen).
+
+Python runs the handlers of signals at the first instruction of a callback, before any ``try``. What they raise there,
+most often ``KeyboardInterrupt``, ctypes hands to ``sys.unraisablehook`` and goes on, so that a Ctrl-C would be lost:
+while a listener hears, that hook is this file's.
 CUPTI User's Guide: "CUPTI Callback API".
 """
 
@@ -25,6 +29,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +108,8 @@ class CuptiCalls:
         self._enabling = threading.Lock()
         self._all = False
         self._heard = _Called(self._called)  # CUPTI keeps it
+        #: What ``sys.unraisablehook`` was before; None while this object has not replaced it.
+        self._hook: Callable[[Any], object] | None = None
 
     # -- for the listener ---------------------------------------------------------------------------------------------
 
@@ -124,6 +131,8 @@ class CuptiCalls:
             self._subscriber = subscriber
         with self._enabling:
             self._listener, self._all = listener, False
+            if self._hook is None:
+                self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
             self._enable(True, begins=True)
         atexit.register(self.close)
 
@@ -135,6 +144,8 @@ class CuptiCalls:
             if self._subscriber is not None:
                 for begins in (True, False):
                     self._enable(False, begins)
+            if self._hook is not None and sys.unraisablehook == self._unraisable:
+                sys.unraisablehook, self._hook = self._hook, None
         self.detach()
 
     def detach(self) -> None:
@@ -183,18 +194,31 @@ class CuptiCalls:
     # -- called by CUPTI ----------------------------------------------------------------------------------------------
 
     def _called(self, _user: Any, domain: int, number: int, data: int) -> None:
-        """Hear of a call. CUPTI must see no exception: an interrupt is raised again when the callback is over."""
+        """Hear of a call. CUPTI must see no exception."""
         self._threads.add(threading.get_native_id())
         listener, one = self._listener, self._callbacks.get((domain, number))
         if listener is None or one is None or self._thread.asking:
             return
         try:
             self._dispatch(listener, one, domain, data)
-        except KeyboardInterrupt:
-            threading.Timer(_SOON, _thread.interrupt_main).start()
         except BaseException as failure:
+            self._raised(failure)
+
+    def _raised(self, failure: BaseException) -> None:
+        """Raise an interrupt again when the callback is over. Other exceptions end the telling."""
+        if isinstance(failure, KeyboardInterrupt):
+            threading.Timer(_SOON, _thread.interrupt_main).start()
+        elif (listener := self._listener) is not None:
             self._listener = None
             listener.failed(failure)
+
+    def _unraisable(self, told: Any) -> None:
+        """``sys.unraisablehook``: what a callback raised outside of its ``try`` is not lost."""
+        trace, hook = told.exc_traceback, self._hook
+        if trace is not None and trace.tb_frame.f_code is _CALLED:
+            self._raised(told.exc_value if told.exc_value is not None else told.exc_type())
+        elif hook is not None:
+            hook(told)
 
     def _dispatch(self, listener: Listener, one: _Callback, domain: int, data: int) -> None:
         leaving = _u32(data).value
@@ -266,6 +290,10 @@ class CuptiCalls:
         for one in self._callbacks.values():
             if one.begins is begins:
                 self._cupti.cuptiEnableCallback(int(on), self._subscriber, one.domain, one.number)
+
+
+#: The code of the callback.
+_CALLED = CuptiCalls._called.__code__
 
 
 def _runs(thread: int) -> bool:

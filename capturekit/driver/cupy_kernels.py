@@ -14,6 +14,8 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -89,12 +91,20 @@ class Forms:
 
 
 def _objects() -> Iterable[Any]:
-    """All kernels that CuPy has, and those of the user's that are alive."""
+    """All kernels that CuPy has, and those of the user's that are alive.
+
+    After ``gc.freeze()`` the collector lists no older object: then those that modules have by a name are found.
+    """
     kernel, reduction = sys.modules.get('cupy._core._kernel'), sys.modules.get('cupy._core._reduction')
     if kernel is None or reduction is None:
         return []
     kinds = (kernel.ElementwiseKernel, kernel.ufunc, reduction._AbstractReductionKernel)
-    return [one for one in gc.get_objects() if issubclass(type(one), kinds)]  # `__class__` may be a property
+    objects: Iterable[Any] = gc.get_objects()
+    if gc.get_freeze_count():
+        named = [list(vars(module).values()) for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+        objects = chain(objects, *named)
+    found = [one for one in objects if issubclass(type(one), kinds)]  # `__class__` may be a property
+    return {id(one): one for one in found}.values()
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import signal
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -105,6 +109,7 @@ class Listens:
         self.idle = True
         self.heard: list[tuple[str, ApiCall, int]] = []
         self.worked_on: list[int] = []
+        self.failure: BaseException | None = None
 
     def before(self, call: ApiCall) -> None:
         self.heard.append(('before', call, 0))
@@ -264,6 +269,47 @@ def test_an_interrupt_within_a_callback_comes_after_it(parts: Any) -> None:
             time.sleep(0.01)
     cupti.made('cuStreamEndCapture', 16)
     assert [call.operation for call in after(listener)] == [_O.BEGIN_CAPTURE, _O.END_CAPTURE]
+
+
+@pytest.mark.usefixtures('interruptible')
+@pytest.mark.parametrize('kind', [KeyboardInterrupt, TimeoutError])
+def test_a_signal_that_comes_before_a_callback_is_not_lost(parts: Any, kind: type[BaseException]) -> None:
+    """Its handler runs at the callback's first instruction, where no ``try`` of the callback's sees what it raises."""
+    cupti, _driver, listener, _source = parts
+
+    def handler(*_: Any) -> None:
+        raise kind
+
+    signal.signal(signal.SIGINT, handler)
+    data = (ctypes.c_uint64 * 9)(1)
+    calling = partial(cupti.callback, None, *NUMBERS['cuStreamSynchronize'], ctypes.addressof(data))
+    both = chain(iter(_thread.interrupt_main, None), iter(calling, None))  # without an instruction of Python's between
+    if kind is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            deque(both)
+            for _ in range(1000):
+                time.sleep(0.01)
+        assert listener.failure is None
+    else:
+        deque(both)
+        assert isinstance(listener.failure, TimeoutError)
+
+
+def test_exceptions_that_others_ignore_go_where_they_went(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _cupti, _driver, listener, source = parts
+    source.close()
+    told: list[Any] = []
+    monkeypatch.setattr(sys, 'unraisablehook', told.append)
+    before = sys.unraisablehook
+    source.open(listener)
+    source.open(listener)
+    ctypes.CFUNCTYPE(None)(lambda: 1 / 0)()
+    source.close()
+    assert [one.exc_type for one in told] == [ZeroDivisionError] and sys.unraisablehook == before
+    source.open(listener)
+    sys.unraisablehook = other = lambda one: told.append(one)
+    source.close()
+    assert sys.unraisablehook is other
 
 
 def test_afterwards_nothing_is_told(parts: Any) -> None:

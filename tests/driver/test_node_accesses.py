@@ -17,7 +17,7 @@ from capturekit.driver.cupy_kernels import Forms, Parameter
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_accesses import Access, copied, covers, kernel_accesses, linear, overlap
 from capturekit.driver.node_reader import _Memcpy
-from tests.frozen import thawed
+from tests.frozen import frozen, thawed
 
 BASE = 0x7F0000000000
 
@@ -207,6 +207,19 @@ def test_what_cupys_kernels_only_read(forms, name, given, reads, sizes):
     assert tuple(one.reads_only for one in form[: len(reads)]) == tuple(map(bool, reads))
     assert tuple(one.itemsize for one in form[: len(sizes)]) == sizes
     assert not any(one.memory and not one.reads_only for one in form[len(reads) :])
+
+
+def test_kernels_that_modules_have_are_found_after_a_freeze(forms):
+    del forms
+    cases = {
+        'cupy_add__float32_float32_float32': (A1, A1, A1, I1),
+        'cupy_copy__complex128_complex64': (A1, A1, I1),
+        'cupy_where__bool_int64_int64_int64': (A1, A1, A1, A1, I1),
+        'cupy_sum': (A1, A0, I1, I0, 4),
+    }
+    with frozen():
+        found = Forms()
+    assert [name for name, given in cases.items() if not found.of(name, given)] == []
 
 
 def test_indexers_hold_no_address(forms):
