@@ -93,6 +93,7 @@ class CuptiCalls:
     def __init__(self, tool: Profiler, driver: Any) -> None:
         self._cupti = library = tool.library
         tool.make_room = self.detach
+        self._tool = tool
         self._driver = driver
         self._callbacks = {(one.domain, one.number): one for one in _callbacks(library)}
         #: What CUPTI is attached by, also when nobody listens any more.
@@ -128,7 +129,7 @@ class CuptiCalls:
             if code:
                 why = 'most often another profiler or debugger is'
                 raise Untraceable(f'CUPTI can not be attached (error {code}): {why}')
-            self._subscriber = subscriber
+            self._subscriber, self._tool.watched = subscriber, True
         with self._enabling:
             self._listener, self._all = listener, False
             if self._hook is None:

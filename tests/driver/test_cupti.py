@@ -482,6 +482,15 @@ def test_that_cupti_stays_is_said(both: Both) -> None:
         both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler')
 
 
+def test_where_calls_were_watched_cupti_stays(both: Both) -> None:
+    """Detached after a watch, it would end the process at the next call of a new thread."""
+    g, _ = both.graph(DIAMOND, EDGES)
+    assert both.graph_measure(g, g, STREAM, 1, 0).note == '' and both.cupti.open() == [False, False, False, set()]
+    both.watcher.watched = True
+    assert both.graph_measure(g, g, STREAM, 1, 0).note == cupti.WATCHED
+    assert both.cupti.open() == [True, False, False, set()]
+
+
 def test_a_device_that_refuses_to_instantiate_detaches_cupti(device: Watched) -> None:
     g, _ = device.graph(DIAMOND, EDGES)
 

@@ -355,7 +355,9 @@ def test_a_measurement_gets_cupti_when_nobody_listens() -> None:
     cupti = Cupti()
     tool = Profiler(cupti)
     source = CuptiCalls(tool, Driver())
+    assert not tool.watched
     source.open(Listens())
+    assert tool.watched
     tool.make_room()
     assert cupti.callback is not None, 'somebody listens'
     ended = threading.Thread(target=cupti.made, args=('cuStreamBeginCapture_v2', 16, 0))

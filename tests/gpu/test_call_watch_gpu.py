@@ -84,6 +84,31 @@ def test_graphs_made_under_a_watch_run_and_are_measured_after_it() -> None:
     assert said.split() == ['profiler', 'events']
 
 
+def test_threads_may_call_after_watches_and_measurements() -> None:
+    said = process("""
+        def work():
+            y = cp.zeros(64)
+            with cp.cuda.Stream(non_blocking=True):
+                y += 1
+            return float(y.sum())
+
+        notes = []
+        for _ in range(2):
+            with ck.capture(watch=True) as cap:
+                x += 1
+            cap.graph.launch()
+            notes.append(cap.graph.measure(by='profiler').note)
+            answers = []
+            for _ in range(20):
+                thread = threading.Thread(target=lambda: answers.append(work()))
+                thread.start()
+                thread.join()
+            assert answers == [64.0] * 20, answers
+        print(*{'stays attached' in note for note in notes})
+    """)
+    assert said.split() == ['True']
+
+
 def test_where_another_tool_has_cupti_nothing_is_run() -> None:
     code = """
         import ctypes
