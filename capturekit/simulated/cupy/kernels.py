@@ -10,11 +10,12 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.simulated.cupy.values import Parameter, declared
 from capturekit.simulated.kernel_bodies import body, body_of
 
 from . import launches
@@ -24,20 +25,6 @@ __all__ = [
     'ElementwiseKernel', 'RawKernel', 'RawModule', 'ReductionKernel', 'body', 'clear_memo', 'fuse', 'memoize',
     'rawkernel', 'vectorize',
 ]  # fmt: skip
-
-
-class _Parameter(NamedTuple):
-    type: str
-    name: str
-    raw: bool
-
-
-def _parameters(text: str) -> tuple[_Parameter, ...]:
-    found = []
-    for part in filter(None, (p.strip() for p in text.split(','))):
-        words = part.split()
-        found.append(_Parameter(words[-2], words[-1], 'raw' in words[:-2]))
-    return tuple(found)
 
 
 def _check_name(name: str) -> None:
@@ -58,7 +45,7 @@ def _takes(fn: Callable[..., Any], n: int) -> bool:
     return True
 
 
-def _types(parameters: tuple[_Parameter, ...], args: tuple[Any, ...]) -> dict[str, np.dtype[Any]]:
+def _types(parameters: tuple[Parameter, ...], args: tuple[Any, ...]) -> dict[str, np.dtype[Any]]:
     """Return what the type names of inputs stand for; arrays decide before scalars."""
     found: dict[str, np.dtype[Any]] = {}
     for arrays in (True, False):
@@ -93,8 +80,8 @@ class ElementwiseKernel:
         **kwargs: Any,
     ) -> None:
         _check_name(name)
-        self.in_params = _parameters(in_params)
-        self.out_params = _parameters(out_params)
+        self.in_params = declared(in_params)
+        self.out_params = declared(out_params)
         self.nin = len(self.in_params)
         self.nout = len(self.out_params)
         self.nargs = self.nin + self.nout
@@ -172,8 +159,8 @@ class ReductionKernel:
         options: tuple[str, ...] = (),
     ) -> None:
         _check_name(name)
-        self.in_params = _parameters(in_params)
-        self.out_params = _parameters(out_params)
+        self.in_params = declared(in_params)
+        self.out_params = declared(out_params)
         self.nin = len(self.in_params)
         self.nout = len(self.out_params)
         self.name = self.__name__ = name

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from capturekit.simulated.cupy.values import Elements
 
 from . import devices, memory, runtime_memory
 from .poison import is_recording, poison
@@ -46,18 +47,12 @@ def _is_contiguous(shape: Shape, strides: Shape, itemsize: int) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(Elements):
     """Elements at an address: all that a recorded piece of work knows of its operands.
 
     It owns nothing. Once the array is gone its block may belong to someone else, and the work will read and write it
     all the same, as a kernel in a CUDA graph does.
     """
-
-    ptr: int
-    shape: Shape
-    strides: Shape
-    dtype: np.dtype[Any]
 
     def view(self) -> NDArray[Any]:
         """Return the elements as they are now, sharing the device's bytes."""

@@ -6,9 +6,11 @@ CuPy has to know the length before it can allocate, so the host reads it first: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from capturekit.simulated.cupy.values import UniqueAllResult, UniqueCountsResult, UniqueInverseResult
 
 from . import arrays, creation, indexing, launches, peers
 from .ufuncs import ufunc
@@ -149,29 +151,6 @@ def unique(
     }  # fmt: skip
     varying = tuple(i for i, what in enumerate(order) if what != 'inverse')
     return _set_operation('unique', (_array(ar),), flags, varying)
-
-
-class UniqueAllResult(NamedTuple):
-    """What :func:`unique_all` returns."""
-
-    values: Any
-    indices: Any
-    inverse_indices: Any
-    counts: Any
-
-
-class UniqueCountsResult(NamedTuple):
-    """What :func:`unique_counts` returns."""
-
-    values: Any
-    counts: Any
-
-
-class UniqueInverseResult(NamedTuple):
-    """What :func:`unique_inverse` returns."""
-
-    values: Any
-    inverse_indices: Any
 
 
 def unique_all(x: Any) -> UniqueAllResult:
