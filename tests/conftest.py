@@ -46,7 +46,8 @@ RAN = itertools.count(1)
 def cupy_modules() -> dict[str, ModuleType]:
     """What ``sys.modules`` holds of CuPy, real or simulated."""
     roots = ('cupy', 'cupyx', 'cupy_backends')
-    return {name: module for name, module in sys.modules.items() if name.partition('.')[0] in roots}
+    found = [name for name in sys.modules if name.startswith('cupy') and name.partition('.')[0] in roots]
+    return {name: sys.modules[name] for name in found}
 
 
 def standin_installed() -> bool:

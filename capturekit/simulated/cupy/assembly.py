@@ -413,7 +413,7 @@ def _add_cupyx(parts: _Parts, add: Any) -> None:
 
 
 def _installed_names() -> list[str]:
-    return [name for name in sys.modules if name.partition('.')[0] in _ROOTS]
+    return [name for name in sys.modules if name.startswith('cupy') and name.partition('.')[0] in _ROOTS]
 
 
 def install(device: SimulatedDevice | None = None, late: bool | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Classes of plain values. They have no state, so all stand-ins share them: this file is imported once, by its full name.
+"""Classes of plain values. They have no state, so all stand-ins share them: this file is imported once, by its name.
 
 To make such a class takes a hundred times as long as to make an ordinary one.
 """
