@@ -22,7 +22,8 @@ from capturekit.model.source_line import here
 FORGOTTEN = 'whether CuPy remembers the kernels that it has made'
 #: These compile at each run, with nothing that remembers.
 _EACH_TIME = 'cupyx.jit'
-_marks: dict[int, tuple[Any, Callable[[], object]]] = {}
+#: The CuPy that was asked last, and a function that it remembers.
+_marked: list[tuple[Any, Callable[[], object]]] = []
 
 
 def compiler_code() -> CodeType | None:
@@ -48,10 +49,10 @@ def source_of(frame: FrameType) -> Any:
 def remembers() -> Callable[[], bool]:
     """A function that returns True until CuPy forgets what it remembers now."""
     cupy: Any = sys.modules['cupy']
-    known = _marks.get(id(cupy))
-    if known is None or known[0] is not cupy:
-        known = _marks[id(cupy)] = cupy, cupy.memoize()(_new_mark)
-    mark = known[1]
+    found = [mark for module, mark in _marked if module is cupy]
+    mark = found[0] if found else cupy.memoize()(_new_mark)
+    if not found:
+        _marked[:] = [(cupy, mark)]
     before = mark()
     return lambda: mark() is before
 

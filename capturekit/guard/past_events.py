@@ -35,7 +35,7 @@ class PastEvents:
                 event.__class__ = class_of_past(usual, self.verdicts)
 
 
-@functools.lru_cache(4)
+@functools.lru_cache(1)  # there is one CuPy, but in tests
 def class_of_past(usual: type, verdicts: Verdicts) -> type:
     """Make the class of events that were recorded in a block which is over, from CuPy's class of events."""
     kind: Any = usual

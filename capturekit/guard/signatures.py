@@ -9,7 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 
 def signature_of(function: Any) -> inspect.Signature | None:
@@ -51,7 +54,27 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-@functools.lru_cache(maxsize=1024)
+class _Memo:
+    """A question about functions, asked once for each. The answer goes with its function, which nothing here keeps.
+
+    Methods of classes of extension modules, to which no weak reference can be made, live as long as their class.
+    """
+
+    def __init__(self, ask: Callable[[Any], Any]) -> None:
+        self._ask = functools.lru_cache(maxsize=1024)(ask)
+        self._plainly = ask
+        self._known: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def __call__(self, function: Any) -> Any:
+        if type(function) is not FunctionType:
+            return self._ask(function)
+        found = self._known.get(function)
+        if found is None:
+            found = self._known[function] = self._plainly(function)
+        return found
+
+
+@_Memo
 def _places(function: Any) -> tuple[str, ...]:
     """The names of the parameters that can be passed by position."""
     signature = signature_of(function)
@@ -59,7 +82,7 @@ def _places(function: Any) -> tuple[str, ...]:
     return tuple(one.name for one in signature.parameters.values() if one.kind in kinds) if signature else ()
 
 
-@functools.lru_cache(maxsize=1024)
+@_Memo
 def _takes_any_name(verb: Any) -> bool:
     return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in inspect.signature(verb).parameters.values())
 
