@@ -27,8 +27,9 @@ INTRODUCTION = """\
 6 calls with fresh arguments of the same shapes and equal seeds. Results, arguments and the state that a program keeps
 were compared after each call: equal bits, or for floating-point numbers a difference of at most 1e-9 (float64) or 1e-4
 (float32) of the largest in the array. Launches are counted in these 6 calls. The times are medians of 20 calls more, so
-that the price of the first calls is not in them, but that of runs which are still watched is. The programs are in
-`tests/packages`; `python -m tests.packages --json FILE` and `python -m tests.packages.table FILE` make this page.
+that the price of the first calls is not in them, but that of runs which are still watched is. Some programs are recorded and
+never launched: each of these calls reads other values on the host than the recording, so it runs eagerly. The programs
+are in `tests/packages`; `python -m tests.packages --json FILE` and `python -m tests.packages.table FILE` make this page.
 """
 
 
@@ -47,13 +48,16 @@ def of_machine(machine: dict[str, str], packages: list[str]) -> Iterator[str]:
 
 def in_numbers(rows: list[Row], packages: list[str]) -> Iterator[str]:
     """A line for each package, and one for all: how many programs run in which way."""
-    yield '| package | programs | right | recorded | in pieces | eager | not recorded yet |'
-    yield '| --- |' + ' ---: |' * 6
+    yield '| package | programs | right | recorded | in pieces | recorded, never launched | eager | not recorded yet |'
+    yield '| --- |' + ' ---: |' * 7
     for package in [*packages, '']:
         mine = [row for row in rows if package in (row['package'], '') and row['outcome'] != FAILS]
         right = sum(row['outcome'] in RIGHT for row in mine)
-        states = [sum(row.get('state') == s for row in mine) for s in ('recorded', 'pieces', 'eager', 'rehearsed')]
-        yield f'| {package or "all"} | {len(mine)} | {right} | {" | ".join(map(str, states))} |'
+        launched = [row.get('state') for row in mine if row.get('launches')]
+        never = [row.get('state') for row in mine if not row.get('launches')]
+        numbers = [launched.count('recorded'), launched.count('pieces'), never.count('recorded') + never.count('pieces')]
+        numbers += [sum(row.get('state') == state for row in mine) for state in ('eager', 'rehearsed')]
+        yield f'| {package or "all"} | {len(mine)} | {right} | {" | ".join(map(str, numbers))} |'
 
 
 def way(row: Row) -> str:
