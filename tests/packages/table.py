@@ -55,7 +55,11 @@ def in_numbers(rows: list[Row], packages: list[str]) -> Iterator[str]:
         right = sum(row['outcome'] in RIGHT for row in mine)
         launched = [row.get('state') for row in mine if row.get('launches')]
         never = [row.get('state') for row in mine if not row.get('launches')]
-        numbers = [launched.count('recorded'), launched.count('pieces'), never.count('recorded') + never.count('pieces')]
+        numbers = [
+            launched.count('recorded'),
+            launched.count('pieces'),
+            never.count('recorded') + never.count('pieces'),
+        ]
         numbers += [sum(row.get('state') == state for row in mine) for state in ('eager', 'rehearsed')]
         yield f'| {package or "all"} | {len(mine)} | {right} | {" | ".join(map(str, numbers))} |'
 

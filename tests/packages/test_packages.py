@@ -265,13 +265,19 @@ def test_the_page_has_each_program_and_each_reason() -> None:
     made = page(json.loads(json.dumps(found)))
     assert 'Run on: NVIDIA H100, cupy 14.2.0.' in made
     assert 'Packages: einops 0.8.2, POT 0.9.7.' in made
-    assert '| einops | 2 | 2 | 1 | 0 | 1 | 0 |' in made
-    assert '| all | 3 | 2 | 1 | 0 | 1 | 0 |' in made
+    assert '| einops | 2 | 2 | 1 | 0 | 0 | 1 | 0 |' in made
+    assert '| all | 3 | 2 | 1 | 0 | 0 | 1 | 0 |' in made
     assert '| `rearrange` | Something is moved. | yes, bit by bit | recorded | 5 | 0.25 |' in made
     assert '| it reads x.py | 1 | einops: `repeat` |' in made
     assert '| POT: `emd` | status -11: |' in made
     assert '| POT: `dist` | ImportError: no |' in made
     assert r'call 1: a \| b' in made
+
+
+def test_what_is_recorded_and_never_launched_is_counted_apart() -> None:
+    rows = [{**row, 'launches': 0} for row in ROWS]
+    made = page(json.loads(json.dumps({'machine': {'gpu': 'NVIDIA H100'}, 'rows': rows})))
+    assert '| einops | 2 | 2 | 0 | 0 | 1 | 1 | 0 |' in made
 
 
 def test_the_summary_counts_outcomes_ways_and_reasons() -> None:
