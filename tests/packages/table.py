@@ -27,9 +27,10 @@ INTRODUCTION = """\
 6 calls with fresh arguments of the same shapes and equal seeds. Results, arguments and the state that a program keeps
 were compared after each call: equal bits, or for floating-point numbers a difference of at most 1e-9 (float64) or 1e-4
 (float32) of the largest in the array. Launches are counted in these 6 calls. The times are medians of 20 calls more, so
-that the price of the first calls is not in them, but that of runs which are still watched is. Some programs are recorded and
-never launched: each of these calls reads other values on the host than the recording, so it runs eagerly. The programs
-are in `tests/packages`; `python -m tests.packages --json FILE` and `python -m tests.packages.table FILE` make this page.
+that the price of the first calls is not in them, but that of runs which are still watched is. Some programs are
+recorded and never launched: each of these calls reads other values on the host than the recording, so it runs eagerly.
+The programs are in `tests/packages`; this page is made by `python -m tests.packages --json FILE` and
+`python -m tests.packages.table FILE`.
 """
 
 
@@ -53,14 +54,10 @@ def in_numbers(rows: list[Row], packages: list[str]) -> Iterator[str]:
     for package in [*packages, '']:
         mine = [row for row in rows if package in (row['package'], '') and row['outcome'] != FAILS]
         right = sum(row['outcome'] in RIGHT for row in mine)
-        launched = [row.get('state') for row in mine if row.get('launches')]
-        never = [row.get('state') for row in mine if not row.get('launches')]
-        numbers = [
-            launched.count('recorded'),
-            launched.count('pieces'),
-            never.count('recorded') + never.count('pieces'),
-        ]
-        numbers += [sum(row.get('state') == state for row in mine) for state in ('eager', 'rehearsed')]
+        ways = [(str(row.get('state')), bool(row.get('launches'))) for row in mine]
+        numbers = [ways.count(('recorded', True)), ways.count(('pieces', True))]
+        numbers.append(ways.count(('recorded', False)) + ways.count(('pieces', False)))
+        numbers += [sum(state == one for one, _ in ways) for state in ('eager', 'rehearsed')]
         yield f'| {package or "all"} | {len(mine)} | {right} | {" | ".join(map(str, numbers))} |'
 
 
