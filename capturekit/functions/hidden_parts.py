@@ -70,6 +70,8 @@ class HiddenParts(LibraryState):
         if cls is types.MethodType:
             self._meet(value.__func__)
             self._keep_also(value.__self__)
+            if type(value.__func__) is types.BuiltinMethodType:
+                self._keep_also(value.__func__)
         elif issubclass(cls, (staticmethod, classmethod, property)):
             base, names = next(pair for pair in _FUNCTIONS_IN.items() if issubclass(cls, pair[0]))
             for name in names:

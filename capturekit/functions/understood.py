@@ -244,10 +244,18 @@ _SLOT = (
     'cuda_array_interface dlpack dlpack_device mro_entries '
     'mul ne neg new next or pos pow prepare radd rand rdivmod reduce reduce_ex repr reversed rfloordiv '
     'rlshift rmatmul rmod rmul ror round rpow rrshift rshift rsub rtruediv rxor set set_name setattr setitem setstate '
-    'str sub subclasscheck truediv trunc xor array array_ufunc array_function array_priority post_init slots'
+    'str sub subclasscheck truediv trunc xor array array_ufunc array_function array_priority post_init slots del bases'
 )
 #: Names that Python itself looks up in classes, without any code naming them.
-SPECIAL = frozenset(f'__{name}__' for name in _SLOT.split())
+SPECIAL = frozenset(f'__{name}__' for name in _SLOT.split()) | {'mro'}
+#: Other names that code written in C asks objects of any class for: Python's own, and NumPy's, which calls methods of
+#: the objects in an array by the names of its ufuncs.
+ASKED_IN_C = frozenset(name for name in dir(np) if isinstance(getattr(np, name, None), np.ufunc)) | _set(
+    'keys items values get write flush read readline readinto close send throw fileno isatty encoding errors newlines '
+    'append extend add discard update copy sort pop tzinfo utcoffset tzname dst fromutc isoformat strftime timetuple '
+    'toordinal numerator denominator real imag as_integer_ratio dtype shape strides data descr size ndim itemsize '
+    'typestr names formats offsets titles aligned fields conjugate __bases__ __module__ __name__ __qualname__ __doc__'
+)
 
 #: Types whose instances can't change, or change only in ways that a function can't read.
 CONSTANT: tuple[Any, ...] = (

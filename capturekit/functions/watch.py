@@ -69,6 +69,7 @@ from capturekit.model.cleanup import Uncollected
 from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import WITH_CODE, plain_key
+from capturekit.model.source_line import is_ours
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SUSPENDS = 0x2A0  # the code of generators and coroutines
@@ -267,6 +268,9 @@ class Watch(SeenThrough):
         if setting is not None:
             self._depends_on(setting)
             self._settle()
+        if what == ('builtins.set', 'pop') and self._before.had(getattr(function, '__self__', None)):
+            self._doubt(frame, 'takes an element out of a set by pop(), which goes on where the last one ended')
+            return
         if what in self._calls or code.co_filename.startswith(_own_folder):
             return
         if not asked_by_user(frame, self._skip):
@@ -404,6 +408,8 @@ class Watch(SeenThrough):
         if not foreign:
             self._collect(frame, code)
             return known
+        if code.co_name != '<module>' and not is_ours(code.co_filename):
+            self._libraries_name(code.co_names)
         if SEEDED in code.co_names and self._lines.told:
             self._lines.follow_calls(code)
         if is_cupys(frame.f_globals.get('__name__')):
@@ -449,8 +455,10 @@ class Watch(SeenThrough):
             parts = [*contents[1], *contents[2]] if contents is not None else []
             if is_dataclass(cls) or not among(cls, _PLAIN):
                 parts += attributes_of(value).values()
-            if len(parts) < _SEARCHED * 10:
-                todo += [(part, name) for part in parts]
+            if len(parts) >= _SEARCHED:
+                parts = [part for part in parts if type(part) not in _NUMBERS]
+                self._time.check_limit()
+            todo += [(part, name) for part in parts]
 
     def _by_value(self, value: Any) -> bool:
         """True for values that the caller compares by value: containers, dataclass instances, NumPy arrays."""
@@ -465,7 +473,7 @@ class Watch(SeenThrough):
         cls = type(value)
         if among(cls, (list, tuple, dict)):
             items = value.values() if cls is dict else value
-            for _, item in zip(range(_SEARCHED), items):
+            for item in items if len(value) < _SEARCHED else [one for one in items if type(one) not in _NUMBERS]:
                 if not (self._ignore is not None and self._ignore(item)):
                     self._instance(item)
         else:
@@ -500,3 +508,5 @@ _SETTINGS_OF = {
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
+#: Classes whose objects hold no others, and are compared by value.
+_NUMBERS = frozenset({int, float, complex, bool, str, bytes, type(None)})
