@@ -62,6 +62,7 @@ from capturekit.functions.understood import (
     owner_of,
     reads,
 )
+from capturekit.functions.warnings_shown import line_that_warned
 from capturekit.functions.watched_value import itself
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
@@ -127,6 +128,8 @@ class Watch(SeenThrough):
         self._logged: set[tuple[int, type]] = set()
         #: Code of libraries of which another call tells nothing new, by id.
         self._done_with: set[int] = set()
+        #: By dictionary of a module: the code that ran, the user's and libraries'.
+        self._ran_in: dict[int, tuple[dict[str, Any], list[CodeType]]] = {}
 
     @property
     def environment(self) -> Environment:
@@ -200,11 +203,21 @@ class Watch(SeenThrough):
         try:
             if kind is None:
                 self._in_turn(self._answer_all)
+                self._note_warnings()
                 carries = self._carries is not None and self._carries() and not self._waits
                 self._environment = finish(self, carries, self._reads)
         finally:
             self._before.__exit__()
             self._callback = self._keeper.met = None  # they hold this object, and so all that it has met
+
+    def _note_warnings(self) -> None:
+        """Note lines that have warned, in this run or before it: Python may have forgotten that by the next run."""
+        for values, codes in self._ran_in.values():
+            found = line_that_warned(values, codes)
+            if found is not None:
+                code, line = found
+                at = f'{os.path.basename(code.co_filename)}:{line}'
+                self._unwatchable.append(f'the function warns at {at}, which a launch would not do')
 
     def _chained(self, frame: FrameType, event: str, argument: Any) -> None:
         self._profile(frame, event, argument)
@@ -404,6 +417,7 @@ class Watch(SeenThrough):
         foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._skip)
         foreign = foreign or code.co_name == '<module>' or code.co_name in ALLOCATORS
         known = self._codes[id(code)] = (code, foreign)
+        self._ran_in.setdefault(id(frame.f_globals), (frame.f_globals, []))[1].append(code)
         self._inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
         if not foreign:
             self._collect(frame, code)
