@@ -171,7 +171,10 @@ def a_draw_that_another_calls() -> Made:
 
 
 def an_object_with_a_dtype() -> Made:
-    config = types.SimpleNamespace(dtype=np.dtype('f8'))
+    class Config: ...
+
+    config: Any = Config()
+    config.dtype = np.dtype('f8')
     return lambda x: x * x.astype(config).itemsize, lambda: setattr(config, 'dtype', np.dtype('f4'))
 
 
@@ -218,7 +221,13 @@ def where_a_class_was_made() -> Made:
 
 
 def bases_of_an_object() -> Made:
-    kind, thing = types.SimpleNamespace(__bases__=()), types.SimpleNamespace()
+    class Kind:
+        __bases__ = ()
+
+    class Thing: ...
+
+    kind: Any = Kind()
+    thing: Any = Thing()
     thing.__bases__ = (kind,)
     return lambda x: x * (2 if issubclass(thing, kind) else 3), lambda: setattr(thing, '__bases__', ())
 
