@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import faulthandler
 import platform
 import sys
 import time
@@ -243,6 +244,7 @@ def _show(machine: Machine, number: int, drawn: list[int]) -> None:
 
 def main() -> int:
     """Run the command; 1 if a program differed."""
+    faulthandler.enable()  # a process that dies says where
     parser = argparse.ArgumentParser(description='Random Python programs, plain and graphed.')
     parser.add_argument('--examples', type=int, default=2000, help='how many programs (%(default)s)')
     parser.add_argument(

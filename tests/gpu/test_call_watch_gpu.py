@@ -87,10 +87,10 @@ def test_graphs_made_under_a_watch_run_and_are_measured_after_it() -> None:
 def test_threads_may_call_after_watches_and_measurements() -> None:
     said = process("""
         def work():
-            y = cp.zeros(64)
             with cp.cuda.Stream(non_blocking=True):
+                y = cp.zeros(64)
                 y += 1
-            return float(y.sum())
+                return float(y.sum())
 
         notes = []
         for _ in range(2):
