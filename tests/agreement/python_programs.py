@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import faulthandler
 import platform
 import sys
 import time
