@@ -250,7 +250,7 @@ _SLOT = (
 SPECIAL = frozenset(f'__{name}__' for name in _SLOT.split()) | {'mro'}
 #: Other names that code written in C asks objects of any class for: Python's own, and NumPy's, which calls methods of
 #: the objects in an array by the names of its ufuncs.
-ASKED_IN_C = frozenset(name for name in dir(np) if isinstance(getattr(np, name, None), np.ufunc)) | _set(
+ASKED_IN_C = frozenset(name for name, value in vars(np).items() if isinstance(value, np.ufunc)) | _set(
     'keys items values get write flush read readline readinto close send throw fileno isatty encoding errors newlines '
     'append extend add discard update copy sort pop tzinfo utcoffset tzname dst fromutc isoformat strftime timetuple '
     'toordinal numerator denominator real imag as_integer_ratio dtype shape strides data descr size ndim itemsize '
