@@ -8,7 +8,7 @@ import itertools
 import operator
 import threading
 import types
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -33,7 +33,6 @@ from capturekit.functions.readable_state import (
 )
 from capturekit.functions.settings import BACKENDS, Setting, setting_for
 from capturekit.functions.understood import (
-    ASKED_IN_C,
     BY_POINTER,
     CONSTANT,
     MAKERS,
@@ -109,10 +108,6 @@ class Holders(HiddenParts):
         self._far = False
         #: The names that code looks up in classes.
         self._sought: dict[tuple[int, str], type] = {}
-        #: The names that code out of sight asks the user's objects and classes for: libraries', and code written in C.
-        self._out_of_sight: set[str] = set(ASKED_IN_C)
-        #: By class, which of them were sought.
-        self._sought_names: dict[int, tuple[type, set[str]]] = {}
         self._time = FollowTime()
         #: Whether the run called code of threads, and the locks that it may have used, by id: its changes are then
         #: ordered with those of other threads.
@@ -278,7 +273,6 @@ class Holders(HiddenParts):
         holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
         self._holders[id(value)] = holder
         self._attributes_of(holder, self._attributes, True)
-        self._named_out_of_sight(holder, self._out_of_sight)
 
     def _class(self, cls: type) -> None:
         """Watch the bases of a class, and the special methods, which Python looks up without a name in code."""
@@ -310,41 +304,6 @@ class Holders(HiddenParts):
             for holder in list(self._holders.values()):
                 self._time.check_limit()
                 self._attributes_of(holder, new | asked, again)
-
-    def _libraries_name(self, names: Iterable[str]) -> None:
-        """Watch, of the user's objects and classes, what code of a library names: it may ask them for that."""
-        new = set(names) - self._out_of_sight - OF_PYTHON
-        self._out_of_sight |= new
-        for holder in list(self._holders.values()) if new else ():
-            self._time.check_limit()
-            self._named_out_of_sight(holder, new)
-
-    def _named_out_of_sight(self, holder: Holder, names: Set[str]) -> None:
-        if not holder.owned or holder.kind == 'module':
-            return
-        if holder.kind == 'class':
-            self._search_names(holder.value, names)
-            return
-        for name in sorted(names & (holder.start.keys() | holder.slots.keys())):
-            self._attribute_of(holder, name)
-        if holder.kind == 'object':
-            if holder.layout.dictionary is not None:
-                holder.missing.update(names - holder.start.keys())
-            self._search_names(holder.cls, names)
-
-    def _search_names(self, cls: type, names: Set[str]) -> None:
-        """Watch what a class of the user's and its bases hold under many names, and that they lack the others."""
-        known = self._sought_names.setdefault(id(cls), (cls, set()))[1]
-        new = names - known
-        known |= new
-        for base in bases_of(cls) if new else ():
-            members = dictionary_of_class(base)
-            for name in sorted(new & members.keys()):
-                self._search_class(cls, name)
-            new = new - members.keys()
-            if new and not self._is_foreign_class(base):
-                what = f'attribute {{}} of class {name_of(base)}'
-                self._absent.setdefault(id(base), (members, set(), what))[1].update(new)
 
     # Attributes
 

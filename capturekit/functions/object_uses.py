@@ -7,13 +7,13 @@ from types import CodeType
 from typing import Any
 
 from capturekit.functions.address_hashes import hashed_by_address
-from capturekit.functions.holders import Holders
+from capturekit.functions.out_of_sight import OutOfSight
 from capturekit.functions.readable_state import is_itself, named_in
 from capturekit.model.class_layout import MISSING, found_in_class, name_of
 from capturekit.model.kept_values import IsArray
 
 
-class ObjectUses(Holders):
+class ObjectUses(OutOfSight):
     """The comparisons by identity in a run, and the classes of which it has made objects."""
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool]) -> None:

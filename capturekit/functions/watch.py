@@ -10,7 +10,6 @@ run began. They are held until the run ends, so that no new object can get the a
 from __future__ import annotations
 
 import _warnings
-import enum
 import functools
 import gc
 import os
@@ -19,8 +18,6 @@ import types
 from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
-
-import numpy as np
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.backends import uses_backends
@@ -31,6 +28,7 @@ from capturekit.functions.compiling import compiler_code
 from capturekit.functions.entropy import DRAWING, SEEDED
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
+from capturekit.functions.given_values import GivenValues
 from capturekit.functions.hidden_parts import never
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.libraries import (
@@ -42,8 +40,7 @@ from capturekit.functions.libraries import (
     python_module,
 )
 from capturekit.functions.library_uses import ASKED_OF_WHOLE
-from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
-from capturekit.functions.seen_through import SeenThrough
+from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.settings import (
     BACKENDS,
     CODECS,
@@ -63,18 +60,15 @@ from capturekit.functions.understood import (
     reads,
 )
 from capturekit.functions.warnings_shown import line_that_warned
-from capturekit.functions.watched_value import itself
 from capturekit.functions.written import finish
-from capturekit.model.class_layout import among, attributes_of, is_dataclass
+from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.host_reads import Read
-from capturekit.model.kept_values import IsArray, Keeper, contents_of
-from capturekit.model.plain_values import WITH_CODE, plain_key
+from capturekit.model.kept_values import IsArray, Keeper
 from capturekit.model.source_line import is_ours
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SUSPENDS = 0x2A0  # the code of generators and coroutines
-_SEARCHED = 1_000
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
 #: The frame under which all finders and loaders run, and the modules that they load.
@@ -86,7 +80,7 @@ _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 
-class Watch(SeenThrough):
+class Watch(GivenValues):
     """Follow one run of ``fn`` in this thread: ``with Watch(fn, is_array=...) as watch: fn(x)``.
 
     Arguments:
@@ -277,14 +271,12 @@ class Watch(SeenThrough):
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
-        setting = BACKENDS if uses_backends(what[0]) else _SETTINGS_OF.get(what)
-        if setting is not None:
-            self._depends_on(setting)
-            self._settle()
-        if what == ('builtins.set', 'pop') and self._before.had(getattr(function, '__self__', None)):
-            self._doubt(frame, 'takes an element out of a set by pop(), which goes on where the last one ended')
-            return
-        if what in self._calls or code.co_filename.startswith(_own_folder):
+        self._note_setting(what)
+        if (
+            what in self._calls
+            or code.co_filename.startswith(_own_folder)
+            or self._pops_from_a_set(frame, function, what)
+        ):
             return
         if not asked_by_user(frame, self._skip):
             return
@@ -301,6 +293,20 @@ class Watch(SeenThrough):
         elif found == 'names':
             self._name((), (), True)
             self._settle()
+
+    def _note_setting(self, what: tuple[str, str]) -> None:
+        """Note the setting on which depends what a function does."""
+        setting = BACKENDS if uses_backends(what[0]) else _SETTINGS_OF.get(what)
+        if setting is not None:
+            self._depends_on(setting)
+            self._settle()
+
+    def _pops_from_a_set(self, frame: FrameType, function: Any, what: tuple[str, str]) -> bool:
+        """Whether the user's set loses an element: it goes on where the last ``pop`` ended, which nobody can see."""
+        if what != ('builtins.set', 'pop') or not self._before.had(getattr(function, '__self__', None)):
+            return False
+        self._doubt(frame, 'takes an element out of a set by pop(), which goes on where the last one ended')
+        return True
 
     def _called_by_library(self, frame: FrameType, function: Any) -> None:
         if function is os.urandom:
@@ -434,74 +440,6 @@ class Watch(SeenThrough):
             self._inside_library(frame)
         return known
 
-    # Arguments
-
-    def _keep_arguments(self) -> None:
-        """Watch the values in the arguments, at any depth, that are not compared by value."""
-        todo = [(self._given, 'an argument')]
-        while todo:
-            value, name = todo.pop()
-            cls = type(value)
-            if self._is_array(value) and hasattr(cls, 'strides'):
-                self._forms.append((value, (value.shape, value.strides)))
-                if not in_package(cls):  # of a class derived from ndarray
-                    self._class(cls)
-                    self._of_class.append(cls)
-            if id(value) in self._own or self._is_array(value):
-                continue
-            self._keeper.has_numbers = self._keeper.has_numbers or issubclass(cls, np.ndarray)
-            if plain_key(value) is not None:
-                self._plain = self._plain or not is_one_of_a_kind(value)
-                if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
-                    self._meet(value)
-                continue
-            if self._ignore is None or not self._by_value(value):
-                self._at = name
-                self._watch('argument', value, '', value, (name, ''), None, functools.partial(itself, value))
-                if not self._is_array(value):
-                    self._meet(value)
-                continue
-            self._own[id(value)] = value
-            if is_dataclass(cls) or (issubclass(cls, tuple) and cls is not tuple):
-                self._class(cls)
-                self._of_class.append(cls)
-            contents = contents_of(value)
-            parts = [*contents[1], *contents[2]] if contents is not None else []
-            if is_dataclass(cls) or not among(cls, _PLAIN):
-                parts += attributes_of(value).values()
-            if len(parts) >= _SEARCHED:
-                parts = [part for part in parts if type(part) not in _NUMBERS]
-                self._time.check_limit()
-            todo += [(part, name) for part in parts]
-
-    def _by_value(self, value: Any) -> bool:
-        """True for values that the caller compares by value: containers, dataclass instances, NumPy arrays."""
-        assert self._ignore is not None
-        cls = type(value)
-        if among(cls, _PLAIN):
-            return True
-        return self._ignore(value)
-
-    def _argument(self, value: Any) -> None:
-        """Watch an argument that is an object, or the objects in a container."""
-        cls = type(value)
-        if among(cls, (list, tuple, dict)):
-            items = value.values() if cls is dict else value
-            for item in items if len(value) < _SEARCHED else [one for one in items if type(one) not in _NUMBERS]:
-                if not (self._ignore is not None and self._ignore(item)):
-                    self._instance(item)
-        else:
-            self._instance(value)
-
-    def _instance(self, value: Any) -> None:
-        cls = type(value)
-        if issubclass(cls, (FunctionType, ModuleType)):
-            self._meetings.roots.add(id(value))
-        if issubclass(cls, (FunctionType, ModuleType, np.ndarray, np.generic)) or self._is_array(value):
-            return
-        if gc.is_tracked(value) and self._before.had(value) and id(value) not in self._own:
-            self._meet(value)
-
 
 #: Functions written in C of which it counts that a library calls them, by id.
 _COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
@@ -521,6 +459,3 @@ _SETTINGS_OF = {
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
-_PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
-#: Classes whose objects hold no others, and are compared by value.
-_NUMBERS = frozenset({int, float, complex, bool, str, bytes, type(None)})

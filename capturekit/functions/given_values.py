@@ -1,0 +1,100 @@
+"""The values that a run is given, at any depth, and what of them the caller does not compare."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import gc
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from capturekit.functions.readable_state import in_package, is_one_of_a_kind
+from capturekit.functions.seen_through import SeenThrough
+from capturekit.functions.watched_value import itself
+from capturekit.model.class_layout import among, attributes_of, is_dataclass
+from capturekit.model.kept_values import contents_of
+from capturekit.model.plain_values import WITH_CODE, plain_key
+
+#: From so many elements on, those are left out first that hold no others.
+_SEARCHED = 1_000
+_PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
+#: Classes whose objects hold no others, and are compared by value.
+_NUMBERS = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+class GivenValues(SeenThrough):
+    """The arguments of the function that is watched, and those of the functions that it calls."""
+
+    #: What the function is called with.
+    _given: Any
+    #: Returns True for objects that the caller compares.
+    _ignore: Callable[[Any], bool] | None
+
+    def _keep_arguments(self) -> None:
+        """Watch the values in the arguments, at any depth, that are not compared by value."""
+        todo = [(self._given, 'an argument')]
+        while todo:
+            value, name = todo.pop()
+            cls = type(value)
+            if self._is_array(value) and hasattr(cls, 'strides'):
+                self._forms.append((value, (value.shape, value.strides)))
+                if not in_package(cls):  # of a class derived from ndarray
+                    self._class(cls)
+                    self._of_class.append(cls)
+            if id(value) in self._own or self._is_array(value):
+                continue
+            self._keeper.has_numbers = self._keeper.has_numbers or issubclass(cls, np.ndarray)
+            if plain_key(value) is not None:
+                self._plain = self._plain or not is_one_of_a_kind(value)
+                if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
+                    self._meet(value)
+                continue
+            if self._ignore is None or not self._by_value(value):
+                self._at = name
+                self._watch('argument', value, '', value, (name, ''), None, functools.partial(itself, value))
+                if not self._is_array(value):
+                    self._meet(value)
+                continue
+            self._own[id(value)] = value
+            if is_dataclass(cls) or (issubclass(cls, tuple) and cls is not tuple):
+                self._class(cls)
+                self._of_class.append(cls)
+            contents = contents_of(value)
+            parts = [*contents[1], *contents[2]] if contents is not None else []
+            if is_dataclass(cls) or not among(cls, _PLAIN):
+                parts += attributes_of(value).values()
+            if len(parts) >= _SEARCHED:
+                parts = [part for part in parts if type(part) not in _NUMBERS]
+                self._time.check_limit()
+            todo += [(part, name) for part in parts]
+
+    def _by_value(self, value: Any) -> bool:
+        """True for values that the caller compares by value: containers, dataclass instances, NumPy arrays."""
+        assert self._ignore is not None
+        cls = type(value)
+        if among(cls, _PLAIN):
+            return True
+        return self._ignore(value)
+
+    def _argument(self, value: Any) -> None:
+        """Watch an argument that is an object, or the objects in a container."""
+        cls = type(value)
+        if among(cls, (list, tuple, dict)):
+            items = value.values() if cls is dict else value
+            for item in items if len(value) < _SEARCHED else [one for one in items if type(one) not in _NUMBERS]:
+                if not (self._ignore is not None and self._ignore(item)):
+                    self._instance(item)
+        else:
+            self._instance(value)
+
+    def _instance(self, value: Any) -> None:
+        cls = type(value)
+        if issubclass(cls, (FunctionType, ModuleType)):
+            self._meetings.roots.add(id(value))
+        if issubclass(cls, (FunctionType, ModuleType, np.ndarray, np.generic)) or self._is_array(value):
+            return
+        if gc.is_tracked(value) and self._before.had(value) and id(value) not in self._own:
+            self._meet(value)
