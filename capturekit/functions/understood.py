@@ -34,7 +34,7 @@ OUTSIDE = {
     'numpy': _set(
         'load loadtxt genfromtxt fromfile fromregex memmap geterr geterrcall seterr seterrcall getbufsize setbufsize '
         'get_printoptions set_printoptions array2string array_repr array_str base_repr printoptions save savez savetxt '
-        'open_memmap may_share_memory shares_memory byte_bounds'
+        'open_memmap may_share_memory shares_memory byte_bounds datetime_as_string'
     ),
     'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions'),
 }

@@ -159,6 +159,7 @@ def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], lis
             where = f'attribute {{}}{watch._of(holder)}'
             missing.append((holder.layout.dictionary, holder.value, frozenset(holder.missing), where))
         of_user = holder.kind == 'object' or (holder.kind == 'module' and holder.owned)
+        of_user = of_user or (holder.kind == 'function' and bool(holder.start))
         if not of_user or holder.cls is not type(holder.value):
             continue
         get = holder.layout.dictionary

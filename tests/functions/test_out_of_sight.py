@@ -259,13 +259,21 @@ def a_method_of_a_builtin_method() -> Made:
     return lambda x: x * method(), lambda: values.update(k=5.0)
 
 
+def attributes_of_a_function() -> Made:
+    def rate(x: Any) -> Any:
+        return x * rate.factor  # type: ignore[attr-defined]
+
+    rate.factor = 2  # type: ignore[attr-defined]
+    return lambda x: rate(x), lambda: setattr(rate, '__dict__', {'factor': 9})
+
+
 SEEN = [
     an_attribute_that_an_encoder_reads, a_method_that_a_block_calls, a_method_put_onto_an_object,
     a_method_that_a_counter_calls, a_method_that_a_mapping_compares_by, the_fields_of_a_named_tuple,
     a_pattern_of_a_template, a_ratio_that_statistics_asks_for, a_method_of_numpy_that_is_overridden,
     a_draw_that_another_calls, an_object_with_a_dtype, what_a_pattern_gets, keys_that_are_unpacked,
     a_conjugate_of_an_object, where_a_class_was_made, bases_of_an_object, another_name_of_a_member,
-    members_that_change, a_method_of_a_builtin_method,
+    members_that_change, a_method_of_a_builtin_method, attributes_of_a_function,
 ]  # fmt: skip
 
 
@@ -323,9 +331,15 @@ def a_warning_that_is_shown_once() -> Made:
     return of, bool
 
 
+def a_time_of_day() -> Made:
+    day = np.datetime64('2020-01-01T00:00')
+    return lambda x: x * float(np.datetime_as_string(day, timezone='local')[11:13]), bool
+
+
 @pytest.mark.parametrize(
     ('make', 'reason'),
     [
+        (a_time_of_day, 'calls numpy.datetime_as_string'),
         (an_element_popped_and_put_back, 'takes an element out of a set by pop()'),
         (a_warning_that_is_shown_once, 'the function warns at test_out_of_sight.py:'),
     ],
