@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import gc
+import sys
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -20,9 +21,19 @@ from capturekit.model.plain_values import WITH_CODE, plain_key
 
 #: From so many elements on, those are left out first that hold no others.
 _SEARCHED = 1_000
+#: The references to the owner of a view's memory that nobody else has: the view's, and two while it is asked for them.
+_ALONE = 3
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
 #: Classes whose objects hold no others, and are compared by value.
 _NUMBERS = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+def shares_memory(array: Any) -> bool:
+    """Whether an array is a view of memory that is not its own alone, or may overlap itself."""
+    base = np.ndarray.base.__get__(array)
+    if base is None:
+        return False
+    return type(base) is not np.ndarray or sys.getrefcount(base) > _ALONE
 
 
 class GivenValues(SeenThrough):
@@ -46,7 +57,11 @@ class GivenValues(SeenThrough):
                     self._of_class.append(cls)
             if id(value) in self._own or self._is_array(value):
                 continue
-            self._keeper.has_numbers = self._keeper.has_numbers or issubclass(cls, np.ndarray)
+            if issubclass(cls, np.ndarray):
+                self._keeper.has_numbers = True
+                if shares_memory(value):
+                    what = f'{name} is or holds a NumPy array whose memory another object has, too'
+                    self._unwatchable.append(f'{what}: what the function changes there is not seen')
             if plain_key(value) is not None:
                 self._plain = self._plain or not is_one_of_a_kind(value)
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):

@@ -352,6 +352,45 @@ def test_what_may_differ_at_each_call_is_eager(cp: Any, make: Callable[[], Made]
     assert reason in fn.variants[0].reason and fn.variants[0].launches == 0
 
 
+def two_views(values: Any) -> tuple[Any, ...]:
+    return values[1:3], values[1:3]
+
+
+def a_view_and_its_owner(values: Any) -> tuple[Any, ...]:
+    return values[1:3], values[1:]
+
+
+def one_that_overlaps_itself(_values: Any) -> tuple[Any, ...]:
+    return np.lib.stride_tricks.as_strided(np.ones(2), (3,), (0,)), None
+
+
+def a_list_of_views(values: Any) -> tuple[Any, ...]:
+    return [values[1:], values[1:]], None
+
+
+@pytest.mark.parametrize('make', [two_views, a_view_and_its_owner, one_that_overlaps_itself, a_list_of_views])
+def test_numpy_arguments_that_share_memory_are_eager(cp: Any, make: Callable[[Any], tuple[Any, ...]]) -> None:
+    given, x = make(np.ones(4)), cp.ones(1)
+
+    def of(x: Any, a: Any, b: Any) -> Any:
+        first, second = a if type(a) is list else (a, a if b is None else b)
+        first[0] = 5
+        read = float(second[0 if second is not a else -1])
+        first[0] = 1
+        return x * read
+
+    fn = ck.graphed(of)
+    assert [float(fn(x, *given)[0]) for _ in range(5)] == [5.0] * 5
+    assert 'whose memory another object has, too' in fn.variants[0].reason
+
+
+def test_a_numpy_argument_of_its_own_is_recorded(cp: Any) -> None:
+    fn, x = ck.graphed(lambda x, values: x * float(values.sum())), cp.ones(1)
+    for values in (np.arange(4.0), np.arange(4.0).reshape(2, 2)):
+        assert [float(fn(x, values)[0]) for _ in range(4)] == [6.0] * 4
+    assert [variant.launches for variant in fn.variants] == [3, 3]
+
+
 def test_a_warning_is_shown_again_when_python_has_forgotten_it(cp: Any) -> None:
     x = cp.ones(1)
 
