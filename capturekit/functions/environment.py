@@ -6,7 +6,6 @@ compares by value only what is another object. It calls no code of the user.
 
 from __future__ import annotations
 
-import functools
 import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -21,6 +20,7 @@ from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.comparison import GONE, Same
 from capturekit.functions.outcomes import Kept as KeptReads
 from capturekit.functions.replaced import Replaced
+from capturekit.functions.sharing import Sharing, containers, holds_containers
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
@@ -30,7 +30,7 @@ from capturekit.model.class_layout import (
     form_of_class,
     name_of,
 )
-from capturekit.model.kept_values import VIEWS, Kept, contents_of
+from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
 from capturekit.model.plain_values import a, is_nan, may_change, show
 from capturekit.model.value_changes import ValueDifference, difference
 
@@ -102,6 +102,8 @@ class Environment:
 
     def _empty(self) -> None:
         """Forget the prepared tables."""
+        #: Which containers were one object. (Where identities are compared, these do not change.)
+        self._sharing = Sharing(self.entries, self._objects)
         self._rows: _Rows = []
         self._absent: list[tuple[Any, str]] = []
         self._cells: list[tuple[CellType, Any]] = []
@@ -110,6 +112,8 @@ class Environment:
         self._sequences: list[tuple[Any, Any]] = []
         self._numbers: list[tuple[Any, Any, bytes]] = []
         self._slow: list[WatchedValue] = []
+        #: The containers in these values.
+        self._held: list[Any] = []
         self._settings: list[Callable[[], Any]] = []
         #: Names in modules of CuPy, with their values, and with what replaces them while the guard is installed.
         self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
@@ -201,7 +205,16 @@ class Environment:
         """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""
         if self.carried is not None and self.carried.unfit() is not None:
             return False
-        return all(self._difference(entry) is None for entry in self._slow)
+        if any(self._difference(entry) is not None for entry in self._slow):
+            return False
+        if self.by_identity:
+            return True
+        held = self._held_slowly()
+        return len(held) == len(self._held) and all(map(operator.is_, held, self._held))
+
+    def _held_slowly(self) -> list[Any]:
+        """The containers in values that are compared by their rules: equal ones may be shared in another way."""
+        return [now for _, now in containers((one.kept, one.read()) for one in self._slow if holds_containers(one))]
 
     def _difference(self, entry: WatchedValue) -> ValueDifference | None:
         """Compare one watched value by the rules for its kind."""
@@ -250,6 +263,9 @@ class Environment:
         if unfit is not None:
             return unfit
         if self._written is None:
+            shared = None if self.by_identity else self._sharing.changed()
+            if shared is not None:
+                return f'{shared} when recorded'
             self._move_on()
             self._prepare()
         return None
@@ -300,7 +316,7 @@ class Environment:
             if not inner.add(entry.kept, value):
                 slow.append(entry)
         self._rows, self._absent, self._cells, self._slots, self._slow = laid
-        self._settings = []
+        self._settings = [*self._sharing.memory()]
         self._functions, self._sequences, self._numbers = list(functions.values()), inner.sequences, inner.numbers
         self._note_reached(reached)
         self._choose()
@@ -324,6 +340,7 @@ class Environment:
         """Choose what ``changed`` has to look at."""
         self._settings += [one.get for one in self._slow if one.get is not None and _is_setting(one)]
         self._slow = [one for one in self._slow if not _is_setting(one)]
+        self._held = self._held_slowly()
         inner = [(values, *pair) for values, found in self._inner_found for pair in found]
         few = inner if len(inner) <= _FEW else []
         tables = (
@@ -372,7 +389,7 @@ def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]], plain: bool) -
     if kept.kind in ('plain', 'same', 'method', 'big', 'carried') or (id(kept), id(value)) in seen:
         return False
     seen.add((id(kept), id(value)))
-    if value is not kept.value and not issubclass(type(value), _UNCHANGING):
+    if value is not kept.value and not issubclass(type(value), UNCHANGING):
         return True
     contents = contents_of(value)
     items = [] if contents is None else contents[2]
@@ -434,12 +451,6 @@ class _Insides:
             self.numbers.append((value, (dtype, shape, *more), raw))
         elif among(cls, (list, deque, set)):
             self.sequences.append((value, items))
-        elif not issubclass(cls, _UNCHANGING):
+        elif not issubclass(cls, UNCHANGING):
             return False
         return all(self.add(part, item) for part, item in zip(kept.parts, items))
-
-
-_UNCHANGING = (
-    tuple, frozenset, slice, functools.partial, operator.itemgetter, operator.methodcaller, types.BuiltinMethodType,
-    types.MethodWrapperType, *VIEWS,
-)  # fmt: skip

@@ -216,6 +216,13 @@ VIEWS: tuple[type, ...] = (
 )  # fmt: skip
 
 
+#: Classes whose objects always hold what they held. Which of two equal ones somebody has makes no difference to him.
+UNCHANGING: tuple[type, ...] = (
+    tuple, frozenset, slice, functools.partial, operator.itemgetter, operator.methodcaller, types.BuiltinMethodType,
+    types.MethodWrapperType, *VIEWS,
+)  # fmt: skip
+
+
 def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
     """The same for views, proxies and caches, which show or keep the contents of other objects."""
     cls = type(value)

@@ -137,6 +137,24 @@ _OF_COLLECTOR = (
     'gc.collect()', 'ASKING = []',
 )  # fmt: skip
 
+_NAMES = """
+ONE, NP1, BYTES1 = [1.0, 2.0], np.array([1.0, 2.0, 3.0, 4.0]), bytearray(b'abcdef')
+SAME, LIKE = ONE, [1.0, 2.0]
+PAIRS, NP2, BYTES2 = {'a': ONE, 'b': LIKE}, NP1[1:3], memoryview(BYTES1)[1:3]
+class Place:
+    def __init__(self): self.of, self.values = ONE, {'a': 1.0}
+PLACE, ELSEWHERE = Place(), Place()
+ELSEWHERE.__dict__ = PLACE.__dict__
+SEEN_IN = PLACE.values.values()
+""".strip()
+_OF_NAMES = (
+    'SAME = [*ONE]', 'SAME = ONE', 'LIKE = ONE', 'LIKE = [*ONE]', 'ONE = [*ONE]', "PAIRS['b'] = PAIRS['a']", "PAIRS['b'] = [*ONE]",
+    'PLACE.of = LIKE', 'PLACE.of = ONE', 'NP2 = NP1[1:3].copy()', 'NP2 = NP1[1:3]', 'NP2 = NP1[:2]', 'NP1 = NP1.copy()', 'NP2 = NP1[2:0:-1]',
+    'BYTES2 = memoryview(BYTES1)[1:3]', 'BYTES2 = memoryview(bytes(BYTES1))[1:3]', 'BYTES1 = bytearray(BYTES1)', 'BYTES2 = memoryview(BYTES1)[2:4]',
+    'ELSEWHERE.__dict__ = dict(PLACE.__dict__)', 'ELSEWHERE.__dict__ = PLACE.__dict__', 'SEEN_IN = PLACE.values.values()',
+    'SEEN_IN = dict(PLACE.values).values()', 'PLACE.values = dict(PLACE.values)', 'ONE, SAME = SAME, ONE',
+)  # fmt: skip
+
 #: Each is a deed: lines before the function, lines in it, changes between calls. None has to be in a call's own step.
 SURROUNDINGS: tuple[Deed, ...] = (
     # attributes that arrays have, and objects of the program too
@@ -250,6 +268,13 @@ SURROUNDINGS: tuple[Deed, ...] = (
     Deed(_INSTANCES, 'y = y + SPACE.a + FLAG.is_set()', _OF_INSTANCES),
     Deed(_INSTANCES, 'COUNTED.last = y * 2.0\nORDERED.count = 3.0', _OF_INSTANCES),
     Deed(_INSTANCES, 'w = collections.Counter("ab")\nw.first = y\nORDERED.made = w', _OF_INSTANCES),
+    # containers under two names, changed and changed back
+    Deed(_NAMES, 'ONE.append(3.0)\ny = y + len(SAME) + 2 * len(LIKE)\nONE.pop()', _OF_NAMES, weight=4),
+    Deed(_NAMES, "PAIRS['a'].append(3.0)\ny = y + len(PAIRS['b']) + len(PLACE.of) + len(SAME)\nPAIRS['a'].pop()", _OF_NAMES, weight=3),
+    Deed(_NAMES, 'NP1[1] = 9.0\ny = y + float(NP2[0] + 2.0 * NP2[1])\nNP1[1] = 2.0', _OF_NAMES, weight=3),
+    Deed(_NAMES, 'BYTES1[2] = 200\ny = y + (BYTES2[0] + 2.0 * BYTES2[1])\nBYTES1[2] = 99', _OF_NAMES, weight=3),
+    Deed(_NAMES, 'PLACE.rate = 3.0\ny = y + getattr(ELSEWHERE, "rate", 1.0)\ndel PLACE.rate', _OF_NAMES, weight=3),
+    Deed(_NAMES, "PLACE.values['b'] = 3.0\ny = y + sum(SEEN_IN)\ndel PLACE.values['b']", _OF_NAMES, weight=3),
     # the collector
     Deed(_COLLECTOR, 'y = y + gc.isenabled()', _OF_COLLECTOR, odd=True),
     Deed(_COLLECTOR, 'y = y + isenabled()', _OF_COLLECTOR, odd=True),
