@@ -80,9 +80,7 @@ def test_a_launch_that_fails_a_check_draws_once(cp: Any) -> None:
     'bad, error',
     [((-1, 2), ValueError), ((3, 4), ValueError), ((5, None), NotImplementedError), ((5, 2.5), TypeError)],
 )
-def test_bad_arguments_raise_and_the_capture_goes_on(
-    cp: Any, bad: tuple[Any, Any], error: type[Exception]
-) -> None:
+def test_bad_arguments_raise_and_the_capture_goes_on(cp: Any, bad: tuple[Any, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         cp.random.choice(*bad, replace=False)
     x = cp.arange(4.0)
