@@ -6,27 +6,41 @@ So an eager run may warn that warned before, even if the run that was followed d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any
 
+_REGISTRY = '__warningregistry__'
 #: The line under which a warning counts as shown for a whole module.
 _WHOLE_MODULE = 0
 
 
-def line_that_warned(values: dict[str, Any], codes: Iterable[CodeType]) -> tuple[CodeType, int] | None:
+def forget_ours() -> None:
+    """Let Python forget what it has shown for lines of capturekit: it takes these for warnings of CuPy's compiled code,
+    and all functions that call it come by these lines."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith('capturekit.'):
+            vars(module).pop(_REGISTRY, None)
+
+
+def line_that_warned(
+    values: dict[str, Any], codes: Iterable[CodeType], lines_of: Callable[[CodeType], set[int] | None]
+) -> tuple[CodeType, int] | None:
     """Return which of these codes of a module has warned at which line; None if none has.
 
     ``values``: the module's dictionary, where Python remembers the text, the category and the line of each warning.
+    ``lines_of``: returns the lines of a code that ran; None: any of them may have run.
     """
-    registry = values.get('__warningregistry__')
+    registry = values.get(_REGISTRY)
     if type(registry) is not dict:
         return None
     shown = {key[-1] for key in list(registry) if type(key) is tuple}
     for code in codes if shown else ():
         if _WHOLE_MODULE in shown:
             return code, code.co_firstlineno
-        lines = shown.intersection(line for _start, _end, line in code.co_lines())
+        ran = lines_of(code)
+        lines = shown.intersection({line for _start, _end, line in code.co_lines()} if ran is None else ran)
         if lines:
             return code, min(lines)
     return None

@@ -59,7 +59,7 @@ from capturekit.functions.understood import (
     owner_of,
     reads,
 )
-from capturekit.functions.warnings_shown import line_that_warned
+from capturekit.functions.warnings_shown import forget_ours, line_that_warned
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
@@ -165,6 +165,7 @@ class Watch(GivenValues):
     def _begin(self) -> None:
         """Watch what the function holds before it runs."""
         self._time.begin()
+        forget_ours()
         self._settings, self._compiler = settings_now(), compiler_code()
         for name, setting in ({} if self._array is None else routines_now()).items():
             self._watch('state', setting.get, '', setting.value, (name, ''), None, setting.get)
@@ -207,7 +208,7 @@ class Watch(GivenValues):
     def _note_warnings(self) -> None:
         """Note lines that have warned, in this run or before it: Python may have forgotten that by the next run."""
         for values, codes in self._ran_in.values():
-            found = line_that_warned(values, codes)
+            found = line_that_warned(values, codes, self._lines.of)
             if found is not None:
                 code, line = found
                 at = f'{os.path.basename(code.co_filename)}:{line}'

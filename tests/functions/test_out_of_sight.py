@@ -20,6 +20,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions.warnings_shown import line_that_warned
+from capturekit.guard import arrays
 
 #: A function of an array, and the change after its fourth call.
 Made = tuple[Callable[[Any], Any], Callable[[], Any]]
@@ -430,10 +431,24 @@ def test_a_method_that_is_called_at_the_end_of_objects(cp: Any) -> None:
 
 def test_a_module_that_warned() -> None:
     code = test_a_module_that_warned.__code__
-    inside = ('text', UserWarning, code.co_firstlineno + 1)
-    assert line_that_warned({}, [code]) is None
-    assert line_that_warned({'__warningregistry__': {'version': 3}}, [code]) is None
-    assert line_that_warned({'__warningregistry__': {inside: True}}, [code]) == (code, inside[2])
-    assert line_that_warned({'__warningregistry__': {('text', UserWarning, 10**6): True}}, [code]) is None
-    whole = {'__warningregistry__': {('text', UserWarning, 0): True}}
-    assert line_that_warned(whole, [code]) == (code, code.co_firstlineno)
+    line = code.co_firstlineno + 1
+    inside, before = {('text', UserWarning, line): True}, {('text', UserWarning, 10**6): True}
+
+    def warned(registry: dict[Any, Any] | None, ran: set[int] | None = None) -> Any:
+        values = {} if registry is None else {'__warningregistry__': registry}
+        return line_that_warned(values, [code], lambda _: ran)
+
+    assert warned(None) is warned({'version': 3}) is warned(before) is None
+    assert warned(inside) == warned(inside, {line}) == (code, line)
+    assert warned(inside, {line + 1}) is None
+    assert warned({('text', UserWarning, 0): True}, {line + 1}) == (code, code.co_firstlineno)
+
+
+def test_a_warning_of_another_function_is_no_reason(cp: Any) -> None:
+    """CuPy's compiled code warns at the line of capturekit's that calls it, which all functions come by."""
+    guard = vars(arrays)
+    guard['__warningregistry__'] = {('text', UserWarning, line): True for line in range(1, 10**3)}
+    fn = ck.graphed(lambda x: x.__setitem__(slice(1), x[1:2]) or x * 2)
+    for _ in range(3):
+        fn(cp.ones(2))
+    assert fn.variants[0].launches == 2
