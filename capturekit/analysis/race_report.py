@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+from capturekit.analysis.examined import Examined
 from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.observed_writes import Observation, why_not
@@ -47,19 +48,18 @@ def check(observe: bool, frame: FrameType | None) -> None:
         )
 
 
-def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: FrameType | None) -> Races:
+def races_of(graph: Examined, observe: bool, frame: FrameType | None) -> Races:
     """Make the report for :meth:`Graph.races`, which holds the graph's lock; ``frame`` is its caller's."""
-    platform = current()
+    platform, parts, look = current(), graph.parts(), graph.look()
     names = _names(frame, platform.cupy.ndarray)
-    blocks = MemoryBlocks(graph._memory, platform.cupy.ndarray, names)
-    devices = graph.recording.devices
+    blocks = MemoryBlocks(graph.memory, platform.cupy.ndarray, names)
+    devices, off = graph.recording.devices, graph.off
     why = '' if not observe else 'launched in several parts' if len(parts) > 1 else why_not(look, devices)
-    off = graph._names.off
-    told = Definitions(platform.device, graph._declared).told(blocks)
+    told = Definitions(platform.device, graph.declared).told(blocks)
     observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off, accesses=told).report
     if observe and not why:
         possible = {node.number for race in report.races if not race.certain for node in (race.first, race.second)}
-        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph._inside)
+        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph.inside)
         report = Search(platform.device, parts, look, blocks, observed, off, accesses=told).report
         report.notes += observed.notes()
     if why:

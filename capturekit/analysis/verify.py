@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.analysis.baked_in import Suspect, suspects
+from capturekit.analysis.examined import Examined
 from capturekit.driver.cuda import Platform, StreamHandle, current
 from capturekit.guard import GUARD
 from capturekit.model import errors
@@ -107,6 +108,7 @@ class Verification(Shown):
 
 def verify(
     graph: Any,
+    state: Examined,
     fn: Callable[..., Any],
     args: Sequence[Any],
     outputs: Any,
@@ -116,7 +118,7 @@ def verify(
     atol: float | None,
     frame: FrameType | None,
 ) -> Verification:
-    """Make the report for :meth:`Graph.verify`; ``frame`` is its caller's."""
+    """Make the report for :meth:`Graph.verify`, of a graph with a state; ``frame`` is its caller's."""
     if not callable(fn):
         raise TypeError(f'verify takes the function that the graph was recorded from, got {type(fn).__name__}')
     if isinstance(rounds, bool) or not isinstance(rounds, int):
@@ -130,7 +132,7 @@ def verify(
             rule='It launches the graph and runs the function, and this thread has a capture or a rehearsal open.',
             remedy='Verify outside of it.',
         )
-    return _Trial(graph, fn, args, outputs, frame, rtol, atol).run(values, rounds)
+    return _Trial(graph, state, fn, args, outputs, frame, rtol, atol).run(values, rounds)
 
 
 # -- arrays in containers ---------------------------------------------------------------------------------------
@@ -241,12 +243,12 @@ class _Trial:
     """One verification of one graph."""
 
     def __init__(
-        self, graph: Any, fn: Callable[..., Any], args: Sequence[Any], outputs: Any, frame: FrameType | None,
-        rtol: float | None, atol: float | None,
+        self, graph: Any, state: Examined, fn: Callable[..., Any], args: Sequence[Any], outputs: Any,
+        frame: FrameType | None, rtol: float | None, atol: float | None,
     ) -> None:  # fmt: skip
         self.platform: Platform = current()
         self.cupy = self.platform.cupy
-        self.graph = graph
+        self.graph, self.state = graph, state
         self.fn = fn
         self.args = tuple(args)
         self.frame = frame
@@ -310,7 +312,7 @@ class _Trial:
 
     def _touched(self) -> list[Any]:
         """Every array outside of the graph's memory that may be written: all are restored at the end."""
-        cupy, memory = self.cupy, self.graph._memory
+        cupy, memory = self.cupy, self.state.memory
         found = [one for _name, one in (*self.inputs.values(), *self.written.values())]
         found += [one for value in self._reached() for _name, one in _named(value, '', cupy.ndarray)]
         pointer = cupy.cuda.MemoryPointer
@@ -367,7 +369,7 @@ class _Trial:
         self._poison()
         self.graph.launch()
         self.cupy.cuda.get_current_stream().synchronize()
-        plan = self.graph._plan
+        plan = self.state.plan
         return [] if plan is None else plan.drawn()
 
     def _eager(self, number: int, contents: list[NDArray[Any]], drawn: list[Any]) -> list[NDArray[Any]] | None:
@@ -424,8 +426,8 @@ class _Trial:
         cupy = self.cupy
         streams = [cupy.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in self.graph.recording.lanes]
         ptr = cupy.cuda.get_current_stream().ptr
-        with GUARD.inside, self.graph._memory.turn(ptr):
-            for pointer in [*self.graph._memory.spare(streams), *self._left()]:
+        with GUARD.inside, self.state.memory.turn(ptr):
+            for pointer in [*self.state.memory.spare(streams), *self._left()]:
                 pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
         cupy.cuda.get_current_stream().synchronize()
 

@@ -18,6 +18,7 @@ from capturekit.analysis.race_report import refusal
 from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
+from capturekit.graph.fuse import fuse_recorded
 from capturekit.guard import GUARD, OpenCapture, close_recording, tell_listeners
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
@@ -169,11 +170,11 @@ class WayOut:
             live.parts.plan,
         )
         if live.recorder.said or live.recorder.called:
-            graph._declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
+            graph._state.declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
         if self._renewed is None:
             self._graph = graph
             if self._fuse:
-                self._fused = graph._fuse_recorded(self._fuse == 'fast', gathers=self._reuse_late is None)
+                self._fused = fuse_recorded(graph._state, self._fuse == 'fast', gathers=self._reuse_late is None)
             if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return

@@ -243,7 +243,7 @@ def test_all_free_graph_memory_is_handed_out_and_no_more(sim: Any) -> None:
                 sim.sin(x + 1)
             with right:
                 kept = sim.cos(x)
-    memory = cap.graph._memory
+    memory = cap.graph._state.memory
     streams = [sim.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in cap.recording.lanes]
     before, free = memory.used_bytes(), memory.pool.free_bytes()
     spare = memory.spare(streams)
