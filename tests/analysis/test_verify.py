@@ -271,7 +271,7 @@ def test_leftovers_of_eager_runs_are_poisoned(sim: Any) -> None:
     with ck.capture() as cap:
         y = fn(x)
     before = pool.total_bytes()
-    trial = verify._Trial(cap.graph, fn, (x,), y, None, None, None)
+    trial = verify._Trial(cap.graph, cap.graph._state, fn, (x,), y, None, None, None)
     assert trial.run(None, 1).ok
     assert trial.sizes == {512: 64}, 'no more are kept in mind'
     left = list(trial._left())

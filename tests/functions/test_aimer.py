@@ -44,7 +44,10 @@ class Slot:
 
 
 class Nodes:
-    """As much of a graph's state as an Aimer asks for. ``times_relaxed`` counts the times that a capture was open elsewhere."""
+    """As much of a graph's state as an Aimer asks for.
+
+    ``times_relaxed`` counts the times that a capture was open elsewhere.
+    """
 
     def __init__(self, *slots: Slot) -> None:
         self.slots, self.extents, self.times_relaxed = slots, list[Any](), 0
