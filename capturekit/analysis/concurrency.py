@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from capturekit.analysis.examined import Examined
 from capturekit.analysis.intervals import Interval, merged, most_at_once, shared
 from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look, Node
@@ -26,6 +25,9 @@ from capturekit.model.dag import Order
 from capturekit.model.recording import Step, Timeline
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import Place
+
+if TYPE_CHECKING:
+    from capturekit.analysis.examined import Examined
 
 #: The most edges on the longest path that are examined, those between long nodes first.
 _MOST = 24

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from capturekit.analysis.examined import Examined
 from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.observed_writes import Observation, why_not
@@ -18,6 +17,9 @@ from capturekit.launch.outside_arrays import names_of
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.source_line import here
+
+if TYPE_CHECKING:
+    from capturekit.analysis.examined import Examined
 
 #: The number of calling functions that are searched for the names of arrays.
 _FRAMES = 8

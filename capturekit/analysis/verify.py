@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.analysis.baked_in import Suspect, suspects
-from capturekit.analysis.examined import Examined
 from capturekit.driver.cuda import Platform, StreamHandle, current
 from capturekit.guard import GUARD
 from capturekit.model import errors
@@ -27,6 +26,9 @@ from capturekit.model.host_reads import Rehearsal
 from capturekit.model.progress import each
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import here
+
+if TYPE_CHECKING:
+    from capturekit.analysis.examined import Examined
 
 VERSION = 1
 #: The contents of poisoned memory: NaN as floats of any size, -1 as signed integers.

@@ -31,8 +31,6 @@ from capturekit.functions.stream_order import StreamOrder
 from capturekit.functions.usual_call import devices_of
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
-from capturekit.graph.fuse import fuse_recorded
-from capturekit.graph.fused_launch import Besides
 from capturekit.graph.new_order import relane_for_calls
 from capturekit.graph.rebind import movable, only_cupys
 from capturekit.guard import GUARD, OpenCapture
@@ -180,6 +178,9 @@ class VariantRecorder:
         assert self.ports is not None
         written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
         if self.options.fuse:
+            from capturekit.graph.fuse import fuse_recorded  # only those who fuse need it
+            from capturekit.graph.fused_launch import Besides
+
             besides = Besides(written, [one for one in leaves if one.size])
             fast, gathers = self.options.fuse == 'fast', self.options.lanes is None
             self.variant.fused = fuse_recorded(graph._state, fast, gathers, besides)

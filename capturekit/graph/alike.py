@@ -11,10 +11,7 @@ from dataclasses import dataclass
 
 from capturekit.analysis.needed_order import TooManyError
 from capturekit.analysis.relaned import Pairs, Relaned
-from capturekit.graph.contest import give_priorities, kernels_of
 from capturekit.graph.executables import instantiate, note_edges
-from capturekit.graph.fuse import fuse_now
-from capturekit.graph.fused_launch import unfuse
 from capturekit.graph.needed import levels_of, needed_now
 from capturekit.graph.new_edges import NewEdges
 from capturekit.graph.relaned_launch import first_launch
@@ -41,18 +38,28 @@ class MadeAlike:
             else:
                 _lay_back(self.other)
         if self.fused and not instantiated:
+            from capturekit.graph.fused_launch import unfuse
+
             unfuse(self.other, '')
 
 
 def made_alike(state: GraphState, other: GraphState) -> MadeAlike:
     """Make another graph like this one."""
-    fused = False
-    if state.fused is not None and other.fused is None:
-        fused = bool(fuse_now(other, True, state.fused.fast))
-    elif state.fused is None and other.fused is not None and other.fused.recorded is not None:
-        unfuse(other, 'another graph that is not fused has taken it over')
+    fused = (state.fused is not None or other.fused is not None) and _fused_alike(state, other)
     laid = state.new_edges is not None and _lay(other, state.new_edges.lanes)
     return MadeAlike(other, fused, laid, _hand_priorities(state, other))
+
+
+def _fused_alike(state: GraphState, other: GraphState) -> bool:
+    """Fuse another graph as this one is, or not. Return whether it was fused."""
+    from capturekit.graph.fuse import fuse_now
+    from capturekit.graph.fused_launch import unfuse  # only those who fuse need it
+
+    if state.fused is not None and other.fused is None:
+        return bool(fuse_now(other, True, state.fused.fast))
+    if state.fused is None and other.fused is not None and other.fused.recorded is not None:
+        unfuse(other, 'another graph that is not fused has taken it over')
+    return False
 
 
 def _hand_priorities(state: GraphState, other: GraphState) -> dict[int, int]:
@@ -64,17 +71,15 @@ def _hand_priorities(state: GraphState, other: GraphState) -> dict[int, int]:
     if edges is None or not edges.by_priority or other.recording.by_priority:
         return {}
     mine, theirs = (levels_of(one, one.look())[0] for one in (state, other))
-    kernels = sorted(set(kernels_of(state, mine)) & set(kernels_of(other, theirs)))
-    chosen, before = (
-        {n: state.device.node_priority(level.graph, level.handles[n]) for n in kernels} for level in (mine, theirs)
-    )
+    kernels = sorted(set(mine.kernels(state.device)) & set(theirs.kernels(other.device)))
+    chosen, before = (level.priorities(state.device, kernels) for level in (mine, theirs))
     _rank(other, chosen, True)
     return before
 
 
 def _rank(state: GraphState, priorities: Mapping[int, int], heeded: bool) -> None:
     """Give kernels of the definition priorities, by place, and note whether they are heeded."""
-    give_priorities(state, levels_of(state, state.look())[0], priorities)
+    levels_of(state, state.look())[0].give_priorities(state.device, priorities)
     state.recording.by_priority = heeded
     if state.new_edges is not None:
         state.new_edges.by_priority = heeded

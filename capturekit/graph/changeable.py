@@ -10,7 +10,6 @@ from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.node_view import Node
 from capturekit.analysis.relaned import Relaned
 from capturekit.graph import edit
-from capturekit.graph.fuse import fuse
 from capturekit.graph.rebind import rebind
 from capturekit.graph.relane import relane
 from capturekit.graph.state import GraphState
@@ -248,6 +247,8 @@ class Changeable:
         Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. The compiler takes
         some 100 milliseconds for each kernel that CuPy's cache on disk does not have yet.
         """
+        from capturekit.graph.fuse import fuse  # only those who fuse need it
+
         return fuse(self._state, self.launch, how, report)
 
 

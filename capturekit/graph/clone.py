@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capturekit.driver.cuda import current
-from capturekit.graph.declared import of_copy
 from capturekit.graph.fused_state import FusedState
 from capturekit.graph.new_edges import NewEdges
 from capturekit.graph.nodes import NOT_COPIED, switch_off
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState
 from capturekit.graph.whole import must_be_whole
+from capturekit.launch.declared import of_copy
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.lease import Lease

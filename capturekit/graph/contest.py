@@ -66,15 +66,3 @@ class Contest:
         """The microseconds of launches of each candidate, in all rounds."""
         executables = {name: one.made.graphExec for name, one in candidates.items()}
         return timed(self.state.device, self.start, executables, self.rounds, self.state.current().ptr)
-
-
-def kernels_of(state: GraphState, level: Level) -> list[int]:
-    """The kernels of a definition, by their place among its nodes."""
-    kinds = {info.handle: info.kind for info in state.device.node_infos(level.graph)}
-    return [n for n, handle in enumerate(level.handles) if kinds[handle] == 'kernel']
-
-
-def give_priorities(state: GraphState, level: Level, priorities: Mapping[int, int]) -> None:
-    """Give nodes of a definition priorities, by their place."""
-    for n, priority in priorities.items():
-        state.device.set_node_priority(level.graph, level.handles[n], priority)

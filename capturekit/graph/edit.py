@@ -15,14 +15,12 @@ from capturekit.analysis.node_view import Node
 from capturekit.driver.kernel_args import encode
 from capturekit.driver.node_writer import Change
 from capturekit.graph.addresses import NodeAt
-from capturekit.graph.arrays import fits_device, is_array
-from capturekit.graph.checked_numbers import positive, three
+from capturekit.graph.given import fits_device, is_array, positive, three
 from capturekit.graph.launching import aim
-from capturekit.graph.lent import Lent
+from capturekit.graph.new_order import order_again
 from capturekit.graph.nodes import AGAIN, no_way_back, node_at, switch
-from capturekit.graph.order_again import order_again
 from capturekit.graph.refused import refused
-from capturekit.graph.state import GraphState
+from capturekit.graph.state import GraphState, Lent
 from capturekit.graph.whole import must_be_whole, together
 from capturekit.launch.at_exit import close_at_end
 from capturekit.launch.host_function import HostFunction

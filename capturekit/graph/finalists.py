@@ -13,7 +13,7 @@ import numpy as np
 
 from capturekit.analysis.lane_order import ranks
 from capturekit.analysis.relaned import OrderTimes
-from capturekit.graph.contest import BEHIND_ONE, NEEDED, RECORDED, Candidate, Contest, give_priorities, kernels_of
+from capturekit.graph.contest import BEHIND_ONE, NEEDED, RECORDED, Candidate, Contest
 from capturekit.graph.needed import rewire
 from capturekit.graph.packed import pack
 from capturekit.model.dag import Order
@@ -94,16 +94,16 @@ def _with_priorities(contest: Contest, one: Candidate) -> Candidate | None:
     wanted = ranks(Order(len(level.handles), one.edges[0]), contest.took, least, greatest)
     if len(set(wanted)) < 2:
         return None
-    present, kernels = level.present, kernels_of(state, level)
-    before = {n: state.device.node_priority(level.graph, level.handles[n]) for n in kernels}
+    present, kernels = level.present, level.kernels(state.device)
+    before = level.priorities(state.device, kernels)
     chosen = {n: wanted[n] for n in kernels}
     try:
         if one.packing is not None:
             one.packing.aim(state.declared)
-        give_priorities(state, level, chosen)
+        level.give_priorities(state.device, chosen)
         made = contest.with_edges([level], one.edges, by_priority=True)
     finally:
-        give_priorities(state, level, before)
+        level.give_priorities(state.device, before)
         rewire(state.device, [level], [present])
         if one.packing is not None:
             one.packing.aim_back()

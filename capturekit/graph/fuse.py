@@ -17,7 +17,6 @@ from capturekit.analysis.node_view import Node
 from capturekit.driver.cuda import StreamHandle
 from capturekit.driver.fused_nodes import FusingError
 from capturekit.driver.fused_reduction import FusedReduction
-from capturekit.graph.declared import of_copy
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.fused_launch import Besides, first_launch, note_graph, trial_of
 from capturekit.graph.fused_state import FusedState
@@ -31,6 +30,7 @@ from capturekit.graph.refused import refused
 from capturekit.graph.relaned_launch import OURS
 from capturekit.graph.state import GraphState
 from capturekit.graph.whole import must_be_changeable
+from capturekit.launch.declared import of_copy
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import count

@@ -18,7 +18,7 @@ from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.analysis.one_lane import Capacity, why_one_lane
 from capturekit.analysis.relaned import Pairs, Relaned
 from capturekit.graph.both_orders import FEWEST, SameStart, same_start
-from capturekit.graph.contest import BEHIND_ONE, NEEDED, RECORDED, Candidate, Contest, give_priorities
+from capturekit.graph.contest import BEHIND_ONE, NEEDED, RECORDED, Candidate, Contest
 from capturekit.graph.executables import note_edges
 from capturekit.graph.finalists import last_rounds
 from capturekit.graph.first_launch import ON_DEVICE
@@ -89,7 +89,7 @@ def _take(contest: Contest, new_edges: NewEdges, chosen: Candidate, recorded: Ca
         assert trial is not None  # it was launched already
         new_edges.compare_first(trial, chosen.packing)
     if chosen.by_priority:
-        give_priorities(state, levels[0], chosen.by_priority)
+        levels[0].give_priorities(state.device, chosen.by_priority)
         state.recording.by_priority = new_edges.by_priority = True
 
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cupti import Untraceable
 from capturekit.driver.event_timing import Times
-from capturekit.graph.checked_numbers import positive
+from capturekit.graph.given import positive
 from capturekit.graph.nodes import NOT_COPIED
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState

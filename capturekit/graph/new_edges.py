@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -46,6 +46,20 @@ class Level:
     def is_so(self) -> bool:
         """Whether the edges are those that are wanted."""
         return set(self.present) == set(self.wanted)
+
+    def kernels(self, device: Any) -> list[int]:
+        """The places of the nodes that are kernels."""
+        kinds = {info.handle: info.kind for info in device.node_infos(self.graph)}
+        return [n for n, handle in enumerate(self.handles) if kinds[handle] == 'kernel']
+
+    def priorities(self, device: Any, places: Iterable[int]) -> dict[int, int]:
+        """The priorities of nodes, by their places."""
+        return {n: device.node_priority(self.graph, self.handles[n]) for n in places}
+
+    def give_priorities(self, device: Any, priorities: Mapping[int, int]) -> None:
+        """Give nodes priorities, by their places."""
+        for n, priority in priorities.items():
+            device.set_node_priority(self.graph, self.handles[n], priority)
 
     def rewire(self, device: Any, to: Pairs) -> None:
         """Let the definition have other edges."""

@@ -15,9 +15,10 @@ from capturekit.analysis.races import Races, Search
 from capturekit.analysis.relaned import Relaned, Wiring
 from capturekit.graph.executables import instantiate, make_whole
 from capturekit.graph.launching import aim_all
-from capturekit.graph.needed import allocates, find_needed, levels_of, rewire, sight_of
+from capturekit.graph.needed import allocates, find_needed, levels_of, needed_now, rewire, sight_of
 from capturekit.graph.new_edges import Level, NewEdges, Sight
 from capturekit.graph.packed import pack, put_back
+from capturekit.graph.refused import refused
 from capturekit.graph.relaned_launch import Ranges, first_launch, trial_of
 from capturekit.graph.state import GraphState
 from capturekit.launch.declared import Declared
@@ -177,3 +178,25 @@ def _worse(before: Races, after: Races) -> str:
         if known.get((race.missing, race.certain), 0) < race.count:
             return str(race).partition('\n')[0]
     return ''
+
+
+# -- after a change -----------------------------------------------------------------------------------------------
+
+
+def order_again(state: GraphState) -> None:
+    """Nodes touch other memory than before: a graph whose edges follow its data gets the edges that it needs now."""
+    new_edges = state.new_edges
+    if new_edges is None:
+        return
+    new_edges.not_compared('a node was changed before the first launch')
+    with state.relaxed():
+        try:
+            levels = needed_now(state)
+            if not all(level.is_so for level in levels):
+                for level in levels:
+                    level.rewire(state.device, level.wanted)
+                instantiate(state)
+        except (CudaCallError, TooManyError) as error:
+            rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
+            raise refused('Graph.relane()', rule, 'Record again.') from error
+    aim_all(state)

@@ -9,8 +9,7 @@ from capturekit.analysis.packing import Layout
 from capturekit.analysis.relaned import Packed
 from capturekit.analysis.temporaries import Temporary, Word
 from capturekit.driver.node_reader import NodeInfo
-from capturekit.graph.declared import moved
-from capturekit.launch.declared import Declared
+from capturekit.launch.declared import Declared, moved
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.lane_blocks import Block
 from capturekit.model.errors import CudaCallError

@@ -13,14 +13,14 @@ from typing import Any
 from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.graph.addresses import AGAIN, INSIDE, Index, Move, Slot, Word, all_words, is_ours, within, words_of
-from capturekit.graph.arrays import fits_device, is_array
-from capturekit.graph.declared import moved
+from capturekit.graph.given import fits_device, is_array
+from capturekit.graph.new_order import order_again
 from capturekit.graph.nodes import name_nodes, no_way_back, node_at
-from capturekit.graph.order_again import order_again
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState
 from capturekit.graph.whole import must_be_whole
 from capturekit.launch.array_extent import extent
+from capturekit.launch.declared import moved
 from capturekit.model.errors import CudaCallError
 
 #: Our own kernels, which find the arrays of calls in a table.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from capturekit.analysis.relaned import Relaned
-from capturekit.graph.checked_numbers import positive
-from capturekit.graph.lane_candidates import keep_fastest
+from capturekit.graph.given import positive
 from capturekit.graph.new_order import relane_now
 from capturekit.graph.state import GraphState
 from capturekit.graph.whole import must_be_changeable
@@ -31,6 +30,8 @@ def relane(state: GraphState, launch: Callable[..., None], report: bool, rounds:
         must_be_changeable(state, launch, _CALL, report, "Write @ck.graphed(lanes='auto').")
         found = relane_now(state, apply=not report)
         if rounds and found:
+            from capturekit.graph.lane_candidates import keep_fastest  # only those who time orders need it
+
             with state.relaxed():
                 keep_fastest(state, found, rounds)
         return found

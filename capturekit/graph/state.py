@@ -32,6 +32,17 @@ class NodeNames:
     off: set[int] = field(default_factory=set)
 
 
+class Lent:
+    """Memory and host functions of a graph that is embedded in another; given back with the other graph's memory."""
+
+    def __init__(self, memory: GraphMemory, made: Any) -> None:
+        self._lease = memory.hold()
+        self._made = made
+
+    def __del__(self) -> None:
+        self._lease.release()
+
+
 def _stays(*_launch: Callable[[], None]) -> None:
     """What binds the launch of a graph that is launched step by step: its steps name their executable graphs."""
 
@@ -110,6 +121,14 @@ class GraphState:
         """What the graph's nodes are now; fused kernels have the nodes that they replace."""
         look = Look(self.device, self.parts(), self.recording.spans, self.memory)
         return look if self.fused is None else with_members(look, self.fused.members)
+
+    def lend(self, memory: GraphMemory) -> None:
+        """Let ``memory``, another graph's, keep what this graph's nodes use: that graph holds a copy of this one."""
+        with self.lock:
+            self.must_be_open('Capture.embed()')
+            memory.keep(Lent(self.memory, self.made))
+            memory.join_turns(self.memory)
+            memory.to_close |= self.memory.to_close
 
     def close(self) -> None:
         """Give back all that the graph holds, unless that was done before. Launches under way finish first."""

@@ -13,7 +13,6 @@ from typing import Any
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
-from capturekit.graph.lent import lend
 from capturekit.graph.packed import without_trial
 from capturekit.guard import GUARD, OpenCapture, new_recording
 from capturekit.launch.plan import Part
@@ -51,7 +50,7 @@ def embed(live: OpenCapture, graph: Any) -> None:
         turns = frozenset(graph._state.memory.turns)
         live.recorder.embedded.append((graph.graph, turns, lane.capture, lane.number, lane.segment))
         assert live.memory is not None
-        lend(graph._state, live.memory)
+        graph._state.lend(live.memory)
         live.note('embedded', lane, f'a graph of {counted(graph.recording.node_count, "node")}', here())
 
 

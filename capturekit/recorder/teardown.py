@@ -18,7 +18,6 @@ from capturekit.analysis.race_report import refusal
 from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
-from capturekit.graph.fuse import fuse_recorded
 from capturekit.guard import GUARD, OpenCapture, close_recording, tell_listeners
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
@@ -174,6 +173,8 @@ class WayOut:
         if self._renewed is None:
             self._graph = graph
             if self._fuse:
+                from capturekit.graph.fuse import fuse_recorded  # only those who fuse need it
+
                 self._fused = fuse_recorded(graph._state, self._fuse == 'fast', gathers=self._reuse_late is None)
             if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
