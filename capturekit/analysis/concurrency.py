@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capturekit.analysis.intervals import Interval, merged, most_at_once, shared
 from capturekit.analysis.node_memory import Definitions
@@ -20,12 +20,14 @@ from capturekit.analysis.races import MemoryBlocks, Open, Search
 from capturekit.driver.cuda import Platform, current
 from capturekit.driver.node_accesses import Access, Touched, covers, linear, overlap
 from capturekit.driver.node_reader import shortened
-from capturekit.launch.plan import Part
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.recording import Step, Timeline
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import Place
+
+if TYPE_CHECKING:
+    from capturekit.analysis.examined import Examined
 
 #: The most edges on the longest path that are examined, those between long nodes first.
 _MOST = 24
@@ -452,12 +454,12 @@ def _product(numbers: Any) -> int:
     return total
 
 
-def study(graph: Any, part: Part, look: Look, timeline: Timeline) -> Concurrency:
+def study(graph: Examined, look: Look, timeline: Timeline) -> Concurrency:
     """Make the report for :meth:`Graph.concurrency`, which holds the graph's lock."""
-    platform = current()
-    blocks = MemoryBlocks(graph._memory, platform.cupy.ndarray, {})
-    told = Definitions(platform.device, graph._declared).told(blocks)
-    touched = Search(platform.device, [part], look, blocks, off=graph._names.off, compare=False, accesses=told).touched
+    platform, part = current(), graph.parts()[0]
+    blocks = MemoryBlocks(graph.memory, platform.cupy.ndarray, {})
+    told = Definitions(platform.device, graph.declared).told(blocks)
+    touched = Search(platform.device, [part], look, blocks, off=graph.off, compare=False, accesses=told).touched
     devices = {lane.number: lane.device for lane in graph.recording.lanes}
     steps, machine = graph.recording.steps, _machine(platform)
     return Study(look.nodes, look.edges, timeline, touched, steps, machine, devices).report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
@@ -17,6 +17,9 @@ from capturekit.launch.outside_arrays import names_of
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.source_line import here
+
+if TYPE_CHECKING:
+    from capturekit.analysis.examined import Examined
 
 #: The number of calling functions that are searched for the names of arrays.
 _FRAMES = 8
@@ -47,19 +50,18 @@ def check(observe: bool, frame: FrameType | None) -> None:
         )
 
 
-def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: FrameType | None) -> Races:
+def races_of(graph: Examined, observe: bool, frame: FrameType | None) -> Races:
     """Make the report for :meth:`Graph.races`, which holds the graph's lock; ``frame`` is its caller's."""
-    platform = current()
+    platform, parts, look = current(), graph.parts(), graph.look()
     names = _names(frame, platform.cupy.ndarray)
-    blocks = MemoryBlocks(graph._memory, platform.cupy.ndarray, names)
-    devices = graph.recording.devices
+    blocks = MemoryBlocks(graph.memory, platform.cupy.ndarray, names)
+    devices, off = graph.recording.devices, graph.off
     why = '' if not observe else 'launched in several parts' if len(parts) > 1 else why_not(look, devices)
-    off = graph._names.off
-    told = Definitions(platform.device, graph._declared).told(blocks)
+    told = Definitions(platform.device, graph.declared).told(blocks)
     observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off, accesses=told).report
     if observe and not why:
         possible = {node.number for race in report.races if not race.certain for node in (race.first, race.second)}
-        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph._inside)
+        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph.inside)
         report = Search(platform.device, parts, look, blocks, observed, off, accesses=told).report
         report.notes += observed.notes()
     if why:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from capturekit.model.host_reads import Rehearsal
 from capturekit.model.progress import each
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import here
+
+if TYPE_CHECKING:
+    from capturekit.analysis.examined import Examined
 
 VERSION = 1
 #: The contents of poisoned memory: NaN as floats of any size, -1 as signed integers.
@@ -107,6 +110,7 @@ class Verification(Shown):
 
 def verify(
     graph: Any,
+    state: Examined,
     fn: Callable[..., Any],
     args: Sequence[Any],
     outputs: Any,
@@ -116,7 +120,7 @@ def verify(
     atol: float | None,
     frame: FrameType | None,
 ) -> Verification:
-    """Make the report for :meth:`Graph.verify`; ``frame`` is its caller's."""
+    """Make the report for :meth:`Graph.verify`, of a graph with a state; ``frame`` is its caller's."""
     if not callable(fn):
         raise TypeError(f'verify takes the function that the graph was recorded from, got {type(fn).__name__}')
     if isinstance(rounds, bool) or not isinstance(rounds, int):
@@ -130,7 +134,7 @@ def verify(
             rule='It launches the graph and runs the function, and this thread has a capture or a rehearsal open.',
             remedy='Verify outside of it.',
         )
-    return _Trial(graph, fn, args, outputs, frame, rtol, atol).run(values, rounds)
+    return _Trial(graph, state, fn, args, outputs, frame, rtol, atol).run(values, rounds)
 
 
 # -- arrays in containers ---------------------------------------------------------------------------------------
@@ -241,12 +245,12 @@ class _Trial:
     """One verification of one graph."""
 
     def __init__(
-        self, graph: Any, fn: Callable[..., Any], args: Sequence[Any], outputs: Any, frame: FrameType | None,
-        rtol: float | None, atol: float | None,
+        self, graph: Any, state: Examined, fn: Callable[..., Any], args: Sequence[Any], outputs: Any,
+        frame: FrameType | None, rtol: float | None, atol: float | None,
     ) -> None:  # fmt: skip
         self.platform: Platform = current()
         self.cupy = self.platform.cupy
-        self.graph = graph
+        self.graph, self.state = graph, state
         self.fn = fn
         self.args = tuple(args)
         self.frame = frame
@@ -310,7 +314,7 @@ class _Trial:
 
     def _touched(self) -> list[Any]:
         """Every array outside of the graph's memory that may be written: all are restored at the end."""
-        cupy, memory = self.cupy, self.graph._memory
+        cupy, memory = self.cupy, self.state.memory
         found = [one for _name, one in (*self.inputs.values(), *self.written.values())]
         found += [one for value in self._reached() for _name, one in _named(value, '', cupy.ndarray)]
         pointer = cupy.cuda.MemoryPointer
@@ -367,7 +371,7 @@ class _Trial:
         self._poison()
         self.graph.launch()
         self.cupy.cuda.get_current_stream().synchronize()
-        plan = self.graph._plan
+        plan = self.state.plan
         return [] if plan is None else plan.drawn()
 
     def _eager(self, number: int, contents: list[NDArray[Any]], drawn: list[Any]) -> list[NDArray[Any]] | None:
@@ -424,8 +428,8 @@ class _Trial:
         cupy = self.cupy
         streams = [cupy.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in self.graph.recording.lanes]
         ptr = cupy.cuda.get_current_stream().ptr
-        with GUARD.inside, self.graph._memory.turn(ptr):
-            for pointer in [*self.graph._memory.spare(streams), *self._left()]:
+        with GUARD.inside, self.state.memory.turn(ptr):
+            for pointer in [*self.state.memory.spare(streams), *self._left()]:
                 pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
         cupy.cuda.get_current_stream().synchronize()
 

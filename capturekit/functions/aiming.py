@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from capturekit.driver.cuda import Platform
-from capturekit.graph.executable import Graph
+from capturekit.graph.rebind import movable, moved_bytes, runners
+from capturekit.graph.state import GraphState
 from capturekit.guard import GUARD
 from capturekit.launch.array_extent import extent
 from capturekit.model.errors import UpdateError
@@ -49,9 +50,9 @@ class Aimer:
     Raises UpdateError if a node that uses one of the arrays can't be changed.
     """
 
-    def __init__(self, graph: Graph, targets: Sequence[Target]) -> None:
+    def __init__(self, state: GraphState, targets: Sequence[Target]) -> None:
         self.targets = list(targets)
-        self._graph = graph
+        self._state = state
         #: Where the arrays were when the graph was recorded, which its definition goes on to say.
         self._recorded = [int(one.array.data.ptr) for one in targets]
         self._extents = [(*extent(one.array), one.kind == 'argument') for one in targets]
@@ -64,10 +65,10 @@ class Aimer:
 
     def _find(self) -> None:
         """Find the nodes that use memory of the arrays, and where in them the addresses stand."""
-        graph = self._graph
-        found = graph._movable(self._extents)
-        self._made: Any = graph._made
-        self._index = graph._index
+        state = self._state
+        found = movable(state, self._extents)
+        self._made: Any = state.made
+        self._index = state.index
         #: For each array its words: what writes them, the place there, and the distance from the first element.
         self.words = [
             [(word.slot.write, word.place, word.address - at) for word in words]
@@ -75,7 +76,7 @@ class Aimer:
         ]
         self.slots = [list(dict.fromkeys(word.slot for word in words)) for words in found]
         slots = list(dict.fromkeys(slot for one in self.slots for slot in one))
-        self._run = dict(zip(slots, graph._runners(slots)))
+        self._run = dict(zip(slots, runners(state, slots)))
         #: By the numbers of arrays that lie elsewhere now: what brings the nodes that use them to the graph.
         self._runs: dict[tuple[int, ...], list[Callable[[], int]]] = {}
 
@@ -85,18 +86,18 @@ class Aimer:
         Return False if the next launch is compared with the graph before it was fused: it uses the recorded arguments,
         and the results have to be copied. Raises UpdateError if CUDA refuses; all nodes are then as they were.
         """
-        graph = self._graph
-        if graph._fused is not None and graph._fused.trial is not None:
+        state = self._state
+        if state.fused is not None and state.fused.trial is not None:
             if any(self._recorded[n] != addresses[n] for n in self._arguments):
                 raise UpdateError('The first launch of fused kernels', rule='It needs the arguments recorded.')
             return False
-        if graph._made is not self._made or graph._index is not self._index:
+        if state.made is not self._made or state.index is not self._index:
             self._find_again()
         if addresses != self._at:
             at = self._at if self._at is not None else [None] * len(addresses)
             changed = tuple([n for n, (was, to) in enumerate(zip(at, addresses)) if was != to])
             if GUARD.lives:  # another thread may have a capture open
-                with graph._relaxed():
+                with state.relaxed():
                     self._aim(changed, addresses)
             else:
                 self._aim(changed, addresses)
@@ -138,7 +139,7 @@ class Aimer:
         host is ahead of the device, and what it does takes no time that anybody sees, but a copy does.
         """
         node, rate = _SIMULATED if platform.simulated else (self._seconds(), _rate(platform))
-        if self._graph._moved_bytes() / (rate * _CACHED) > (_CALL + len(self._run)) * node:
+        if moved_bytes(self._state) / (rate * _CACHED) > (_CALL + len(self._run)) * node:
             return []
         return [
             target

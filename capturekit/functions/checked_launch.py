@@ -110,10 +110,10 @@ class Comparison:
         variant, graph = self._variant, self._variant.graph
         assert graph is not None
         plan = variant.plan
-        graphs = [one for part in plan.parts for one in part.graphs if one] if plan else [graph._made.graph]
+        graphs = [one for part in plan.parts for one in part.graphs if one] if plan else [graph._state.made.graph]
         with GUARD.inside:
             words = words_of(self._given.platform.device, graphs)
-        found = arrays_at(words, graph._memory, self._cupy.ndarray)
+        found = arrays_at(words, graph._state.memory, self._cupy.ndarray)
         if variant.environment is not None:
             found += [array.data for array in variant.environment.arrays() if array.size]
         blocks = {int(data.mem.ptr): data for data in found}

@@ -46,8 +46,8 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
     one, is_apart = len(reach) == 1, _remembering(reach, outside)
     alone = one and not outside
     fits = None if variant.stream_order is None else variant.stream_order.fits
-    plain = quick is variant.quick
     assert graph is not None
+    plain, state = quick is variant.quick, graph._state
 
     def direct(args: Any, kwargs: Any) -> Any:
         leaves = leaves_of(args, kwargs)
@@ -56,7 +56,7 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
         pointers = [leaves[0].data.ptr] if one else [leaf.data.ptr for leaf in leaves]
         acquire()  # `with lock` takes three times as long
         try:
-            if kind.variants is not variants or variant.run is not run or graph._made is None:
+            if kind.variants is not variants or variant.run is not run or state.made is None:
                 return NOT_ANSWERED
             try:
                 unchanged = watched is None or watched.as_before()

@@ -9,6 +9,7 @@ from typing import Any
 from capturekit.functions.argument_slots import RING, from_low
 from capturekit.functions.array_blocks import array_maker, has_strides_of_a_new_array
 from capturekit.graph.executable import Graph
+from capturekit.graph.launching import launch_then
 from capturekit.guard import GUARD
 from capturekit.model import errors
 from capturekit.model.source_line import here
@@ -39,7 +40,7 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     If a call needs nothing but a launch, the variant also gets a faster one, ``quick``. ``recorder`` is the
     :class:`capturekit.functions.variant_recorder.VariantRecorder`, which imports this file.
     """
-    variant, plan = recorder.variant, graph._plan
+    variant, plan = recorder.variant, graph._state.plan
     offsets = [from_low(place) for place in recorder.places], [from_low(block) for block in recorder.blocks]
     launches = [plan.launches if plan is not None else 0]
     quick = _quick(recorder, graph, offsets)
@@ -73,7 +74,7 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
     allocate, one, answer = _results(recorder)
     if one and aim is None and not shifted and not recorder.far and len(recorder.places) == 1:
         return _one_to_one(recorder, graph, allocate)
-    count, most, far = 0, 0, bool(recorder.far)
+    count, most, far, state = 0, 0, bool(recorder.far), graph._state
 
     def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
         nonlocal count, most
@@ -93,7 +94,7 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
         if aimed and not far:
             launch()
         else:
-            graph._launch_then(lambda: recorder.copy_results([blocks] if one else blocks, aimed))
+            launch_then(state, lambda: recorder.copy_results([blocks] if one else blocks, aimed))
         variant.launches += 1
         return blocks if answer is None else answer(leaves, blocks)
 
@@ -146,10 +147,10 @@ def _results(recorder: Any) -> tuple[Callable[[], Any], bool, Callable[[Sequence
 
 def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., None]:
     """Return the function that launches all parts with the addresses of arguments and results, holding the lock."""
-    ports, variant, plan, (ins, outs) = recorder.ports, recorder.variant, graph._plan, offsets
+    ports, variant, plan, (ins, outs) = recorder.ports, recorder.variant, graph._state.plan, offsets
     write = ports.writer(len(recorder.places) + len(recorder.blocks))
     free, launch, lock, aim = ports.free, graph.launch, variant.lock, _aiming(recorder)
-    begun, far = ports.begun, bool(recorder.far)
+    begun, far, state = ports.begun, bool(recorder.far), graph._state
     current, inside = recorder.platform.cupy.cuda.get_current_stream, GUARD.inside
 
     def given(leaves: Sequence[Any], blocks: Sequence[Any], wait: bool) -> None:
@@ -169,7 +170,7 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
             elif aimed and not far:
                 launch()
             else:
-                graph._launch_then(lambda: recorder.copy_results(blocks, aimed))
+                launch_then(state, lambda: recorder.copy_results(blocks, aimed))
             variant.launches += 1
 
     return given

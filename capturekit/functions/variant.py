@@ -94,7 +94,7 @@ class Variant:
 
     @property
     def plan(self) -> Plan | None:
-        return None if self.graph is None else self.graph._plan
+        return None if self.graph is None else self.graph._state.plan
 
     @property
     def seams(self) -> list[Seam]:

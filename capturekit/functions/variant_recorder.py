@@ -31,7 +31,8 @@ from capturekit.functions.stream_order import StreamOrder
 from capturekit.functions.usual_call import devices_of
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
-from capturekit.graph.fuse import Besides
+from capturekit.graph.new_order import relane_for_calls
+from capturekit.graph.rebind import movable, only_cupys
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
@@ -177,11 +178,14 @@ class VariantRecorder:
         assert self.ports is not None
         written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
         if self.options.fuse:
+            from capturekit.graph.fuse import fuse_recorded  # only those who fuse need it
+            from capturekit.graph.fused_launch import Besides
+
             besides = Besides(written, [one for one in leaves if one.size])
             fast, gathers = self.options.fuse == 'fast', self.options.lanes is None
-            self.variant.fused = graph._fuse_recorded(fast, gathers, besides)
+            self.variant.fused = fuse_recorded(graph._state, fast, gathers, besides)
         if self.options.lanes == 'auto':
-            self.variant.relaned = graph._relane_for_calls(written)
+            self.variant.relaned = relane_for_calls(graph._state, written)
 
     def _wait_for_others(self) -> None:
         """Wait for the device if parts of the call run while it is recorded, so that they come after earlier work.
@@ -225,7 +229,7 @@ class VariantRecorder:
         environment = self.variant.environment
         try:
             must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
-            if self.far and graph._plan is not None:
+            if self.far and graph._state.plan is not None:
                 raise errors.UnsupportedCallError(
                     f'A result on device {next(iter(self.far.values())).data.device_id}',
                     rule='It is copied behind the launch, and this function is launched in parts, or with checks.',
@@ -270,25 +274,26 @@ class VariantRecorder:
         if not targets:
             return True
         assert self.copied is not None
-        if graph._plan is not None or not graph._only_cupys():
+        state = graph._state
+        if state.plan is not None or not only_cupys(state):
             self.copied = None
             return False
         dear: list[Target] = []
         for target in targets:
             try:
-                graph._movable([(*extent(target.array), target.kind == 'argument')])
+                movable(state, [(*extent(target.array), target.kind == 'argument')])
             except errors.UpdateError:
                 dear.append(target)
         if not dear:
             try:
-                self.aimer = Aimer(graph, targets)
+                self.aimer = Aimer(state, targets)
             except errors.UpdateError:
                 self.copied = None
                 return False
             dear = self.aimer.too_dear(self.platform)
         self.copied |= {(target.kind, target.number) for target in dear}
         for array in () if dear else self.aims.values():
-            graph._memory.forget(*extent(array))
+            state.memory.forget(*extent(array))
         return not dear
 
     def leave_table(self) -> None:
@@ -400,7 +405,7 @@ class VariantRecorder:
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
         variant.slots, variant.untried = self.slots, _TRIED if self.slots is not None else 0
-        products = graph._plan is not None or bool(live.recorder.called) or not graph._only_cupys()
+        products = graph._state.plan is not None or bool(live.recorder.called) or not only_cupys(graph._state)
         if variant.environment is not None and not products:
             variant.environment.leave_out(PRODUCTS)
         assert self.caller is not None
@@ -414,7 +419,7 @@ class VariantRecorder:
             return None  # the launch is compared with an eager run
         if live.host_calls.launch is None:
             return variant.run(leaves, True)
-        plan = graph._plan
+        plan = graph._state.plan
         assert plan is not None
         results = self._allocate()
         if variant.stream_order is not None:

@@ -7,14 +7,11 @@ one graph take turns here.
 
 from __future__ import annotations
 
-import _thread
 import os
 import sys
-import threading
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.analysis.concurrency import Concurrency, study
@@ -22,37 +19,27 @@ from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.analysis.race_report import check, races_of
 from capturekit.analysis.races import Races
 from capturekit.analysis.verify import Verification, verify
-from capturekit.driver.cuda import Platform, stream_handle
-from capturekit.graph.closed import closed, refuse_launch
-from capturekit.graph.edit import Lent, NodeNames
-from capturekit.graph.in_turn import InTurn
-from capturekit.graph.measure import Measurable
+from capturekit.driver.cuda import Platform
+from capturekit.graph.changeable import Changeable
+from capturekit.graph.clone import clone
+from capturekit.graph.launching import LAUNCH, launch_of, plain_launch, upload
+from capturekit.graph.measure import measure
+from capturekit.graph.state import GraphState
+from capturekit.graph.whole import must_be_whole
 from capturekit.launch.at_exit import close_at_end
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.plan import Part, Plan
+from capturekit.launch.plan import Plan
 from capturekit.model.counted import counted
 from capturekit.model.counters import FIGURES
-from capturekit.model.errors import AssumptionError
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Ledger
 from capturekit.model.recording import Recording, Timeline
-from capturekit.model.rules import Mode
 
-_LAUNCH = """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
-
-Asynchronous: the call returns at once; but a graph recorded with a rehearsal waits for its checks, and one with seams
-for what they wait for.
-
-Raises:
-    ClosedError: the graph was closed.
-    AssumptionError: a value that was assumed while recording is different now; nothing after it has run.
-    TypeError: ``stream`` is not a stream. ValueError: it belongs to another device.
-    UnsupportedCallError: the stream is being captured (900).
-    EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
-"""
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
-class Graph(InTurn, Measurable):
+class Graph(Changeable):
     """The graph that a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes
     ``cap.graph``.
 
@@ -61,33 +48,12 @@ class Graph(InTurn, Measurable):
 
     __slots__ = {
         '__weakref__': None,
-        '_before': None,
-        '_by_name': None,
-        '_counted': None,
-        '_current': None,
-        '_declared': None,
-        '_device': None,
-        '_fused': None,
-        '_index': None,
-        '_inside': None,
-        '_lease': None,
-        '_lock': None,
-        '_made': None,
-        '_memory': None,
-        '_names': None,
-        '_new_edges': None,
-        '_plan': None,
-        '_shut': None,
-        '_topology': None,
+        '_state': None,
         'counted': 'how many of its launches ck.statistics(reset=True) has already reported',
-        'device_id': 'the device the graph lives on',
-        'launch': _LAUNCH,
-        'recording': 'the Recording of its capture',
+        'launch': LAUNCH,
     }
 
-    _counted: Callable[[], int]
     counted: int
-    launch: Callable[..., None]
 
     def __init__(self) -> None:
         raise TypeError('a Graph is made by a capture: `with ck.capture() as cap: ...`, then `cap.graph`')
@@ -105,132 +71,57 @@ class Graph(InTurn, Measurable):
         before: Callable[[bool, int], None],
         inside: Callable[[], AbstractContextManager[None]],
         plan: Plan | None = None,
-    ) -> Graph:
+    ) -> Self:
         """Make a graph from what a capture recorded. ``launch`` launches it, or ``plan`` does so step by step.
 
         ``lease`` holds what the graph needs, and is handed over to it.
         """
+        cuda = platform.cupy.cuda
+        device, device_id, current = platform.device, cuda.Device().id, cuda.get_current_stream
+        state = GraphState(
+            device, device_id, current, topology, before, inside, made, memory, lease.hand_over(), recording, plan
+        )
+        return cls._of(state, launch)
+
+    @classmethod
+    def _of(cls, state: GraphState, launch: Callable[[], None]) -> Self:
+        """The graph that owns a state."""
         self = object.__new__(cls)
-        self._device = platform.device
-        self._made = None
-        self._lock = threading.Lock()
-        self._memory = memory
-        self._current = platform.cupy.cuda.get_current_stream
-        self._topology = topology
-        self._before = before
-        self._inside = inside
-        self.device_id = platform.cupy.cuda.Device().id
-        self.recording = recording
-        self._plan = plan
-        self._by_name = self.counted = 0
-        self._names = NodeNames()
-        self._index = self._new_edges = self._fused = None
-        self._declared = {}
-        self._counted = lambda: 0
-        self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
-        self._made = made
-        self._lease = lease.hand_over()
+        self.counted = 0
+        self.launch = launch_of(state, launch)
+        self._state = state
         FIGURES.made(self)
-        if memory.to_close:
-            close_at_end(self)
+        if state.memory.to_close:
+            close_at_end(state)
         return self
 
-    def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[..., None]]:
-        """Return the function behind ``graph.launch`` and one that shuts it. All that the first needs is bound to it,
-        because it is called very often, but it must not keep the graph alive. It takes a lock only if there is another
-        thread, because a lock would cost an eighth of a launch."""
-        captures, threads = self._topology.captures, _thread._count
-        graph = weakref.ref(self)
-        launches, current = 0, self._current
-        turns = self._memory.turns[0] if self._memory.turns else None
-        launch = self._memory.in_turn(launch, turns)
+    @property
+    def device_id(self) -> int:
+        """The device the graph lives on."""
+        return self._state.device_id
 
-        def fast(stream: Any = None) -> None:
-            nonlocal launches
-            if stream is not None or captures or threads() or (turns is not None and turns.last is not current()):
-                on_stream(stream)
-                return
-            launch()
-            launches += 1
-
-        def on_stream(stream: Any) -> None:
-            found = graph()
-            if found is None:
-                raise closed('Graph.launch()')
-            found._launch_on(stream)
-
-        def shut(to: Callable[[], None] = refuse_launch) -> None:
-            nonlocal launch
-            found = graph()
-            launch = to if to is refuse_launch or found is None else found._memory.in_turn(to, turns)
-
-        self._counted = lambda: launches
-        fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH
-        return fast, shut
-
-    def _planned(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        """The same for a graph that is launched by a plan."""
-        graph = weakref.ref(self)
-
-        def launch(stream: Any = None) -> None:
-            found = graph()
-            if found is None:
-                raise closed('Graph.launch()')
-            found._follow_plan(stream)
-
-        launch.__name__, launch.__qualname__, launch.__doc__ = 'launch', 'Graph.launch', _LAUNCH
-        return launch, lambda: None
-
-    def _follow_plan(self, stream: Any) -> None:
-        current = self._current()
-        ptr = current.ptr if stream is None else self._checked(stream)
-        if self._made is None or self._plan is None:
-            raise closed('Graph.launch()')
-        if self._topology.captures:
-            self._before(False, ptr)
-        with self._lock:
-            if self._made is None:
-                raise closed('Graph.launch()')
-            with self._inside():
-                try:
-                    if ptr == current.ptr:
-                        self._plan.run()
-                    else:
-                        self._plan.run_on(ptr)
-                except AssumptionError as error:
-                    error.recording = self.recording
-                    raise
-
-    def _launch_on(self, stream: Any = None) -> None:
-        ptr = self._current().ptr if stream is None else self._checked(stream)
-        if self._made is None:
-            raise closed('Graph.launch()')
-        if self._topology.captures:
-            self._before(False, ptr)
-        with self._lock:
-            if self._made is None:
-                raise closed('Graph.launch()')
-            self._start(ptr)
-            self._by_name += 1
-
-    def _checked(self, stream: Any) -> int:
-        device_id = getattr(stream, 'device_id', -1)
-        if isinstance(device_id, int) and device_id not in (-1, self.device_id, *self.recording.devices):
-            raise ValueError(f'the graph lives on device {self.device_id}, the stream on device {device_id}')
-        return stream_handle(stream)
+    @property
+    def recording(self) -> Recording:
+        """The :class:`Recording` of its capture."""
+        return self._state.recording
 
     def upload(self, stream: Any = None) -> None:
         """Put the graph on the device before its first launch (``cudaGraphUpload``). Raises as :meth:`launch`."""
-        ptr = self._current().ptr if stream is None else self._checked(stream)
-        if self._topology.captures:
-            self._before(True, ptr)
-        with self._lock:
-            if self._made is None:
-                raise closed('Graph.upload()')
-            plan = self._plan
-            parts = [self._made.graphExec] if plan is None or plan.plain else [p.executable for p in plan.parts]
-            for executable in parts:
-                self._device.graph_upload(executable, ptr)
+        upload(self._state, stream)
+
+    def clone(self) -> Self:
+        """Return a copy: a second executable graph of the same nodes (``cudaGraphClone``), which can be changed alone.
+
+        Both read and write the same arrays. So you must order the launches of both, by one stream or an event, unless a
+        change lets one of them write only to other memory. The memory is given back when both are closed. Nodes that
+        are disabled here are disabled in the copy.
+
+        Raises:
+            UpdateError: the graph has conditional nodes, which CUDA does not copy, or is launched in several parts.
+            ClosedError: the graph is closed.
+        """
+        state = clone(self._state)
+        return self._of(state, plain_launch(state))
 
     def constants(self) -> list[dict[str, Any]]:
         """List the values that came from the host and are the same at every launch.
@@ -239,15 +130,15 @@ class Graph(InTurn, Measurable):
         of CuPy's kernels have ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``.
         Reading the nodes takes some microseconds for each. Raises ClosedError on a closed graph.
         """
-        with self._lock:
-            if self._made is None:
-                raise closed('Graph.constants()')
+        state = self._state
+        with state.lock:
+            state.must_be_open('Graph.constants()')
             found: list[dict[str, Any]] = [
                 {'kind': 'upload', 'text': step.text, 'at': step.at, 'nbytes': step.nbytes}
-                for step in self.recording.constants
+                for step in state.recording.constants
             ]
-            graphs = [graph for part in self._parts() for graph in part.graphs]
-            for name, number, dtype, value in self._device.graph_scalars(graphs):
+            graphs = [graph for part in state.parts() for graph in part.graphs]
+            for name, number, dtype, value in state.device.graph_scalars(graphs):
                 found.append({'kind': 'scalar', 'kernel': name, 'argument': number, 'dtype': dtype, 'value': value})
             return found
 
@@ -310,7 +201,7 @@ class Graph(InTurn, Measurable):
         It works on CuPy's current stream and waits for it. Threads: no other thread may use the graph or the arrays
         during the call.
         """
-        return verify(self, fn, args, outputs, values, rounds, rtol, atol, sys._getframe(1))
+        return verify(self, self._state, fn, args, outputs, values, rounds, rtol, atol, sys._getframe(1))
 
     def races(self, *, observe: bool = False) -> Races:
         """Find nodes that touch the same memory, at least one of them writing, with no path between them.
@@ -339,11 +230,54 @@ class Graph(InTurn, Measurable):
         """
         frame = sys._getframe(1)
         check(observe, frame)
-        with self._lock:
-            if self._made is None:
-                raise closed('Graph.races()')
-            with self._relaxed(), self._memory.turn(self._current().ptr) if observe else nullcontext():
-                return races_of(self, self._parts(), self._look_in(), observe, frame)
+        state = self._state
+        with state.lock:
+            state.must_be_open('Graph.races()')
+            with state.relaxed(), state.memory.turn(state.current().ptr) if observe else nullcontext():
+                return races_of(state, observe, frame)
+
+    def measure(self, launches: int = 20, warmup: int = 3, by: Literal['profiler', 'events'] | None = None) -> Timeline:
+        """Launch the graph, and again while its nodes are timed; return when each node ran.
+
+        The answer is also ``recording.timeline``, and all nodes and edges are written into the recording, as by
+        :meth:`describe`, so that the recording can be drawn and saved with it. Start and end of each node are medians,
+        with what the measuring itself costs taken off. ``timeline.by`` says how they were measured:
+
+        - 'profiler': NVIDIA's CUPTI timed the nodes (``pip install nvidia-cuda-cupti``; PyTorch brings it). Start and
+          end are within 2 us or 3 % of what kernels measure themselves, whichever is more. On a lane that the rest does
+          not wait for, each earlier node adds up to 0.3 us; with 32 lanes of short kernels single starts were 11 us
+          off. CUPTI keeps about half a megabyte of device memory each time. Only CUPTI can measure a graph of several
+          devices, because it has one clock for all (on two H200, nodes in a row never seemed to overlap).
+        - 'events': a copy of the graph with an event before and after each node. The duration of a node includes two
+          to three microseconds for starting and ending it, and lanes of many short nodes look less parallel than they
+          are.
+        - 'model': the simulated device computes the times. ``timeline.source`` says, too, that nothing was measured.
+
+        The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then without timing its nodes,
+        then with. Arrays that it changes in place are changed that often, or more often if the profiler fails, which
+        the note says. For 'events', edges that let a kernel begin before another one ends become ordinary edges.
+
+        Args:
+            launches: the number of launches of each kind that the medians are taken of. warmup: how many come first.
+            by: 'profiler' or 'events': use only this one. None: the profiler if it is available and there are no other
+                threads, else events; ``timeline.note`` then says why. With other threads (a notebook has some),
+                'profiler' is safe as long as none of them uses the device: CUPTI must not be detached while one does.
+
+        Raises:
+            TypeError, ValueError: ``launches`` is not a whole number of 1 or more, ``warmup`` not one of 0 or more, or
+                ``by`` is something else.
+            UnmatchedError: this thread has a capture open.
+            UpdateError: the graph can't be copied: it has conditional or memory nodes, is launched in several parts, or
+                CUDA refuses. The profiler was asked for, or is needed for several devices, and can't be had.
+                ClosedError: it is closed. What :meth:`launch` raises, as the graph of a ``@graphed`` function does.
+                Then nothing has been measured, and the recording is as it was.
+
+        It works on CuPy's current stream and waits for it. It takes some microseconds for each node and launch, besides
+        the launches. Threads: other calls on the graph, and other measurements by the profiler, wait for it; other work
+        on the device makes times longer. Do not call it while another profiler that uses CUPTI is active,
+        such as ``torch.profiler``: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
+        """
+        return measure(self._state, self.launch, launches, warmup, by)
 
     def concurrency(self, timeline: Timeline | None = None) -> Concurrency:
         """Report whether lanes overlap, how much they could, and what hinders them: ``print(graph.concurrency())``.
@@ -360,15 +294,15 @@ class Graph(InTurn, Measurable):
         """
         if timeline is not None and not isinstance(timeline, Timeline):
             raise TypeError(f'timeline comes from graph.measure(), got {type(timeline).__name__}')
-        found = timeline or self.recording.timeline or self.measure()
-        with self._lock:
-            self._must_be_whole('Graph.concurrency()')
-            with self._relaxed():
-                look = self._look_in()
+        found, state = timeline or self.recording.timeline or self.measure(), self._state
+        with state.lock:
+            must_be_whole(state, 'Graph.concurrency()')
+            with state.relaxed():
+                look = state.look()
                 if len(look.nodes) != len(found.nodes):
                     size = f'{counted(len(found.nodes), "node")}, and the graph has {len(look.nodes)}'
                     raise ValueError(f'the timeline is of another graph: it has {size}')
-                return study(self, self._parts()[0], look, found)
+                return study(state, look, found)
 
     def show(self, path: str | os.PathLike[str] | None = None) -> None:
         """Show the graph with all its nodes: in a notebook as a page, on a terminal as text; or write it to a file.
@@ -389,91 +323,62 @@ class Graph(InTurn, Measurable):
         return self._shown()._repr_mimebundle_(include, exclude)
 
     def _look(self, call: str) -> Look:
-        with self._lock:
-            if self._made is None:
-                raise closed(call)
-            return self._look_in()
-
-    def _look_in(self) -> Look:
-        return self._with_members(Look(self._device, self._parts(), self.recording.spans, self._memory))
-
-    def _parts(self) -> list[Part]:
-        return [Part(self._made.graph)] if self._plan is None else self._plan.parts
+        with self._state.lock:
+            self._state.must_be_open(call)
+            return self._state.look()
 
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
-        with self._lock:
-            if self._made is None:
-                raise closed('Graph.debug_dot_str()')
-            parts = [self._made.graph] if self._plan is None else [p.graph for p in self._plan.parts]
-            return ''.join(str(self._device.graph_dot(part, flags)) for part in parts)
-
-    def _lend(self, memory: GraphMemory) -> None:
-        """Let ``memory``, another graph's, keep what this graph's nodes use: that graph holds a copy of this one."""
-        with self._lock:
-            if self._made is None:
-                raise closed('Capture.embed()')
-            memory.keep(Lent(self._memory, self._made))
-            memory.join_turns(self._memory)
-            memory.to_close |= self._memory.to_close
+        state = self._state
+        with state.lock:
+            state.must_be_open('Graph.debug_dot_str()')
+            parts = [state.made.graph] if state.plan is None else [p.graph for p in state.plan.parts]
+            return ''.join(str(state.device.graph_dot(part, flags)) for part in parts)
 
     @property
     def closed(self) -> bool:
         """True after :meth:`close`."""
-        return self._made is None
+        return self._state.made is None
 
     @property
     def graph(self) -> int:
         """The ``cudaGraph_t`` as an int (of the first part, if there are several); 0 when closed."""
-        made = self._made
+        made = self._state.made
         return 0 if made is None else made.graph
 
     @property
     def graphExec(self) -> int:
         """The ``cudaGraphExec_t`` as an int (of the first part, if there are several); 0 when closed."""
-        made = self._made
+        made = self._state.made
         return 0 if made is None else made.graphExec
 
     @property
     def launches(self) -> int:
         """How often the graph was launched so far, by :meth:`launch` or by calls of a ``@graphed`` function."""
-        return self._counted() + self._by_name + (0 if self._plan is None else self._plan.launches)
+        state = self._state
+        return state.quick() + state.by_name + (0 if state.plan is None else state.plan.launches)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of device memory held for the graph alone. What it shares with others, its :class:`MemoryGroup` has."""
-        return self._memory.used_bytes()
+        return self._state.memory.used_bytes()
 
     def close(self) -> None:
         """Destroy the graph and give its memory back. A second call is no error. Launches under way finish first.
 
         Giving the memory back waits for the device: call it outside of captures.
         """
-        with self._lock:
-            if self._made is not None:
-                self._destroy()
-
-    def _destroy(self) -> None:
-        """Give back all that the graph holds, in a thread mode that harms no open capture."""
-        self._shut()
-        old = self._device.exchange_thread_mode(Mode.RELAXED)
-        try:
-            self._made = self._new_edges = self._fused = None
-            with self._inside(), self._lease:
-                if self._plan is not None:
-                    self._plan.close()
-                if not self._memory.private and not self._topology.captures:
-                    self._device.device_synchronize()  # a launch may be under way, and others use the pool
-        finally:
-            self._device.exchange_thread_mode(old)
+        self._state.close()
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not _finalizing() and getattr(self, '_made', None) is not None:
-            self._destroy()
-        if not _finalizing() and getattr(self, 'launch', None) is not None:
-            FIGURES.gone(self)
+        state = getattr(self, '_state', None)
+        if state is None or _finalizing():
+            return
+        if state.made is not None:
+            state.destroy()
+        FIGURES.gone(self)
 
-    def __enter__(self) -> Graph:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:

@@ -22,7 +22,6 @@ two to three microseconds more than its own work. Lanes may begin later than the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,11 @@ from numpy.typing import NDArray
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cupti import Untraceable
 from capturekit.driver.event_timing import Times
-from capturekit.graph.edit import _NOT_COPIED, Changeable, _failure, _positive
+from capturekit.graph.given import positive
+from capturekit.graph.nodes import NOT_COPIED
+from capturekit.graph.refused import refused
+from capturekit.graph.state import GraphState
+from capturekit.graph.whole import must_be_whole
 from capturekit.guard import GUARD
 from capturekit.model.errors import CudaCallError, UnmatchedError
 from capturekit.model.recording import Timeline
@@ -45,114 +48,69 @@ _STEP = 0.25
 _WAYS = ('profiler', 'events')
 
 
-class Measurable(Changeable):
-    """The method :meth:`measure` of :class:`capturekit.Graph`."""
-
-    __slots__ = ()
-
-    _by_name: int
-    launch: Any
-
-    def measure(self, launches: int = 20, warmup: int = 3, by: Literal['profiler', 'events'] | None = None) -> Timeline:
-        """Launch the graph, and again while its nodes are timed; return when each node ran.
-
-        The answer is also ``recording.timeline``, and all nodes and edges are written into the recording, as by
-        :meth:`describe`, so that the recording can be drawn and saved with it. Start and end of each node are medians,
-        with what the measuring itself costs taken off. ``timeline.by`` says how they were measured:
-
-        - 'profiler': NVIDIA's CUPTI timed the nodes (``pip install nvidia-cuda-cupti``; PyTorch brings it). Start and
-          end are within 2 us or 3 % of what kernels measure themselves, whichever is more. On a lane that the rest does
-          not wait for, each earlier node adds up to 0.3 us; with 32 lanes of short kernels single starts were 11 us
-          off. CUPTI keeps about half a megabyte of device memory each time. Only CUPTI can measure a graph of several
-          devices, because it has one clock for all (on two H200, nodes in a row never seemed to overlap).
-        - 'events': a copy of the graph with an event before and after each node. The duration of a node includes two
-          to three microseconds for starting and ending it, and lanes of many short nodes look less parallel than they
-          are.
-        - 'model': the simulated device computes the times. ``timeline.source`` says, too, that nothing was measured.
-
-        The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then without timing its nodes,
-        then with. Arrays that it changes in place are changed that often, or more often if the profiler fails, which
-        the note says. For 'events', edges that let a kernel begin before another one ends become ordinary edges.
-
-        Args:
-            launches: the number of launches of each kind that the medians are taken of. warmup: how many come first.
-            by: 'profiler' or 'events': use only this one. None: the profiler if it is available and there are no other
-                threads, else events; ``timeline.note`` then says why. With other threads (a notebook has some),
-                'profiler' is safe as long as none of them uses the device: CUPTI must not be detached while one does.
-
-        Raises:
-            TypeError, ValueError: ``launches`` is not a whole number of 1 or more, ``warmup`` not one of 0 or more, or
-                ``by`` is something else.
-            UnmatchedError: this thread has a capture open.
-            UpdateError: the graph can't be copied: it has conditional or memory nodes, is launched in several parts, or
-                CUDA refuses. The profiler was asked for, or is needed for several devices, and can't be had.
-                ClosedError: it is closed. What :meth:`launch` raises, as the graph of a ``@graphed`` function does.
-                Then nothing has been measured, and the recording is as it was.
-
-        It works on CuPy's current stream and waits for it. It takes some microseconds for each node and launch, besides
-        the launches. Threads: other calls on the graph, and other measurements by the profiler, wait for it; other work
-        on the device makes times longer. Do not call it while another profiler that uses CUPTI is active,
-        such as ``torch.profiler``: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
-        """
-        counts = _positive('launches', launches, 1), _positive('warmup', warmup, 0)
-        several = len(self.recording.devices) > 1
-        self._must_be_measurable(by, several)
-        with self._lock:
-            self._must_be_whole(_CALL)
-            with self._relaxed():
-                self._must_be_copied(self._look_in())
-        self.launch()
-        with self._lock:
-            self._must_be_whole(_CALL)
-            stream = self._current().ptr
-            with self._relaxed():
-                look = self._look_in()
-                with self._memory.turn(stream):
-                    times = self._times(stream, *counts, by, several)
-            self._by_name += sum(counts)
-            found = timeline(times, look.numbers, look.edges, len(look.nodes))
-            fill(self.recording, look)
-            self.recording.timeline = found
-            return found
-
-    def _must_be_measurable(self, by: str | None, several: bool) -> None:
-        """Refuse an unknown way of measuring, an open capture, and events of several devices."""
-        if by is not None and not isinstance(by, str):
-            raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
-        if by not in (None, *_WAYS):
-            raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
-        if GUARD.occupied():
-            rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
-            raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
-        if several and by == 'events':
-            rule = f'The graph is of devices {self.recording.devices}, and their events have no common clock.'
-            raise _failure(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
-
-    @staticmethod
-    def _must_be_copied(look: Look) -> None:
-        """Refuse what CUDA does not copy."""
-        for node in look.nodes:
-            if node.kind in _NOT_COPIED:
-                rule = f'It copies the graph, and CUDA copies none with conditional or memory nodes: {node}.'
-                raise _failure(_CALL, rule, 'Measure a graph of what its bodies do, or put events around a launch.')
-
-    def _times(self, stream: int, launches: int, warmup: int, by: str | None, several: bool) -> Times:
-        off = [self._names.handles[number] for number in sorted(self._names.off)]
-        graph, executable, heeds = self._made.graph, self._made.graphExec, self.recording.by_priority
-        try:
-            ask = self._device.graph_measure
-            found: Times = ask(graph, executable, stream, launches, warmup, off, by, heeds, several)
-        except Untraceable as error:
-            remedy = "Leave `by` out, or write `by='events'`."
-            if several:
-                remedy = "Events can't do it: measure a graph of each device's part, or put events around a launch."
-            raise _failure(_CALL, f"The profiler can't be used: {error}.", remedy, error) from None
-        except CudaCallError as error:
-            if error.code != Code.cudaErrorNotSupported:
-                raise
-            remedy = 'Put events around a launch, or a newer driver under it.'
-            raise _failure(_CALL, f'CUDA can not copy or mark this graph: {error}.', remedy, error) from None
+def measure(state: GraphState, launch: Callable[[], None], launches: int, warmup: int, by: str | None) -> Timeline:
+    """Launch the graph, and again while its nodes are timed; return when each node ran. ``launch`` is the graph's."""
+    counts = positive('launches', launches, 1), positive('warmup', warmup, 0)
+    several = len(state.recording.devices) > 1
+    _must_be_measurable(state.recording.devices, by)
+    with state.lock:
+        must_be_whole(state, _CALL)
+        with state.relaxed():
+            _must_be_copied(state.look())
+    launch()
+    with state.lock:
+        must_be_whole(state, _CALL)
+        stream = state.current().ptr
+        with state.relaxed():
+            look = state.look()
+            with state.memory.turn(stream):
+                times = _times(state, stream, *counts, by, several)
+        state.by_name += sum(counts)
+        found = timeline(times, look.numbers, look.edges, len(look.nodes))
+        fill(state.recording, look)
+        state.recording.timeline = found
         return found
+
+
+def _must_be_measurable(devices: Sequence[int], by: str | None) -> None:
+    """Refuse an unknown way of measuring, an open capture, and events of several devices."""
+    if by is not None and not isinstance(by, str):
+        raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
+    if by not in (None, *_WAYS):
+        raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
+    if GUARD.occupied():
+        rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
+        raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
+    if len(devices) > 1 and by == 'events':
+        rule = f'The graph is of devices {devices}, and their events have no common clock.'
+        raise refused(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
+
+
+def _must_be_copied(look: Look) -> None:
+    """Refuse what CUDA does not copy."""
+    for node in look.nodes:
+        if node.kind in NOT_COPIED:
+            rule = f'It copies the graph, and CUDA copies none with conditional or memory nodes: {node}.'
+            raise refused(_CALL, rule, 'Measure a graph of what its bodies do, or put events around a launch.')
+
+
+def _times(state: GraphState, stream: int, launches: int, warmup: int, by: str | None, several: bool) -> Times:
+    off = [state.names.handles[number] for number in sorted(state.names.off)]
+    graph, executable, heeds = state.made.graph, state.made.graphExec, state.recording.by_priority
+    try:
+        ask = state.device.graph_measure
+        found: Times = ask(graph, executable, stream, launches, warmup, off, by, heeds, several)
+    except Untraceable as error:
+        remedy = "Leave `by` out, or write `by='events'`."
+        if several:
+            remedy = "Events can't do it: measure a graph of each device's part, or put events around a launch."
+        raise refused(_CALL, f"The profiler can't be used: {error}.", remedy, error) from None
+    except CudaCallError as error:
+        if error.code != Code.cudaErrorNotSupported:
+            raise
+        remedy = 'Put events around a launch, or a newer driver under it.'
+        raise refused(_CALL, f'CUDA can not copy or mark this graph: {error}.', remedy, error) from None
+    return found
 
 
 def timeline(times: Times, numbers: Mapping[int, int], edges: Iterable[tuple[int, int]], count: int) -> Timeline:

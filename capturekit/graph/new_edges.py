@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from capturekit.analysis.lane_order import laid
 from capturekit.analysis.node_memory import Definitions
@@ -45,6 +46,20 @@ class Level:
     def is_so(self) -> bool:
         """Whether the edges are those that are wanted."""
         return set(self.present) == set(self.wanted)
+
+    def kernels(self, device: Any) -> list[int]:
+        """The places of the nodes that are kernels."""
+        kinds = {info.handle: info.kind for info in device.node_infos(self.graph)}
+        return [n for n, handle in enumerate(self.handles) if kinds[handle] == 'kernel']
+
+    def priorities(self, device: Any, places: Iterable[int]) -> dict[int, int]:
+        """The priorities of nodes, by their places."""
+        return {n: device.node_priority(self.graph, self.handles[n]) for n in places}
+
+    def give_priorities(self, device: Any, priorities: Mapping[int, int]) -> None:
+        """Give nodes priorities, by their places."""
+        for n, priority in priorities.items():
+            device.set_node_priority(self.graph, self.handles[n], priority)
 
     def rewire(self, device: Any, to: Pairs) -> None:
         """Let the definition have other edges."""
@@ -88,6 +103,7 @@ class NewEdges:
     Attributes:
         recorded: the edges of each definition as recorded, as pairs of places among its nodes.
         report: the report that ``relane()`` returned.
+        launch: launches the graph, given its state and a stream's handle, with the comparison that is still to come.
         trial: the first launch, which is still to be compared; None after it.
         by_calls: whether calls of a graphed function launch the graph.
         lanes: of each definition, the pairs of nodes that follow each other on chosen lanes; [] without such lanes.
@@ -95,13 +111,22 @@ class NewEdges:
         by_priority: whether kernels were given priorities, because launches took less time so.
     """
 
+    call: ClassVar[str] = 'Graph.relane()'
+
     recorded: list[Pairs]
     report: Relaned
+    launch: Callable[[Any, int], None]
     trial: FirstLaunch | None = None
     by_calls: bool = False
     lanes: list[Pairs] = field(default_factory=list)
     packing: Packing | None = None
     by_priority: bool = False
+
+    def compare_first(self, trial: FirstLaunch, packing: Packing | None) -> None:
+        """Let the first launch be compared."""
+        self.trial, self.packing = trial, packing
+        if packing is not None:
+            trial.gone, self.report.packed = packing.old, packing.report
 
     def note(self, outcome: str) -> None:
         """Note what the first launch has shown of the edges, if they are others than the recorded ones."""

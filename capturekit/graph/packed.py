@@ -7,126 +7,121 @@ recorded stays, until a launch of both has given the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from capturekit.analysis.node_memory import memory_of
 from capturekit.analysis.packing import Span, packed
 from capturekit.analysis.relaned import Pairs
 from capturekit.analysis.temporaries import Seen, Temporary, Word, examined
-from capturekit.graph.declared import Declarable
-from capturekit.graph.new_edges import Level, NewEdges, Sight
+from capturekit.graph.executables import instantiate
+from capturekit.graph.launching import aim
+from capturekit.graph.new_edges import Level, Sight
 from capturekit.graph.packed_memory import Aim, Packing
+from capturekit.graph.state import GraphState
 from capturekit.launch.lane_blocks import Block
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 
 
-class Packable(Declarable):
-    """A graph whose temporaries may be packed."""
-
-    if not TYPE_CHECKING:
-        __slots__ = ()  # the subclass has them all
-
-    _fused: Any
-    _new_edges: NewEdges | None
-    _instantiate: Callable[[], None]
-
-    def _pack(self, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
-        """Let the definition have packed temporaries; None where it can not, or where that would save nothing."""
-        try:
-            packing = self._packing(levels, sight, edges)
-        except (CudaCallError, MemoryError):
-            return None
-        if packing is None:
-            return None
-        try:
-            self._declared = packing.aim(self._declared)
-        except CudaCallError:
-            packing.drop()
-            return None
-        self._index = None
-        return packing
-
-    def _put_back(self, packing: Packing) -> None:
-        """Let the definition's temporaries lie again where they were recorded; no executable graph uses others."""
-        self._declared, self._index = packing.aim_back(), None
+def pack(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
+    """Let the definition have packed temporaries; None where it can not, or where that would save nothing."""
+    try:
+        packing = _packing(state, levels, sight, edges)
+    except (CudaCallError, MemoryError):
+        return None
+    if packing is None:
+        return None
+    try:
+        state.declared = packing.aim(state.declared)
+    except CudaCallError:
         packing.drop()
+        return None
+    state.index = None
+    return packing
 
-    def _unpack(self, why: str = 'the graph was changed before the first launch') -> None:
-        """Do without packed memory whose first launch is still to come: nothing else has shown that it is right."""
-        state = self._new_edges
-        if state is None or state.packing is None:
-            return
-        packing, state.packing, state.report.packed, state.report.unpacked = state.packing, None, None, why
-        with self._relaxed():
-            self._declared, self._index = packing.aim_back(), None
-            self._instantiate()
-            packing.drop()
-        if state.trial is not None:
-            state.trial.gone = ()
-        if state.report.kept:
-            self._new_edges = None
-        self._aim()
 
-    def _without_trial(self) -> None:
-        """The same, for whoever lets the nodes run as a part of something else."""
-        with self._lock:
-            if self._made is not None:
-                self._unpack()
+def put_back(state: GraphState, packing: Packing) -> None:
+    """Let the definition's temporaries lie again where they were recorded; no executable graph uses others."""
+    state.declared, state.index = packing.aim_back(), None
+    packing.drop()
 
-    def _must_be_whole(self, call: str) -> None:
-        super()._must_be_whole(call)
-        self._unpack()
 
-    def _packing(self, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
-        """Temporaries laid for an order, as a packing that is not applied yet; None where it would save nothing.
+def unpack(state: GraphState, why: str = 'the graph was changed before the first launch') -> None:
+    """Do without packed memory whose first launch is still to come: nothing else has shown that it is right."""
+    new_edges = state.new_edges
+    if new_edges is None or new_edges.packing is None:
+        return
+    packing, new_edges.packing, new_edges.report.packed, new_edges.report.unpacked = new_edges.packing, None, None, why
+    with state.relaxed():
+        state.declared, state.index = packing.aim_back(), None
+        instantiate(state)
+        packing.drop()
+    if new_edges.trial is not None:
+        new_edges.trial.gone = ()
+    if new_edges.report.kept:
+        state.new_edges = None
+    aim(state)
 
-        Where the packed memory is that of other graphs as well, it saves something in any case.
 
-        The nodes have the addresses that they were recorded with. Raises MemoryError and CudaCallError.
-        """
-        if len(levels) > 1 or self._plan is not None or self._fused is not None:
-            return None
-        level = levels[0]
-        recorded = Order(len(level.handles), level.recorded)
-        if not sight.movable:
-            sight.movable.append(self._movable_blocks(level, sight, recorded))
-        aims, moved = sight.movable[0]
-        spans = [Span(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
-        orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
-        layout, least = packed(orders, spans), 0 if self._memory.packs else 1
-        saved = sum(one.size for one in spans) - layout.size
-        return Packing(self._memory, aims, moved, layout) if spans and saved >= least else None
+def without_trial(state: GraphState) -> None:
+    """The same, for whoever lets the nodes run as a part of something else."""
+    with state.lock:
+        if state.made is not None:
+            unpack(state)
 
-    def _movable_blocks(
-        self, level: Level, sight: Sight, recorded: Order
-    ) -> tuple[list[Aim], list[tuple[Temporary, Block]]]:
-        """The temporaries that may lie elsewhere, and the nodes that have addresses of them."""
-        blocks = sorted(self._memory.temporaries(), key=_low)
-        found = self._examined(level, sight, recorded, blocks) if blocks else []
-        aims = [one for one in self._aims(level.graph, found) if one.settled()]
-        return aims, [(one, block) for one, block in zip(found, blocks) if not one.stays]
 
-    def _examined(self, level: Level, sight: Sight, recorded: Order, blocks: Sequence[Block]) -> list[Temporary]:
-        known, g = sight.definitions, level.graph
-        infos = {info.handle: info for info in known.infos(g)}
-        touched, alone = known.accesses(g), memory_of(known, g, sight.blocks)
-        memory = memory_of(known, g, sight.blocks, by_word=True) if known.declared else alone
-        handles = [level.handles[n] for n in recorded.sequence]
-        nodes = [Seen(infos[h], touched[h], memory[h], known.declared.get(h), alone[h] is None) for h in handles]
-        place = {handle: number for number, handle in enumerate(handles)}
-        return examined(
-            nodes,
-            [Temporary(_low(one), _low(one) + one.size, _lives(one, place), one.of_library) for one in blocks],
-        )
+def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
+    """Temporaries laid for an order, as a packing that is not applied yet; None where it would save nothing.
 
-    def _aims(self, g: int, blocks: Sequence[Temporary]) -> list[Aim]:
-        words: dict[int, list[tuple[Word, Temporary]]] = {}
-        for block in blocks:
-            for word in block.words if not block.stays else ():
-                words.setdefault(word.info.handle, []).append((word, block))
-        return [Aim(self._device, g, several[0][0].info, several) for several in words.values()]
+    Where the packed memory is that of other graphs as well, it saves something in any case.
+
+    The nodes have the addresses that they were recorded with. Raises MemoryError and CudaCallError.
+    """
+    if len(levels) > 1 or state.plan is not None or state.fused is not None:
+        return None
+    level = levels[0]
+    recorded = Order(len(level.handles), level.recorded)
+    if not sight.movable:
+        sight.movable.append(_movable_blocks(state, level, sight, recorded))
+    aims, moved = sight.movable[0]
+    spans = [Span(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
+    orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
+    layout, least = packed(orders, spans), 0 if state.memory.packs else 1
+    saved = sum(one.size for one in spans) - layout.size
+    return Packing(state.memory, aims, moved, layout) if spans and saved >= least else None
+
+
+def _movable_blocks(
+    state: GraphState, level: Level, sight: Sight, recorded: Order
+) -> tuple[list[Aim], list[tuple[Temporary, Block]]]:
+    """The temporaries that may lie elsewhere, and the nodes that have addresses of them."""
+    blocks = sorted(state.memory.temporaries(), key=_low)
+    found = _examined(level, sight, recorded, blocks) if blocks else []
+    aims = [one for one in _aims(state.device, level.graph, found) if one.settled()]
+    return aims, [(one, block) for one, block in zip(found, blocks) if not one.stays]
+
+
+def _examined(level: Level, sight: Sight, recorded: Order, blocks: Sequence[Block]) -> list[Temporary]:
+    known, g = sight.definitions, level.graph
+    infos = {info.handle: info for info in known.infos(g)}
+    touched, alone = known.accesses(g), memory_of(known, g, sight.blocks)
+    memory = memory_of(known, g, sight.blocks, by_word=True) if known.declared else alone
+    handles = [level.handles[n] for n in recorded.sequence]
+    nodes = [Seen(infos[h], touched[h], memory[h], known.declared.get(h), alone[h] is None) for h in handles]
+    place = {handle: number for number, handle in enumerate(handles)}
+    return examined(
+        nodes,
+        [Temporary(_low(one), _low(one) + one.size, _lives(one, place), one.of_library) for one in blocks],
+    )
+
+
+def _aims(device: Any, g: int, blocks: Sequence[Temporary]) -> list[Aim]:
+    words: dict[int, list[tuple[Word, Temporary]]] = {}
+    for block in blocks:
+        for word in block.words if not block.stays else ():
+            words.setdefault(word.info.handle, []).append((word, block))
+    return [Aim(device, g, several[0][0].info, several) for several in words.values()]
 
 
 def _low(block: Block) -> int:

@@ -9,7 +9,7 @@ from capturekit.analysis.packing import Layout
 from capturekit.analysis.relaned import Packed
 from capturekit.analysis.temporaries import Temporary, Word
 from capturekit.driver.node_reader import NodeInfo
-from capturekit.launch.declared import Declared
+from capturekit.launch.declared import Declared, moved
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.lane_blocks import Block
 from capturekit.model.errors import CudaCallError
@@ -46,8 +46,7 @@ class Packing:
             self.aim_back()
             raise
         self._declared = declared
-        moved = {handle: said.moved(self._moves) for handle, said in declared.items()}
-        return {handle: said for handle, said in moved.items() if said is not None}
+        return moved(declared, self._moves)
 
     def aim_back(self) -> dict[int, Declared]:
         """Let the nodes use the memory again that they were recorded with. Return what is said of them there."""

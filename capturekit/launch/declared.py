@@ -140,3 +140,15 @@ def _before_each(device: Any, graph: int) -> dict[int, list[int]]:
     for a, b in device.graph_edges(graph):
         found.setdefault(b, []).append(a)
     return found
+
+
+def moved(declared: Mapping[int, Declared], moves: Moves) -> dict[int, Declared]:
+    """The same of other memory, but for nodes with an array that lies in replaced memory with a part of it only."""
+    found = {handle: one.moved(moves) for handle, one in declared.items()}
+    return {handle: one for handle, one in found.items() if one is not None}
+
+
+def of_copy(declared: Mapping[int, Declared], device: Any, g: int, copies: Iterable[int]) -> dict[int, Declared]:
+    """The same of the nodes of a copy of a definition, which has them in the same order."""
+    pairs = zip(device.graph_nodes(g), copies) if declared else ()
+    return {other: declared[mine] for mine, other in pairs if mine in declared}

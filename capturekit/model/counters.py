@@ -168,7 +168,7 @@ class Figures:
                 **self._counts,
                 launches=launches,
                 graphs=len(still),
-                memory_bytes=sum(map(_held, {id(getattr(graph, '_memory', graph)): graph for graph in still}.values())),
+                memory_bytes=sum(map(_held, {id(_memory_of(graph)): graph for graph in still}.values())),
                 seconds=dict(self._seconds),
             )
             if reset:
@@ -178,6 +178,11 @@ class Figures:
                 for number, graph in zip(launched, graphs):
                     graph.counted = number
             return found
+
+
+def _memory_of(graph: Any) -> Any:
+    """What is the same for a graph and its copies: the memory that they share."""
+    return getattr(getattr(graph, '_state', graph), 'memory', graph)
 
 
 def _held(graph: Counted) -> int:

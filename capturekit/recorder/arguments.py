@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from capturekit.graph.executable import Graph
+from capturekit.graph.update import check_update
 from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE
@@ -137,7 +138,7 @@ def _check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | 
         raise TypeError(f'update must be a capturekit.Graph or None, got {type(update).__name__}')
     if into is not None or rehearsal is not None:
         raise ValueError('update= goes neither with into= nor with a rehearsal')
-    update._check_update('ck.capture(update=...)')
+    check_update(update._state, 'ck.capture(update=...)')
 
 
 def _check_group(memory: Any, others: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
+from capturekit.graph.packed import without_trial
 from capturekit.guard import GUARD, OpenCapture, new_recording
 from capturekit.launch.plan import Part
 from capturekit.model import errors
@@ -40,21 +41,21 @@ def embed(live: OpenCapture, graph: Any) -> None:
         raise ValueError(f'the graph lives on device {graph.device_id}, the capture is on device {here_id}')
     _fits(live, graph)
     _lanes_on_its_devices(live, graph)
-    graph._without_trial()
+    without_trial(graph._state)
     with uninterrupted(), GUARD.lock:
         lane = _lane(live)
         _shares_no_memory(live, graph)
         _one_at_a_time(live, lane, graph)
         GUARD.work.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
-        turns = frozenset(graph._memory.turns)
+        turns = frozenset(graph._state.memory.turns)
         live.recorder.embedded.append((graph.graph, turns, lane.capture, lane.number, lane.segment))
         assert live.memory is not None
-        graph._lend(live.memory)
+        graph._state.lend(live.memory)
         live.note('embedded', lane, f'a graph of {counted(graph.recording.node_count, "node")}', here())
 
 
 def _fits(live: OpenCapture, graph: Graph) -> None:
-    plan = graph._plan
+    plan = graph._state.plan
     kinds = {info.kind for info in live.platform.device.node_infos(graph.graph)}
     if plan is not None and not plan.plain:
         rule = 'It is launched in several parts, with checks or calls of the host in between.'
@@ -101,7 +102,7 @@ def _lane(live: OpenCapture) -> Lane:
 def _one_at_a_time(live: OpenCapture, lane: Lane, graph: Graph) -> None:
     """Refuse the same graph, or two of a memory group, on lanes that may run at once: both would write that memory."""
     for handle, turns, capture, number, segment in live.recorder.embedded:
-        one = handle == graph.graph or not turns.isdisjoint(graph._memory.turns)
+        one = handle == graph.graph or not turns.isdisjoint(graph._state.memory.turns)
         if one and capture is lane.capture and not covers(lane, [(number, segment)]):
             raise errors.UnsupportedCallError(
                 'Capture.embed()',
@@ -117,9 +118,9 @@ def _shares_no_memory(live: OpenCapture, graph: Graph) -> None:
     """Refuse a graph of a memory group where launches can't take turns, or inside of a graph of its own group."""
     memory = live.memory
     assert memory is not None
-    if not graph._memory.turns:
+    if not graph._state.memory.turns:
         return
-    own = memory.share is not None and memory.share.turns in graph._memory.turns
+    own = memory.share is not None and memory.share.turns in graph._state.memory.turns
     if own or live.recorder.into:
         raise errors.UnsupportedCallError(
             'Capture.embed()',

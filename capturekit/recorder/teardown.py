@@ -169,11 +169,13 @@ class WayOut:
             live.parts.plan,
         )
         if live.recorder.said or live.recorder.called:
-            graph._declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
+            graph._state.declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
         if self._renewed is None:
             self._graph = graph
             if self._fuse:
-                self._fused = graph._fuse_recorded(self._fuse == 'fast', gathers=self._reuse_late is None)
+                from capturekit.graph.fuse import fuse_recorded  # only those who fuse need it
+
+                self._fused = fuse_recorded(graph._state, self._fuse == 'fast', gathers=self._reuse_late is None)
             if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return

@@ -243,7 +243,7 @@ def test_all_free_graph_memory_is_handed_out_and_no_more(sim: Any) -> None:
                 sim.sin(x + 1)
             with right:
                 kept = sim.cos(x)
-    memory = cap.graph._memory
+    memory = cap.graph._state.memory
     streams = [sim.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in cap.recording.lanes]
     before, free = memory.used_bytes(), memory.pool.free_bytes()
     spare = memory.spare(streams)
@@ -271,7 +271,7 @@ def test_leftovers_of_eager_runs_are_poisoned(sim: Any) -> None:
     with ck.capture() as cap:
         y = fn(x)
     before = pool.total_bytes()
-    trial = verify._Trial(cap.graph, fn, (x,), y, None, None, None)
+    trial = verify._Trial(cap.graph, cap.graph._state, fn, (x,), y, None, None, None)
     assert trial.run(None, 1).ok
     assert trial.sizes == {512: 64}, 'no more are kept in mind'
     left = list(trial._left())

@@ -13,7 +13,6 @@ import capturekit as ck
 from capturekit.functions import aiming
 from capturekit.functions.aiming import Aimer
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.rebind import Rebindable
 from tests.recorder.test_conditional import values
 
 
@@ -101,10 +100,10 @@ def test_arguments_that_share_memory_are_not_aimed_at(cp: Any) -> None:
 
 @pytest.mark.parametrize('when', ['recording', 'a call'])
 def test_where_nodes_can_not_be_aimed_the_answer_is_right(cp: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    original = vars(Rebindable)['_runners']
+    original = aiming.runners
     calls: list[int] = []
 
-    def runners(self: Any, slots: Any) -> list[Any]:
+    def runners(state: Any, slots: Any) -> list[Any]:
         def wrapped(run: Any) -> Any:
             def refuses() -> int:
                 calls.append(1)
@@ -112,9 +111,9 @@ def test_where_nodes_can_not_be_aimed_the_answer_is_right(cp: Any, monkeypatch: 
 
             return refuses
 
-        return [wrapped(run) for run in original(self, slots)]
+        return [wrapped(run) for run in original(state, slots)]
 
-    monkeypatch.setattr(Rebindable, '_runners', runners)
+    monkeypatch.setattr(aiming, 'runners', runners)
     fn = ck.graphed(lambda x: x * 2)
     kept = [fn(cp.full(256, float(n))) for n in range(8)]
     assert [values(one)[0] for one in kept] == [2.0 * n for n in range(8)]
@@ -303,12 +302,12 @@ def test_where_nothing_is_copied_nothing_is_fetched(cp: Any, fuse: bool) -> None
 @pytest.mark.parametrize('ordered', [False, True])
 def test_a_refused_change_does_not_shift_the_table(cp: Any, monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
     """Small arguments go by the table's rows, which are counted: a call that launches nothing takes none."""
-    original, refuse = vars(Rebindable)['_runners'], [False]
+    original, refuse = aiming.runners, [False]
 
-    def runners(self: Any, slots: Any) -> list[Any]:
-        return [lambda run=run: 1 if refuse[0] else run() for run in original(self, slots)]
+    def runners(state: Any, slots: Any) -> list[Any]:
+        return [lambda run=run: 1 if refuse[0] else run() for run in original(state, slots)]
 
-    monkeypatch.setattr(Rebindable, '_runners', runners)
+    monkeypatch.setattr(aiming, 'runners', runners)
     side = cp.cuda.Stream()  # ordered with the null stream, without events
 
     def fn(x: Any, small: Any) -> Any:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.graph import relane
+from capturekit.graph import needed, new_order
 from tests.analysis.test_races import WRITES_FIRST
 from tests.examples import examples
 from tests.graph.test_declared import kernels
@@ -201,8 +201,8 @@ def test_the_launch_that_differs_goes_back_to_the_recorded_order(
         last = len(touched) - 1
         return [(0, n) for n in range(1, last)] + [(n, last) for n in range(1, last)]
 
-    monkeypatch.setattr(relane, 'needed_edges', broken)
-    monkeypatch.setattr(relane, '_worse', lambda before, after: '')
+    monkeypatch.setattr(needed, 'needed_edges', broken)
+    monkeypatch.setattr(new_order, '_worse', lambda before, after: '')
     x = sim.arange(8.0)
     wanted = values(fn.__wrapped__(x))
     with caplog.at_level(logging.WARNING, 'capturekit'):

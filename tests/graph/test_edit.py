@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.analysis.node_view import Node
+from capturekit.driver.cuda import current
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.model.errors import CudaCallError
 from capturekit.simulated import kernel_bodies
@@ -156,7 +157,7 @@ def test_what_cuda_refuses_is_taken_back(cp: Any, fma: Any, monkeypatch: pytest.
         raise CudaCallError(1, 'cuGraphExecKernelNodeSetParams')
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(graph._device), 'node_take', refuse)
+        patch.setattr(type(current().device), 'node_take', refuse)
         with pytest.raises(ck.UpdateError, match=r'node 0 \(kernel changing_fma\)') as info:
             graph.set_kernel(0, block=4, args={2: 9.0})
     assert info.value.cuda_error

@@ -286,7 +286,7 @@ def test_a_device_that_refuses(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         def refuse(*_args: Any, refusal: Exception = refusal) -> Any:
             raise refusal
 
-        monkeypatch.setattr(graph._device, 'graph_measure', refuse)
+        monkeypatch.setattr(current().device, 'graph_measure', refuse)
         with pytest.raises(kind, match='graphClone'):
             graph.measure()
         assert graph.recording.timeline is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.graph import finalists, lane_candidates, packed
+from capturekit.graph import contest, packed
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_races import WRITES_FIRST
@@ -327,13 +327,12 @@ def fastest(monkeypatch: pytest.MonkeyPatch) -> Any:
             start.put_back()
             return {one: (5.0 if one in names else 10.0,) * rounds for one in executables}
 
-        monkeypatch.setattr(lane_candidates, 'timed', timed)
-        monkeypatch.setattr(finalists, 'timed', timed)
+        monkeypatch.setattr(contest, 'timed', timed)
 
     return choose
 
 
-NEEDED, RECORDED = finalists.NEEDED, finalists.RECORDED
+NEEDED, RECORDED = contest.NEEDED, contest.RECORDED
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
+from capturekit.graph.rebind import rebind
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.captured import flag, launched, simulated, values
@@ -67,7 +68,7 @@ def test_new_arrays_are_kept_and_the_last_ones_dropped(cp: Any) -> None:
     x, out = cp.ones(1 << 14), cp.zeros(1 << 14)
     with ck.capture() as cap:
         cp.multiply(x, 3, out=out)
-    held = len(cap.graph._memory.held())
+    held = len(cap.graph._state.memory.held())
     used = cp.get_default_memory_pool().used_bytes
     x = cp.full(1 << 14, 1.0), x
     before = used()
@@ -87,7 +88,7 @@ def test_new_arrays_are_kept_and_the_last_ones_dropped(cp: Any) -> None:
         assert used() <= before
     del x
     gc.collect()
-    assert len(cap.graph._memory.held()) == held + 1
+    assert len(cap.graph._state.memory.held()) == held + 1
     assert launched(cap, out[:1]) == [[12.0]]
     now = used()
     cap.graph.close()
@@ -271,7 +272,7 @@ def check(cp: Any, program: Any, moves: Any) -> None:
         run(cp, program, [arrays[n] for n in now])
     for permutation in moves:
         to = list(permutation[:SLOTS])
-        cap.graph._rebind([(arrays[a], arrays[b]) for a, b in zip(now, to)], unused=True)
+        rebind(cap.graph._state, [(arrays[a], arrays[b]) for a, b in zip(now, to)], unused=True)
         now = to
         host = [array.get() for array in arrays]
         run(np, program, [host[n] for n in now])

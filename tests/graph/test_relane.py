@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import current
-from capturekit.graph import relane
+from capturekit.graph import needed, new_order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_needed_order import closure
@@ -314,8 +314,8 @@ def test_a_graph_in_a_graph(cp: Any) -> None:
 
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The needed edges are not found, and no race is seen either."""
-    monkeypatch.setattr(relane, 'needed_edges', lambda order, touched: [])
-    monkeypatch.setattr(relane, '_worse', lambda before, after: '')
+    monkeypatch.setattr(needed, 'needed_edges', lambda order, touched: [])
+    monkeypatch.setattr(new_order, '_worse', lambda before, after: '')
 
 
 def steps_of(cp: Any, x: Any) -> ck.Graph:
@@ -386,7 +386,7 @@ def test_without_memory_for_copies_nothing_is_compared(cp: Any, monkeypatch: pyt
 def test_an_edge_too_few_is_seen_before_anything_is_launched(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, outs, _x = chain(cp)
     edges = graph.edges
-    monkeypatch.setattr(relane, 'needed_edges', lambda order, touched: [])
+    monkeypatch.setattr(needed, 'needed_edges', lambda order, touched: [])
     report = graph.relane()
     assert not report and report.kept.startswith('race: ') and graph.edges == edges
     graph.launch()

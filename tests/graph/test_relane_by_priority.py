@@ -8,7 +8,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.graph import finalists, lane_candidates
+from capturekit.graph import contest
 from tests.graph.test_relane import chain, wanted
 from tests.recorder.test_conditional import values
 
@@ -21,8 +21,7 @@ def ranked(cp: Any, monkeypatch: pytest.MonkeyPatch) -> ck.Graph:
         start.put_back()
         return {one: (5.0 if one in (2, True) else 10.0,) * rounds for one in executables}
 
-    monkeypatch.setattr(lane_candidates, 'timed', timed)
-    monkeypatch.setattr(finalists, 'timed', timed)
+    monkeypatch.setattr(contest, 'timed', timed)
     graph, _outs, _x = chain(cp)
     report = graph.relane(rounds=3)
     assert report.times.chosen[2] and graph.recording.by_priority and len(set(priorities(graph))) > 1

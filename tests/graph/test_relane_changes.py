@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.graph import relane
+from capturekit.analysis.needed_order import TooManyError
+from capturekit.graph import needed
 from tests.analysis.test_races import N, record, told
 from tests.examples import examples
 from tests.graph.test_relane import SAME, chain, one_lane, quiet, wanted
@@ -156,9 +157,9 @@ def test_where_the_order_can_not_be_found_again_it_is_told(sim: Any, monkeypatch
     graph.relane()
 
     def too_many(*_args: Any) -> None:
-        raise relane.TooManyError('9 nodes')
+        raise TooManyError('9 nodes')
 
-    monkeypatch.setattr(relane, 'needed_edges', too_many)
+    monkeypatch.setattr(needed, 'needed_edges', too_many)
     with pytest.raises(ck.UpdateError, match='the order that they need can not be found: 9 nodes'):
         graph.rebind((outs[0], sim.zeros(8)))
 
@@ -169,7 +170,7 @@ def test_graphs_that_are_too_large_or_allocate_stay_as_they_are(sim: Any, monkey
     with monkeypatch.context() as patch:
         patch.setattr('capturekit.analysis.needed_order.MOST_NODES', 7)
         assert graph.relane().kept == '8 nodes, and 7 are the most'
-    monkeypatch.setattr(relane, '_MEMORY', ('kernel',))
+    monkeypatch.setattr(needed, '_MEMORY', ('kernel',))
     assert graph.relane().kept == 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
     assert graph.edges == edges
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit import render
-from capturekit.graph import finalists, lane_candidates
+from capturekit.graph import contest
 from tests.analysis.test_lane_order import closure
 from tests.analysis.test_races import ARRAYS, N, Op, record
 from tests.examples import examples
@@ -28,8 +28,7 @@ def fastest(monkeypatch: pytest.MonkeyPatch) -> Any:
             start.put_back()
             return {one: (5.0 if one == name else 10.0,) * rounds for one in executables}
 
-        monkeypatch.setattr(lane_candidates, 'timed', timed)
-        monkeypatch.setattr(finalists, 'timed', timed)
+        monkeypatch.setattr(contest, 'timed', timed)
 
     return choose
 
@@ -70,11 +69,11 @@ def test_asking_again_leaves_the_lanes(sim: Any, fastest: Any) -> None:
     graph.launch()
     again = graph.relane(rounds=2)
     assert again and rows(graph) == 2 and again.times.best == 2
-    fastest(lane_candidates.NEEDED)
+    fastest(contest.NEEDED)
     assert graph.relane(rounds=2) and graph.edges == [(0, 1), (2, 3), (4, 5), (6, 7)]
     fastest(2)
     graph.relane(rounds=2)
-    fastest(lane_candidates.RECORDED)
+    fastest(contest.RECORDED)
     kept = graph.relane(rounds=2)
     assert not kept and graph.edges == [(n, n + 1) for n in range(7)]
     assert kept.kept.startswith(
@@ -87,9 +86,9 @@ def test_asking_again_leaves_the_lanes(sim: Any, fastest: Any) -> None:
 
 def test_beginnings_may_come_after_one_of_them(cp: Any, fastest: Any) -> None:
     graph, outs, _x = chain(cp)
-    fastest(lane_candidates.BEHIND_ONE)
+    fastest(contest.BEHIND_ONE)
     report = graph.relane(rounds=3)
-    assert report and report.times is not None and report.times.best == lane_candidates.BEHIND_ONE
+    assert report and report.times is not None and report.times.best == contest.BEHIND_ONE
     needed = [(0, 1), (2, 3), (4, 5), (6, 7)]
     first = [n for n in range(0, 8, 2) if all((n, m) in graph.edges for m in range(0, 8, 2) if m != n)]
     assert set(needed) <= set(graph.edges) and len(first) == 1 and len(graph.edges) == 7

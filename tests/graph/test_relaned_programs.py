@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from capturekit.graph import relane
+from capturekit.graph import needed, new_order
 from tests.graph import relaned_programs
 
 
@@ -23,9 +23,9 @@ def test_an_order_that_is_lost_is_told(
     def none(_order: Any, _memory: Sequence[Any]) -> list[tuple[int, int]]:
         return []
 
-    monkeypatch.setattr(relane, 'needed_edges', none)
-    monkeypatch.setattr(relane.Relanable, '_races', lambda _self, _sight: ())
-    monkeypatch.setattr(relane.Relanable, '_trial', lambda *_given: None)
+    monkeypatch.setattr(needed, 'needed_edges', none)
+    monkeypatch.setattr(new_order, 'races_now', lambda _state, _sight: ())
+    monkeypatch.setattr(new_order, 'trial_of', lambda *_given: None)
     assert relaned_programs.one_job(sim, 0, 30) > 0
     out = capsys.readouterr().out
     assert 'seed ' in out and ' differ; ' in out

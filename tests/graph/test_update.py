@@ -468,7 +468,7 @@ def test_two_graphs_that_take_each_other_over_do_not_hang(cp: Any) -> None:
     one, two = (recorded(lambda: x * 2)[0] for _ in range(2))
     done: list[str] = []
     for graph in (one, two):
-        graph._lock = Slow()  # type: ignore[assignment]
+        graph._state.lock = Slow()  # type: ignore[assignment]
 
     def run(a: ck.Graph, b: ck.Graph) -> None:
         try:

@@ -170,7 +170,7 @@ def test_collectives_one_after_the_other(w: Any) -> None:
 
 def test_communicators_and_arrays_live_as_long_as_the_graph(w: Any) -> None:
     cap = recorded(w, all_reduce(w))
-    held = cap.graph._memory.held()
+    held = cap.graph._state.memory.held()
     assert all(any(one is comm for one in held) for comm in w.comms)
     blocks = {int(one.mem.ptr) for one in held if hasattr(one, 'mem')}
     assert {int(array.data.mem.ptr) for array in (*w.x, *w.y)} <= blocks

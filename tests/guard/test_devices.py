@@ -522,7 +522,7 @@ def test_memory_of_all_devices_comes_back(cp: Any) -> None:
     graph = record()
     assert graph.memory_bytes > 2 * 8 << 20
     assert all(now < was or not was for now, was in zip(free(), before))
-    memory = graph._memory
+    memory = graph._state.memory
     assert memory.devices == [0, 1]
     graph.close()
     assert free() == before

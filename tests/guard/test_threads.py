@@ -170,7 +170,7 @@ def test_a_thread_that_stays_on_a_lane_gets_its_allocator_back(sim: Any) -> None
                     inside.set()
                     over.wait(5)
                     z = sim.empty(8)
-                    ours = cap.graph._memory.owns(z.data.mem)
+                    ours = cap.graph._state.memory.owns(z.data.mem)
                 del y
                 return ours
 

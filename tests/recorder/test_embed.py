@@ -67,7 +67,7 @@ def test_an_embedded_graph_lives_on(cp: Any) -> None:
 
 def test_a_closed_one_gives_its_memory_back_with_the_last(sim: Any) -> None:
     graph, _y = recorded(lambda: sim.ones(1 << 16) + 1)
-    memory = graph._memory
+    memory = graph._state.memory
     with ck.capture() as cap:
         cap.embed(graph)
     cap.graph.close()

@@ -523,7 +523,7 @@ def test_checks_asked_for_too_late_are_taken_for_wrong(sim: Any) -> None:
     """What the device has written over can not be vouched for."""
     x, out = sim.arange(4.0), sim.zeros(2)
     _rehearsal, cap, _result = rehearsed(way, x, out)
-    plan = cap.graph._plan
+    plan = cap.graph._state.plan
     assert plan is not None and plan.checks is not None
     for _ in range(read_checks.RING):
         cap.graph.launch()

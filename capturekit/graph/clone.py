@@ -1,0 +1,85 @@
+"""``graph.clone()``: a second executable graph of the same nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from capturekit.driver.cuda import current
+from capturekit.graph.fused_state import FusedState
+from capturekit.graph.new_edges import NewEdges
+from capturekit.graph.nodes import NOT_COPIED, switch_off
+from capturekit.graph.refused import refused
+from capturekit.graph.state import GraphState
+from capturekit.graph.whole import must_be_whole
+from capturekit.launch.declared import of_copy
+from capturekit.launch.deferred_unload import UNLOADING
+from capturekit.launch.executable_graph import ExecutableGraph
+from capturekit.model.lease import Lease
+
+_CALL = 'Graph.clone()'
+
+
+def clone(state: GraphState) -> GraphState:
+    """The state of a copy, which can be changed alone. Whoever owns it has to destroy it."""
+    with state.lock, state.relaxed():
+        must_be_whole(state, _CALL)
+        device = state.device
+        if {info.kind for info in device.node_infos(state.made.graph)} & NOT_COPIED:
+            rule = 'CUDA copies no graph that has conditional nodes or memory nodes.'
+            raise refused(_CALL, rule, 'Record its code once more.')
+        definition = device.graph_clone(state.made.graph)
+        made = ExecutableGraph.of_definition(device, definition, state.made.host_funcargs)
+        made = made.instantiated(device, state.recording.by_priority)
+        with Lease(UNLOADING.hold(current()), state.memory.hold()) as lease:
+            copy = _copy(state, made, lease.hand_over())
+        try:
+            _as_changed(state, copy)
+        except BaseException:
+            copy.destroy()
+            raise
+        return copy
+
+
+def _copy(state: GraphState, made: ExecutableGraph, lease: Lease) -> GraphState:
+    return GraphState(
+        state.device,
+        state.device_id,
+        state.current,
+        state.topology,
+        state.before,
+        state.inside,
+        made,
+        state.memory,
+        lease,
+        replace(state.recording),
+    )
+
+
+def _as_changed(state: GraphState, copy: GraphState) -> None:
+    """Let a copy know what its graph knows of itself."""
+    switch_off(copy, _CALL, state.names.off)
+    copies = state.device.graph_nodes(copy.made.graph)
+    copy.declared = of_copy(state.declared, state.device, state.made.graph, copies)
+    if state.new_edges is not None:
+        copy.new_edges = _edges_of_copy(state.new_edges)
+    if state.fused is not None:
+        mine = state.device.graph_nodes(state.made.graph)
+        copy.fused = _fused_of_copy(state.fused, dict(zip(mine, copies)))
+
+
+def _edges_of_copy(edges: NewEdges) -> NewEdges:
+    compared = 'not compared: the graph is a copy' if edges.trial is not None else edges.report.compared
+    report = replace(edges.report, compared=compared)
+    return NewEdges(edges.recorded, report, edges.launch, lanes=edges.lanes, by_priority=edges.by_priority)
+
+
+def _fused_of_copy(fused: FusedState, other: dict[int, int]) -> FusedState:
+    """The same for a copy; ``other``: the copies' handles, by those of the nodes."""
+    compared = 'not compared: the graph is a copy' if fused.trial is not None else fused.report.compared
+    return replace(
+        fused,
+        report=replace(fused.report, compared=compared),
+        recorded=None,
+        members={other[handle]: nodes for handle, nodes in fused.members.items()},
+        trial=None,
+    )

@@ -1,0 +1,221 @@
+"""The launches of a graph: what ``graph.launch`` does, and what is launched in its place for a while.
+
+All that the function behind ``graph.launch`` needs is bound to it, because it is called very often. It holds neither
+the graph nor its state: who keeps only that function does not keep the graph.
+"""
+
+from __future__ import annotations
+
+import _thread
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.driver.cuda import stream_handle
+from capturekit.graph.refused import closed
+from capturekit.graph.state import GraphState
+from capturekit.model.errors import AssumptionError
+
+LAUNCH = """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
+
+Asynchronous: the call returns at once; but a graph recorded with a rehearsal waits for its checks, and one with seams
+for what they wait for.
+
+Raises:
+    ClosedError: the graph was closed.
+    AssumptionError: a value that was assumed while recording is different now; nothing after it has run.
+    TypeError: ``stream`` is not a stream. ValueError: it belongs to another device.
+    UnsupportedCallError: the stream is being captured (900).
+    EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
+"""
+_CALL = 'Graph.launch()'
+
+
+def refuse_launch() -> None:
+    """The launch of a closed graph."""
+    raise closed(_CALL)
+
+
+# -- the function behind graph.launch -----------------------------------------------------------------------------
+
+
+def launch_of(state: GraphState, launch: Callable[[], None]) -> Callable[..., None]:
+    """Return the function behind ``graph.launch``, and let ``state.bind`` change what it does: at first ``launch``."""
+    made = _in_one(state, launch) if state.plan is None or state.plan.plain else _step_by_step(state)
+    made.__name__, made.__qualname__, made.__doc__ = 'launch', 'Graph.launch', LAUNCH
+    return made
+
+
+def _in_one(state: GraphState, launch: Callable[[], None]) -> Callable[..., None]:
+    """It takes a lock only if there is another thread, because a lock would cost an eighth of a launch."""
+    captures, threads = state.topology.captures, _thread._count
+    held = weakref.ref(state)
+    launches, current = 0, state.current
+    turns = state.memory.turns[0] if state.memory.turns else None
+    launch = state.memory.in_turn(launch, turns)
+
+    def fast(stream: Any = None) -> None:
+        nonlocal launches
+        if stream is not None or captures or threads() or (turns is not None and turns.last is not current()):
+            on_stream(stream)
+            return
+        launch()
+        launches += 1
+
+    def on_stream(stream: Any) -> None:
+        found = held()
+        if found is None:
+            raise closed(_CALL)
+        _launch_on(found, stream)
+
+    def bind(to: Callable[[], None] = refuse_launch) -> None:
+        nonlocal launch
+        found = held()
+        launch = to if to is refuse_launch or found is None else found.memory.in_turn(to, turns)
+
+    state.quick, state.bind = lambda: launches, bind
+    return fast
+
+
+def _step_by_step(state: GraphState) -> Callable[..., None]:
+    """The same for a graph that is launched by a plan."""
+    held = weakref.ref(state)
+
+    def launch(stream: Any = None) -> None:
+        found = held()
+        if found is None:
+            raise closed(_CALL)
+        _follow_plan(found, stream)
+
+    return launch
+
+
+def _follow_plan(state: GraphState, stream: Any) -> None:
+    current = state.current()
+    ptr = current.ptr if stream is None else handle_of(state, stream)
+    if state.made is None or state.plan is None:
+        raise closed(_CALL)
+    if state.topology.captures:
+        state.before(False, ptr)
+    with state.lock:
+        state.must_be_open(_CALL)
+        with state.inside():
+            try:
+                if ptr == current.ptr:
+                    state.plan.run()
+                else:
+                    state.plan.run_on(ptr)
+            except AssumptionError as error:
+                error.recording = state.recording
+                raise
+
+
+def _launch_on(state: GraphState, stream: Any) -> None:
+    ptr = state.current().ptr if stream is None else handle_of(state, stream)
+    if state.made is None:
+        raise closed(_CALL)
+    if state.topology.captures:
+        state.before(False, ptr)
+    with state.lock:
+        if state.made is None:
+            raise closed(_CALL)
+        start(state, ptr)
+        state.by_name += 1
+
+
+def handle_of(state: GraphState, stream: Any) -> int:
+    """The handle of a stream that the graph can be launched on. Raises TypeError and ValueError."""
+    device_id = getattr(stream, 'device_id', -1)
+    if isinstance(device_id, int) and device_id not in (-1, state.device_id, *state.recording.devices):
+        raise ValueError(f'the graph lives on device {state.device_id}, the stream on device {device_id}')
+    return stream_handle(stream)
+
+
+# -- one launch ---------------------------------------------------------------------------------------------------
+
+
+def start(state: GraphState, stream: int) -> None:
+    """Launch on a stream, by its handle, after other graphs that use the same memory."""
+    if not state.memory.turns:
+        _start(state, stream)
+        return
+    with state.memory.turn(stream):
+        _start(state, stream)
+
+
+def _start(state: GraphState, stream: int) -> None:
+    """The first time, with the comparison."""
+    fused, edges = state.fused, state.new_edges
+    if fused is not None and fused.trial is not None:
+        fused.launch(state, stream)
+    elif edges is not None and edges.trial is not None:
+        edges.launch(state, stream)
+    else:
+        state.device.graph_launch(state.made.graphExec, stream)
+
+
+def launch_then(state: GraphState, following: Callable[[], None]) -> None:
+    """Launch on CuPy's current stream, and then do something with the graph's memory on that stream."""
+    ptr = state.current().ptr
+    if state.topology.captures:
+        state.before(False, ptr)
+    with state.lock:
+        if state.made is None:
+            raise closed(_CALL)
+        with state.memory.turn(ptr):
+            start(state, ptr)
+            state.by_name += 1
+            following()
+
+
+def upload(state: GraphState, stream: Any) -> None:
+    """Put the graph on the device before its first launch."""
+    ptr = state.current().ptr if stream is None else handle_of(state, stream)
+    if state.topology.captures:
+        state.before(True, ptr)
+    with state.lock:
+        state.must_be_open('Graph.upload()')
+        plan = state.plan
+        parts = [state.made.graphExec] if plan is None or plan.plain else [p.executable for p in plan.parts]
+        for executable in parts:
+            state.device.graph_upload(executable, ptr)
+
+
+# -- what is bound ------------------------------------------------------------------------------------------------
+
+
+def plain_launch(state: GraphState) -> Callable[[], None]:
+    """The launch of the present executable graph."""
+    launch, x, now = state.device.graph_launch, state.made.graphExec, state.current
+    return lambda: launch(x, now().ptr)
+
+
+def aim(state: GraphState) -> None:
+    """Bind ``graph.launch`` to the present executable graph, or to the first launch if that is to be compared."""
+    for changed in (state.fused, state.new_edges):
+        if changed is not None and changed.trial is not None:
+            state.bind(_compared_first(state, changed.call))
+            return
+    state.bind(plain_launch(state))
+
+
+def aim_all(state: GraphState) -> None:
+    """The same, unless the graph is launched step by step."""
+    if state.plan is None or state.plan.plain:
+        aim(state)
+
+
+def _compared_first(state: GraphState, call: str) -> Callable[[], None]:
+    """The launch of a graph that ``call`` has changed, whose first launch is compared; the state is not held by it."""
+    held = weakref.ref(state)
+
+    def first() -> None:
+        found = held()
+        if found is None:
+            raise closed(call)
+        with found.lock:
+            if found.made is None:
+                raise closed(call)
+            start(found, found.current().ptr)
+
+    return first

@@ -1,0 +1,126 @@
+"""What is behind ``graph.launch``, by itself: a state with a device that notes its launches."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from capturekit.analysis.fused import Fused
+from capturekit.analysis.relaned import Relaned
+from capturekit.graph.fused_state import FusedState
+from capturekit.graph.launching import aim, launch_of, launch_then, plain_launch, upload
+from capturekit.graph.new_edges import NewEdges
+from capturekit.graph.state import GraphState
+from capturekit.model.errors import ClosedError
+from capturekit.model.lease import Lease
+from capturekit.model.recording import Recording
+
+CURRENT, OTHER = SimpleNamespace(ptr=16, device_id=0), SimpleNamespace(ptr=32, device_id=0)
+
+
+def state_of(calls: list[Any]) -> GraphState:
+    """As much of a graph as launches need."""
+    device: Any = SimpleNamespace(
+        graph_launch=lambda x, stream: calls.append(('launch', x, stream)),
+        graph_upload=lambda x, stream: calls.append(('upload', x, stream)),
+    )
+    memory: Any = SimpleNamespace(
+        turns=[], in_turn=lambda launch, _taken=None: launch, turn=lambda _stream: nullcontext()
+    )
+    topology: Any = SimpleNamespace(captures=[])
+    made = SimpleNamespace(graph=1, graphExec=2)
+    before = lambda uploads, stream: calls.append(('before', uploads, stream))  # noqa: E731
+    return GraphState(device, 0, lambda: CURRENT, topology, before, nullcontext, made, memory, Lease(), Recording())
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the device was asked for. Handles are those of the streams, and there is no other thread."""
+    monkeypatch.setattr('capturekit.graph.launching.stream_handle', lambda stream: stream.ptr)
+    monkeypatch.setattr('_thread._count', lambda: 0)
+    return []
+
+
+def test_launches_are_counted_by_their_way(calls: list[Any]) -> None:
+    state = state_of(calls)
+    launch = launch_of(state, plain_launch(state))
+    launch()
+    launch()
+    launch(OTHER)
+    assert calls == [('launch', 2, 16), ('launch', 2, 16), ('launch', 2, 32)]
+    assert (state.quick(), state.by_name) == (2, 1)
+
+
+def test_a_capture_is_told_of_a_launch_and_of_an_upload(calls: list[Any]) -> None:
+    state = state_of(calls)
+    launch = launch_of(state, plain_launch(state))
+    state.topology.captures.append(object())  # type: ignore[arg-type]
+    launch()
+    upload(state, OTHER)
+    launch_then(state, lambda: calls.append('then'))
+    assert calls == [
+        ('before', False, 16), ('launch', 2, 16), ('before', True, 32), ('upload', 2, 32), ('before', False, 16),
+        ('launch', 2, 16), 'then',
+    ]  # fmt: skip
+    assert (state.quick(), state.by_name) == (0, 2)
+
+
+def test_another_executable_graph_is_launched_once_it_is_aimed_at(calls: list[Any]) -> None:
+    state = state_of(calls)
+    launch = launch_of(state, plain_launch(state))
+    state.made = SimpleNamespace(graph=1, graphExec=3)
+    launch()
+    aim(state)
+    launch()
+    assert [x for _verb, x, _stream in calls] == [2, 3]
+
+
+@pytest.mark.parametrize('stream', [None, OTHER])
+def test_what_is_to_be_compared_launches_in_its_place(calls: list[Any], stream: Any) -> None:
+    """Fused kernels come first: their comparison is one with the graph as recorded."""
+    state = state_of(calls)
+    launch = launch_of(state, plain_launch(state))
+    trial: Any = object()
+    state.new_edges = NewEdges([], Relaned(), lambda of, ptr: calls.append(('edges', of, ptr)), trial)
+    state.fused = FusedState(Fused(), None, [], {}, lambda of, ptr: calls.append(('fused', of, ptr)), trial)
+    ptr = 16 if stream is None else 32
+    for expected in (('fused', state, ptr), ('edges', state, ptr), ('launch', 2, ptr)):
+        aim(state)
+        launch(stream)
+        assert calls.pop() == expected
+        if state.fused is not None:
+            state.fused = None
+        else:
+            state.new_edges = None
+
+
+def test_a_launch_is_refused_from_then_on(calls: list[Any]) -> None:
+    state = state_of(calls)
+    launch = launch_of(state, plain_launch(state))
+    state.bind()
+    with pytest.raises(ClosedError, match=r'Graph\.launch\(\)'):
+        launch()
+    state.made = None
+    with pytest.raises(ClosedError, match=r'Graph\.launch\(\)'):
+        launch(OTHER)
+    with pytest.raises(ClosedError, match=r'Graph\.upload\(\)'):
+        upload(state, None)
+    assert calls == []
+
+
+def test_the_function_does_not_keep_the_state(calls: list[Any]) -> None:
+    state = state_of(calls)
+    launch, gone = launch_of(state, plain_launch(state)), weakref.ref(state)
+    gc.disable()
+    try:
+        del state
+        assert gone() is None
+    finally:
+        gc.enable()
+    with pytest.raises(ClosedError):
+        launch(OTHER)
