@@ -20,7 +20,7 @@ from capturekit.functions.collector import OF_COLLECTOR, Before, functions_of
 from capturekit.functions.entropy import SEEDED, overwrites_entropy
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.object_uses import ObjectUses
+from capturekit.functions.out_of_sight import OutOfSight
 from capturekit.functions.readable_state import in_package
 from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.setting_uses import settings_of
@@ -42,7 +42,7 @@ _ASKING = frozenset({'is_', 'is_not'})
 _TOLD = READERS | {SEEDED, 'hash'}
 
 
-class CodeWatch(ObjectUses):
+class CodeWatch(OutOfSight):
     """The objects that a run used, and the code that ran."""
 
     #: The code of CuPy's compiler, and its frame while it makes a kernel; ``_compiled`` has the sources of kernels.
@@ -97,11 +97,11 @@ class CodeWatch(ObjectUses):
             self._uncollected.let_go()
         self._weak = self._weak or issubclass(type(value), _WEAK)
         made = makes_unknown(value) if issubclass(type(value), type) else ''
-        if made and value is not self._named:  # else it is seen at the end whether the code may call it
-            self._opaque(f'holds {made}: what its objects read is not known')
-        of_user = issubclass(type(value), type) and not self._is_foreign_class(value)
+        if made and value is not self._values.named:  # else it is seen at the end whether the code may call it
+            self._values.opaque(f'holds {made}: what its objects read is not known')
+        of_user = issubclass(type(value), type) and not self._ownership.is_foreign_class(value)
         if of_user and found_in_class(value, '__init__') is object.__init__:
-            self._makes(value, True)
+            self._uses.makes(value, True)
         super()._note(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
@@ -109,9 +109,9 @@ class CodeWatch(ObjectUses):
         self._globals_of[id(code)] = code, id(frame.f_globals)
         whole = names_of(code)
         if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
-            self._compared[id(code)] = whole.parameters, f'{code.co_name} of {os.path.basename(code.co_filename)}'
+            self._uses.compared[id(code)] = whole.parameters, f'{code.co_name} of {os.path.basename(code.co_filename)}'
         for setting in settings_of(code):
-            self._depends_on(setting)
+            self._values.depends_on(setting)
         if self._lines.told:
             lines, calls = self._sets.follow(code)
             by_line = self._by_line[id(code)] = names_by_line(code)
@@ -144,7 +144,7 @@ class CodeWatch(ObjectUses):
             plain = attribute == FLAGS and (plain_key(value) is not None or type(value) is re.Pattern)
             of_cupy = self._is_array(value) or any(map(in_package, bases_of(type(value))))
             if not plain and (of_cupy or not has_of_its_own(value, attribute.partition(' ')[0])):
-                self._of_cupy.add(attribute)
+                self._names.of_cupy.add(attribute)
         elif not _is_no_method(value, attribute):
             self._name((), (), True)
             self._settle()
@@ -159,7 +159,7 @@ class CodeWatch(ObjectUses):
             self._lines.tell_values(generator, self._sets.yielded)
         doubt = self._to_hash.pop((id(code), offset), None)
         if doubt is not None and not (function is hash and is_hashed_by_value(first)):
-            self._unwatchable.append(doubt)
+            self._doubts.unwatchable.append(doubt)
         if overwrites_entropy(function, first):
             self._seeding = id(code), offset
         elif self._seeding == (id(code), offset):
@@ -187,8 +187,8 @@ class CodeWatch(ObjectUses):
             self._globals[id(values)] = (values, dict(values), os.path.basename(code.co_filename))
         _, start, file = self._globals[id(values)]
         if names.unknown:
-            self._unwatchable.append(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
-        self._of_cupy |= names.of_arrays
+            self._doubts.unwatchable.append(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
+        self._names.of_cupy |= names.of_arrays
         own = frame.f_builtins
         for name in sorted(names.read | names.written):
             if name in names.written and name not in start:
@@ -196,18 +196,18 @@ class CodeWatch(ObjectUses):
             if not self._of_globals(values, name):
                 self._builtin(own, name)
         if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
-            self._identity(names.identities, start, own, f'{code.co_name} of {file}')
+            self._uses.identity(names.identities, start, own, f'{code.co_name} of {file}')
             if not _ASKING.isdisjoint(names.read | names.attributes):
-                self._identities = self._identities or f'{code.co_name} of {file}'
+                self._uses.identities = self._uses.identities or f'{code.co_name} of {file}'
         for name, level in names.imports:
             self._imported(frame, name, level)
         self._name(names.attributes, names.strings, names.everything)
         for cls in self._of_class:
-            self._class_names(cls, self._attributes)
+            self._class_names(cls, self._names.attributes)
         for base in bases_of(self._array) if self._array is not None else ():
             if not base.__flags__ & _IMMUTABLE:
-                self._inside_of(base, dictionary_of_class(base))
-                self._complete.add(id(base))
+                self._library.inside_of(base, dictionary_of_class(base))
+                self._library.complete.add(id(base))
         self._settle()
 
     def _of_globals(self, values: dict[str, Any], name: str) -> bool:
@@ -226,7 +226,7 @@ class CodeWatch(ObjectUses):
         self._settle()
 
     def _inside_library(self, frame: FrameType) -> None:
-        super()._inside_library(frame)
+        self._library.inside_library(frame)
         code = frame.f_code
         asked = asked_by_user(frame.f_back, self._skip)
         for function in (frame.f_globals.get(code.co_name), *self._methods(code, frame.f_locals)):
@@ -235,18 +235,19 @@ class CodeWatch(ObjectUses):
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:
         if name in own:
-            asks = self._asks_all  # code that names getattr says which attributes it reads with it, or that it can't
-            self._watch('global', own, name, own[name], ('builtin', ''), own)
-            self._asks_all = asks
+            asks = self._unsettled.asks_all
+            self._values.watch('global', own, name, own[name], ('builtin', ''), own)
+            # code that names getattr says which attributes it reads with it, or that it can't
+            self._unsettled.asks_all = asks
         else:
             self._absent.setdefault(id(own), (own, set(), 'builtin {}'))[1].add(name)
 
     def _recursion(self, frame: FrameType) -> None:
         """Note code that calls itself: it may reach the limit of calls in calls."""
-        outer = frame.f_back if DEPTH in self._settings else None
+        outer = frame.f_back if DEPTH in self._values.settings else None
         while outer is not None and id(outer.f_code) in self._codes:
             if outer.f_code is frame.f_code:
-                self._depends_on(DEPTH)
+                self._values.depends_on(DEPTH)
                 break
             outer = outer.f_back
 
@@ -258,21 +259,10 @@ class CodeWatch(ObjectUses):
         parts = name.split('.')
         for count in range(1, len(parts) + 1):
             part = '.'.join(parts[:count])
-            self._watch('import', sys.modules, part, sys.modules.get(part, MISSING), ('module', ''), sys.modules)
+            self._values.watch('import', sys.modules, part, sys.modules.get(part, MISSING), ('module', ''), sys.modules)
 
     def _global(self, values: dict[str, Any], name: str, value: Any, file: str) -> None:
-        self._watch('global', values, name, value, ('global', f' of {file}'), values)
-
-    def _foreign_name(self, name: object, members: dict[str, Any] | None) -> bool:
-        if type(name) is not str or name == '__main__':
-            return False
-        if name in sys.builtin_module_names or name.partition('.')[0] in ('cupy', 'cupyx', 'cupy_backends', 'numpy'):
-            return True
-        if members is None:
-            module = sys.modules.get(name)
-            members = _MODULE_DICT(module) if type(module) is ModuleType else {}
-        file = members.get('__file__')
-        return type(file) is str and self._skip(file)
+        self._values.watch('global', values, name, value, ('global', f' of {file}'), values)
 
     def _find(self, frame: FrameType, code: CodeType, variables: Any) -> bool:
         """Find the function that runs, whose defaults and closure are watched.
@@ -342,13 +332,13 @@ class CodeWatch(ObjectUses):
             if self._before.had(cell):
                 value = read_cell(cell)
                 where = ('variable', f' of the closure of {name}')
-                self._watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
+                self._values.watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
 
     def _parts_of(self, function: FunctionType) -> None:
         """Watch the code and the defaults of a function."""
         for part in FUNCTION_PARTS:
             get = functools.partial(getattr, function, part)
-            self._watch('function', function, part, get(), ('', f' of {function.__name__}'), None, get)
+            self._values.watch('function', function, part, get(), ('', f' of {function.__name__}'), None, get)
 
     def _know(self, function: FunctionType) -> None:
         known = self._known.setdefault(id(function.__code__), [])

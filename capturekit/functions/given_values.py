@@ -58,20 +58,20 @@ class GivenValues(SeenThrough):
             if id(value) in self._own or self._is_array(value):
                 continue
             if issubclass(cls, np.ndarray):
-                self._keeper.has_numbers = True
+                self._values.keeper.has_numbers = True
                 if shares_memory(value):
                     what = f'{name} is or holds a NumPy array whose memory another object has, too'
-                    self._unwatchable.append(f'{what}: what the function changes there is not seen')
+                    self._doubts.unwatchable.append(f'{what}: what the function changes there is not seen')
             if plain_key(value) is not None:
-                self._plain = self._plain or not is_one_of_a_kind(value)
+                self._uses.plain = self._uses.plain or not is_one_of_a_kind(value)
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
-                    self._meet(value)
+                    self._values.meet(value)
                 continue
             if self._ignore is None or not self._by_value(value):
-                self._at = name
-                self._watch('argument', value, '', value, (name, ''), None, functools.partial(itself, value))
+                self._values.at = name
+                self._values.watch('argument', value, '', value, (name, ''), None, functools.partial(itself, value))
                 if not self._is_array(value):
-                    self._meet(value)
+                    self._values.meet(value)
                 continue
             self._own[id(value)] = value
             if is_dataclass(cls) or (issubclass(cls, tuple) and cls is not tuple):
@@ -108,8 +108,8 @@ class GivenValues(SeenThrough):
     def _instance(self, value: Any) -> None:
         cls = type(value)
         if issubclass(cls, (FunctionType, ModuleType)):
-            self._meetings.roots.add(id(value))
+            self._values.meetings.roots.add(id(value))
         if issubclass(cls, (FunctionType, ModuleType, np.ndarray, np.generic)) or self._is_array(value):
             return
         if gc.is_tracked(value) and self._before.had(value) and id(value) not in self._own:
-            self._meet(value)
+            self._values.meet(value)

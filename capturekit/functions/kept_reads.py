@@ -29,7 +29,7 @@ _NUMBERS, _ARRAYS = ('f4', 'f8'), ('f4', 'f8', 'c8', 'c16', 'i4', 'i8', 'u4', 'u
 
 def kept_reads(watch: CodeWatch, changes: StateChanges, reads: Sequence[Read]) -> Kept:
     """The reads of a run whose values are only kept."""
-    if watch._everything or not any(map(_is_followed, reads)):
+    if watch._names.everything or not any(map(_is_followed, reads)):
         return {}
     program = CodeThatRan(watch, changes)
     known: dict[Any, tuple[Outcome, ...] | None] = {}
@@ -53,7 +53,7 @@ def kept_times(watch: CodeWatch) -> tuple[dict[str, str], list[Site]]:
     """
     names: dict[str, str] = {}
     others: list[Site] = []
-    program = CodeThatRan(watch) if watch._clock.readings and not watch._everything else None
+    program = CodeThatRan(watch) if watch._clock.readings and not watch._names.everything else None
     for site, sentence in watch._clock.readings.items():
         found = None if program is None else _names_of_times(program, site)
         if found is None:

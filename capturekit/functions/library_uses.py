@@ -53,7 +53,7 @@ class LibraryUses(NamesAsked):
         if not compiling.asked_by_kernel(frame) or not self._skip(frame.f_code.co_filename):
             return False
         if not self._compiled:
-            self._watch_state(compiling.FORGOTTEN, compiling.remembers())
+            self._values.watch_state(compiling.FORGOTTEN, compiling.remembers())
         self._compiled.add(compiling.source_of(frame))
         self._compiling = frame
         return True
@@ -67,37 +67,24 @@ class LibraryUses(NamesAsked):
             return False
         return True
 
-    def _doubt(self, frame: FrameType | None, action: str) -> None:
-        """Note that something is not understood: what it is, and the user's line."""
-        self._unwatchable.append(self._sentence(frame, action))
-
-    def _sentence(self, frame: FrameType | None, action: str) -> str:
-        return f'the function {action}{self._line(frame)}: what that reads is not known'
-
-    def _line(self, frame: FrameType | None) -> str:
-        """The user's line at which a frame was entered."""
-        while frame is not None and is_library_frame(frame, self._skip):
-            frame = frame.f_back
-        return '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
-
     def _draws_entropy(self, frame: FrameType) -> None:
         """Note that entropy is drawn, but for what a generator with a seed draws and overwrites."""
         caller = frame.f_back if frame.f_code is DRAWING else frame
         if caller is None or is_ours(caller.f_code.co_filename):
             return
         if self._seeding != (id(caller.f_code), caller.f_lasti) and not fills_a_copy(caller):
-            text = f'the function draws entropy from the system{self._line(frame)}, which differs at each call'
-            self._unwatchable.append(text)
+            text = f'the function draws entropy from the system{self._doubts.line(frame)}, which differs at each call'
+            self._doubts.unwatchable.append(text)
 
     def _followed(self, frame: FrameType, module: str, name: str) -> None:
         """Note what a function reads whose own code is followed."""
         if module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
-            self._doubt(frame, 'makes a generator of random numbers without a seed')
+            self._doubts.add(frame, 'makes a generator of random numbers without a seed')
         elif module == 'os':
             self._global(frame.f_globals, 'environ', os.environ, 'os')
             self._settle()
         elif (module, name) == ('encodings', 'search_function'):
-            self._doubt(frame, 'looks for an encoding that was not used before')
+            self._doubts.add(frame, 'looks for an encoding that was not used before')
         elif (module, name) == ('typing', 'get_type_hints'):
             self._name(('__annotations__',), ('__annotations__',), False)
             self._settle()
@@ -115,11 +102,11 @@ class LibraryUses(NamesAsked):
         """Watch all that ``inspect.signature`` reads of a function of Python, and of those that it wraps."""
         given = frame.f_locals
         function = given.get('obj')
-        self._meet(function)
+        self._values.meet(function)
         self._name(OF_SIGNATURES, OF_SIGNATURES, False)
         self._settle()
         if given.get('eval_str') or not has_plain_signature(function):
-            self._doubt(frame, f'calls inspect.signature of {a(type(function))}')
+            self._doubts.add(frame, f'calls inspect.signature of {a(type(function))}')
 
     def _enumeration(self, frame: FrameType) -> None:
         """Watch which members an enumeration has under which values and names, where code of it finds them."""
@@ -137,24 +124,25 @@ class LibraryUses(NamesAsked):
         """
         inside = str(frame.f_globals.get('__name__'))
         if uses_backends(inside, name):
-            self._depends_on(BACKENDS)
+            self._values.depends_on(BACKENDS)
             self._settle()
             if backend_of_a_user(frame):
-                self._doubt(frame, "calls a function of SciPy by a backend of the user's")
+                self._doubts.add(frame, "calls a function of SciPy by a backend of the user's")
             return True
         if top == 'scipy':
-            self._depends_on(SPECIALS)
+            self._values.depends_on(SPECIALS)
         elif name == '_declare_synchronize':
-            self._depends_on(SYNCHRONIZING)
+            self._values.depends_on(SYNCHRONIZING)
         of_files = inside in OF_FILES or inside.startswith(OF_SCIPYS_FILES)
         if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
-            self._watch_state("NumPy's options for printing", np.get_printoptions)  # CuPy's arrays are printed so, too
+            # CuPy's arrays are printed so, too
+            self._values.watch_state("NumPy's options for printing", np.get_printoptions)
         elif top == 'cupy' and name in _OF_ERRORS:
-            self._watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
+            self._values.watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
         if name not in OUTSIDE.get(top, ()) and not of_files:
             return False
         if asked_by_user(frame.f_back, self._skip):
-            self._doubt(frame, f'calls {top}.{name}')
+            self._doubts.add(frame, f'calls {top}.{name}')
         return True
 
     def _logs(self, frame: FrameType) -> None:
@@ -162,26 +150,26 @@ class LibraryUses(NamesAsked):
         code = frame.f_code
         first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
         if code.co_name == 'isEnabledFor' and is_logger(type(first)):  # also of the root, which code of logging asks
-            self._meet(first)
+            self._values.meet(first)
             self._settle()
         if (id(code), type(first)) in self._logged:
             return
         self._logged.add((id(code), type(first)))
         self._inside_library(frame)
         for base in bases_of(type(first)):
-            if self._is_foreign_class(base):
-                self._inside_of(base, {code.co_name, *code.co_names} & (dictionary_of_class(base).keys()))
+            if self._ownership.is_foreign_class(base):
+                self._library.inside_of(base, {code.co_name, *code.co_names} & (dictionary_of_class(base).keys()))
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""
         if name in OF_LOGGERS:
             here = frame.f_locals
-            self._meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
+            self._values.meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
             self._settle()
         elif module == 'linecache' or name in OF_CALLERS or name in OF_LOGGING:
-            self._doubt(frame, f'calls {module}.{name}')
+            self._doubts.add(frame, f'calls {module}.{name}')
         else:
-            self._depends_on(REGISTERED)
+            self._values.depends_on(REGISTERED)
             self._calls.add((module, name))
 
     def _dispatched(self, dispatch: Any) -> None:
@@ -189,7 +177,8 @@ class LibraryUses(NamesAsked):
         for variable, cell in zip(dispatch.__code__.co_freevars, dispatch.__closure__):
             if variable == 'registry':
                 where = ('the functions registered', f' for {dispatch.__qualname__.partition(".")[0]}')
-                self._watch('variable', cell, '', read_cell(cell), where, None, functools.partial(read_cell, cell))
+                get = functools.partial(read_cell, cell)
+                self._values.watch('variable', cell, '', get(), where, None, get)
         self._settle()
 
 

@@ -59,7 +59,7 @@ class NamesAsked(CodeWatch):
     def _asked(self, frame: FrameType) -> None:
         """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
         code = frame.f_code
-        if self._everything or code.co_filename.startswith(_own_folder):
+        if self._names.everything or code.co_filename.startswith(_own_folder):
             return
         if id(code) not in self._asking:
             self._asking[id(code)] = code
@@ -71,33 +71,33 @@ class NamesAsked(CodeWatch):
             self._to_ask = id(code), frame.f_lasti
             if self._lines.of(code) is None:
                 self._answer_all()
-        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)) and not _binds(frame):
+        elif name not in self._names.strings and not (name == '__dict__' and self._wraps(frame)) and not _binds(frame):
             self._name((name,), (name,), False)
             self._settle()
 
     def _takes_in_full(self, value: Any) -> bool:
         """Watch all attributes of an object and of its class. False if it is not one that has nothing else."""
         cls = type(value)
-        if id(value) in self._full:
+        if id(value) in self._names.full:
             return True
         of_thread = cls is threading.local
-        if not of_thread and (not _is_plain(value) or any(map(self._is_foreign_class, bases_of(cls)[:-1]))):
+        if not of_thread and (not _is_plain(value) or any(map(self._ownership.is_foreign_class, bases_of(cls)[:-1]))):
             return False
         if self._before.had(value):
-            self._meet(value)
+            self._values.meet(value)
             self._settle()
             holder = self._holders.get(id(value))
             if holder is None or holder.kind != 'object' or not holder.owned:
                 return False
             for name in sorted(holder.start.keys() | holder.slots.keys()):
                 self._attribute_of(holder, name)
-            self._full[id(value)] = value
+            self._names.full[id(value)] = value
         if of_thread:
             return True
         self._class(cls)
         for base in bases_of(cls)[:-1]:
-            if id(base) not in self._full:
-                self._full[id(base)] = base
+            if id(base) not in self._names.full:
+                self._names.full[id(base)] = base
                 self._class_names(cls, [name for name in dictionary_of_class(base) if not name.startswith('__')])
         return True
 
@@ -111,7 +111,7 @@ class NamesAsked(CodeWatch):
             return False
         if self._before.had(wrapped):
             where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
-            self._watch('function', wrapped, '__dict__', get(), where, None, get)
+            self._values.watch('function', wrapped, '__dict__', get(), where, None, get)
             self._settle()
         return True
 

@@ -63,6 +63,6 @@ class OutOfSight(Holders):
             for name in sorted(new & members.keys()):
                 self._search_class(cls, name)
             new = new - members.keys()
-            if new and not self._is_foreign_class(base):
+            if new and not self._ownership.is_foreign_class(base):
                 what = f'attribute {{}} of class {name_of(base)}'
                 self._absent.setdefault(id(base), (members, set(), what))[1].update(new)

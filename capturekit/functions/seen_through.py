@@ -23,10 +23,10 @@ class SeenThrough(LibraryUses):
         """Whether code of the user shows what it asks ``id``, ``hash`` or ``globals`` for; that is watched then."""
         code = frame.f_code
         if what == ('builtins', 'hash') and 'hash' in code.co_names and self._lines.of(code) is not None:
-            self._to_hash[id(code), frame.f_lasti] = self._sentence(frame, 'calls builtins.hash')
+            self._to_hash[id(code), frame.f_lasti] = self._doubts.sentence(frame, 'calls builtins.hash')
             return True
         if what == ('builtins', 'id') and is_comparison_of_ids(frame):
-            self._identities = self._identities or f'{code.co_name} of {os.path.basename(code.co_filename)}'
+            self._uses.identities = self._uses.identities or f'{code.co_name} of {os.path.basename(code.co_filename)}'
             return True
         name = name_of_global(frame) if what == ('builtins', 'globals') else None
         if name is None:
@@ -41,7 +41,7 @@ class SeenThrough(LibraryUses):
         if names is None:
             return False
         if is_by_locale(str(text)):
-            self._depends_on(LOCALE)
+            self._values.depends_on(LOCALE)
         self._name(names, names, False)
         self._settle()
         return True

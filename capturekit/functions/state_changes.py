@@ -165,7 +165,7 @@ class StateChanges:
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
         reflected = named or any(
             entry.key in _REFLECTED and (self._paths is None or self._paths.reads(entry))
-            for entry in self._watch._entries.values()
+            for entry in self._watch._values.entries.values()
         )
         reflected = reflected or any(_makes_a_class(code) for code, foreign in codes if not foreign)
         return not reflected and self._is_only(entry, counting)
@@ -173,13 +173,13 @@ class StateChanges:
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
         """Whether all code that ran uses values of this name in this way only."""
         watch, name = self._watch, entry.key
-        if watch._everything or name in ASKED_FOR or name.startswith('__') or name in watch._strings:
+        if watch._names.everything or name in ASKED_FOR or name.startswith('__') or name in watch._names.strings:
             return False
-        if entry.kind == 'slot' or any(opens(one) for one in watch._entries.values()):
+        if entry.kind == 'slot' or any(opens(one) for one in watch._values.entries.values()):
             return False
         if entry.kind == 'attribute':
             holder = watch._holders.get(id(entry.holder))
-            if holder is None or holder.whole or not holder.owned or id(holder.value) in watch._full:
+            if holder is None or holder.whole or not holder.owned or id(holder.value) in watch._names.full:
                 return False
             if not _is_pythons_all_through(type(holder.value)):
                 return False
@@ -194,8 +194,8 @@ class StateChanges:
         if not times:
             return
         own = [code for code, foreign in watch._codes.values() if not foreign]
-        in_full = any(id(base) in watch._full for cls in watch._clock.classes for base in bases_of(cls))
-        opened = watch._everything or in_full or any(map(opens, watch._entries.values()))
+        in_full = any(id(base) in watch._names.full for cls in watch._clock.classes for base in bases_of(cls))
+        opened = watch._names.everything or in_full or any(map(opens, watch._values.entries.values()))
         opened = opened or any(not OPENING.isdisjoint(code.co_names) for code in own)
         for name in reckoned_from(set(times), own) - times.keys():
             times[name] = next(iter(times.values()))
@@ -205,7 +205,7 @@ class StateChanges:
                 foreign and name in code.co_names and not is_ours(code.co_filename)
                 for code, foreign in watch._codes.values()
             )
-            if opened or named or name in watch._strings or not all(only_in_readings(code, name) for code in own):
+            if opened or named or name in watch._names.strings or not all(only_in_readings(code, name) for code in own):
                 yield sentence
 
     def _is_only_stored(self, entry: WatchedValue, change: _Change) -> bool:
@@ -226,7 +226,7 @@ class StateChanges:
             return False
         if any(difference(part, item) is not None for part, item in zip(kept.parts, now)):
             return False
-        others = [one.kept for one in self._watch._entries.values() if one is not entry]
+        others = [one.kept for one in self._watch._values.entries.values() if one is not entry]
         return all(self._is_state(item) for item in now[count:]) and not _holds(others, kept)
 
 

@@ -165,19 +165,19 @@ class Watch(GivenValues):
     def _begin(self) -> None:
         """Watch what the function holds before it runs."""
         self._time.begin()
-        self._settings, self._compiler = settings_now(), compiler_code()
+        self._values.settings, self._compiler = settings_now(), compiler_code()
         for name, setting in ({} if self._array is None else routines_now()).items():
-            self._watch('state', setting.get, '', setting.value, (name, ''), None, setting.get)
+            self._values.watch('state', setting.get, '', setting.value, (name, ''), None, setting.get)
         self._randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
         self._keep_arguments()
         function: Any = self._fn
         while type(function) is not FunctionType:
             if among(type(function), (types.MethodType, functools.partial)):
-                self._keep_also(function)
+                self._values.keep_also(function)
                 function = function.__func__ if type(function) is types.MethodType else function.func
             else:
                 if not self._is_array(function) and not isinstance(function, type):
-                    self._keep_also(function)
+                    self._values.keep_also(function)
                 break
         if type(function) is FunctionType:
             self._reached.add(id(function))
@@ -192,7 +192,7 @@ class Watch(GivenValues):
             elif hasattr(self._previous, 'enable'):
                 self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
         elif self._failure is None:
-            self._unwatchable.append('the function set a profile function: what it ran afterwards is not known')
+            self._doubts.unwatchable.append('the function set a profile function: what it ran afterwards is not known')
         self._lines.end()
         try:
             if kind is None:
@@ -202,7 +202,8 @@ class Watch(GivenValues):
                 self._environment = finish(self, carries, self._reads)
         finally:
             self._before.__exit__()
-            self._callback = self._keeper.met = None  # they hold this object, and so all that it has met
+            self._callback = None  # it holds this object, and so all that it has met
+            self._values.end()
 
     def _note_warnings(self) -> None:
         """Note lines that have warned, in this run or before it: Python may have forgotten that by the next run."""
@@ -211,7 +212,7 @@ class Watch(GivenValues):
             if found is not None:
                 code, line = found
                 at = f'{os.path.basename(code.co_filename)}:{line}'
-                self._unwatchable.append(f'the function warns at {at}, which a launch would not do')
+                self._doubts.unwatchable.append(f'the function warns at {at}, which a launch would not do')
 
     def _chained(self, frame: FrameType, event: str, argument: Any) -> None:
         self._profile(frame, event, argument)
@@ -243,13 +244,13 @@ class Watch(GivenValues):
             self._importing = None
             name = frame.f_locals.get('name')
             if name not in sys.modules and asked_by_user(importing.f_back, self._skip):
-                self._doubt(importing.f_back, f'imports {name}, which is not found')
+                self._doubts.add(importing.f_back, f'imports {name}, which is not found')
         elif event == 'call' and frame.f_code.co_name == '<module>':
             self._module_begins(frame, importing)
 
     def _module_begins(self, frame: FrameType, importing: FrameType) -> None:
         if asked_by_user(importing.f_back, self._skip):
-            self._doubt(importing.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
+            self._doubts.add(importing.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
 
     # Calls
 
@@ -289,7 +290,7 @@ class Watch(GivenValues):
         self._calls.add(what)
         found = reads(function)
         if found is None:
-            self._doubt(frame, f'calls {".".join(what)}')
+            self._doubts.add(frame, f'calls {".".join(what)}')
         elif found == 'names':
             self._name((), (), True)
             self._settle()
@@ -298,21 +299,21 @@ class Watch(GivenValues):
         """Note the setting on which depends what a function does."""
         setting = BACKENDS if uses_backends(what[0]) else _SETTINGS_OF.get(what)
         if setting is not None:
-            self._depends_on(setting)
+            self._values.depends_on(setting)
             self._settle()
 
     def _pops_from_a_set(self, frame: FrameType, function: Any, what: tuple[str, str]) -> bool:
         """Whether the user's set loses an element: it goes on where the last ``pop`` ended, which nobody can see."""
         if what != ('builtins.set', 'pop') or not self._before.had(getattr(function, '__self__', None)):
             return False
-        self._doubt(frame, 'takes an element out of a set by pop(), which goes on where the last one ended')
+        self._doubts.add(frame, 'takes an element out of a set by pop(), which goes on where the last one ended')
         return True
 
     def _called_by_library(self, frame: FrameType, function: Any) -> None:
         if function is os.urandom:
             self._draws_entropy(frame)
         elif id(function) in _COUNTS_ANYWHERE:  # it warns
-            self._depends_on(WARNINGS)
+            self._values.depends_on(WARNINGS)
             self._settle()
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
@@ -320,10 +321,10 @@ class Watch(GivenValues):
         known = self._codes.get(id(frame.f_code))
         if known is None or known[1] or not is_clock(function):
             return False
-        self._clock.note(frame, function, self._sentence(frame, f'calls time.{function.__name__}'))
+        self._clock.note(frame, function, self._doubts.sentence(frame, f'calls time.{function.__name__}'))
         return True
 
-    def _library(self, frame: FrameType) -> None:
+    def _library_entered(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""
         code = frame.f_code
         if code is DRAWING:
@@ -336,11 +337,13 @@ class Watch(GivenValues):
             return
         top = module.partition('.')[0]
         if top in _SETTINGS_IN:
-            self._depends_on(_SETTINGS_IN[top])
+            self._values.depends_on(_SETTINGS_IN[top])
             self._settle()
         self._waits = self._waits or top in _OF_THREADS
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
-            self._unwatchable.append(f'the function warns{self._line(frame)}, which a launch would not do')
+            self._doubts.unwatchable.append(
+                f'the function warns{self._doubts.line(frame)}, which a launch would not do'
+            )
         if (module, name) in self._calls and name != 'seed':
             return
         if top in WHOLE:
@@ -360,7 +363,7 @@ class Watch(GivenValues):
             return
         self._calls.add((module, name))
         if not is_followed(code.co_filename, name):
-            self._doubt(frame, f'calls {module}.{name}')
+            self._doubts.add(frame, f'calls {module}.{name}')
         else:
             self._followed(frame, module, name)
 
@@ -380,12 +383,12 @@ class Watch(GivenValues):
         if code is self._compiler and self._compiles(frame):
             return
         known = self._codes.get(id(code)) or self._met(frame, code)
-        if code.co_flags & _SUSPENDS and id(frame) in self._suspended:
-            self._resumed = self._resumed or self._suspended[id(frame)][1]
+        if code.co_flags & _SUSPENDS and id(frame) in self._hidden.suspended:
+            self._resumed = self._resumed or self._hidden.suspended[id(frame)][1]
         if known[1]:
             if code.co_name == '__init__' and code.co_argcount:
                 self._before.made(frame.f_locals.get(code.co_varnames[0]))
-            self._library(frame)
+            self._library_entered(frame)
             return
         self._callers.setdefault(id(code), set()).add(_caller_of(frame))
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
@@ -394,20 +397,20 @@ class Watch(GivenValues):
                 self._identify(frame, code, {})
             return
         variables = frame.f_locals
-        self._compare_parameters(code, variables)
+        self._uses.compare_parameters(code, variables)
         self._recursion(frame)
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
-        if code.co_name == '__del__' and arguments and id(type(arguments[0])) in self._finalized:
-            self._finalized[id(type(arguments[0]))][1] -= 1
+        if code.co_name == '__del__' and arguments and id(type(arguments[0])) in self._uses.finalized:
+            self._uses.finalized[id(type(arguments[0]))][1] -= 1
         if code.co_name == '__init__' and arguments:
             if id(arguments[0]) not in self._holders:
                 self._before.made(arguments[0])
-                self._makes(type(arguments[0]))
+                self._uses.makes(type(arguments[0]))
             elif self._before.had(arguments[0]):
                 self._begun_again.add(id(code))
         for number, argument in enumerate(arguments):
             if code.co_varnames[number] != '.0' and (self._ignore is None or not self._ignore(argument)):
-                self._at = f'argument {code.co_varnames[number]} of {code.co_name}'
+                self._values.at = f'argument {code.co_varnames[number]} of {code.co_name}'
                 self._argument(argument)
         if code.co_freevars or id(code) not in self._searched:
             self._identify(frame, code, variables)
@@ -416,7 +419,7 @@ class Watch(GivenValues):
     def _identify(self, frame: FrameType, code: CodeType, variables: Any) -> None:
         if not self._find(frame, code, variables):
             why = ' after gc.freeze()' if gc.get_freeze_count() else ''
-            self._doubt(frame, f'runs {code.co_name}, whose function object is not found{why},')
+            self._doubts.add(frame, f'runs {code.co_name}, whose function object is not found{why},')
 
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""
@@ -433,7 +436,7 @@ class Watch(GivenValues):
         if SEEDED in code.co_names and self._lines.told:
             self._lines.follow_calls(code)
         if is_cupys(frame.f_globals.get('__name__')):
-            self._inside_cupy(frame)
+            self._library.inside_cupy(frame)
         elif code.co_name == '<module>':
             self._module_begins(frame, frame)
         elif python_module(code.co_filename).partition('.')[0] in FOLLOWED:

@@ -44,84 +44,90 @@ def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) 
 
     ``carries``: whether launches can repeat changes of Python state. ``reads``: the host reads of the run.
     """
-    if reads or watch._keeper.has_numbers or 'type' in watch._attributes:
-        watch._depends_on(ERRORS)  # the code may compute with numbers of NumPy's
+    if reads or watch._values.keeper.has_numbers or 'type' in watch._names.attributes:
+        watch._values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
     paths = _paths(watch)
     _follow_times(watch)
     changes = StateChanges(watch, paths)
     carries = carries and not any(paths is None or paths.reach(lock) for lock in watch._locks)
     written = _written(watch, changes if carries else None)
     _doubts(watch, changes, paths)
-    if written is None and watch._unwatchable:
-        written = watch._unwatchable[0]
+    if written is None and watch._doubts.unwatchable:
+        written = watch._doubts.unwatchable[0]
     objects, missing = _objects_of(watch)
     kept = kept_reads(watch, changes, reads) if written is None else {}
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(watch, carried)
     bases = list(watch._bases.values())
-    forms = [(array, watch._keeper.forms[id(array)]) for array in arrays if id(array) in watch._keeper.forms]
-    state_is_read = watch._everything or not watch._attributes.isdisjoint(STATE_NAMES)
-    entries = [entry for entry in watch._entries.values() if entry.kind != 'draws' or state_is_read]
+    forms = [
+        (array, watch._values.keeper.forms[id(array)]) for array in arrays if id(array) in watch._values.keeper.forms
+    ]
+    state_is_read = watch._names.everything or not watch._names.attributes.isdisjoint(STATE_NAMES)
+    entries = [entry for entry in watch._values.entries.values() if entry.kind != 'draws' or state_is_read]
     entries = [entry for entry in entries if entry.kept.kind != 'carried']
     environment = Environment(
-        entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
+        entries, objects, arrays, watch._doubts.unwatchable, written, missing, bases, _all_names(watch), forms, carried
     )
     environment.own, environment.kept = watch._own, kept
     environment.times = frozenset({*watch._clock.times, *watch._clock.followed})
     environment.compiler = watch._compiler, frozenset(watch._compiled)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
-    if watch._everything:
+    if watch._names.everything:
         _open_libraries(watch)
-    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()], _sizes(watch))
-    environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
+    environment.keep_inner(
+        [(*one, key in watch._library.complete) for key, one in watch._library.inner.items()], _sizes(watch)
+    )
+    environment.far = watch._far or watch._names.everything or not FAR.isdisjoint(watch._names.attributes)
     # If two places hold the same container, a change of it is visible in both.
-    environment.asks_identities = bool(watch._identities)
-    environment.by_identity = bool(watch._identities) or carried is not None
+    environment.asks_identities = bool(watch._uses.identities)
+    environment.by_identity = bool(watch._uses.identities) or carried is not None
     _let_go(watch)
     return environment
 
 
 def _follow_times(watch: CodeWatch) -> None:
     """Find out where times of a clock go; those that go to places which are not followed are told apart."""
-    watch._unwatchable += watch._clock.take_apart(*kept_times(watch))
+    watch._doubts.unwatchable += watch._clock.take_apart(*kept_times(watch))
 
 
 def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) -> None:
     """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
     if isinstance(watch._failure, TooLong):
-        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
+        watch._doubts.unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
     elif watch._failure is not None:
-        watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
+        watch._doubts.unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
-    watch._unwatchable = [text for text in watch._unwatchable if paths is None or paths.matter(text)]
-    watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
-    watch._unwatchable += [*watch._to_hash.values(), *changes.times_that_count(), *_handed_on(watch, paths)]
-    if watch._everything or '__context__' in watch._attributes:
-        watch._depends_on(HANDLED)
-    name = watch._of_arrays()
+    watch._doubts.unwatchable = [text for text in watch._doubts.unwatchable if paths is None or paths.matter(text)]
+    watch._doubts.unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
+    watch._doubts.unwatchable += [*watch._to_hash.values(), *changes.times_that_count(), *_handed_on(watch, paths)]
+    if watch._names.everything or '__context__' in watch._names.attributes:
+        watch._values.depends_on(HANDLED)
+    name = watch._names.of_arrays()
     if name is not None:
-        watch._unwatchable.append(f'the function asks an array for {name}, which can not be compared')
-    watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
+        watch._doubts.unwatchable.append(f'the function asks an array for {name}, which can not be compared')
+    watch._doubts.unwatchable = list(dict.fromkeys(watch._doubts.unwatchable))
 
 
 def _paths(watch: CodeWatch) -> ReadPaths | None:
     """Which watched values the run can have read; None: all, by way of what gives all attributes of an object."""
-    if watch._everything:
+    if watch._names.everything:
         return None
     codes = [(code, watch._lines.of(code), globals_) for code, globals_ in watch._globals_of.values()]
     holders = list(watch._holders.values())
-    entries, meetings = watch._entries.values(), watch._meetings
-    return ReadPaths(entries, meetings, codes, watch._strings, holders, watch._of_class, set(watch._full))
+    entries, meetings = watch._values.entries.values(), watch._values.meetings
+    return ReadPaths(entries, meetings, codes, watch._names.strings, holders, watch._of_class, set(watch._names.full))
 
 
 def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     codes = [code for code, foreign in watch._codes.values() if not foreign]
     others = [holder.value for holder in watch._holders.values() if paths is None or paths.reach(id(holder.value))]
-    entries = [entry for entry in watch._entries.values() if paths is None or paths.reads(entry)]
+    entries = [entry for entry in watch._values.entries.values() if paths is None or paths.reads(entry)]
     yield from classes_called(entries, codes)
-    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL, watch._clock.followed)
-    yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
-    for cls, count in watch._finalized.values():
+    yield from handed_on(
+        entries, others, codes, watch._names.strings, watch._names.attributes - SPECIAL, watch._clock.followed
+    )
+    yield from classes_of_files([value for value, _, _ in watch._hidden.states.values()], codes)
+    for cls, count in watch._uses.finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     by_address = _hashed_by_address(watch, paths)
@@ -130,7 +136,7 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
         if is_another_name_of_sets(entry):
             cls = min(by_address)
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
-    if watch._everything:
+    if watch._names.everything:
         modules = [holder for holder in watch._holders.values() if holder.kind == 'module']
         owned = {id(one.value) for one in modules if one.owned or is_of_tables(one.value)}
         yield from taken_from_modules(entries, others, codes, owned)
@@ -142,14 +148,14 @@ def _hashed_by_address(watch: CodeWatch, paths: ReadPaths | None) -> set[str]:
     A class that the code only asks for in ``isinstance`` it has not called, unless it comes to it by an object.
     """
     met = {id(base) for holder in watch._holders.values() for base in bases_of(type(holder.value))}
-    perhaps = watch._perhaps_made.values()
+    perhaps = watch._uses.perhaps_made.values()
     made = [cls for cls in perhaps if paths is None or id(cls) in met or not paths.only_checks(cls)]
-    return watch._by_address | set(map(name_of, made))
+    return watch._uses.by_address | set(map(name_of, made))
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
     """The objects whose class and attributes count, as they are; and names that code looked for and did not find."""
-    watched = {id(entry.holder) for entry in watch._entries.values()}
+    watched = {id(entry.holder) for entry in watch._values.entries.values()}
     objects: list[tuple[Any, type, Any, Any]] = []
     missing: list[Any] = [
         (itself, mapping, frozenset(names), where) for mapping, names, where in watch._absent.values()
@@ -172,13 +178,13 @@ def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], lis
 def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
     """The arrays that the run reached, without those that carried state passes to launches as arguments."""
     if carried is None:
-        return list(watch._keeper.arrays.values())
+        return list(watch._values.keeper.arrays.values())
     found: dict[int, Any] = {}
     seen: set[int] = set()
-    todo = [entry.kept for entry in watch._entries.values()]
+    todo = [entry.kept for entry in watch._values.entries.values()]
     while todo:
         kept = todo.pop()
-        if kept.kind == 'same' and id(kept.value) in watch._keeper.arrays:
+        if kept.kind == 'same' and id(kept.value) in watch._values.keeper.arrays:
             found[id(kept.value)] = kept.value
         if kept.parts and id(kept) not in seen:
             seen.add(id(kept))
@@ -187,17 +193,17 @@ def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
 
 
 def _let_go(watch: CodeWatch) -> None:
-    watch._full.clear()
-    for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
+    watch._names.full.clear()
+    for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._hidden.states):
         found.clear()
     watch._locks.clear()
     watch._callers.clear()
     watch._clock.readings.clear()
     watch._clock.kept.clear()
     watch._holders.clear()
-    watch._suspended.clear()
-    watch._entries.clear()
-    watch._keeper.memory.clear()
+    watch._hidden.suspended.clear()
+    watch._values.entries.clear()
+    watch._values.keeper.memory.clear()
 
 
 def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:
@@ -240,7 +246,7 @@ _NOT_LOOKED_INTO = (type, types.ModuleType, types.FunctionType)
 def _sizes(watch: CodeWatch) -> list[tuple[str, Any, int]]:
     """The classes and modules of libraries in which no new name may appear; modules only if code may ask for such."""
     codes = [(code, watch._lines.of(code)) for code, foreign in watch._codes.values() if not foreign]
-    return watch.sizes(watch._everything or caught_in(codes))
+    return watch._library.sizes(watch._names.everything or caught_in(codes))
 
 
 def _open_libraries(watch: CodeWatch) -> None:
@@ -248,13 +254,13 @@ def _open_libraries(watch: CodeWatch) -> None:
     codes = [code for code, foreign in watch._codes.values() if not foreign]
     holders = [holder for holder in watch._holders.values() if not holder.owned]
     modules = {id(holder.value): holder for holder in holders if holder.kind == 'module'}
-    entries = list(watch._entries.values())
+    entries = list(watch._values.entries.values())
     for module in handed_around(entries, [holder.value for holder in modules.values()], codes):
-        watch.inside_whole(vars(module), modules[id(module)].start)
+        watch._library.inside_whole(vars(module), modules[id(module)].start)
     for holder in holders:
         for base in bases_of(holder.value) if holder.kind == 'class' else ():
             if made_by_class_statement(base):
-                watch.inside_whole(dictionary_of_class(base), dict(dictionary_of_class(base)))
+                watch._library.inside_whole(dictionary_of_class(base), dict(dictionary_of_class(base)))
 
 
 def _no_dictionary(value: object) -> None:
@@ -269,14 +275,14 @@ def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
         if get is None or holder.cls is not type(holder.value):
             continue
         if holder.kind == 'module':
-            if watch._everything and holder.owned:
+            if watch._names.everything and holder.owned:
                 names.append((_names_in_module, holder.value, _not_pythons(holder.start)))
-        elif holder.whole or (watch._everything and holder.of_user) or id(holder.value) in watch._full:
+        elif holder.whole or (watch._names.everything and holder.of_user) or id(holder.value) in watch._names.full:
             names.append((get, holder.value, list(holder.start)))
-        elif watch._everything and holder.kind == 'object':
+        elif watch._names.everything and holder.kind == 'object':
             names.append((_public_names, holder.value, _public(holder.start)))
     for cls, _ in watch._classes.values():
-        if watch._everything or id(cls) in watch._full:
+        if watch._names.everything or id(cls) in watch._names.full:
             names.append((_names_in_class, cls, _names_in_class(cls)))
     return names
 
@@ -309,12 +315,12 @@ def _aliases(watch: CodeWatch) -> None:
     for key, value in watch._own.items():
         if issubclass(type(value), (tuple, frozenset, slice)) and not is_dataclass(type(value)):
             continue
-        if key in watch._keeper.memory or key in watch._holders:
-            watch._unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
-    if watch._identities and (watch._plain or len(watch._own) > 3):  # three of them only pass the arguments
-        given = 'a number or a text' if watch._plain else 'a container'
-        watch._unwatchable.append(
-            f'{watch._identities} asks whether two objects are the same, and {given} is an argument'
+        if key in watch._values.keeper.memory or key in watch._holders:
+            watch._doubts.unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
+    if watch._uses.identities and (watch._uses.plain or len(watch._own) > 3):  # three of them only pass the arguments
+        given = 'a number or a text' if watch._uses.plain else 'a container'
+        watch._doubts.unwatchable.append(
+            f'{watch._uses.identities} asks whether two objects are the same, and {given} is an argument'
         )
 
 
@@ -325,10 +331,10 @@ def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:
     for cls, form in watch._bases.values():
         if form_of_class(cls) != form:
             return f'the function changes the name or the bases of class {name_of(cls)}'
-    for array, form in [*watch._keeper.arrays_and_forms(), *watch._forms]:
+    for array, form in [*watch._values.keeper.arrays_and_forms(), *watch._forms]:
         if (array.shape, array.strides) != form:
             return f'the function makes the shape of an array {array.shape} that was {form[0]}'
-    for entry in watch._entries.values():
+    for entry in watch._values.entries.values():
         if entry.kind in ('draws', 'contents'):
             continue  # reported below
         value = entry.read()
@@ -342,8 +348,8 @@ def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:
             return f'the function creates global {name} of {file}'
     for cls, before in watch._classes.values():
         new = dictionary_of_class(cls).keys() - before
-        every = watch._everything or id(cls) in watch._full
-        new = set(_not_pythons(new)) if every else new & watch._attributes
+        every = watch._names.everything or id(cls) in watch._names.full
+        new = set(_not_pythons(new)) if every else new & watch._names.attributes
         if new:
             return f'the function creates attribute {min(new)} of class {name_of(cls)}'
     for holder in watch._holders.values():
@@ -360,7 +366,7 @@ def _drawn(watch: CodeWatch) -> str | None:
     for name, kept in watch._randomness.items():
         if difference(kept, HOST_RANDOMNESS[name]()) is not None:
             return f'the function draws from {name} on the host'
-    for value, kept, where in watch._states.values():
+    for value, kept, where in watch._hidden.states.values():
         if not is_in_state(value, kept):
             if among(type(value), FILES):
                 return f'the function reads or writes a file: {where}'
@@ -377,7 +383,7 @@ def _new_attribute(watch: CodeWatch, holder: Holder) -> str | None:
         name for name, value in holder.slots.items() if value is not MISSING
     }
     if (not holder.owned and not holder.whole) or holder.kind == 'module':
-        new &= watch._attributes
+        new &= watch._names.attributes
     if holder.kind == 'module' and not holder.owned:
         return None
     return min(new, default=None)
