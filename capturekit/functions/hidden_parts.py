@@ -10,7 +10,16 @@ import types
 from types import FrameType
 from typing import Any
 
-from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
+from capturekit.functions.hidden_state import (
+    FILES,
+    HOST_RANDOMNESS,
+    IN_MEMORY,
+    held_by,
+    is_in_state,
+    random_types,
+    state_of,
+    value_in,
+)
 from capturekit.functions.logger_state import is_logger, is_logger_as, logger_state
 from capturekit.functions.readable_state import is_iterator, is_visible
 from capturekit.functions.watched_values import WatchedValues
@@ -34,6 +43,13 @@ class HiddenParts:
         self.states: dict[int, tuple[Any, Kept, str]] = {}
         #: The frames of generators that were met, and where these are, by id.
         self.suspended: dict[int, tuple[FrameType, str]] = {}
+        #: Where the first of these generators is that the run has resumed; None if there is none.
+        self.resumed: str | None = None
+        self.randomness: dict[str, Kept] = {}
+
+    def begin(self) -> None:
+        """Keep the state of the generators of random numbers that every program has."""
+        self.randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
 
     def _function_in(self, value: Any, name: str, member: Any) -> None:
         """Watch a function of which a property or a static method is made."""
