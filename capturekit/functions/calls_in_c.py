@@ -10,21 +10,14 @@ from typing import Any
 from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import is_clock
-from capturekit.functions.code_met import CodeMet
 from capturekit.functions.code_reads import READERS
-from capturekit.functions.code_watch import CodeWatch
-from capturekit.functions.collector import Before
-from capturekit.functions.doubts import Doubts
 from capturekit.functions.entropy import DRAWING
-from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import (
     asked_by_user,
     called_by,
     python_module,
 )
-from capturekit.functions.library_uses import LibraryUses
-from capturekit.functions.names_asked import NamesAsked
-from capturekit.functions.ownership import Ownership
+from capturekit.functions.run_record import RunRecord
 from capturekit.functions.seen_through import SeenThrough
 from capturekit.functions.settings import (
     BACKENDS,
@@ -39,7 +32,6 @@ from capturekit.functions.understood import (
     owner_of,
     reads,
 )
-from capturekit.functions.watched_values import WatchedValues
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
@@ -60,22 +52,11 @@ _SETTINGS_OF = {
 class CallsInC:
     """Looks up what functions written in C read."""
 
-    def __init__(
-        self,
-        values: WatchedValues,
-        holders: Holders,
-        code: CodeMet,
-        code_watch: CodeWatch,
-        asked: NamesAsked,
-        libraries: LibraryUses,
-        seen_through: SeenThrough,
-        ownership: Ownership,
-        doubts: Doubts,
-        before: Before,
-    ) -> None:
-        self._values, self._holders, self._code, self._code_watch = values, holders, code, code_watch
-        self._asked, self._libraries, self._seen_through = asked, libraries, seen_through
-        self._ownership, self._doubts, self._before = ownership, doubts, before
+    def __init__(self, run: RunRecord) -> None:
+        self._values, self._holders, self._code, self._code_watch = run.values, run.holders, run.code, run.code_watch
+        self._asked, self._libraries, self._ownership = run.asked, run.libraries, run.ownership
+        self._doubts, self._before = run.doubts, run.before
+        self._seen_through = SeenThrough(run.values, run.holders, run.code_watch, run.uses, run.doubts, run.lines)
 
     def called(self, frame: FrameType, function: Any) -> None:
         """Look up a function written in C that the user's code calls, directly or through the standard library."""

@@ -76,8 +76,9 @@ class HiddenParts:
         elif cls is struct.Struct:
             values.watch_state(f'{values.at}: its format', functools.partial(getattr, value, 'format'))
         elif issubclass(cls, _GENERATORS):
-            frame = getattr(value, 'gi_frame', None) or getattr(value, 'cr_frame', None)
-            frame = frame or getattr(value, 'ag_frame', None)
+            frame = (
+                getattr(value, 'gi_frame', None) or getattr(value, 'cr_frame', None) or getattr(value, 'ag_frame', None)
+            )
             if frame is not None:
                 self.suspended.setdefault(id(frame), (frame, values.at))
         elif issubclass(cls, random.SystemRandom):
@@ -103,6 +104,12 @@ class HiddenParts:
         elif not values.is_array(value) and not is_visible(value):
             values.opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False
+
+
+def _frame_of(generator: Any) -> FrameType | None:
+    """The frame of a generator or a coroutine; None if it has ended."""
+    frame = getattr(generator, 'gi_frame', None) or getattr(generator, 'cr_frame', None)
+    return frame or getattr(generator, 'ag_frame', None)
 
 
 def never(value: object) -> bool:

@@ -137,9 +137,8 @@ class LibraryUses:
             self._holders.settle()
         self.waits = self.waits or top in _OF_THREADS
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
-            self._doubts.unwatchable.append(
-                f'the function warns{self._doubts.line(frame)}, which a launch would not do'
-            )
+            line = self._doubts.line(frame)
+            self._doubts.unwatchable.append(f'the function warns{line}, which a launch would not do')
         if (module, name) in self.calls and name != 'seed':
             return
         if top in WHOLE:

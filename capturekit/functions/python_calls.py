@@ -8,32 +8,18 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-from capturekit.functions.code_met import CodeMet
-from capturekit.functions.code_watch import CodeWatch
-from capturekit.functions.collector import Before
-from capturekit.functions.doubts import Doubts
 from capturekit.functions.entropy import SEEDED
-from capturekit.functions.functions_found import FunctionsFound
-from capturekit.functions.given_values import GivenValues
-from capturekit.functions.hidden_parts import HiddenParts
-from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import (
     asked_by_user,
     is_library_frame,
     python_module,
 )
-from capturekit.functions.library_state import LibraryState
-from capturekit.functions.library_uses import LibraryUses
-from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.object_uses import ObjectUses
-from capturekit.functions.out_of_sight import OutOfSight
-from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import is_cupys
+from capturekit.functions.run_record import RunRecord
 from capturekit.functions.understood import (
     ALLOCATORS,
     FOLLOWED,
 )
-from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.source_line import is_ours
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
@@ -52,29 +38,12 @@ class PythonCalls:
     ``outermost``: the code that calls the function which is watched.
     """
 
-    def __init__(
-        self,
-        values: WatchedValues,
-        holders: Holders,
-        hidden: HiddenParts,
-        functions: FunctionsFound,
-        code: CodeMet,
-        code_watch: CodeWatch,
-        given: GivenValues,
-        uses: ObjectUses,
-        library: LibraryState,
-        libraries: LibraryUses,
-        out_of_sight: OutOfSight,
-        lines: LinesRun,
-        ownership: Ownership,
-        doubts: Doubts,
-        before: Before,
-        outermost: CodeType,
-    ) -> None:
-        self._values, self._holders, self._hidden, self._functions = values, holders, hidden, functions
-        self._code, self._code_watch, self._given, self._uses = code, code_watch, given, uses
-        self._library, self._libraries, self._out_of_sight, self._lines = library, libraries, out_of_sight, lines
-        self._ownership, self._doubts, self._before, self._outermost = ownership, doubts, before, outermost
+    def __init__(self, run: RunRecord, outermost: CodeType) -> None:
+        self._values, self._holders, self._hidden, self._functions = run.values, run.holders, run.hidden, run.functions
+        self._code, self._code_watch, self._given, self._uses = run.code, run.code_watch, run.given, run.uses
+        self._library, self._libraries, self._out_of_sight = run.library, run.libraries, run.out_of_sight
+        self._lines, self._ownership, self._doubts, self._before = run.lines, run.ownership, run.doubts, run.before
+        self._ignore, self._outermost = run.given.ignore, outermost
         #: The frame of Python's import system while a module is imported.
         self.importing: FrameType | None = None
 
@@ -126,9 +95,8 @@ class PythonCalls:
                 self._uses.makes(type(arguments[0]))
             elif self._before.had(arguments[0]):
                 self._code.begun_again.add(id(code))
-        ignore = self._given.ignore
         for number, argument in enumerate(arguments):
-            if code.co_varnames[number] != '.0' and (ignore is None or not ignore(argument)):
+            if code.co_varnames[number] != '.0' and (self._ignore is None or not self._ignore(argument)):
                 self._values.at = f'argument {code.co_varnames[number]} of {code.co_name}'
                 self._given.argument(argument)
         if code.co_freevars or id(code) not in self._functions.searched:

@@ -17,41 +17,22 @@ from collections.abc import Callable, Sequence
 from types import FrameType, FunctionType
 from typing import Any
 
-from capturekit.functions.attributes import Attributes
 from capturekit.functions.calls_in_c import COUNTS_ANYWHERE, CallsInC
-from capturekit.functions.code_met import CodeMet
-from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.collector import OF_COLLECTOR, Before
 from capturekit.functions.compiling import compiler_code
-from capturekit.functions.doubts import Doubts
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import FollowTime, TooLong
-from capturekit.functions.functions_found import FunctionsFound
-from capturekit.functions.given_values import GivenValues
-from capturekit.functions.hidden_parts import HiddenParts
-from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import (
     default_skip,
 )
-from capturekit.functions.library_state import LibraryState
-from capturekit.functions.library_uses import LibraryUses
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.names_asked import NamesAsked
-from capturekit.functions.names_used import NamesUsed
-from capturekit.functions.object_uses import ObjectUses
-from capturekit.functions.out_of_sight import OutOfSight
-from capturekit.functions.ownership import Ownership
 from capturekit.functions.python_calls import PythonCalls
-from capturekit.functions.run_record import RunRecord
-from capturekit.functions.seen_through import SeenThrough
+from capturekit.functions.run_record import Given, record_of
 from capturekit.functions.settings import (
     routines_now,
     settings_now,
 )
-from capturekit.functions.unsettled import Unsettled
-from capturekit.functions.values_met import ValuesMet
 from capturekit.functions.warnings_shown import line_that_warned
-from capturekit.functions.watched_values import WatchedValues
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
@@ -86,7 +67,7 @@ class Watch:
         reads: Sequence[Read] = (),
         uncollected: Uncollected | None = None,
     ) -> None:
-        self._fn, self._array, self._carries, self._reads = fn, array, carries, reads
+        self._fn, self._carries, self._reads = fn, carries, reads
         self._uncollected = uncollected or Uncollected()
         self._environment: Environment | None = None
         self._failure: BaseException | None = None
@@ -94,40 +75,11 @@ class Watch:
         self._time = FollowTime()
         self._before = Before(self._time)
         self._lines = LinesRun(self._came_to, self._call_begins)
-        ownership, doubts, unsettled = Ownership(skip), Doubts(skip), Unsettled()
-        names, uses, code = NamesUsed(), ObjectUses(is_array), CodeMet()
-        library = LibraryState(ownership)
-        values = WatchedValues(is_array, doubts, unsettled)
-        hidden = HiddenParts(values)
-        attributes = Attributes(values, names, library, ownership, doubts)
-        out_of_sight = OutOfSight(attributes, ownership, self._time)
-        holders = Holders(values, attributes, out_of_sight, library, names, unsettled, ownership, doubts, self._time)
-        functions = FunctionsFound(values, attributes, library, ownership, self._before, self._time)
-        met = ValuesMet(
-            values, holders, hidden, functions, library, names, uses, unsettled, ownership, self._uncollected
-        )
-        values.note = met.note
-        given = GivenValues(values, holders, uses, doubts, self._before, self._time, arguments, ignore)
-        asked = NamesAsked(values, holders, attributes, names, ownership, self._lines, self._before)
-        code_watch = CodeWatch(
-            values, holders, attributes, names, asked, given, code, uses, unsettled, library, doubts, self._lines,
-            self._before, array,
-        )  # fmt: skip
-        libraries = LibraryUses(values, holders, attributes, library, functions, code_watch, ownership, doubts)
-        seen_through = SeenThrough(values, holders, code_watch, uses, doubts, self._lines)
-        self._asked, self._code_watch, self._libraries = asked, code_watch, libraries
-        self._done_with = libraries.done_with
-        self._calls_in_c = CallsInC(
-            values, holders, code, code_watch, asked, libraries, seen_through, ownership, doubts, self._before
-        )
-        self._python_calls = PythonCalls(
-            values, holders, hidden, functions, code, code_watch, given, uses, library, libraries, out_of_sight,
-            self._lines, ownership, doubts, self._before, Watch.run.__code__,
-        )  # fmt: skip
-        self._run = RunRecord(
-            values, met, holders, attributes, names, hidden, library, uses, functions, code, code_watch, self._lines,
-            given, libraries, doubts, self._before, array,
-        )  # fmt: skip
+        given = Given(is_array, skip, ignore, arguments, array)
+        self._run = run = record_of(given, self._uncollected, self._lines, self._before, self._time)
+        self._libraries, self._done_with = run.libraries, run.libraries.done_with
+        self._calls_in_c = CallsInC(run)
+        self._python_calls = PythonCalls(run, Watch.run.__code__)
 
     @property
     def environment(self) -> Environment:
@@ -171,7 +123,7 @@ class Watch:
         run = self._run
         self._time.begin()
         run.values.settings, self._libraries.compiler = settings_now(), compiler_code()
-        for name, setting in ({} if self._array is None else routines_now()).items():
+        for name, setting in ({} if run.array is None else routines_now()).items():
             run.values.watch('state', setting.get, '', setting.value, (name, ''), None, setting.get)
         run.hidden.begin()
         run.given.keep_arguments()
@@ -202,7 +154,7 @@ class Watch:
         self._lines.end()
         try:
             if kind is None:
-                self._in_turn(self._asked.answer_all)
+                self._in_turn(self._run.asked.answer_all)
                 self._note_warnings()
                 carries = self._carries is not None and self._carries() and not self._libraries.waits
                 self._environment = finish(self._run, self._failure, carries, self._reads)
@@ -249,13 +201,13 @@ class Watch:
             return
         try:
             self._time.begin()
-            self._code_watch.came_to(frame, first)
+            self._run.code_watch.came_to(frame, first)
             self._time.end()
         except Exception as error:
             self._failure = error
 
     def _call_begins(self, *call: Any) -> None:
-        self._in_turn(self._code_watch.look_at_call, *call)
+        self._in_turn(self._run.code_watch.look_at_call, *call)
 
     def _in_turn(self, note: Callable[..., None], *call: Any) -> None:
         """Take note of a call, as a step of following the run."""
