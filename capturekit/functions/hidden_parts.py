@@ -76,9 +76,7 @@ class HiddenParts:
         elif cls is struct.Struct:
             values.watch_state(f'{values.at}: its format', functools.partial(getattr, value, 'format'))
         elif issubclass(cls, _GENERATORS):
-            frame = (
-                getattr(value, 'gi_frame', None) or getattr(value, 'cr_frame', None) or getattr(value, 'ag_frame', None)
-            )
+            frame = _frame_of(value)
             if frame is not None:
                 self.suspended.setdefault(id(frame), (frame, values.at))
         elif issubclass(cls, random.SystemRandom):
