@@ -18,30 +18,12 @@ from capturekit.functions.library_state import LibraryState
 from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.output_files import is_as_it_was, is_output
 from capturekit.functions.ownership import Ownership
-from capturekit.functions.readable_state import (
-    is_cupys,
-)
-from capturekit.functions.understood import (
-    BY_POINTER,
-    CONSTANT,
-    OF_FUNCTIONS,
-    OF_INSTANCES,
-    OF_PYTHON,
-    module_of,
-)
-from capturekit.functions.watched_value import (
-    Holder,
-    read_attribute,
-    read_unguarded,
-)
+from capturekit.functions.readable_state import is_cupys
+from capturekit.functions.understood import BY_POINTER, CONSTANT, OF_FUNCTIONS, OF_INSTANCES, OF_PYTHON, module_of
+from capturekit.functions.watched_value import Holder, read_attribute, read_unguarded
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import (
-    bases_of,
-    dictionary_of_class,
-    made_by_class_statement,
-    name_of,
-)
+from capturekit.model.class_layout import bases_of, dictionary_of_class, made_by_class_statement, name_of
 from capturekit.model.plain_values import a, plain_key
 
 

@@ -12,34 +12,16 @@ from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import is_clock
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.entropy import DRAWING
-from capturekit.functions.libraries import (
-    asked_by_user,
-    called_by,
-    python_module,
-)
+from capturekit.functions.libraries import asked_by_user, called_by, python_module
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.seen_through import SeenThrough
-from capturekit.functions.settings import (
-    BACKENDS,
-    CODECS,
-    DEPTH,
-    HANDLED,
-    REGISTERED,
-    WARNINGS,
-)
-from capturekit.functions.understood import (
-    BY_ADDRESS,
-    owner_of,
-    reads,
-)
+from capturekit.functions.settings import BACKENDS, CODECS, DEPTH, HANDLED, REGISTERED, WARNINGS
+from capturekit.functions.understood import BY_ADDRESS, owner_of, reads
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
-
 #: Functions written in C of which it counts that a library calls them, by id.
 COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
-
-
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
     ('_abc', 'get_cache_token'): REGISTERED, ('sys', 'getrecursionlimit'): DEPTH,

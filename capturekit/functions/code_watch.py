@@ -66,14 +66,8 @@ class CodeWatch:
         array: type | None = None,
     ) -> None:
         self._values, self._holders, self._attributes, self._names = values, holders, attributes, names
-        self._asked, self._given, self._code, self._uses = asked, given, code, uses
-        self._unsettled, self._library, self._doubts, self._lines, self._array = (
-            unsettled,
-            library,
-            doubts,
-            lines,
-            array,
-        )
+        self._asked, self._given, self._code, self._uses, self._unsettled = asked, given, code, uses, unsettled
+        self._library, self._doubts, self._lines, self._array = library, doubts, lines, array
         self.sets = SetsSeen(before.had)
         self.clock = ClockReadings()
         #: The globals of the user's code, as they were when it was met, and the file, by id.

@@ -18,23 +18,10 @@ from capturekit.functions.logger_state import is_logger
 from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.out_of_sight import OutOfSight
 from capturekit.functions.ownership import Ownership
-from capturekit.functions.readable_state import (
-    in_package,
-    is_whole,
-)
-from capturekit.functions.understood import (
-    OF_ARRAYS,
-    OF_DEVICES,
-    OPENING,
-    OUT_OF_SIGHT,
-    SPECIAL,
-)
+from capturekit.functions.readable_state import in_package, is_whole
+from capturekit.functions.understood import OF_ARRAYS, OF_DEVICES, OPENING, OUT_OF_SIGHT, SPECIAL
 from capturekit.functions.unsettled import Unsettled
-from capturekit.functions.watched_value import (
-    Holder,
-    itself,
-    of_this_thread,
-)
+from capturekit.functions.watched_value import Holder, itself, of_this_thread
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import (
     Layout,
@@ -85,14 +72,14 @@ class Holders:
                 left.asks_all = False
                 self.name((), (), True)
             if left.pending:
-                self.hold(left.pending.pop())
+                self._hold(left.pending.pop())
             if not left.also:
                 continue
             value, at = left.also.pop()
             if type(value) is not ModuleType and not issubclass(type(value), type):
                 self._values.watch('bound', value, '', value, (at, ''), None, functools.partial(itself, value))
 
-    def hold(self, value: Any) -> None:
+    def _hold(self, value: Any) -> None:
         cls = type(value)
         if id(value) in self.by_id:
             return

@@ -21,26 +21,13 @@ from capturekit.functions.doubts import Doubts
 from capturekit.functions.entropy import DRAWING, fills_a_copy
 from capturekit.functions.functions_found import FunctionsFound
 from capturekit.functions.holders import Holders
-from capturekit.functions.libraries import (
-    asked_by_user,
-    called_by,
-    is_followed,
-    is_library_frame,
-    python_module,
-)
+from capturekit.functions.libraries import asked_by_user, called_by, is_followed, is_library_frame, python_module
 from capturekit.functions.library_state import LibraryState
 from capturekit.functions.logger_state import is_logger
 from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.seen_signatures import has_plain_signature
-from capturekit.functions.settings import (
-    BACKENDS,
-    HANDLED,
-    REGISTERED,
-    SPECIALS,
-    SYNCHRONIZING,
-    WARNINGS,
-)
+from capturekit.functions.settings import BACKENDS, HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
 from capturekit.functions.understood import (
     OF_CALLERS,
     OF_FILES,
@@ -59,14 +46,9 @@ from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
 
 _SUSPENDS = 0x2A0  # the code of generators and coroutines
-
-
 #: The modules that define locks, or classes that use them.
 _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 'asyncio'})
-
-
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
-
 #: Methods of enumerations that find members.
 _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 

@@ -9,17 +9,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 from capturekit.functions.entropy import SEEDED
-from capturekit.functions.libraries import (
-    asked_by_user,
-    is_library_frame,
-    python_module,
-)
+from capturekit.functions.libraries import asked_by_user, is_library_frame, python_module
 from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.understood import (
-    ALLOCATORS,
-    FOLLOWED,
-)
+from capturekit.functions.understood import ALLOCATORS, FOLLOWED
 from capturekit.model.source_line import is_ours
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
@@ -27,7 +20,6 @@ _SUSPENDS = 0x2A0  # the code of generators and coroutines
 
 #: The frame under which all finders and loaders run, and the modules that they load.
 _IMPORT = sys.modules['_frozen_importlib']._find_and_load.__code__
-
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 

@@ -20,26 +20,13 @@ from capturekit.functions.library_state import LibraryState
 from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.object_uses import ObjectUses
 from capturekit.functions.ownership import Ownership
-from capturekit.functions.readable_state import (
-    in_package,
-    reaches_far,
-)
+from capturekit.functions.readable_state import in_package, reaches_far
 from capturekit.functions.settings import BACKENDS, setting_for
-from capturekit.functions.understood import (
-    MAKERS,
-    METHODS_BY_NAME,
-    makes_unknown,
-    owner_of,
-)
+from capturekit.functions.understood import MAKERS, METHODS_BY_NAME, makes_unknown, owner_of
 from capturekit.functions.unsettled import Unsettled
-from capturekit.functions.watched_value import (
-    held_in_closure,
-)
+from capturekit.functions.watched_value import held_in_closure
 from capturekit.functions.watched_values import UNBOUND, WatchedValues
-from capturekit.model.class_layout import (
-    among,
-    found_in_class,
-)
+from capturekit.model.class_layout import among, found_in_class
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.plain_values import plain_key
 
@@ -119,9 +106,8 @@ class ValuesMet:
         if cls is FunctionType:
             self.reached.add(id(value))
             self._functions.know(value)
-            if self._ownership.skip(
-                value.__code__.co_filename
-            ):  # a library's decorator made it, and holds what it decorates
+            # if a library's decorator made it, it holds what it decorates
+            if self._ownership.skip(value.__code__.co_filename):
                 self._unsettled.also += [(part, self._values.at) for part in held_in_closure(value)]
         if value is not self._values.named and reads_unknown(value):
             self._values.opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')

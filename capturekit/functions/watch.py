@@ -22,16 +22,11 @@ from capturekit.functions.collector import OF_COLLECTOR, Before
 from capturekit.functions.compiling import compiler_code
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import FollowTime, TooLong
-from capturekit.functions.libraries import (
-    default_skip,
-)
+from capturekit.functions.libraries import default_skip
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.python_calls import PythonCalls
 from capturekit.functions.run_record import Given, record_of
-from capturekit.functions.settings import (
-    routines_now,
-    settings_now,
-)
+from capturekit.functions.settings import routines_now, settings_now
 from capturekit.functions.warnings_shown import line_that_warned
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
