@@ -20,7 +20,7 @@ from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.comparison import GONE, Same
 from capturekit.functions.outcomes import Kept as KeptReads
 from capturekit.functions.replaced import Replaced
-from capturekit.functions.sharing import Sharing, containers, holds_containers
+from capturekit.functions.sharing import Sharing, holds_containers
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
@@ -32,7 +32,7 @@ from capturekit.model.class_layout import (
 )
 from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
 from capturekit.model.plain_values import a, is_nan, may_change, show
-from capturekit.model.value_changes import ValueDifference, difference
+from capturekit.model.value_changes import ValueDifference, containers, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 #: Up to so many names of libraries are compared one by one.
@@ -177,6 +177,10 @@ class Environment:
     def arrays(self) -> list[Any]:
         """The arrays in it, which are compared by identity."""
         return list(self._arrays)
+
+    def containers(self) -> list[Any]:
+        """The containers that the run read, and those among the arguments, as they are now."""
+        return [*self._sharing.containers(), *self.own.values()]
 
     def written(self) -> str | None:
         """Say which watched value the run itself changed, or what can't be watched; None if there is nothing."""

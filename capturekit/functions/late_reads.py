@@ -108,9 +108,12 @@ class LateReads:
     def values(self, room: NDArray[Any]) -> list[Any]:
         """What a launch puts into the result; ``room`` is what it has kept."""
         found: list[Any] = []
+        numbers: dict[int, Any] = {}  # a number that is in two places is one object there
         for one in self._wanted:
             if isinstance(one, _Kept):
-                found.append(one.found_in(room).item())
+                if id(one) not in numbers:
+                    numbers[id(one)] = one.found_in(room).item()
+                found.append(numbers[id(one)])
                 continue
             made = one.like.copy(order='K')
             if one.whole is not None:

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import attributes_of, name_of, own_layout
-from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
+from capturekit.model.class_layout import name_of
+from capturekit.model.value_changes import ALONE, containers
 
-_ALONE = frozenset({'plain', 'same', 'method', 'carried'})
 #: Kinds of objects that show memory, which others may show, too.
 _WITH_MEMORY = (np.ndarray, memoryview, bytearray, array.array)
 #: The first address of some memory, and the one after its last.
@@ -66,12 +65,15 @@ class Sharing:
             found = [*containers((entry.kept, entry.read()) for entry in there)]
         return found + [(then, get(value)) for value, _, get, then in self._objects if id(value) not in gone]
 
+    def containers(self) -> Iterator[Any]:
+        """All containers that were read, as they are now."""
+        return (now for _, now in containers((entry.kept, entry.read()) for entry in self._entries))
+
     def memory(self) -> Iterator[Callable[[], bool]]:
         """Functions that return True while objects show the memory that they show now, where they share it."""
         if not self._extents:
             return
-        found = [now for _, now in containers((entry.kept, entry.read()) for entry in self._entries)]
-        shown = [now for now in found if issubclass(type(now), _WITH_MEMORY)]
+        shown = [now for now in self.containers() if issubclass(type(now), _WITH_MEMORY)]
         extents = [extent_of(now) for now in shown]
         if any(layout(extents)):
             yield lambda: [*map(extent_of, shown)] == extents
@@ -80,21 +82,14 @@ class Sharing:
 def holds_containers(entry: WatchedValue) -> bool:
     """Whether a watched value is or holds something that may be reached in another way, too. What settings hold is read
     by nobody else."""
-    return entry.kept.kind not in _ALONE and entry.kind not in ('state', 'draws', 'contents')
+    return entry.kept.kind not in ALONE and entry.kind not in ('state', 'draws', 'contents')
 
 
-def containers(values: Iterable[tuple[Kept, Any]]) -> Iterator[tuple[Any, Any]]:
-    """The containers that can be changed in values that were kept, each with the one in its place now."""
-    todo, seen = [*values], set[tuple[int, int]]()
-    while todo:
-        kept, value = todo.pop()
-        if kept.kind in _ALONE or (id(kept.value), id(value)) in seen:
-            continue
-        seen.add((id(kept.value), id(value)))
-        if not issubclass(type(value), UNCHANGING) or own_layout(type(value))[0]:
-            yield kept.value, value
-        contents = contents_of(value)
-        todo += zip(kept.parts, attributes_of(value).values() if contents is None else contents[2])
+def overlap(arrays: Sequence[Any], others: Iterable[Any]) -> bool:
+    """Whether one of some arrays shares memory with another one of them, or with one of the others."""
+    shown = [one for one in others if issubclass(type(one), _WITH_MEMORY)]
+    places = layout([extent_of(one) for one in (*arrays, *shown)])
+    return any(place is not None for place in places[: len(arrays)])
 
 
 def layout(extents: Sequence[Extent]) -> list[tuple[int, Extent] | None]:

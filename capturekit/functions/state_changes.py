@@ -24,7 +24,7 @@ from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
 from capturekit.model.source_line import is_ours
-from capturekit.model.value_changes import difference
+from capturekit.model.value_changes import difference, replaced
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
 #: The names of functions and attributes through which code reads values that it does not name.
@@ -90,7 +90,9 @@ class StateChanges:
                 place = _location(entry) if change.inside is None else (id(change.inside.value), change.number)
                 if place not in self._found:
                     self._found[place] = self._place(entry, change), change
-                    self._put(change.now)
+                    grown = change.now[len(change.kept.parts) :] if change.now is change.kept.value else [change.now]
+                    for one in grown:
+                        self._put(one)
                 elif change.inside is None:  # two names lead to one place, which would be changed twice
                     raise NotUnderstood
         except NotUnderstood:
@@ -279,6 +281,8 @@ def _changes(
 ) -> Iterator[_Change]:
     """The values that changed inside a watched value, each by its full path. Raises NotUnderstood."""
     if difference(kept, value) is None:
+        if replaced(kept, value) is not None:
+            raise NotUnderstood
         return
     if value is not kept.value or type(value) not in (dict, list):
         if kept.kind == 'carried' or value is kept.value:

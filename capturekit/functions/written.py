@@ -6,6 +6,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_of_files, handed_around, is_of_tables, taken_from_modules
 from capturekit.functions.environment import Environment
@@ -18,6 +20,7 @@ from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
+from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
 from capturekit.functions.watched_value import Holder, WatchedValue, itself
@@ -36,7 +39,8 @@ from capturekit.model.class_layout import (
 from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import a
-from capturekit.model.value_changes import ValueDifference, difference
+from capturekit.model.pytree import PAYLOADS
+from capturekit.model.value_changes import ValueDifference, containers, difference, replaced
 
 
 def finish(
@@ -211,6 +215,7 @@ def _let_go(run: RunRecord) -> None:
 def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:
     """Say which container in a result the run did not make itself: a recording would return a copy of it."""
     todo, seen = [result], set()
+    shown: list[Any] = []
     placed = [] if environment.carried is None else environment.carried.tuples
     while todo:
         value = todo.pop()
@@ -234,10 +239,25 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
         if id(value) in environment.known or is_array(value):
             continue
+        if _takes_attributes(value):
+            return f'the result is or holds {a(type(value))}, which may get attributes'
+        if issubclass(type(value), np.ndarray):
+            if value.copy(order='K').strides != value.strides:
+                return f'the result is or holds a NumPy array of strides {value.strides}, which a copy has not'
+            shown.append(value)
         todo += [] if contents is None else contents[2]
         if not issubclass(type(value), _NOT_LOOKED_INTO):
             todo += attributes_of(value).values()
+    if shown and overlap(shown, environment.containers()):
+        return 'the result is or holds a NumPy array whose memory another object has, too'
     return None
+
+
+def _takes_attributes(value: Any) -> bool:
+    """Whether a value is a number or a text of a class whose objects may get attributes: a launch returns the same one
+    each time."""
+    cls = type(value)
+    return cls not in PAYLOADS and issubclass(cls, PAYLOADS) and layout_of(cls).dictionary is not None
 
 
 #: Immutable containers: each that a launch returns is a new one.
@@ -336,6 +356,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
     for array, form in [*run.values.keeper.arrays_and_forms(), *run.given.forms]:
         if (array.shape, array.strides) != form:
             return f'the function makes the shape of an array {array.shape} that was {form[0]}'
+    equal: list[WatchedValue] = []
     for entry in run.values.entries.values():
         if entry.kind in ('draws', 'contents'):
             continue  # reported below
@@ -345,6 +366,11 @@ def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
             return f'the function rebinds {entry.where()}'  # to an equal time, by chance
         if found is not None and (changes is None or not changes.add(entry, value)):
             return _change_in_words(entry, value, found)
+        if found is None:
+            equal.append(entry)
+    replacing = _replacing(equal)
+    if replacing is not None:
+        return replacing
     for (_, name), (values, file) in run.code_watch.made.items():
         if name in values:
             return f'the function creates global {name} of {file}'
@@ -359,6 +385,18 @@ def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
         if created is not None:
             return f'the function creates attribute {created}{holder.whose}'
     return _drawn(run)
+
+
+def _replacing(entries: Sequence[WatchedValue]) -> str | None:
+    """Say where the run has put a container in the place of an equal one: others may hold the one that was there."""
+    entries = [entry for entry in entries if holds_containers(entry)]
+    if all(then is now for then, now in containers((entry.kept, entry.read()) for entry in entries)):
+        return None
+    for entry in entries:
+        another = replaced(entry.kept, entry.read())
+        if another is not None:
+            return f'the function puts {a(type(another))} in the place of an equal one: {entry.where()}'
+    return None
 
 
 def _drawn(run: RunRecord) -> str | None:

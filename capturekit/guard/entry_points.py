@@ -237,6 +237,7 @@ ENTRIES: tuple[Entry, ...] = (
         )
     ),
     Entry('cupy.random._generator.RandomState', '_get_seed', 'draws.random_seed_given'),
+    Entry('cupy.random._generator.RandomState', 'choice', 'draws.choice_drawn'),
     Entry('cupy.random._generator.RandomState', 'seed', 'draws.random_seeded'),
     Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'draws.bit_generator_made', optional=True),
     Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'draws.generator_state', optional=True),

@@ -23,7 +23,7 @@ from capturekit.guard.manual_captures import ManualCaptures
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.placeholders import Placeholders
-from capturekit.guard.random_draws import CHOICE, RandomDraws, choice_refused
+from capturekit.guard.random_draws import RandomDraws, drawn_without_replacement
 from capturekit.guard.state import State
 from capturekit.guard.stream_properties import StreamProperties, reads_for_itself
 from capturekit.guard.stream_switches import StreamSwitches
@@ -274,13 +274,18 @@ class LintRandomDraws(RandomDraws):
         return original(generator, ptr, size, *params)
 
     def random_seed_given(self, original: Callable[..., Any], state: Any, size: int) -> Any:
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals.get('__name__', '').startswith('capturekit.'):
-            frame = frame.f_back
-        if frame.f_code.co_name in CHOICE:
-            raise choice_refused()
         self._run.note('drawn', 'a seed for a kernel', here())
         return original(state, size)
+
+    def choice_drawn(
+        self, original: Callable[..., Any], state: Any, a: Any, size: Any = None, replace: Any = True, p: Any = None
+    ) -> Any:
+        count = drawn_without_replacement(a, size, replace, p)
+        if count is None:
+            return original(state, a, size, replace, p)
+        self._run.note('drawn', f'RandomState.choice(): {count} of {a} integers', here())
+        with self.state.inside:
+            return original(state, a, size, replace, p)
 
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
         self._run.note('drawn', 'a generator is seeded', here())

@@ -9,9 +9,11 @@ the device, so its draws are simply recorded.)
 
 from __future__ import annotations
 
+import math
+import operator
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -29,8 +31,8 @@ from capturekit.model.source_line import here
 _DEVICE_TO_DEVICE = 3
 #: The bytes of one number, by the end of the draw's name.
 _BYTES = {'Double': 8, 'LongLong': 8}
-#: The functions that pass a seed to NumPy: in CuPy, and in the simulated CuPy.
-CHOICE = ('choice', '_without_replacement')
+#: The dtype of the integers that ``choice`` draws without replacement.
+_DRAWN = np.dtype(np.int64)
 
 
 class RandomDraws:
@@ -84,9 +86,6 @@ class RandomDraws:
         live = self.state.mine()
         if live is None or live.memory is None:
             return original(state, size)
-        caller = sys._getframe(2).f_code.co_name
-        if caller in CHOICE:
-            raise choice_refused()
         with self.state.lock:
             self.verdicts.check(live)
             self._before_feed(live)
@@ -105,6 +104,44 @@ class RandomDraws:
             text = 'a seed is drawn by the host at every launch'
             self._feed(live, Feed(signature, go, lambda _to: given[0]), text)
         return buffer
+
+    def choice_drawn(
+        self, original: Callable[..., Any], state: Any, a: Any, size: Any = None, replace: Any = True, p: Any = None
+    ) -> Any:
+        """Draw integers without replacement at every launch: CuPy's host makes their order of a seed."""
+        count = drawn_without_replacement(a, size, replace, p)
+        if count is None:
+            return original(state, a, size, replace, p)
+        signature = ('integers without replacement', id(state), int(a), size)
+        drawn = self._drawn_before(signature)
+        if drawn is not None:
+            return drawn.take(None)
+        live = self.state.mine()
+        if live is None or live.memory is None:
+            return original(state, a, size, replace, p)
+        cupy, nbytes = self.state.platform.cupy, max(count, 1) * _DRAWN.itemsize
+        with self.state.lock:
+            self.verdicts.check(live)
+            self._before_feed(live)
+            memory = live.graph_memory
+            with self.state.inside:
+                buffer = cupy.ndarray((count,), _DRAWN, memory.grow(nbytes))
+            memory.keep(state)
+            self._state_of_the_moment(live, state)
+
+            def take(_to: Any) -> Any:
+                made = cupy.empty(size, _DRAWN)
+                with self.state.inside:
+                    made.ravel()[...] = buffer
+                return made
+
+            def go() -> None:
+                with self.state.inside:
+                    buffer[...] = original(state, a, count, False)
+
+            text = f'RandomState.choice(): {count} of {a} integers are drawn by the host at every launch'
+            self._feed(live, Feed(signature, go, take), text)
+        return take(None)
 
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
         """Seed a generator at every launch (``RandomState.seed`` in a capture)."""
@@ -208,13 +245,14 @@ def _owner(generator: int) -> Any:
     return None
 
 
-def choice_refused() -> errors.UnsupportedCallError:
-    return errors.UnsupportedCallError(
-        'cupy.random.choice(..., replace=False)',
-        location=here(),
-        rule='CuPy computes its order on the host, from a seed that every launch would need anew.',
-        remedy='Draw before the capture; or use cupy.random.permutation(n)[:size].',
-    )
+def drawn_without_replacement(a: Any, size: Any, replace: Any, p: Any) -> int | None:
+    """How many integers below ``a`` a call of ``choice`` draws without replacement; None if it draws otherwise, or
+    raises."""
+    if replace or p is not None or not isinstance(a, int) or size is None:
+        return None
+    lengths = [*map(operator.index, size if isinstance(size, Iterable) else (size,))]
+    count = math.prod(lengths)
+    return count if min(lengths, default=0) >= 0 and count <= a else None
 
 
 def _check_seed(seed: Any) -> None:

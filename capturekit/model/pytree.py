@@ -8,6 +8,7 @@ called: types are found with ``type``, attributes are read through Python's own 
 from __future__ import annotations
 
 import functools
+import math
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -45,7 +46,8 @@ from capturekit.model.plain_values import (
 
 Form = Hashable
 
-_PAYLOADS = (str, bytes, int, float, complex)
+#: Classes of numbers and texts from which others may be derived.
+PAYLOADS = (str, bytes, int, float, complex)
 #: Members of numbers that are not slots of a user's class.
 _C_MEMBERS = frozenset({'real', 'imag'})
 BOUND = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
@@ -102,6 +104,8 @@ def _take_plain_tuple_apart(value: tuple[Any, ...], is_array: IsArray) -> tuple[
         if type(cls) is type and cls in BY_EQUALITY:
             nodes.append((cls, item))
         elif cls is float:
+            if item is math.nan or item is np.nan:
+                return None
             nodes.append((float, item) if item and item == item else (float, text_of_float(item)))
         elif is_array(item):
             number = known.setdefault(id(item), len(known))
@@ -131,7 +135,8 @@ class _Taking:
         if ordinary and cls in BY_EQUALITY:
             return (cls, value)
         if cls is float:
-            return plain_key(value) if value == value or not self.nans else Held((cls, id(value)), value)
+            known = self.nans or value is math.nan or value is np.nan
+            return plain_key(value) if value == value or not known else Held((cls, id(value)), value)
         if self.is_array(value):
             number = self.known.setdefault(id(value), len(self.known))
             if number == len(self.leaves):
@@ -237,7 +242,7 @@ class _Taking:
             head: tuple[Any, ...] = (_OBJECT, by_identity(cls))
         elif among(solid, CONTAINERS):
             head = (_DERIVED, by_identity(cls), self._container(value, solid))
-        elif among(solid, _PAYLOADS) and not attributes and not layout.slots.keys() - _C_MEMBERS:
+        elif among(solid, PAYLOADS) and not attributes and not layout.slots.keys() - _C_MEMBERS:
             return Held((id(cls), plain_key(_payload(value, solid))), value)
         else:
             raise _Indescribable(f'is {with_article(name_of(cls))}')

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capturekit.model.class_layout import MISSING, among, attributes_of, layout_of, name_of, own_layout, solid_base
 from capturekit.model.counted import counted
-from capturekit.model.kept_values import IsArray, Keeper, Kept, contents_of
+from capturekit.model.kept_values import UNCHANGING, IsArray, Keeper, Kept, contents_of
 from capturekit.model.plain_values import (
     BUILT_IN,
     BY_EQUALITY,
+    a,
     attribute_text,
     index_text,
     may_change,
@@ -149,6 +150,31 @@ def _other(value: Any, kept: Kept) -> ValueDifference:
     return ValueDifference('', f'is {now} and was {before}')
 
 
+#: Kinds of kept values that are no containers, or are compared by identity.
+ALONE = frozenset({'plain', 'same', 'method', 'carried'})
+
+
+def containers(values: Iterable[tuple[Kept, Any]]) -> Iterator[tuple[Any, Any]]:
+    """The containers that can be changed in values that were kept, each with the one in its place now."""
+    todo, seen = [*values], set[tuple[int, int]]()
+    while todo:
+        kept, value = todo.pop()
+        if kept.kind in ALONE or (id(kept.value), id(value)) in seen:
+            continue
+        seen.add((id(kept.value), id(value)))
+        if not issubclass(type(value), UNCHANGING) or own_layout(type(value))[0]:
+            yield kept.value, value
+        contents = contents_of(value)
+        todo += zip(kept.parts, attributes_of(value).values() if contents is None else contents[2])
+
+
+def replaced(kept: Kept, value: Any) -> Any:
+    """A container in a value that is equal to the one that was kept, and not the same; None if there is none."""
+    if kept.kind in ALONE:
+        return None
+    return next((now for then, now in containers([(kept, value)]) if then is not now), None)
+
+
 class Snapshot(NamedTuple):
     """The result of :func:`snapshot`."""
 
@@ -174,7 +200,11 @@ def snapshot(value: object, is_array: IsArray, opaque: Callable[[Any], bool] | N
 def shape_of_change(before: Snapshot, value: object) -> str | None:
     """Say what changed in the containers since ``snapshot``, in words; None if nothing did.
 
-    ``args[0] has 3 items and had 2 before``. Arrays are compared by identity.
+    ``args[0] has 3 items and had 2 before``. Arrays are compared by identity; a container in the place of an equal one
+    is a change, too: the caller may hold the one that was there.
     """
     found = difference(before.kept, value)
-    return None if found is None else f'args{found.path} {found.text} before'
+    if found is not None:
+        return f'args{found.path} {found.text} before'
+    another = replaced(before.kept, value)
+    return None if another is None else f'args hold {a(type(another))} in the place of an equal one'

@@ -275,6 +275,9 @@ SURROUNDINGS: tuple[Deed, ...] = (
     Deed(_NAMES, 'BYTES1[2] = 200\ny = y + (BYTES2[0] + 2.0 * BYTES2[1])\nBYTES1[2] = 99', _OF_NAMES, weight=3),
     Deed(_NAMES, 'PLACE.rate = 3.0\ny = y + getattr(ELSEWHERE, "rate", 1.0)\ndel PLACE.rate', _OF_NAMES, weight=3),
     Deed(_NAMES, "PLACE.values['b'] = 3.0\ny = y + sum(SEEN_IN)\ndel PLACE.values['b']", _OF_NAMES, weight=3),
+    # equal containers that are put in their places
+    Deed(_NAMES, 'PLACE.of = [*PLACE.of]\ny = y + len(PLACE.of)', (*_OF_NAMES, 'SAME = PLACE.of', 'SAME.append(1.0)', 'SAME.pop()'), weight=2, odd=True),
+    Deed(_NAMES, "PAIRS['a'], PAIRS['b'] = PAIRS['b'], PAIRS['a']\ny = y + len(PAIRS['a'])", (*_OF_NAMES, 'ONE.append(1.0)', 'ONE.pop()'), weight=2, odd=True),
     # the collector
     Deed(_COLLECTOR, 'y = y + gc.isenabled()', _OF_COLLECTOR, odd=True),
     Deed(_COLLECTOR, 'y = y + isenabled()', _OF_COLLECTOR, odd=True),

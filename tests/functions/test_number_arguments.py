@@ -32,6 +32,8 @@ def both(cp: Any, fn: Callable[..., Any], calls: Sequence[tuple[Any, ...]], **op
 def tried(fn: Callable[..., Any], args: list[Any]) -> Any:
     try:
         return fn(*args)
+    except RecursionError:
+        return 'RecursionError'  # its text depends on where the limit is met
     except Exception as error:
         return type(error).__name__, str(error)
 

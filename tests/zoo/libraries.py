@@ -44,14 +44,16 @@ def generator_made_in_the_block(cp: Any, x: Any) -> Any:
     return cap, y
 
 
-@case('https://github.com/pytorch/pytorch/issues/46148', ck.UnsupportedCallError, 'cupy.random.permutation',
-      lambda x: x + 1, rest=lambda x: x + 0)  # fmt: skip
+@case('https://github.com/pytorch/pytorch/issues/46148', ck.UnsupportedCallError, 'before the decision',
+      lambda x: x + 1, rest=lambda x: x)  # fmt: skip
 def choice_without_replacement(cp: Any, x: Any) -> Any:
-    """Draws a sample without replacement, whose order CuPy makes from a seed of the host."""
+    """Draws a sample without replacement in a branch: CuPy's host makes its order, and does not know the branch."""
     with ck.capture() as cap:
-        y = x + 0
-        y += cp.random.choice(8, 8, replace=False) < 8  # - <-- here
-        y += cp.random.permutation(8)[:8] < 8  # + <-- instead
+        y, going = x + 0, cp.ones((), bool)
+        order = cp.random.choice(8, 8, replace=False)  # + <-- instead
+        with cap.if_(going):
+            y += cp.random.choice(8, 8, replace=False) < 8  # - <-- here
+            y += order < 8  # +
     return cap, y
 
 

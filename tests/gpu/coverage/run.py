@@ -13,6 +13,7 @@ import faulthandler
 import gc
 import itertools
 import json
+import math
 import os
 import re
 import selectors
@@ -131,12 +132,17 @@ def row_of(child: Running) -> dict[str, Any]:
     return {**vars(child.job), 'outcome': 'died', 'error': end, 'text': text}
 
 
-def rows(jobs: list[Job], at_once: int, timeout: float, gpus: list[str]) -> Iterator[dict[str, Any]]:
-    """Run the jobs, so many at a time, on these GPUs in turn, and yield each one's row as it comes."""
+def rows(
+    jobs: list[Job], at_once: int, timeout: float, gpus: list[str], until: float = math.inf
+) -> Iterator[dict[str, Any]]:
+    """Run the jobs, so many at a time, on these GPUs in turn, and yield each one's row as it comes. None is begun after
+    ``until``, a time of the monotonic clock."""
     waiting, running = list(reversed(jobs)), {}
     turn = itertools.cycle(gpus or [None])
     selector = selectors.DefaultSelector()
     while waiting or running:
+        if time.monotonic() > until:
+            waiting.clear()
         while waiting and len(running) < at_once:
             child = start(waiting.pop(), timeout, next(turn))
             running[child.pipe] = child
@@ -156,7 +162,7 @@ def rows(jobs: list[Job], at_once: int, timeout: float, gpus: list[str]) -> Iter
 
 
 def serve(
-    jobs: list[Job], at_once: int, timeout: float, gpus: list[str], with_capturekit: bool
+    jobs: list[Job], at_once: int, timeout: float, gpus: list[str], until: float, with_capturekit: bool
 ) -> Callable[[int], None]:
     """The work of a server: import, check that CUDA is untouched, run the jobs and pass on their rows."""
 
@@ -170,7 +176,7 @@ def serve(
             raise RuntimeError('an import has initialized CUDA: no child could use it after a fork')
         gc.collect()
         gc.freeze()
-        for row in rows(jobs, at_once, timeout, gpus):
+        for row in rows(jobs, at_once, timeout, gpus, until):
             written(pipe, row)
 
     return work
@@ -182,22 +188,25 @@ def lines(pipe: int) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def results(jobs: list[Job], at_once: int, timeout: float, gpus: list[str]) -> Iterator[dict[str, Any]]:
-    """Every job's row, from a server for the bare column and one for the others."""
+def results(jobs: list[Job], at_once: int, timeout: float, gpus: list[str], seconds: float) -> Iterator[dict[str, Any]]:
+    """Every job's row, from a server for the bare column and one for the others; without those that are not begun
+    within so many seconds."""
+    until = time.monotonic() + seconds
     for bare in (True, False):
         mine = [job for job in jobs if (job.column == 'bare') == bare]
         if not mine:
             continue
         begun, missing = time.monotonic(), set(mine)
-        pid, pipe = forked(serve(mine, at_once, timeout, gpus, with_capturekit=not bare))
+        pid, pipe = forked(serve(mine, at_once, timeout, gpus, until, with_capturekit=not bare))
         for row in lines(pipe):
             missing.discard(Job(row['label'], row['column'], row['temperature']))
             yield row
-        os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, 0)
+        late = status == 0 and time.monotonic() > until  # else the server has ended too early
         for job in mine:
-            if job in missing:
+            if job in missing and not late:
                 yield {**vars(job), 'outcome': 'died', 'error': 'no server', 'text': 'the server ended before this run'}
-        print(f'{len(mine)} runs in {time.monotonic() - begun:.0f} s', flush=True)
+        print(f'{len(mine) - late * len(missing)} of {len(mine)} runs in {time.monotonic() - begun:.0f} s', flush=True)
 
 
 def about_the_machine() -> dict[str, Any]:
@@ -303,6 +312,9 @@ def main() -> None:
     parser.add_argument('--gpus', nargs='+', default=[], metavar='N', help='spread over these GPUs of the machine')
     parser.add_argument('--more', action='store_true', help='the cases that are not given only')
     parser.add_argument('--timeout', type=float, default=60, metavar='S', help='seconds for one process')
+    parser.add_argument(
+        '--seconds', type=float, default=math.inf, metavar='S', help='begin no run after so many seconds'
+    )
     parser.add_argument('--date', default='', help='written into the JSON')
     parser.add_argument(
         '--combine', nargs='+', metavar='FILE', help='run nothing: put the rows of these files together'
@@ -321,7 +333,7 @@ def main() -> None:
             for label in labels
         ]
         machine = {**about_the_machine(), 'date': given.date}
-        found = settle(list(results(jobs, given.jobs, given.timeout, given.gpus)))
+        found = settle(list(results(jobs, given.jobs, given.timeout, given.gpus, given.seconds)))
         found = json.loads(without_folders(json.dumps(found)))
     Path(given.out).write_text(json.dumps({'machine': machine, 'rows': found}, indent=1, sort_keys=True) + '\n')
     print('\n'.join(summary(found)))

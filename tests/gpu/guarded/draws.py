@@ -161,8 +161,8 @@ row(
     check=like_eager(lambda s: s.twin.poisson(9.0, COUNT)),
 )  # fmt: skip
 row(
-    f'{RS}._get_seed', 'choice() without replacement', lambda s: s.state.choice(16, 3, replace=False), unsupported,
-    needs=CR,
+    f'{RS}.choice', 'without replacement', lambda s: keep(s, s.state.choice(16, 3, replace=False)), needs=CR,
+    check=like_eager(lambda s: s.twin.choice(16, 3, replace=False)),
 )  # fmt: skip
 row(f'{RS}.seed', 'and a draw', seeded_draw, needs=CR, check=like_eager(seeded_draw_eagerly, same=True))
 row(

@@ -1,0 +1,102 @@
+"""Integers that ``choice`` draws without replacement, whose order CuPy's host makes of a seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+
+
+@pytest.fixture
+def cp(sim: Any) -> Any:
+    return sim
+
+
+def eager(cp: Any, size: Any, times: int) -> list[Any]:
+    """What so many calls give after a seed, and two numbers that are drawn then."""
+    cp.random.seed(3)
+    return [cp.random.choice(50, size, replace=False).get() for _ in range(times)] + [cp.random.rand(2).get()]
+
+
+def same(found: list[Any], wanted: list[Any]) -> bool:
+    return all(
+        np.array_equal(one, other) and one.dtype == other.dtype for one, other in zip(found, wanted, strict=True)
+    )
+
+
+@pytest.mark.parametrize('size', [6, (2, 3), [3], 0, (), 50])
+def test_each_launch_draws_as_eager_code_does(cp: Any, size: Any) -> None:
+    wanted = eager(cp, size, 3)
+    cp.random.seed(3)
+    with ck.capture() as cap:
+        y = cp.random.choice(50, size, replace=False)
+    found = []
+    for _ in range(3):
+        cap.graph.launch()
+        found.append(y.get())
+    assert same([*found, cp.random.rand(2).get()], wanted)
+    assert any('integers are drawn by the host at every launch' in step.text for step in cap.recording.steps)
+
+
+def test_two_draws_of_one_block(cp: Any) -> None:
+    cp.random.seed(3)
+    wanted = [(cp.random.choice(9, 9, False) * 10 + cp.random.choice(9, 9, False)).get() for _ in range(2)]
+    cp.random.seed(3)
+    with ck.capture() as cap:
+        y = cp.random.choice(9, 9, False) * 10 + cp.random.choice(9, 9, False)
+    for one in wanted:
+        cap.graph.launch()
+        assert np.array_equal(y.get(), one)
+
+
+def test_a_graphed_function_draws_as_eager_code_does(cp: Any) -> None:
+    wanted = eager(cp, 6, 4)
+    cp.random.seed(3)
+    fn = ck.graphed(lambda x: cp.random.choice(50, 6, replace=False) * x)
+    found = [fn(cp.ones(1, int)).get() for _ in range(4)]
+    assert same([*found, cp.random.rand(2).get()], wanted)
+    assert fn.variants[0].launches == 3
+
+
+def test_a_launch_that_fails_a_check_draws_once(cp: Any) -> None:
+    wanted = eager(cp, 6, 4)
+    cp.random.seed(3)
+
+    @ck.graphed
+    def step(x: Any) -> Any:
+        order = cp.random.choice(50, 6, replace=False)
+        return order + (1 if float(x[0]) > 2 else 0)
+
+    given = [cp.full(1, 1.0), cp.full(1, 1.0), cp.full(1, 3.0), cp.full(1, 1.0)]
+    found = [step(x).get() for x in given]
+    found[2] -= 1
+    assert same([*found, cp.random.rand(2).get()], wanted)
+
+
+@pytest.mark.parametrize(
+    'bad, error',
+    [((-1, 2), ValueError), ((3, 4), ValueError), ((5, None), NotImplementedError), ((5, 2.5), TypeError)],
+)
+def test_bad_arguments_raise_and_the_capture_goes_on(cp: Any, bad: tuple[Any, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        cp.random.choice(*bad, replace=False)
+    x = cp.arange(4.0)
+    with ck.capture() as cap:
+        with pytest.raises(error):
+            cp.random.choice(*bad, replace=False)
+        y = x * 2
+    cap.graph.launch()
+    assert y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_a_draw_in_a_branch_is_refused_and_the_capture_goes_on(cp: Any) -> None:
+    x, going = cp.zeros(4), cp.ones((), bool)
+    with ck.capture() as cap, cap.if_(going):
+        with pytest.raises(ck.UnsupportedCallError, match='before the decision'):
+            cp.random.choice(4, 4, replace=False)
+        x += 1
+    cap.graph.launch()
+    assert x.get().tolist() == [1.0] * 4
