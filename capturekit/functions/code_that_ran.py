@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.code_reads import line_number, plain_steps
-from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.handed_on import call_of
+from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import ASKED_FOR, OPENING, StateChanges, opens
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of
@@ -79,21 +79,21 @@ class RanCode:
 class CodeThatRan:
     """The code that ran, and how values go through it. ``changes``: those that launches make again, if any."""
 
-    def __init__(self, watch: CodeWatch, changes: StateChanges | None = None) -> None:
-        self._watch, self._changes = watch, changes
-        own = [code for code, foreign in watch._codes.values() if not foreign]
+    def __init__(self, run: RunRecord, changes: StateChanges | None = None) -> None:
+        self._run, self._changes = run, changes
+        own = run.code.own()
         calls: dict[int, list[int]] = {}
-        for caller, offset in (one for callers in watch._callers.values() for one in callers if one is not None):
+        for caller, offset in (one for callers in run.code.callers.values() for one in callers if one is not None):
             calls.setdefault(caller, []).append(offset)
-        self._codes = {id(code): RanCode(code, watch._lines.of(code), calls.get(id(code), ())) for code in own}
+        self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
         self._foreign = {
             name
-            for code, foreign in watch._codes.values()
+            for code, foreign in run.code.codes.values()
             if foreign and not is_ours(code.co_filename)
             for name in code.co_names
         }
         self.opened = any(not OPENING.isdisjoint(code.co_names) for code in own)
-        self.opened = self.opened or any(map(opens, watch._entries.values()))
+        self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
     def callee(self, code: RanCode, place: int, names: Iterable[str]) -> str | None:
@@ -135,7 +135,7 @@ class CodeThatRan:
 
     def _is_always(self, name: str, value: Any) -> bool:
         """Whether this name has this value wherever the code that ran names it."""
-        found = [entry.value for entry in self._watch._entries.values() if entry.key == name]
+        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
         return bool(found) and all(one is value for one in found) and not self.stores(name)
 
     def _is_global(self, code: RanCode, step: dis.Instruction, value: Any) -> bool:
@@ -146,8 +146,8 @@ class CodeThatRan:
         """The global or builtin that code finds under a name while it runs; MISSING if that may change."""
         if self.stores(name, ('_GLOBAL', '_NAME')):
             return MISSING
-        _, own = self._watch._globals_of.get(id(code.code), (None, 0))
-        found = [entry for entry in self._watch._entries.values() if entry.kind == 'global' and entry.key == name]
+        _, own = self._run.code.globals_of.get(id(code.code), (None, 0))
+        found = [entry for entry in self._run.values.entries.values() if entry.kind == 'global' and entry.key == name]
         mine = [one.value for one in found if id(one.mapping) == own]
         mine = mine or [one.value for one in found if one.where().startswith('builtin ')]
         return mine[0] if mine else MISSING
@@ -155,7 +155,7 @@ class CodeThatRan:
     def variable_of_closures(self, name: str) -> Any:
         """What all variables of this name hold that functions have found in their closures, and that the run has not
         made; MISSING if there are several values."""
-        found = [one.value for one in self._watch._entries.values() if one.key == name and one.kind == 'variable']
+        found = [one.value for one in self._run.values.entries.values() if one.key == name and one.kind == 'variable']
         made = self.stores(name) or any(name in code.code.co_cellvars for code in self._codes.values())
         return found[0] if found and not made and all(one is found[0] for one in found) else MISSING
 
@@ -176,7 +176,7 @@ class CodeThatRan:
         """The calls to which code returns: directly. None: to the caller of the whole. Raises Counts."""
         if code.code.co_flags & _GENERATORS:
             raise Counts
-        for caller in self._watch._callers.get(id(code.code), ()):
+        for caller in self._run.code.callers.get(id(code.code), ()):
             if caller is None:
                 yield None
                 continue
@@ -191,18 +191,18 @@ class CodeThatRan:
         if number is None:
             return False
         name = code.steps[number].argval
-        found = [entry.value for entry in self._watch._entries.values() if entry.key == name]
+        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
         plain = bool(found) and all(type(one) in _RETURN or type(one).__name__ in _OF_JAX for one in found)
-        return plain and name not in self._watch._strings and not self.stores(name)
+        return plain and name not in self._run.names.strings and not self.stores(name)
 
     def attribute(self, name: str) -> Iterable[tuple[RanCode, int]]:
         """All places where code that ran names an attribute. Raises Counts if other code may see it."""
-        hidden = name.startswith('__') or name in ASKED_FOR or name in self._watch._strings or name in self._foreign
-        if hidden or any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._watch._array)):
+        hidden = name.startswith('__') or name in ASKED_FOR or name in self._run.names.strings or name in self._foreign
+        if hidden or any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._run.array)):
             raise Counts
-        if any(name in attributes_of(value) for value in self._watch._own.values()):
+        if any(name in attributes_of(value) for value in self._run.given.own.values()):
             raise Counts  # the caller sees it in an argument
-        if not all(map(self._keeps_or_carries, self._watch._entries.values(), itertools.repeat(name))):
+        if not all(map(self._keeps_or_carries, self._run.values.entries.values(), itertools.repeat(name))):
             raise Counts
         for code in self._codes.values():
             for place, step in enumerate(code.steps) if name in code.names else ():

@@ -7,17 +7,24 @@ import functools
 import random
 import struct
 import types
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
-from capturekit.functions.library_state import LibraryState
+from capturekit.functions.hidden_state import (
+    FILES,
+    HOST_RANDOMNESS,
+    IN_MEMORY,
+    held_by,
+    is_in_state,
+    random_types,
+    state_of,
+    value_in,
+)
 from capturekit.functions.logger_state import is_logger, is_logger_as, logger_state
 from capturekit.functions.readable_state import is_iterator, is_visible
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import among, dictionary_of_class
-from capturekit.model.kept_values import IsArray, Keeper, Kept
+from capturekit.model.kept_values import Keeper, Kept
 from capturekit.model.plain_values import a
 
 _GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
@@ -27,85 +34,80 @@ _FUNCTIONS_IN: dict[type, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-class HiddenParts(LibraryState):
+class HiddenParts:
     """The state of objects that is neither in attributes nor in contents."""
 
-    def __init__(self, is_array: IsArray) -> None:
-        super().__init__()
-        self._is_array = is_array
-        self._at = ''
-        self._states: dict[int, tuple[Any, Kept, str]] = {}
-        self._suspended: dict[int, tuple[FrameType, str]] = {}
+    def __init__(self, values: WatchedValues) -> None:
+        self._values = values
+        #: Generators of random numbers and files, their state, and where they are, by id.
+        self.states: dict[int, tuple[Any, Kept, str]] = {}
+        #: The frames of generators that were met, and where these are, by id.
+        self.suspended: dict[int, tuple[FrameType, str]] = {}
+        #: Where the first of these generators is that the run has resumed; None if there is none.
+        self.resumed: str | None = None
+        self.randomness: dict[str, Kept] = {}
 
-    def _watch(
-        self, kind: str, holder: Any, key: str, value: Any, where: tuple[str, str], mapping: Any, get: Any = None
-    ) -> WatchedValue | None:
-        raise NotImplementedError
-
-    def _watch_state(self, name: str, get: Callable[[], Any]) -> None:
-        """Watch what a function returns: a setting of a library."""
-        self._watch('state', get, name, get(), ('', ''), None, get)
-
-    def _meet(self, value: Any) -> None:
-        raise NotImplementedError
-
-    def _opaque(self, what: str) -> None:
-        raise NotImplementedError
-
-    def _keep_also(self, value: Any) -> None:
-        raise NotImplementedError
+    def begin(self) -> None:
+        """Keep the state of the generators of random numbers that every program has."""
+        self.randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
 
     def _function_in(self, value: Any, name: str, member: Any) -> None:
         """Watch a function of which a property or a static method is made."""
         get = functools.partial(member.__get__, value)
         function = get()
         if function is not None:
-            self._meet(function)  # which may be a class, or written in C
-            entry = self._watch('slot', value, name, function, (self._at, ''), None, get)
+            self._values.meet(function)  # which may be a class, or written in C
+            entry = self._values.watch('slot', value, name, function, (self._values.at, ''), None, get)
             if entry is not None:
                 entry.member = member
 
-    def _has_state(self, value: Any, cls: type) -> bool:
+    def has_state(self, value: Any, cls: type) -> bool:
         """Watch state that is not in attributes. True if a value has no other state."""
+        values = self._values
         if cls is types.MethodType:
-            self._meet(value.__func__)
-            self._keep_also(value.__self__)
+            values.meet(value.__func__)
+            values.keep_also(value.__self__)
             if type(value.__func__) is types.BuiltinMethodType:
-                self._keep_also(value.__func__)
+                values.keep_also(value.__func__)
         elif issubclass(cls, (staticmethod, classmethod, property)):
             base, names = next(pair for pair in _FUNCTIONS_IN.items() if issubclass(cls, pair[0]))
             for name in names:
                 self._function_in(value, name, dictionary_of_class(base)[name])
         elif cls is struct.Struct:
-            self._watch_state(f'{self._at}: its format', functools.partial(getattr, value, 'format'))
+            values.watch_state(f'{values.at}: its format', functools.partial(getattr, value, 'format'))
         elif issubclass(cls, _GENERATORS):
-            frame = getattr(value, 'gi_frame', None) or getattr(value, 'cr_frame', None)
-            frame = frame or getattr(value, 'ag_frame', None)
+            frame = _frame_of(value)
             if frame is not None:
-                self._suspended.setdefault(id(frame), (frame, self._at))
+                self.suspended.setdefault(id(frame), (frame, values.at))
         elif issubclass(cls, random.SystemRandom):
-            self._opaque(f'is or holds {a(cls)}, whose draws leave no trace')
+            values.opaque(f'is or holds {a(cls)}, whose draws leave no trace')
         elif among(cls, FILES) or issubclass(cls, random_types()):
-            if id(value) not in self._states:
+            if id(value) not in self.states:
                 kept = Keeper(never).keep(state_of(value))
-                self._states[id(value)] = (value, kept, self._at)
+                self.states[id(value)] = (value, kept, values.at)
                 if not among(cls, FILES):
                     get = functools.partial(is_in_state, value, kept)
-                    self._watch('draws', value, '', True, (f'{self._at}: its state as it was', ''), None, get)
+                    values.watch('draws', value, '', True, (f'{values.at}: its state as it was', ''), None, get)
             if among(cls, IN_MEMORY):
-                where = f'{self._at}: what it holds', ''
-                self._watch('contents', value, '', held_by(value), where, None, functools.partial(held_by, value))
+                where = f'{values.at}: what it holds', ''
+                values.watch('contents', value, '', held_by(value), where, None, functools.partial(held_by, value))
         elif is_iterator(cls):
-            self._opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
+            values.opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
-            self._watch_state(f'{self._at}: its value', functools.partial(value_in, value))
+            values.watch_state(f'{values.at}: its value', functools.partial(value_in, value))
             return True
         elif is_logger(cls):
             same = functools.partial(is_logger_as, value, logger_state(value))
-            self._watch_state(f'{self._at}: its levels, handlers and filters as they were', same)
-        elif not self._is_array(value) and not is_visible(value):
-            self._opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
+            values.watch_state(f'{values.at}: its levels, handlers and filters as they were', same)
+        elif not values.is_array(value) and not is_visible(value):
+            values.opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False
+
+
+def _frame_of(generator: Any) -> FrameType | None:
+    """The frame of a generator or a coroutine; None if it has ended."""
+    frame = getattr(generator, 'gi_frame', None) or getattr(generator, 'cr_frame', None)
+    return frame or getattr(generator, 'ag_frame', None)
 
 
 def never(value: object) -> bool:

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from capturekit.functions.code_that_ran import COPIES, CodeThatRan, Counts, RanCode
-from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept, Outcome, are_known
+from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import PLAIN_CALLS, ValueFlow
 from capturekit.model.host_reads import Read, Site
@@ -27,11 +27,11 @@ _BY_FUNCTION, _BY_METHOD = 'float', frozenset({'item', 'get'})
 _NUMBERS, _ARRAYS = ('f4', 'f8'), ('f4', 'f8', 'c8', 'c16', 'i4', 'i8', 'u4', 'u8')
 
 
-def kept_reads(watch: CodeWatch, changes: StateChanges, reads: Sequence[Read]) -> Kept:
+def kept_reads(run: RunRecord, changes: StateChanges, reads: Sequence[Read]) -> Kept:
     """The reads of a run whose values are only kept."""
-    if watch._everything or not any(map(_is_followed, reads)):
+    if run.names.everything or not any(map(_is_followed, reads)):
         return {}
-    program = CodeThatRan(watch, changes)
+    program = CodeThatRan(run, changes)
     known: dict[Any, tuple[Outcome, ...] | None] = {}
     found = {}
     for number, read in enumerate(reads):
@@ -46,15 +46,15 @@ def kept_reads(watch: CodeWatch, changes: StateChanges, reads: Sequence[Read]) -
     return found
 
 
-def kept_times(watch: CodeWatch) -> tuple[dict[str, str], list[Site]]:
+def kept_times(run: RunRecord) -> tuple[dict[str, str], list[Site]]:
     """The attributes in which readings of a clock end, each with a sentence, and the readings that may get elsewhere.
 
     A time may be reckoned with: nothing that is made of it reaches the caller.
     """
     names: dict[str, str] = {}
     others: list[Site] = []
-    program = CodeThatRan(watch) if watch._clock.readings and not watch._everything else None
-    for site, sentence in watch._clock.readings.items():
+    program = CodeThatRan(run) if run.code_watch.clock.readings and not run.names.everything else None
+    for site, sentence in run.code_watch.clock.readings.items():
         found = None if program is None else _names_of_times(program, site)
         if found is None:
             others.append(site)

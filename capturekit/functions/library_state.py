@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FrameType, ModuleType
 from typing import Any
 
+from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import in_package, is_cupys
 from capturekit.functions.understood import OF_PYTHON, SPECIAL
 from capturekit.guard import GUARD
@@ -21,58 +22,55 @@ from capturekit.model.class_layout import (
 class LibraryState:
     """The names in modules and classes of libraries that a run has used, and what they stood for."""
 
-    def __init__(self) -> None:
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
         #: By module, class or object: the names that a library's code uses there, and that any code uses in CuPy's
         #: classes.
-        self._inner: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self.inner: dict[int, tuple[Any, dict[str, Any]]] = {}
         #: Those of them in which no new name may appear, either.
-        self._complete: set[int] = set()
+        self.complete: set[int] = set()
         #: Python classes of libraries whose objects were met, by id: a special method may be put into one later.
-        self._libraries: dict[int, type] = {}
+        self.libraries: dict[int, type] = {}
         #: The dictionaries of modules and functions that were met and are not the user's, by id; and what they are of.
-        self._foreign: dict[int, tuple[str, dict[str, Any]]] = {}
+        self.foreign: dict[int, tuple[str, dict[str, Any]]] = {}
 
     def sizes(self, others: bool) -> list[tuple[str, Any, int]]:
         """These classes, with their dictionaries and numbers of names. ``others``: and modules and functions."""
-        found = [(f'class {name_of(cls)}', dictionary_of_class(cls)) for cls in self._libraries.values()]
-        found += self._foreign.values() if others else []
+        found = [(f'class {name_of(cls)}', dictionary_of_class(cls)) for cls in self.libraries.values()]
+        found += self.foreign.values() if others else []
         return [(name, values, len(values)) for name, values in found]
 
-    def _of_library(self, cls: type) -> None:
+    def of_library(self, cls: type) -> None:
         """Note a class of a library, whose objects the code has."""
-        if id(cls) in self._libraries or in_package(cls) or not made_by_class_statement(cls):
+        if id(cls) in self.libraries or in_package(cls) or not made_by_class_statement(cls):
             return
         for base in bases_of(cls):
-            if made_by_class_statement(base) and not in_package(base) and self._is_foreign_class(base):
-                self._libraries[id(base)] = base
-                self._inside_of(base, SPECIAL & dictionary_of_class(base).keys())
+            if made_by_class_statement(base) and not in_package(base) and self._ownership.is_foreign_class(base):
+                self.libraries[id(base)] = base
+                self.inside_of(base, SPECIAL & dictionary_of_class(base).keys())
 
-    def _is_foreign_class(self, cls: type) -> bool:
-        """True for classes that aren't the user's."""
-        raise NotImplementedError
-
-    def _inside_of(self, cls: type, names: Any) -> None:
+    def inside_of(self, cls: type, names: Any) -> None:
         """Keep what a library's Python class has under these names; None for a name that it does not have."""
         if made_by_class_statement(cls):
             members = dictionary_of_class(cls)
-            known = self._inner.setdefault(id(cls), (members, {}))[1]
+            known = self.inner.setdefault(id(cls), (members, {}))[1]
             for name in names:
                 value = GUARD.installation.original_of(members.get(name))
                 known.setdefault(name, None if value is MISSING else value)
 
     def inside_whole(self, values: Any, start: dict[str, Any]) -> None:
         """Keep all that the dictionary of a library's module or class had in it at the start."""
-        known = self._inner.setdefault(id(values), (values, {}))[1]
+        known = self.inner.setdefault(id(values), (values, {}))[1]
         for name, value in start.items():
             original = GUARD.installation.original_of(value)
             if name not in OF_PYTHON and original is not MISSING:
                 known.setdefault(name, original)
 
-    def _inside_cupy(self, frame: FrameType) -> None:
+    def inside_cupy(self, frame: FrameType) -> None:
         """Keep the functions, classes and modules that CuPy's own code names."""
         todo, original_of = [frame.f_globals], GUARD.installation.original_of
         for values in todo:
-            known = self._inner.setdefault(id(values), (values, {}))[1]
+            known = self.inner.setdefault(id(values), (values, {}))[1]
             for name in frame.f_code.co_names:
                 value = values.get(name)
                 if name in known or not (callable(value) or type(value) is ModuleType):
@@ -83,11 +81,11 @@ class LibraryState:
                 if type(value) is ModuleType and values is frame.f_globals and is_cupys(value.__name__):
                     todo.append(vars(value))
 
-    def _inside_library(self, frame: FrameType) -> None:
+    def inside_library(self, frame: FrameType) -> None:
         """Keep what code of Python's own modules names in its module, and the attributes of objects there."""
         values, own, original_of = frame.f_globals, frame.f_builtins, GUARD.installation.original_of
-        mine = self._inner.setdefault(id(values), (values, {}))[1]
-        builtin = self._inner.setdefault(id(own), (own, {}))[1]
+        mine = self.inner.setdefault(id(values), (values, {}))[1]
+        builtin = self.inner.setdefault(id(own), (own, {}))[1]
         for name in frame.f_code.co_names:
             value = original_of(values.get(name, MISSING))
             if value is MISSING and name in own:
@@ -104,7 +102,7 @@ class LibraryState:
         if get is None or issubclass(cls, (type, ModuleType)):
             return
         values = get(value)
-        self._inner.setdefault(id(values), (values, dict(values)))
+        self.inner.setdefault(id(values), (values, dict(values)))
         for base in bases_of(cls):
-            self._inside_of(base, dictionary_of_class(base))
-        self._complete.update(id(one) for one in (values, *bases_of(cls)))
+            self.inside_of(base, dictionary_of_class(base))
+        self.complete.update(id(one) for one in (values, *bases_of(cls)))

@@ -8,19 +8,26 @@ import functools
 import logging
 import os
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
 from capturekit.functions import compiling
+from capturekit.functions.attributes import Attributes
 from capturekit.functions.backends import backend_of_a_user, uses_backends
+from capturekit.functions.code_watch import CodeWatch
+from capturekit.functions.doubts import Doubts
 from capturekit.functions.entropy import DRAWING, fills_a_copy
-from capturekit.functions.libraries import asked_by_user, is_library_frame
+from capturekit.functions.functions_found import FunctionsFound
+from capturekit.functions.holders import Holders
+from capturekit.functions.libraries import asked_by_user, called_by, is_followed, is_library_frame, python_module
+from capturekit.functions.library_state import LibraryState
 from capturekit.functions.logger_state import is_logger
-from capturekit.functions.names_asked import NamesAsked
+from capturekit.functions.ownership import Ownership
+from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.seen_signatures import has_plain_signature
-from capturekit.functions.settings import BACKENDS, REGISTERED, SPECIALS, SYNCHRONIZING
+from capturekit.functions.settings import BACKENDS, HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
 from capturekit.functions.understood import (
     OF_CALLERS,
     OF_FILES,
@@ -30,96 +37,161 @@ from capturekit.functions.understood import (
     OF_SCIPYS_FILES,
     OF_SIGNATURES,
     OUTSIDE,
+    WHOLE,
 )
 from capturekit.functions.watched_value import read_cell
+from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import bases_of, dictionary_of_class
 from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
 
+_SUSPENDS = 0x2A0  # the code of generators and coroutines
+#: The modules that define locks, or classes that use them.
+_OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 'asyncio'})
+_SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
 #: Methods of enumerations that find members.
 _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 
 
-class LibraryUses(NamesAsked):
+class LibraryUses:
     """The uses of modules of Python that a run makes, and of CuPy's compiler."""
 
-    #: The functions of libraries that were looked up, by module and name.
-    _calls: set[Any]
-    #: Code of ``logging`` that ran, by id, with the class of what it was called of.
-    _logged: set[tuple[int, type]]
+    def __init__(
+        self,
+        values: WatchedValues,
+        holders: Holders,
+        attributes: Attributes,
+        library: LibraryState,
+        functions: FunctionsFound,
+        code_watch: CodeWatch,
+        ownership: Ownership,
+        doubts: Doubts,
+    ) -> None:
+        self._values, self._holders, self._attributes, self._library = values, holders, attributes, library
+        self._functions, self._code_watch, self._ownership, self._doubts = functions, code_watch, ownership, doubts
+        #: The code of CuPy's compiler, and its frame while it makes a kernel.
+        self.compiler: CodeType | None = None
+        self.compiling: FrameType | None = None
+        #: The sources of the kernels that it made.
+        self.compiled: set[Any] = set()
+        #: The functions of libraries that were looked up, by module and name.
+        self.calls: set[Any] = set()
+        #: Code of libraries of which another call tells nothing new, by id.
+        self.done_with: set[int] = set()
+        #: Whether the run called code of threads.
+        self.waits = False
+        #: Code of ``logging`` that ran, by id, with the class of what it was called of.
+        self._logged: set[tuple[int, type]] = set()
 
-    def _compiles(self, frame: FrameType) -> bool:
+    def compiles(self, frame: FrameType) -> bool:
         """Whether CuPy makes a kernel from here on, until the frame returns: it reads nothing for later runs."""
-        if not compiling.asked_by_kernel(frame) or not self._skip(frame.f_code.co_filename):
+        if not compiling.asked_by_kernel(frame) or not self._ownership.skip(frame.f_code.co_filename):
             return False
-        if not self._compiled:
-            self._watch_state(compiling.FORGOTTEN, compiling.remembers())
-        self._compiled.add(compiling.source_of(frame))
-        self._compiling = frame
+        if not self.compiled:
+            self._values.watch_state(compiling.FORGOTTEN, compiling.remembers())
+        self.compiled.add(compiling.source_of(frame))
+        self.compiling = frame
         return True
 
-    def _while_compiling(self, frame: FrameType, event: str) -> bool:
+    def while_compiling(self, frame: FrameType, event: str) -> bool:
         """Whether to skip what happens: not where somebody's code runs in the place of CuPy's."""
-        if event == 'return' and frame is self._compiling:
-            self._compiling = None
-        elif event == 'call' and not is_library_frame(frame, self._skip):
-            self._compiling = None
+        if event == 'return' and frame is self.compiling:
+            self.compiling = None
+        elif event == 'call' and not is_library_frame(frame, self._ownership.skip):
+            self.compiling = None
             return False
         return True
 
-    def _doubt(self, frame: FrameType | None, action: str) -> None:
-        """Note that something is not understood: what it is, and the user's line."""
-        self._unwatchable.append(self._sentence(frame, action))
+    def entered(self, frame: FrameType) -> None:
+        """Note that code of a library is entered, which may read more than can be seen."""
+        code = frame.f_code
+        if code is DRAWING:
+            self.draws_entropy(frame)
+            return
+        module = python_module(code.co_filename)
+        name = code.co_name
+        if not module:
+            self._of_package(frame, code)
+            return
+        top = module.partition('.')[0]
+        if top in _SETTINGS_IN:
+            self._values.depends_on(_SETTINGS_IN[top])
+            self._holders.settle()
+        self.waits = self.waits or top in _OF_THREADS
+        if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
+            line = self._doubts.line(frame)
+            self._doubts.unwatchable.append(f'the function warns{line}, which a launch would not do')
+        if (module, name) in self.calls and name != 'seed':
+            return
+        if top in WHOLE:
+            if module == 'enum':
+                self._enumeration(frame)
+            if top == 'logging':
+                self._logs(frame)
+            if name in ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._ownership.skip):
+                self._asked_of_whole(frame, module, name)
+            return
+        if not asked_by_user(frame.f_back, self._ownership.skip):
+            return
+        if (module, name) == ('functools', 'wrapper'):
+            self._dispatched(frame.f_locals.get('dispatch'))
+            return
+        if module == 'inspect' and called_by(frame, 'signature'):
+            return
+        self.calls.add((module, name))
+        if not is_followed(code.co_filename, name):
+            self._doubts.add(frame, f'calls {module}.{name}')
+        else:
+            self._followed(frame, module, name)
 
-    def _sentence(self, frame: FrameType | None, action: str) -> str:
-        return f'the function {action}{self._line(frame)}: what that reads is not known'
+    def _of_package(self, frame: FrameType, code: CodeType) -> None:
+        """Note what code of a package reads, and whether another call of it could tell anything new."""
+        top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
+        top = 'cupy' if is_cupys(top) else top
+        again = self._package(frame, top, code.co_name) or code is self.compiler or code.co_flags & _SUSPENDS
+        if not again and code.co_name not in ('__init__', '<module>'):
+            self.done_with.add(id(code))
 
-    def _line(self, frame: FrameType | None) -> str:
-        """The user's line at which a frame was entered."""
-        while frame is not None and is_library_frame(frame, self._skip):
-            frame = frame.f_back
-        return '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
-
-    def _draws_entropy(self, frame: FrameType) -> None:
+    def draws_entropy(self, frame: FrameType) -> None:
         """Note that entropy is drawn, but for what a generator with a seed draws and overwrites."""
         caller = frame.f_back if frame.f_code is DRAWING else frame
         if caller is None or is_ours(caller.f_code.co_filename):
             return
-        if self._seeding != (id(caller.f_code), caller.f_lasti) and not fills_a_copy(caller):
-            text = f'the function draws entropy from the system{self._line(frame)}, which differs at each call'
-            self._unwatchable.append(text)
+        if self._code_watch.seeding != (id(caller.f_code), caller.f_lasti) and not fills_a_copy(caller):
+            text = f'the function draws entropy from the system{self._doubts.line(frame)}, which differs at each call'
+            self._doubts.unwatchable.append(text)
 
     def _followed(self, frame: FrameType, module: str, name: str) -> None:
         """Note what a function reads whose own code is followed."""
         if module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
-            self._doubt(frame, 'makes a generator of random numbers without a seed')
+            self._doubts.add(frame, 'makes a generator of random numbers without a seed')
         elif module == 'os':
-            self._global(frame.f_globals, 'environ', os.environ, 'os')
-            self._settle()
+            self._code_watch.watch_global(frame.f_globals, 'environ', os.environ, 'os')
+            self._holders.settle()
         elif (module, name) == ('encodings', 'search_function'):
-            self._doubt(frame, 'looks for an encoding that was not used before')
+            self._doubts.add(frame, 'looks for an encoding that was not used before')
         elif (module, name) == ('typing', 'get_type_hints'):
-            self._name(('__annotations__',), ('__annotations__',), False)
-            self._settle()
+            self._holders.name(('__annotations__',), ('__annotations__',), False)
+            self._holders.settle()
         elif (module, name) == ('inspect', 'signature'):
-            self._calls.discard((module, name))  # the next call may be given another function
+            self.calls.discard((module, name))  # the next call may be given another function
             self._signature(frame)
         elif module in ('copy', 'dataclasses', 'copyreg'):
-            self._global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
+            self._code_watch.watch_global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
             for table in ('_copy_dispatch', '_deepcopy_dispatch') if module == 'copy' else ():
-                self._global(frame.f_globals, table, frame.f_globals[table], 'copy')
-            self._name((), (), True)
-            self._settle()
+                self._code_watch.watch_global(frame.f_globals, table, frame.f_globals[table], 'copy')
+            self._holders.name((), (), True)
+            self._holders.settle()
 
     def _signature(self, frame: FrameType) -> None:
         """Watch all that ``inspect.signature`` reads of a function of Python, and of those that it wraps."""
         given = frame.f_locals
         function = given.get('obj')
-        self._meet(function)
-        self._name(OF_SIGNATURES, OF_SIGNATURES, False)
-        self._settle()
+        self._values.meet(function)
+        self._holders.name(OF_SIGNATURES, OF_SIGNATURES, False)
+        self._holders.settle()
         if given.get('eval_str') or not has_plain_signature(function):
-            self._doubt(frame, f'calls inspect.signature of {a(type(function))}')
+            self._doubts.add(frame, f'calls inspect.signature of {a(type(function))}')
 
     def _enumeration(self, frame: FrameType) -> None:
         """Watch which members an enumeration has under which values and names, where code of it finds them."""
@@ -127,8 +199,8 @@ class LibraryUses(NamesAsked):
         cls: Any = frame.f_locals.get(code.co_varnames[0]) if code.co_name in _BY_VALUE_OR_NAME else None
         if issubclass(type(cls), enum.EnumMeta):
             for name in ('_value2member_map_', '_member_map_', '_missing_'):
-                self._search_class(cls, name)
-            self._settle()
+                self._attributes.search_class(cls, name)
+            self._holders.settle()
 
     def _package(self, frame: FrameType, top: str, name: str) -> bool:
         """Note what a function of a package that is understood as a whole reads besides its arguments.
@@ -137,24 +209,25 @@ class LibraryUses(NamesAsked):
         """
         inside = str(frame.f_globals.get('__name__'))
         if uses_backends(inside, name):
-            self._depends_on(BACKENDS)
-            self._settle()
+            self._values.depends_on(BACKENDS)
+            self._holders.settle()
             if backend_of_a_user(frame):
-                self._doubt(frame, "calls a function of SciPy by a backend of the user's")
+                self._doubts.add(frame, "calls a function of SciPy by a backend of the user's")
             return True
         if top == 'scipy':
-            self._depends_on(SPECIALS)
+            self._values.depends_on(SPECIALS)
         elif name == '_declare_synchronize':
-            self._depends_on(SYNCHRONIZING)
+            self._values.depends_on(SYNCHRONIZING)
         of_files = inside in OF_FILES or inside.startswith(OF_SCIPYS_FILES)
         if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
-            self._watch_state("NumPy's options for printing", np.get_printoptions)  # CuPy's arrays are printed so, too
+            # CuPy's arrays are printed so, too
+            self._values.watch_state("NumPy's options for printing", np.get_printoptions)
         elif top == 'cupy' and name in _OF_ERRORS:
-            self._watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
+            self._values.watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
         if name not in OUTSIDE.get(top, ()) and not of_files:
             return False
-        if asked_by_user(frame.f_back, self._skip):
-            self._doubt(frame, f'calls {top}.{name}')
+        if asked_by_user(frame.f_back, self._ownership.skip):
+            self._doubts.add(frame, f'calls {top}.{name}')
         return True
 
     def _logs(self, frame: FrameType) -> None:
@@ -162,35 +235,36 @@ class LibraryUses(NamesAsked):
         code = frame.f_code
         first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
         if code.co_name == 'isEnabledFor' and is_logger(type(first)):  # also of the root, which code of logging asks
-            self._meet(first)
-            self._settle()
+            self._values.meet(first)
+            self._holders.settle()
         if (id(code), type(first)) in self._logged:
             return
         self._logged.add((id(code), type(first)))
-        self._inside_library(frame)
+        self._functions.inside_library(frame)
         for base in bases_of(type(first)):
-            if self._is_foreign_class(base):
-                self._inside_of(base, {code.co_name, *code.co_names} & (dictionary_of_class(base).keys()))
+            if self._ownership.is_foreign_class(base):
+                self._library.inside_of(base, {code.co_name, *code.co_names} & (dictionary_of_class(base).keys()))
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""
         if name in OF_LOGGERS:
             here = frame.f_locals
-            self._meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
-            self._settle()
+            self._values.meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
+            self._holders.settle()
         elif module == 'linecache' or name in OF_CALLERS or name in OF_LOGGING:
-            self._doubt(frame, f'calls {module}.{name}')
+            self._doubts.add(frame, f'calls {module}.{name}')
         else:
-            self._depends_on(REGISTERED)
-            self._calls.add((module, name))
+            self._values.depends_on(REGISTERED)
+            self.calls.add((module, name))
 
     def _dispatched(self, dispatch: Any) -> None:
         """Watch which functions are registered for which types (``functools.singledispatch``)."""
         for variable, cell in zip(dispatch.__code__.co_freevars, dispatch.__closure__):
             if variable == 'registry':
                 where = ('the functions registered', f' for {dispatch.__qualname__.partition(".")[0]}')
-                self._watch('variable', cell, '', read_cell(cell), where, None, functools.partial(read_cell, cell))
-        self._settle()
+                get = functools.partial(read_cell, cell)
+                self._values.watch('variable', cell, '', get(), where, None, get)
+        self._holders.settle()
 
 
 #: Functions of ``cupyx`` that tell how errors are treated.

@@ -12,8 +12,14 @@ import threading
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
+from capturekit.functions.attributes import Attributes
 from capturekit.functions.code_reads import NameGiven, names_of
-from capturekit.functions.code_watch import CodeWatch
+from capturekit.functions.collector import Before
+from capturekit.functions.holders import Holders
+from capturekit.functions.lines_run import LinesRun
+from capturekit.functions.names_used import NamesUsed
+from capturekit.functions.ownership import Ownership
+from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, made_by_class_statement, solid_base
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import plain_key
@@ -22,83 +28,94 @@ _ASKING = (getattr, setattr, hasattr, delattr)
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 
-class NamesAsked(CodeWatch):
+class NamesAsked:
     """The attributes that a run asks for by names which are values."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(
+        self,
+        values: WatchedValues,
+        holders: Holders,
+        attributes: Attributes,
+        names: NamesUsed,
+        ownership: Ownership,
+        lines: LinesRun,
+        before: Before,
+    ) -> None:
+        self._values, self._holders, self._attributes = values, holders, attributes
+        self._names, self._ownership, self._lines, self._before = names, ownership, lines, before
         #: Code that calls ``getattr`` or its like, and where: see :class:`capturekit.functions.code_reads.CodeNames`.
         self._asking: dict[int, CodeType] = {}
         self._sites: dict[tuple[int, int], NameGiven] = {}
         #: Code and offset of a call that asks an object for a computed name. The object is told next.
         self._to_ask: tuple[int, int] | None = None
 
-    def _call_asks(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+    def call_asks(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        """Note what a call that begins is going to ask for: which object was not known yet."""
         if self._to_ask is None or not any(function is one for one in _ASKING):
             return
         told, self._to_ask = self._to_ask == (id(code), offset), None
         if not told or not self._takes_in_full(first):
-            self._name((), (), True)
-        self._settle()
+            self._holders.name((), (), True)
+        self._holders.settle()
 
-    def _look_at(self, value: Any, attribute: str) -> None:
-        if attribute != '__dict__':
-            super()._look_at(value, attribute)
-            return
+    def look_at_all(self, value: Any) -> None:
+        """Watch all attributes of a value: code takes its ``__dict__``."""
         if value is MISSING or not self._takes_in_full(value):
-            self._name((), (), True)
-        self._settle()
+            self._holders.name((), (), True)
+        self._holders.settle()
 
-    def _answer_all(self) -> None:
+    def answer_all(self) -> None:
         """Take it that a call whose object was not told may have asked any object."""
         if self._to_ask is not None:
             self._to_ask = None
-            self._name((), (), True)
-            self._settle()
+            self._holders.name((), (), True)
+            self._holders.settle()
 
-    def _asked(self, frame: FrameType) -> None:
+    def asked(self, frame: FrameType) -> None:
         """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
         code = frame.f_code
-        if self._everything or code.co_filename.startswith(_own_folder):
+        if self._names.everything or code.co_filename.startswith(_own_folder):
             return
         if id(code) not in self._asking:
             self._asking[id(code)] = code
             self._sites |= names_of(code).sites
         given = self._sites.get((id(code), frame.f_lasti))
         name = None if given is None else given.value_in(frame.f_locals)
-        self._answer_all()
+        self.answer_all()
         if type(name) is not str:
             self._to_ask = id(code), frame.f_lasti
             if self._lines.of(code) is None:
-                self._answer_all()
-        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)) and not _binds(frame):
-            self._name((name,), (name,), False)
-            self._settle()
+                self.answer_all()
+        elif name not in self._names.strings and not (name == '__dict__' and self._wraps(frame)) and not _binds(frame):
+            self._holders.name((name,), (name,), False)
+            self._holders.settle()
 
     def _takes_in_full(self, value: Any) -> bool:
         """Watch all attributes of an object and of its class. False if it is not one that has nothing else."""
         cls = type(value)
-        if id(value) in self._full:
+        if id(value) in self._names.full:
             return True
         of_thread = cls is threading.local
-        if not of_thread and (not _is_plain(value) or any(map(self._is_foreign_class, bases_of(cls)[:-1]))):
+        if not of_thread and (not _is_plain(value) or any(map(self._ownership.is_foreign_class, bases_of(cls)[:-1]))):
             return False
         if self._before.had(value):
-            self._meet(value)
-            self._settle()
-            holder = self._holders.get(id(value))
+            self._values.meet(value)
+            self._holders.settle()
+            holder = self._holders.by_id.get(id(value))
             if holder is None or holder.kind != 'object' or not holder.owned:
                 return False
             for name in sorted(holder.start.keys() | holder.slots.keys()):
-                self._attribute_of(holder, name)
-            self._full[id(value)] = value
+                self._attributes.attribute_of(holder, name)
+            self._names.full[id(value)] = value
         if of_thread:
             return True
-        self._class(cls)
+        self._holders.hold_class(cls)
         for base in bases_of(cls)[:-1]:
-            if id(base) not in self._full:
-                self._full[id(base)] = base
-                self._class_names(cls, [name for name in dictionary_of_class(base) if not name.startswith('__')])
+            if id(base) not in self._names.full:
+                self._names.full[id(base)] = base
+                self._attributes.class_names(
+                    cls, [name for name in dictionary_of_class(base) if not name.startswith('__')]
+                )
         return True
 
     def _wraps(self, frame: FrameType) -> bool:
@@ -111,8 +128,8 @@ class NamesAsked(CodeWatch):
             return False
         if self._before.had(wrapped):
             where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
-            self._watch('function', wrapped, '__dict__', get(), where, None, get)
-            self._settle()
+            self._values.watch('function', wrapped, '__dict__', get(), where, None, get)
+            self._holders.settle()
         return True
 
 

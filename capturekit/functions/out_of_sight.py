@@ -6,37 +6,35 @@ so all of them are watched on all objects and classes of the user's that the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
-from typing import Any
+from collections.abc import Iterable, Set
 
-from capturekit.functions.holders import Holders
+from capturekit.functions.attributes import Attributes
+from capturekit.functions.follow_time import FollowTime
+from capturekit.functions.ownership import Ownership
 from capturekit.functions.understood import ASKED_IN_C, OF_PYTHON
 from capturekit.functions.watched_value import Holder
 from capturekit.model.class_layout import bases_of, dictionary_of_class, name_of
-from capturekit.model.kept_values import IsArray
 
 
-class OutOfSight(Holders):
+class OutOfSight:
     """The names that code out of sight has, and where they were sought."""
 
-    def __init__(self, is_array: IsArray, skip: Callable[[str], bool]) -> None:
-        super().__init__(is_array, skip)
+    def __init__(self, attributes: Attributes, ownership: Ownership, time: FollowTime) -> None:
+        self._attributes, self._ownership, self._time = attributes, ownership, time
         #: The names in libraries' code that ran, and those that code written in C asks for.
         self._names_out_of_sight: set[str] = set(ASKED_IN_C)
         #: By class, which of them were sought.
         self._sought_names: dict[int, tuple[type, set[str]]] = {}
 
-    def _hold(self, value: Any) -> None:
-        known = id(value) in self._holders
-        super()._hold(value)
-        if not known and id(value) in self._holders:
-            self._watch_out_of_sight(self._holders[id(value)], self._names_out_of_sight)
+    def held(self, holder: Holder) -> None:
+        """Watch, of an object that the run came to, what code out of sight has named so far."""
+        self._watch_out_of_sight(holder, self._names_out_of_sight)
 
-    def _libraries_name(self, names: Iterable[str]) -> None:
+    def name(self, names: Iterable[str], holders: Iterable[Holder]) -> None:
         """Watch, of the user's objects and classes, what code of a library names: it may ask them for that."""
         new = set(names) - self._names_out_of_sight - OF_PYTHON
         self._names_out_of_sight |= new
-        for holder in list(self._holders.values()) if new else ():
+        for holder in list(holders) if new else ():
             self._time.check_limit()
             self._watch_out_of_sight(holder, new)
 
@@ -47,7 +45,7 @@ class OutOfSight(Holders):
             self._search_names(holder.value, names)
             return
         for name in sorted(names & (holder.start.keys() | holder.slots.keys())):
-            self._attribute_of(holder, name)
+            self._attributes.attribute_of(holder, name)
         if holder.kind == 'object':
             if holder.layout.dictionary is not None:
                 holder.missing.update(names - holder.start.keys())
@@ -61,8 +59,8 @@ class OutOfSight(Holders):
         for base in bases_of(cls) if new else ():
             members = dictionary_of_class(base)
             for name in sorted(new & members.keys()):
-                self._search_class(cls, name)
+                self._attributes.search_class(cls, name)
             new = new - members.keys()
-            if new and not self._is_foreign_class(base):
+            if new and not self._ownership.is_foreign_class(base):
                 what = f'attribute {{}} of class {name_of(base)}'
-                self._absent.setdefault(id(base), (members, set(), what))[1].update(new)
+                self._attributes.absent.setdefault(id(base), (members, set(), what))[1].update(new)

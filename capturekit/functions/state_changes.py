@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
 from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
-from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.read_paths import ReadPaths
+from capturekit.functions.run_record import RunRecord
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
@@ -73,17 +73,17 @@ class StateChanges:
     ``paths``: which of the watched values the run can have read; None: all.
     """
 
-    def __init__(self, watch: CodeWatch, paths: ReadPaths | None) -> None:
-        self._watch = watch
+    def __init__(self, run: RunRecord, paths: ReadPaths | None) -> None:
+        self._run = run
         self._paths = paths
-        self._array = watch._array
+        self._array = run.array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, _Change]] = {}
         #: The tuples that the run put in places. After a launch there is an equal tuple instead of the same one.
         self._tuples: list[Any] = []
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
         """Add a watched value that has changed. False if the change is not understood."""
-        if entry.kind not in _KINDS or self._array is None or self._watch._clock.keeps(entry.key):
+        if entry.kind not in _KINDS or self._array is None or self._run.code_watch.clock.keeps(entry.key):
             return False
         try:
             for change in _changes(entry.kept, value, ()):
@@ -143,7 +143,7 @@ class StateChanges:
             return GrowingList(entry, now, len(now) - len(change.kept.parts))
         if type(before) is int and type(now) is int and not change.path and self._counts(entry):
             return Counter(entry, now - before)
-        if not self._is_state(now) or any(self._watch._before.had(one) for one in _tuples_in(now)):
+        if not self._is_state(now) or any(self._run.before.had(one) for one in _tuples_in(now)):
             raise NotUnderstood
         return StoredPlace(entry, change.path)
 
@@ -163,51 +163,51 @@ class StateChanges:
 
     def _counts(self, entry: WatchedValue) -> bool:
         """Whether all that happens to a whole number is that amounts are added which do not depend on it."""
-        codes = self._watch._codes.values()
+        codes = self._run.code.codes.values()
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
         reflected = named or any(
             entry.key in _REFLECTED and (self._paths is None or self._paths.reads(entry))
-            for entry in self._watch._entries.values()
+            for entry in self._run.values.entries.values()
         )
         reflected = reflected or any(_makes_a_class(code) for code, foreign in codes if not foreign)
         return not reflected and self._is_only(entry, counting)
 
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
         """Whether all code that ran uses values of this name in this way only."""
-        watch, name = self._watch, entry.key
-        if watch._everything or name in ASKED_FOR or name.startswith('__') or name in watch._strings:
+        run, name = self._run, entry.key
+        if run.names.everything or name in ASKED_FOR or name.startswith('__') or name in run.names.strings:
             return False
-        if entry.kind == 'slot' or any(opens(one) for one in watch._entries.values()):
+        if entry.kind == 'slot' or any(opens(one) for one in run.values.entries.values()):
             return False
         if entry.kind == 'attribute':
-            holder = watch._holders.get(id(entry.holder))
-            if holder is None or holder.whole or not holder.owned or id(holder.value) in watch._full:
+            holder = run.holders.by_id.get(id(entry.holder))
+            if holder is None or holder.whole or not holder.owned or id(holder.value) in run.names.full:
                 return False
             if not _is_pythons_all_through(type(holder.value)):
                 return False
         return all(
             name not in code.co_names or is_ours(code.co_filename) if foreign else self._only_used(code, name, use)
-            for code, foreign in watch._codes.values()
+            for code, foreign in run.code.codes.values()
         )
 
     def times_that_count(self) -> Iterator[str]:
         """For each attribute that keeps the time of a clock and may be read otherwise: the sentence that says so."""
-        watch, times = self._watch, self._watch._clock.times
+        run, times = self._run, self._run.code_watch.clock.times
         if not times:
             return
-        own = [code for code, foreign in watch._codes.values() if not foreign]
-        in_full = any(id(base) in watch._full for cls in watch._clock.classes for base in bases_of(cls))
-        opened = watch._everything or in_full or any(map(opens, watch._entries.values()))
+        own = run.code.own()
+        in_full = any(id(base) in run.names.full for cls in run.code_watch.clock.classes for base in bases_of(cls))
+        opened = run.names.everything or in_full or any(map(opens, run.values.entries.values()))
         opened = opened or any(not OPENING.isdisjoint(code.co_names) for code in own)
         for name in reckoned_from(set(times), own) - times.keys():
             times[name] = next(iter(times.values()))
-            opened = opened or not all(only_keeps(cls, name) for cls in watch._clock.classes)
+            opened = opened or not all(only_keeps(cls, name) for cls in run.code_watch.clock.classes)
         for name, sentence in times.items():
             named = any(
                 foreign and name in code.co_names and not is_ours(code.co_filename)
-                for code, foreign in watch._codes.values()
+                for code, foreign in run.code.codes.values()
             )
-            if opened or named or name in watch._strings or not all(only_in_readings(code, name) for code in own):
+            if opened or named or name in run.names.strings or not all(only_in_readings(code, name) for code in own):
                 yield sentence
 
     def _is_only_stored(self, entry: WatchedValue, change: _Change) -> bool:
@@ -217,7 +217,7 @@ class StateChanges:
 
     def _only_used(self, code: CodeType, name: str, use: _Use) -> bool:
         """Whether code uses values of this name in one way only, or gives them to objects that this run made."""
-        if code.co_name == '__init__' and id(code) not in self._watch._begun_again:
+        if code.co_name == '__init__' and id(code) not in self._run.code.begun_again:
             return only_used(code, name, lambda steps, number: use(steps, number) | beginning(code, steps, number))
         return only_used(code, name, use)
 
@@ -228,7 +228,7 @@ class StateChanges:
             return False
         if any(difference(part, item) is not None for part, item in zip(kept.parts, now)):
             return False
-        others = [one.kept for one in self._watch._entries.values() if one is not entry]
+        others = [one.kept for one in self._run.values.entries.values() if one is not entry]
         return all(self._is_state(item) for item in now[count:]) and not _holds(others, kept)
 
 

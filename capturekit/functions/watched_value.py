@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, Layout, made_by_class_statement
 from capturekit.model.kept_values import Kept
+from capturekit.model.plain_values import a
 
 
 class Holder(NamedTuple):
@@ -34,6 +35,15 @@ class Holder(NamedTuple):
         """Whether only the user puts attributes there: a class written in C puts none into the ``__dict__``."""
         in_c = self.kind == 'object' and not made_by_class_statement(self.cls)
         return self.owned or (in_c and self.layout.dictionary is not None)
+
+    @property
+    def whose(self) -> str:
+        """The words that say whose an attribute is: `` of module train``."""
+        if self.kind == 'module':
+            return f' of module {self.start.get("__name__")}'
+        if self.kind == 'function':
+            return f' of function {getattr(self.value, "__name__", "")}'
+        return f' of {a(type(self.value))}'
 
 
 class WatchedValue:

@@ -10,7 +10,6 @@ import numpy as np
 
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_of_files, handed_around, is_of_tables, taken_from_modules
-from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
@@ -18,6 +17,7 @@ from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAME
 from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
+from capturekit.functions.run_record import RunRecord
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
@@ -43,124 +43,129 @@ from capturekit.model.pytree import PAYLOADS
 from capturekit.model.value_changes import ValueDifference, containers, difference, replaced
 
 
-def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) -> Environment:
-    """Make the environment of a run that has ended, and empty the watch.
+def finish(
+    run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = ()
+) -> Environment:
+    """Make the environment of a run that has ended, and empty the record of it.
 
-    ``carries``: whether launches can repeat changes of Python state. ``reads``: the host reads of the run.
+    ``failure``: why the run was followed no farther. ``carries``: whether launches can repeat changes of Python state.
+    ``reads``: the host reads of the run.
     """
-    if reads or watch._keeper.has_numbers or 'type' in watch._attributes:
-        watch._depends_on(ERRORS)  # the code may compute with numbers of NumPy's
-    paths = _paths(watch)
-    _follow_times(watch)
-    changes = StateChanges(watch, paths)
-    carries = carries and not any(paths is None or paths.reach(lock) for lock in watch._locks)
-    written = _written(watch, changes if carries else None)
-    _doubts(watch, changes, paths)
-    if written is None and watch._unwatchable:
-        written = watch._unwatchable[0]
-    objects, missing = _objects_of(watch)
-    kept = kept_reads(watch, changes, reads) if written is None else {}
+    if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
+        run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
+    paths = _paths(run)
+    _follow_times(run)
+    changes = StateChanges(run, paths)
+    carries = carries and not any(paths is None or paths.reach(lock) for lock in run.met.locks)
+    written = _written(run, changes if carries else None)
+    _doubts(run, failure, changes, paths)
+    if written is None and run.doubts.unwatchable:
+        written = run.doubts.unwatchable[0]
+    objects, missing = _objects_of(run)
+    kept = kept_reads(run, changes, reads) if written is None else {}
     carried = changes.carried() if written is None else None
-    arrays = _arrays_of(watch, carried)
-    bases = list(watch._bases.values())
-    forms = [(array, watch._keeper.forms[id(array)]) for array in arrays if id(array) in watch._keeper.forms]
-    state_is_read = watch._everything or not watch._attributes.isdisjoint(STATE_NAMES)
-    entries = [entry for entry in watch._entries.values() if entry.kind != 'draws' or state_is_read]
+    arrays = _arrays_of(run, carried)
+    bases = list(run.holders.bases.values())
+    forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
+    state_is_read = run.names.everything or not run.names.attributes.isdisjoint(STATE_NAMES)
+    entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or state_is_read]
     entries = [entry for entry in entries if entry.kept.kind != 'carried']
     environment = Environment(
-        entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
+        entries, objects, arrays, run.doubts.unwatchable, written, missing, bases, _all_names(run), forms, carried
     )
-    environment.own, environment.kept = watch._own, kept
-    environment.times = frozenset({*watch._clock.times, *watch._clock.followed})
-    environment.compiler = watch._compiler, frozenset(watch._compiled)
-    environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
-    if watch._everything:
-        _open_libraries(watch)
-    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()], _sizes(watch))
-    environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
+    environment.own, environment.kept = run.given.own, kept
+    environment.times = frozenset({*run.code_watch.clock.times, *run.code_watch.clock.followed})
+    environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
+    environment.too_much = isinstance(failure, TooLong) or run.met.weak
+    if run.names.everything:
+        _open_libraries(run)
+    environment.keep_inner([(*one, key in run.library.complete) for key, one in run.library.inner.items()], _sizes(run))
+    environment.far = run.met.far or run.names.everything or not FAR.isdisjoint(run.names.attributes)
     # If two places hold the same container, a change of it is visible in both.
-    environment.asks_identities = bool(watch._identities)
-    environment.by_identity = bool(watch._identities) or carried is not None
-    _let_go(watch)
+    environment.asks_identities = bool(run.uses.identities)
+    environment.by_identity = bool(run.uses.identities) or carried is not None
+    _let_go(run)
     return environment
 
 
-def _follow_times(watch: CodeWatch) -> None:
+def _follow_times(run: RunRecord) -> None:
     """Find out where times of a clock go; those that go to places which are not followed are told apart."""
-    watch._unwatchable += watch._clock.take_apart(*kept_times(watch))
+    run.doubts.unwatchable += run.code_watch.clock.take_apart(*kept_times(run))
 
 
-def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) -> None:
+def _doubts(run: RunRecord, failure: BaseException | None, changes: StateChanges, paths: ReadPaths | None) -> None:
     """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
-    if isinstance(watch._failure, TooLong):
-        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
-    elif watch._failure is not None:
-        watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
-    _aliases(watch)
-    watch._unwatchable = [text for text in watch._unwatchable if paths is None or paths.matter(text)]
-    watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
-    watch._unwatchable += [*watch._to_hash.values(), *changes.times_that_count(), *_handed_on(watch, paths)]
-    if watch._everything or '__context__' in watch._attributes:
-        watch._depends_on(HANDLED)
-    name = watch._of_arrays()
+    if isinstance(failure, TooLong):
+        run.doubts.unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
+    elif failure is not None:
+        run.doubts.unwatchable.append(f'what the function reads could not be followed: {failure!r}')
+    _aliases(run)
+    run.doubts.unwatchable = [text for text in run.doubts.unwatchable if paths is None or paths.matter(text)]
+    run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
+    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *changes.times_that_count(), *_handed_on(run, paths)]
+    if run.names.everything or '__context__' in run.names.attributes:
+        run.values.depends_on(HANDLED)
+    name = run.names.of_arrays()
     if name is not None:
-        watch._unwatchable.append(f'the function asks an array for {name}, which can not be compared')
-    watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
+        run.doubts.unwatchable.append(f'the function asks an array for {name}, which can not be compared')
+    run.doubts.unwatchable = list(dict.fromkeys(run.doubts.unwatchable))
 
 
-def _paths(watch: CodeWatch) -> ReadPaths | None:
+def _paths(run: RunRecord) -> ReadPaths | None:
     """Which watched values the run can have read; None: all, by way of what gives all attributes of an object."""
-    if watch._everything:
+    if run.names.everything:
         return None
-    codes = [(code, watch._lines.of(code), globals_) for code, globals_ in watch._globals_of.values()]
-    holders = list(watch._holders.values())
-    entries, meetings = watch._entries.values(), watch._meetings
-    return ReadPaths(entries, meetings, codes, watch._strings, holders, watch._of_class, set(watch._full))
+    codes = [(code, run.lines.of(code), globals_) for code, globals_ in run.code.globals_of.values()]
+    holders = list(run.holders.by_id.values())
+    entries, meetings = run.values.entries.values(), run.values.meetings
+    return ReadPaths(entries, meetings, codes, run.names.strings, holders, run.given.of_class, set(run.names.full))
 
 
-def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
-    codes = [code for code, foreign in watch._codes.values() if not foreign]
-    others = [holder.value for holder in watch._holders.values() if paths is None or paths.reach(id(holder.value))]
-    entries = [entry for entry in watch._entries.values() if paths is None or paths.reads(entry)]
+def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
+    codes = run.code.own()
+    others = [holder.value for holder in run.holders.by_id.values() if paths is None or paths.reach(id(holder.value))]
+    entries = [entry for entry in run.values.entries.values() if paths is None or paths.reads(entry)]
     yield from classes_called(entries, codes)
-    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL, watch._clock.followed)
-    yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
-    for cls, count in watch._finalized.values():
+    yield from handed_on(
+        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed
+    )
+    yield from classes_of_files([value for value, _, _ in run.hidden.states.values()], codes)
+    for cls, count in run.uses.finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    by_address = _hashed_by_address(watch, paths)
-    yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, by_address)
+    by_address = _hashed_by_address(run, paths)
+    yield from orders_of_sets([(code, run.lines.of(code)) for code in codes], run.code_watch.sets, by_address)
     for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
             cls = min(by_address)
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
-    if watch._everything:
-        modules = [holder for holder in watch._holders.values() if holder.kind == 'module']
+    if run.names.everything:
+        modules = [holder for holder in run.holders.by_id.values() if holder.kind == 'module']
         owned = {id(one.value) for one in modules if one.owned or is_of_tables(one.value)}
         yield from taken_from_modules(entries, others, codes, owned)
 
 
-def _hashed_by_address(watch: CodeWatch, paths: ReadPaths | None) -> set[str]:
+def _hashed_by_address(run: RunRecord, paths: ReadPaths | None) -> set[str]:
     """The names of classes of which the run may have made objects that are hashed by their address.
 
     A class that the code only asks for in ``isinstance`` it has not called, unless it comes to it by an object.
     """
-    met = {id(base) for holder in watch._holders.values() for base in bases_of(type(holder.value))}
-    perhaps = watch._perhaps_made.values()
+    met = {id(base) for holder in run.holders.by_id.values() for base in bases_of(type(holder.value))}
+    perhaps = run.uses.perhaps_made.values()
     made = [cls for cls in perhaps if paths is None or id(cls) in met or not paths.only_checks(cls)]
-    return watch._by_address | set(map(name_of, made))
+    return run.uses.by_address | set(map(name_of, made))
 
 
-def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
+def _objects_of(run: RunRecord) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
     """The objects whose class and attributes count, as they are; and names that code looked for and did not find."""
-    watched = {id(entry.holder) for entry in watch._entries.values()}
+    watched = {id(entry.holder) for entry in run.values.entries.values()}
     objects: list[tuple[Any, type, Any, Any]] = []
     missing: list[Any] = [
-        (itself, mapping, frozenset(names), where) for mapping, names, where in watch._absent.values()
+        (itself, mapping, frozenset(names), where) for mapping, names, where in run.attributes.absent.values()
     ]
-    for holder in watch._holders.values():
+    for holder in run.holders.by_id.values():
         if holder.layout.dictionary is not None and holder.missing:
-            where = f'attribute {{}}{watch._of(holder)}'
+            where = f'attribute {{}}{holder.whose}'
             missing.append((holder.layout.dictionary, holder.value, frozenset(holder.missing), where))
         of_user = holder.kind == 'object' or (holder.kind == 'module' and holder.owned)
         of_user = of_user or (holder.kind == 'function' and bool(holder.start))
@@ -173,16 +178,16 @@ def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], lis
     return objects, missing
 
 
-def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
+def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
     """The arrays that the run reached, without those that carried state passes to launches as arguments."""
     if carried is None:
-        return list(watch._keeper.arrays.values())
+        return list(run.values.keeper.arrays.values())
     found: dict[int, Any] = {}
     seen: set[int] = set()
-    todo = [entry.kept for entry in watch._entries.values()]
+    todo = [entry.kept for entry in run.values.entries.values()]
     while todo:
         kept = todo.pop()
-        if kept.kind == 'same' and id(kept.value) in watch._keeper.arrays:
+        if kept.kind == 'same' and id(kept.value) in run.values.keeper.arrays:
             found[id(kept.value)] = kept.value
         if kept.parts and id(kept) not in seen:
             seen.add(id(kept))
@@ -190,18 +195,21 @@ def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
     return list(found.values())
 
 
-def _let_go(watch: CodeWatch) -> None:
-    watch._full.clear()
-    for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
-        found.clear()
-    watch._locks.clear()
-    watch._callers.clear()
-    watch._clock.readings.clear()
-    watch._clock.kept.clear()
-    watch._holders.clear()
-    watch._suspended.clear()
-    watch._entries.clear()
-    watch._keeper.memory.clear()
+def _let_go(run: RunRecord) -> None:
+    run.names.full.clear()
+    run.code.codes.clear()
+    run.functions.known.clear()
+    run.functions.by_module.clear()
+    run.code_watch.globals.clear()
+    run.hidden.states.clear()
+    run.met.locks.clear()
+    run.code.callers.clear()
+    run.code_watch.clock.readings.clear()
+    run.code_watch.clock.kept.clear()
+    run.holders.by_id.clear()
+    run.hidden.suspended.clear()
+    run.values.entries.clear()
+    run.values.keeper.memory.clear()
 
 
 def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:
@@ -257,46 +265,46 @@ _TUPLES = (tuple, frozenset)
 _NOT_LOOKED_INTO = (type, types.ModuleType, types.FunctionType)
 
 
-def _sizes(watch: CodeWatch) -> list[tuple[str, Any, int]]:
+def _sizes(run: RunRecord) -> list[tuple[str, Any, int]]:
     """The classes and modules of libraries in which no new name may appear; modules only if code may ask for such."""
-    codes = [(code, watch._lines.of(code)) for code, foreign in watch._codes.values() if not foreign]
-    return watch.sizes(watch._everything or caught_in(codes))
+    codes = [(code, run.lines.of(code)) for code in run.code.own()]
+    return run.library.sizes(run.names.everything or caught_in(codes))
 
 
-def _open_libraries(watch: CodeWatch) -> None:
+def _open_libraries(run: RunRecord) -> None:
     """Keep all that modules and classes of libraries hold, where code may read any of it."""
-    codes = [code for code, foreign in watch._codes.values() if not foreign]
-    holders = [holder for holder in watch._holders.values() if not holder.owned]
+    codes = run.code.own()
+    holders = [holder for holder in run.holders.by_id.values() if not holder.owned]
     modules = {id(holder.value): holder for holder in holders if holder.kind == 'module'}
-    entries = list(watch._entries.values())
+    entries = list(run.values.entries.values())
     for module in handed_around(entries, [holder.value for holder in modules.values()], codes):
-        watch.inside_whole(vars(module), modules[id(module)].start)
+        run.library.inside_whole(vars(module), modules[id(module)].start)
     for holder in holders:
         for base in bases_of(holder.value) if holder.kind == 'class' else ():
             if made_by_class_statement(base):
-                watch.inside_whole(dictionary_of_class(base), dict(dictionary_of_class(base)))
+                run.library.inside_whole(dictionary_of_class(base), dict(dictionary_of_class(base)))
 
 
 def _no_dictionary(value: object) -> None:
     return None
 
 
-def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
+def _all_names(run: RunRecord) -> list[tuple[Any, Any, list[str]]]:
     """For objects, modules and classes all of whose attributes count: how to list their names, and the list."""
     names: list[tuple[Any, Any, list[str]]] = []
-    for holder in watch._holders.values():
+    for holder in run.holders.by_id.values():
         get = holder.layout.dictionary
         if get is None or holder.cls is not type(holder.value):
             continue
         if holder.kind == 'module':
-            if watch._everything and holder.owned:
+            if run.names.everything and holder.owned:
                 names.append((_names_in_module, holder.value, _not_pythons(holder.start)))
-        elif holder.whole or (watch._everything and holder.of_user) or id(holder.value) in watch._full:
+        elif holder.whole or (run.names.everything and holder.of_user) or id(holder.value) in run.names.full:
             names.append((get, holder.value, list(holder.start)))
-        elif watch._everything and holder.kind == 'object':
+        elif run.names.everything and holder.kind == 'object':
             names.append((_public_names, holder.value, _public(holder.start)))
-    for cls, _ in watch._classes.values():
-        if watch._everything or id(cls) in watch._full:
+    for cls, _ in run.holders.classes.values():
+        if run.names.everything or id(cls) in run.names.full:
             names.append((_names_in_class, cls, _names_in_class(cls)))
     return names
 
@@ -324,37 +332,37 @@ def _names_in_class(cls: type) -> list[str]:
     return _not_pythons(dictionary_of_class(cls))
 
 
-def _aliases(watch: CodeWatch) -> None:
+def _aliases(run: RunRecord) -> None:
     """Refuse containers among the arguments that are also reached in another way: a recording gets copies of them."""
-    for key, value in watch._own.items():
+    for key, value in run.given.own.items():
         if issubclass(type(value), (tuple, frozenset, slice)) and not is_dataclass(type(value)):
             continue
-        if key in watch._keeper.memory or key in watch._holders:
-            watch._unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
-    if watch._identities and (watch._plain or len(watch._own) > 3):  # three of them only pass the arguments
-        given = 'a number or a text' if watch._plain else 'a container'
-        watch._unwatchable.append(
-            f'{watch._identities} asks whether two objects are the same, and {given} is an argument'
+        if key in run.values.keeper.memory or key in run.holders.by_id:
+            run.doubts.unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
+    if run.uses.identities and (run.uses.plain or len(run.given.own) > 3):  # three of them only pass the arguments
+        given = 'a number or a text' if run.uses.plain else 'a container'
+        run.doubts.unwatchable.append(
+            f'{run.uses.identities} asks whether two objects are the same, and {given} is an argument'
         )
 
 
-def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:
-    for holder in watch._holders.values():
+def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
+    for holder in run.holders.by_id.values():
         if type(holder.value) is not holder.cls:
             return f'the function changes the class of {a(holder.cls)}'
-    for cls, form in watch._bases.values():
+    for cls, form in run.holders.bases.values():
         if form_of_class(cls) != form:
             return f'the function changes the name or the bases of class {name_of(cls)}'
-    for array, form in [*watch._keeper.arrays_and_forms(), *watch._forms]:
+    for array, form in [*run.values.keeper.arrays_and_forms(), *run.given.forms]:
         if (array.shape, array.strides) != form:
             return f'the function makes the shape of an array {array.shape} that was {form[0]}'
     equal: list[WatchedValue] = []
-    for entry in watch._entries.values():
+    for entry in run.values.entries.values():
         if entry.kind in ('draws', 'contents'):
             continue  # reported below
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is None and value is not entry.value and watch._clock.keeps(entry.key):
+        if found is None and value is not entry.value and run.code_watch.clock.keeps(entry.key):
             return f'the function rebinds {entry.where()}'  # to an equal time, by chance
         if found is not None and (changes is None or not changes.add(entry, value)):
             return _change_in_words(entry, value, found)
@@ -363,20 +371,20 @@ def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:
     replacing = _replacing(equal)
     if replacing is not None:
         return replacing
-    for (_, name), (values, file) in watch._made.items():
+    for (_, name), (values, file) in run.code_watch.made.items():
         if name in values:
             return f'the function creates global {name} of {file}'
-    for cls, before in watch._classes.values():
+    for cls, before in run.holders.classes.values():
         new = dictionary_of_class(cls).keys() - before
-        every = watch._everything or id(cls) in watch._full
-        new = set(_not_pythons(new)) if every else new & watch._attributes
+        every = run.names.everything or id(cls) in run.names.full
+        new = set(_not_pythons(new)) if every else new & run.names.attributes
         if new:
             return f'the function creates attribute {min(new)} of class {name_of(cls)}'
-    for holder in watch._holders.values():
-        created = _new_attribute(watch, holder)
+    for holder in run.holders.by_id.values():
+        created = _new_attribute(run, holder)
         if created is not None:
-            return f'the function creates attribute {created}{watch._of(holder)}'
-    return _drawn(watch)
+            return f'the function creates attribute {created}{holder.whose}'
+    return _drawn(run)
 
 
 def _replacing(entries: Sequence[WatchedValue]) -> str | None:
@@ -391,14 +399,14 @@ def _replacing(entries: Sequence[WatchedValue]) -> str | None:
     return None
 
 
-def _drawn(watch: CodeWatch) -> str | None:
+def _drawn(run: RunRecord) -> str | None:
     """Say what the run took from generators, files or random number generators on the host."""
-    if watch._resumed is not None:
-        return f'the function advances a generator: {watch._resumed}'
-    for name, kept in watch._randomness.items():
+    if run.hidden.resumed is not None:
+        return f'the function advances a generator: {run.hidden.resumed}'
+    for name, kept in run.hidden.randomness.items():
         if difference(kept, HOST_RANDOMNESS[name]()) is not None:
             return f'the function draws from {name} on the host'
-    for value, kept, where in watch._states.values():
+    for value, kept, where in run.hidden.states.values():
         if not is_in_state(value, kept):
             if among(type(value), FILES):
                 return f'the function reads or writes a file: {where}'
@@ -406,7 +414,7 @@ def _drawn(watch: CodeWatch) -> str | None:
     return None
 
 
-def _new_attribute(watch: CodeWatch, holder: Holder) -> str | None:
+def _new_attribute(run: RunRecord, holder: Holder) -> str | None:
     """An attribute that the run made; in modules and in objects that are not the user's, only one that code names."""
     layout = holder.layout
     now = set(layout.dictionary(holder.value)) if layout.dictionary is not None else set()
@@ -415,7 +423,7 @@ def _new_attribute(watch: CodeWatch, holder: Holder) -> str | None:
         name for name, value in holder.slots.items() if value is not MISSING
     }
     if (not holder.owned and not holder.whole) or holder.kind == 'module':
-        new &= watch._attributes
+        new &= run.names.attributes
     if holder.kind == 'module' and not holder.owned:
         return None
     return min(new, default=None)

@@ -11,22 +11,28 @@ from unittest import mock
 
 from capturekit.functions import (
     answering,
+    attributes,
     binding,
+    calls_in_c,
     code_watch,
     hidden_parts,
     holders,
     settings,
     stream_order,
+    values_met,
     variant,
     variant_recorder,
     watch,
     written,
 )
 from capturekit.functions.code_reads import CodeNames
+from capturekit.functions.doubts import Doubts
 from capturekit.functions.environment import Environment
+from capturekit.functions.given_values import GivenValues
+from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.running import Result
 from capturekit.functions.sharing import Sharing
-from capturekit.functions.watch import Watch
+from capturekit.functions.watched_values import WatchedValues
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.caller_streams import CallerStreams
@@ -115,7 +121,7 @@ def _visible(*classes: str) -> Patch:
 def _no_contents(original: Any) -> Any:
     def only_met(self: Any, kind: str, holder: Any, key: str, value: Any, *rest: Any) -> Any:
         if kind == 'argument':
-            self._meet(value)
+            self.meet(value)
             return None
         return original(self, kind, holder, key, value, *rest)
 
@@ -228,21 +234,21 @@ _SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
 
 LOST: tuple[LostMend, ...] = (
     LostMend('1 blocking streams', 143, r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
-    LostMend('2 objects in arguments', 19521, r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
-    LostMend('3 opaque arguments', 1164, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
-    LostMend('4 computed names', 287, r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
+    LostMend('2 objects in arguments', 19521, r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(GivenValues, 'keep_arguments'),)),
+    LostMend('3 opaque arguments', 1164, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(WatchedValues, 'watch', _no_contents),)),
+    LostMend('4 computed names', 287, r'getattr|vars|fields', (_replaced(calls_in_c, 'reads', _only_arguments),
              _replaced(code_watch, 'names_of', _only_constant_names))),
     LostMend('5 a refusal that is caught', 59, r'except Exception', (_gives(variant_recorder, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', 1004, r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
              _replaced(Allocators, 'allocator_set', _as_before),
              _replaced(variant_recorder.VariantRecorder, '_source', _kept_where_it_lies))),
     LostMend('7 changed twice', 4240, r'VOICE = ValueError\(B\)', (_gives(variant_recorder, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
-    LostMend('8 imports in the function', 318, r'    (from|import) settings', (_gives(Watch, '_imported'),)),
-    LostMend('9 threads', 552, r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),
-    LostMend('10 cached helpers', 19841, r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Watch, '_doubt'))),
+    LostMend('8 imports in the function', 318, r'    (from|import) settings', (_gives(code_watch.CodeWatch, '_imported'),)),
+    LostMend('9 threads', 552, r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Doubts, 'add'))),
+    LostMend('10 cached helpers', 19841, r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Doubts, 'add'))),
     LostMend('11 classes of the library', 466, r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
              _gives(holders, 'is_whole', False))),
-    LostMend('12 the outside world', 12, r'environ|decimal|printoptions', (_gives(Watch, '_doubt'), _visible('local'))),
+    LostMend('12 the outside world', 12, r'environ|decimal|printoptions', (_gives(Doubts, 'add'), _visible('local'))),
     LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without(missing=None),)),
     LostMend('14 checks that come later', 8071, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
     LostMend('15 another state to draw from', 3228, r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
@@ -251,11 +257,11 @@ LOST: tuple[LostMend, ...] = (
     LostMend('18 two devices', 207, r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
              _replaced(stream_order.StreamOrder, '__init__', _of_one_device))),
     LostMend('19 shapes that change', 1924, r'\.shape = ', _SHAPES),
-    LostMend('20 bases of arrays', 10880, r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
+    LostMend('20 bases of arrays', 10880, r'\.base is|owndata', (_gives(NamesUsed, 'of_arrays'),)),
     LostMend('21 masks that do not fit', 137, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
     LostMend('22 keys that collide', 77672, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
     LostMend('23 special methods', 27, r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),
-             _replaced(holders, '_public', _without_underscores), _replaced(written, '_not_pythons', _without_underscores))),
+             _replaced(attributes, '_public', _without_underscores), _replaced(written, '_not_pythons', _without_underscores))),
     LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
     LostMend('25 events that are returned', 1989, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
@@ -264,11 +270,11 @@ LOST: tuple[LostMend, ...] = (
     LostMend('26 bases of classes', 37087, r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
     LostMend('28 names that arrays have, too', 38, r'class Named', (_gives(code_watch.CodeWatch, '_look_at'),)),
-    LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(holders, 'is_as_it_was', _always))),
+    LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(attributes, 'is_as_it_was', _always))),
     LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
     LostMend('31 loggers', 77, r'class Collects', (_gives(hidden_parts, 'is_logger_as', True),)),
     LostMend('32 attributes of dicts', 652, r'class Filled', (_replaced(Keeper, '_meet', _without_attributes),)),
     LostMend('33 the collector that is asked', 25, r'from gc import', (
-        lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()), lambda: mock.patch.object(code_watch, 'OF_COLLECTOR', frozenset()))),
+        lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()), lambda: mock.patch.object(values_met, 'OF_COLLECTOR', frozenset()))),
     LostMend('34 containers under two names', 7388, r'len\(SAME\)', (_gives(Sharing, 'changed'),)),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import code_watch, follow_time
+from capturekit.functions import follow_time, functions_found
 from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
 from capturekit.functions.state_changes import counting, only_used
@@ -77,7 +77,7 @@ def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.
             pass
         return functions_of(*args)
 
-    monkeypatch.setattr(code_watch, 'functions_of', slow)
+    monkeypatch.setattr(functions_found, 'functions_of', slow)
 
     def scaled(by: float) -> Any:
         return lambda x: x * by

@@ -1,0 +1,111 @@
+"""The functions written in C that the user's code calls, directly or through the standard library."""
+
+from __future__ import annotations
+
+import _warnings
+import os
+from types import FrameType
+from typing import Any
+
+from capturekit.functions.address_hashes import is_hash_of_a_value
+from capturekit.functions.backends import uses_backends
+from capturekit.functions.clock_uses import is_clock
+from capturekit.functions.code_reads import READERS
+from capturekit.functions.entropy import DRAWING
+from capturekit.functions.libraries import asked_by_user, called_by, python_module
+from capturekit.functions.run_record import RunRecord
+from capturekit.functions.seen_through import SeenThrough
+from capturekit.functions.settings import BACKENDS, CODECS, DEPTH, HANDLED, REGISTERED, WARNINGS
+from capturekit.functions.understood import BY_ADDRESS, owner_of, reads
+
+_own_folder = os.path.dirname(os.path.abspath(__file__))
+
+#: Functions written in C of which it counts that a library calls them, by id.
+COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
+#: Functions written in C, and the settings that what they do depends on.
+_SETTINGS_OF = {
+    ('_abc', 'get_cache_token'): REGISTERED, ('sys', 'getrecursionlimit'): DEPTH,
+    ('sys', 'exc_info'): HANDLED, ('sys', 'exception'): HANDLED, ('builtins.str', 'encode'): CODECS,
+    ('builtins.bytes', 'decode'): CODECS, ('builtins.bytearray', 'decode'): CODECS,
+    ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
+}  # fmt: skip
+
+
+class CallsInC:
+    """Looks up what functions written in C read."""
+
+    def __init__(self, run: RunRecord) -> None:
+        self._values, self._holders, self._code, self._code_watch = run.values, run.holders, run.code, run.code_watch
+        self._asked, self._libraries, self._ownership = run.asked, run.libraries, run.ownership
+        self._doubts, self._before = run.doubts, run.before
+        self._seen_through = SeenThrough(run.values, run.holders, run.code_watch, run.uses, run.doubts, run.lines)
+
+    def called(self, frame: FrameType, function: Any) -> None:
+        """Look up a function written in C that the user's code calls, directly or through the standard library."""
+        code = frame.f_code
+        known = self._code.codes.get(id(code))
+        if known is not None and known[1] and not python_module(code.co_filename):
+            self._called_by_library(frame, function)
+            return
+        if code is DRAWING:
+            return
+        what = (owner_of(function), function.__name__)
+        if what[1] in READERS and what[0] == 'builtins':
+            if python_module(code.co_filename) == 'inspect' and called_by(frame, 'signature'):
+                return
+            if (known is not None and not known[1]) or asked_by_user(frame, self._ownership.skip):
+                self._asked.asked(frame)
+            return
+        if what[0] == 'time' and self._timed(frame, function):
+            return
+        self._note_setting(what)
+        if (
+            what in self._libraries.calls
+            or code.co_filename.startswith(_own_folder)
+            or self._pops_from_a_set(frame, function, what)
+        ):
+            return
+        if not asked_by_user(frame, self._ownership.skip):
+            return
+        if what == ('builtins', 'id') and python_module(code.co_filename) in BY_ADDRESS:
+            return
+        if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
+            return
+        if (known is not None and self._seen_through.shows(frame, what)) or self._seen_through.formats(function, what):
+            return
+        self._libraries.calls.add(what)
+        found = reads(function)
+        if found is None:
+            self._doubts.add(frame, f'calls {".".join(what)}')
+        elif found == 'names':
+            self._holders.name((), (), True)
+            self._holders.settle()
+
+    def _note_setting(self, what: tuple[str, str]) -> None:
+        """Note the setting on which depends what a function does."""
+        setting = BACKENDS if uses_backends(what[0]) else _SETTINGS_OF.get(what)
+        if setting is not None:
+            self._values.depends_on(setting)
+            self._holders.settle()
+
+    def _pops_from_a_set(self, frame: FrameType, function: Any, what: tuple[str, str]) -> bool:
+        """Whether the user's set loses an element: it goes on where the last ``pop`` ended, which nobody can see."""
+        if what != ('builtins.set', 'pop') or not self._before.had(getattr(function, '__self__', None)):
+            return False
+        self._doubts.add(frame, 'takes an element out of a set by pop(), which goes on where the last one ended')
+        return True
+
+    def _called_by_library(self, frame: FrameType, function: Any) -> None:
+        if function is os.urandom:
+            self._libraries.draws_entropy(frame)
+        elif id(function) in COUNTS_ANYWHERE:  # it warns
+            self._values.depends_on(WARNINGS)
+            self._holders.settle()
+
+    def _timed(self, frame: FrameType, function: Any) -> bool:
+        """Note where the user's code reads a clock. False if a library's code does, or if it is no clock."""
+        known = self._code.codes.get(id(frame.f_code))
+        if known is None or known[1] or not is_clock(function):
+            return False
+        self._code_watch.clock.note(frame, function, self._doubts.sentence(frame, f'calls time.{function.__name__}'))
+        return True

@@ -1,0 +1,26 @@
+"""The code that ran, and from where it was called."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+
+class CodeMet:
+    """What is known of the code that ran; :class:`PythonCalls` adds to it."""
+
+    def __init__(self) -> None:
+        #: The code that ran, and whether it is a library's, by id.
+        self.codes: dict[int, tuple[CodeType, bool]] = {}
+        #: By the id of code that ran: the code and the offset in it from where it was called; None: the run itself.
+        self.callers: dict[int, set[tuple[int, int] | None]] = {}
+        #: The user's code, and the globals of its functions, by id.
+        self.globals_of: dict[int, tuple[CodeType, int]] = {}
+        #: Code of an ``__init__`` that was given an object which was there before.
+        self.begun_again: set[int] = set()
+        #: By dictionary of a module: the code that ran, the user's and libraries'.
+        self.ran_in: dict[int, tuple[dict[str, Any], list[CodeType]]] = {}
+
+    def own(self) -> list[CodeType]:
+        """The user's code that ran."""
+        return [code for code, foreign in self.codes.values() if not foreign]

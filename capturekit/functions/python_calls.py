@@ -1,0 +1,129 @@
+"""The code written in Python that a run enters: the user's, which is followed, libraries', and imports."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+from capturekit.functions.entropy import SEEDED
+from capturekit.functions.libraries import asked_by_user, is_library_frame, python_module
+from capturekit.functions.readable_state import is_cupys
+from capturekit.functions.run_record import RunRecord
+from capturekit.functions.understood import ALLOCATORS, FOLLOWED
+from capturekit.model.source_line import is_ours
+
+_VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
+_SUSPENDS = 0x2A0  # the code of generators and coroutines
+
+#: The frame under which all finders and loaders run, and the modules that they load.
+_IMPORT = sys.modules['_frozen_importlib']._find_and_load.__code__
+
+_own_folder = os.path.dirname(os.path.abspath(__file__))
+
+
+class PythonCalls:
+    """Follows the calls of functions written in Python.
+
+    ``outermost``: the code that calls the function which is watched.
+    """
+
+    def __init__(self, run: RunRecord, outermost: CodeType) -> None:
+        self._values, self._holders, self._hidden, self._functions = run.values, run.holders, run.hidden, run.functions
+        self._code, self._code_watch, self._given, self._uses = run.code, run.code_watch, run.given, run.uses
+        self._library, self._libraries, self._out_of_sight = run.library, run.libraries, run.out_of_sight
+        self._lines, self._ownership, self._doubts, self._before = run.lines, run.ownership, run.doubts, run.before
+        self._ignore, self._outermost = run.given.ignore, outermost
+        #: The frame of Python's import system while a module is imported.
+        self.importing: FrameType | None = None
+
+    def while_importing(self, importing: FrameType, frame: FrameType, event: str) -> None:
+        """Skip the code that finds, loads and runs a module: it runs once, so no later call reads what it reads."""
+        if event == 'return' and frame is importing:
+            self.importing = None
+            name = frame.f_locals.get('name')
+            if name not in sys.modules and asked_by_user(importing.f_back, self._ownership.skip):
+                self._doubts.add(importing.f_back, f'imports {name}, which is not found')
+        elif event == 'call' and frame.f_code.co_name == '<module>':
+            self._module_begins(frame, importing)
+
+    def _module_begins(self, frame: FrameType, importing: FrameType) -> None:
+        if asked_by_user(importing.f_back, self._ownership.skip):
+            self._doubts.add(importing.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
+
+    def called(self, frame: FrameType) -> None:
+        """Follow a call that begins."""
+        code = frame.f_code
+        if code is _IMPORT:
+            self.importing = frame
+            return
+        if code is self._libraries.compiler and self._libraries.compiles(frame):
+            return
+        known = self._code.codes.get(id(code)) or self._met(frame, code)
+        if code.co_flags & _SUSPENDS and id(frame) in self._hidden.suspended:
+            self._hidden.resumed = self._hidden.resumed or self._hidden.suspended[id(frame)][1]
+        if known[1]:
+            if code.co_name == '__init__' and code.co_argcount:
+                self._before.made(frame.f_locals.get(code.co_varnames[0]))
+            self._libraries.entered(frame)
+            return
+        self._code.callers.setdefault(id(code), set()).add(_caller_of(frame, self._outermost))
+        count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
+        if not count and not code.co_freevars:
+            if id(code) not in self._functions.searched:
+                self._identify(frame, code, {})
+            return
+        variables = frame.f_locals
+        self._uses.compare_parameters(code, variables)
+        self._code_watch.recursion(frame)
+        arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
+        if code.co_name == '__del__' and arguments and id(type(arguments[0])) in self._uses.finalized:
+            self._uses.finalized[id(type(arguments[0]))][1] -= 1
+        if code.co_name == '__init__' and arguments:
+            if id(arguments[0]) not in self._holders.by_id:
+                self._before.made(arguments[0])
+                self._uses.makes(type(arguments[0]))
+            elif self._before.had(arguments[0]):
+                self._code.begun_again.add(id(code))
+        for number, argument in enumerate(arguments):
+            if code.co_varnames[number] != '.0' and (self._ignore is None or not self._ignore(argument)):
+                self._values.at = f'argument {code.co_varnames[number]} of {code.co_name}'
+                self._given.argument(argument)
+        if code.co_freevars or id(code) not in self._functions.searched:
+            self._identify(frame, code, variables)
+        self._holders.settle()
+
+    def _identify(self, frame: FrameType, code: CodeType, variables: Any) -> None:
+        if not self._functions.find(frame, code, variables):
+            why = ' after gc.freeze()' if gc.get_freeze_count() else ''
+            self._doubts.add(frame, f'runs {code.co_name}, whose function object is not found{why},')
+
+    def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
+        """Note that code runs for the first time; if it is the user's, watch what it names."""
+        foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._ownership.skip)
+        foreign = foreign or code.co_name == '<module>' or code.co_name in ALLOCATORS
+        known = self._code.codes[id(code)] = (code, foreign)
+        self._code.ran_in.setdefault(id(frame.f_globals), (frame.f_globals, []))[1].append(code)
+        self._functions.inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
+        if not foreign:
+            self._code_watch.collect(frame, code)
+            return known
+        if code.co_name != '<module>' and not is_ours(code.co_filename):
+            self._out_of_sight.name(code.co_names, self._holders.by_id.values())
+        if SEEDED in code.co_names and self._lines.told:
+            self._lines.follow_calls(code)
+        if is_cupys(frame.f_globals.get('__name__')):
+            self._library.inside_cupy(frame)
+        elif code.co_name == '<module>':
+            self._module_begins(frame, frame)
+        elif python_module(code.co_filename).partition('.')[0] in FOLLOWED:
+            self._functions.inside_library(frame)
+        return known
+
+
+def _caller_of(frame: FrameType, outermost: CodeType) -> tuple[int, int] | None:
+    """The code that a frame was called from, by its id, and where in it; None for the function that is watched."""
+    below = frame.f_back
+    return None if below is None or below.f_code is outermost else (id(below.f_code), below.f_lasti)
