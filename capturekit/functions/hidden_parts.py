@@ -82,19 +82,12 @@ class HiddenParts:
         elif issubclass(cls, random.SystemRandom):
             values.opaque(f'is or holds {a(cls)}, whose draws leave no trace')
         elif among(cls, FILES) or issubclass(cls, random_types()):
-            if id(value) not in self.states:
-                kept = Keeper(never).keep(state_of(value))
-                self.states[id(value)] = (value, kept, values.at)
-                if not among(cls, FILES):
-                    get = functools.partial(is_in_state, value, kept)
-                    values.watch('draws', value, '', True, (f'{values.at}: its state as it was', ''), None, get)
-            if among(cls, IN_MEMORY):
-                where = f'{values.at}: what it holds', ''
-                values.watch('contents', value, '', held_by(value), where, None, functools.partial(held_by, value))
+            self._file_or_generator(value, cls)
         elif is_iterator(cls):
             values.opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
-            values.watch_state(f'{values.at}: its value', functools.partial(value_in, value))
+            where, get = f'{values.at}: its value', functools.partial(value_in, value)
+            values.watch('context', value, where, get(), ('', ''), None, get)
             return True
         elif is_logger(cls):
             same = functools.partial(is_logger_as, value, logger_state(value))
@@ -102,6 +95,18 @@ class HiddenParts:
         elif not values.is_array(value) and not is_visible(value):
             values.opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False
+
+    def _file_or_generator(self, value: Any, cls: type) -> None:
+        values = self._values
+        if id(value) not in self.states:
+            kept = Keeper(never).keep(state_of(value))
+            self.states[id(value)] = (value, kept, values.at)
+            if not among(cls, FILES):
+                same = functools.partial(is_in_state, value, kept)
+                values.watch('draws', value, '', True, (f'{values.at}: its state as it was', ''), None, same)
+        if among(cls, IN_MEMORY):
+            where, get = f'{values.at}: what it holds', functools.partial(held_by, value)
+            values.watch('contents', value, '', held_by(value), (where, ''), None, get)
 
 
 def _frame_of(generator: Any) -> FrameType | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import types
 from collections.abc import Callable
 from typing import Any
@@ -109,6 +110,21 @@ def arrays_that_are_swapped() -> Made:
         found = here.a.tolist(), here.b.tolist()
         first[0] = 1.0
         return found
+
+    return function, use
+
+
+def a_context_variable() -> Made:
+    variable: contextvars.ContextVar[list[int]] = contextvars.ContextVar('variable', default=[])
+
+    def function(x: Any) -> Any:
+        variable.set([])
+        return x * 2
+
+    def use(fn: Callable[..., Any], x: Any) -> Any:
+        before = variable.get()
+        fn(x)
+        return variable.get() is before
 
     return function, use
 
@@ -245,7 +261,7 @@ def no_number() -> Made:
 
 EAGER = [
     a_global_that_is_switched, a_snapshot_of_options, a_list_in_an_argument, items_that_are_rotated,
-    arrays_that_are_swapped, a_tuple_in_two_lists, parts_of_one_array, a_part_of_an_argument, a_part_of_an_attribute,
+    arrays_that_are_swapped, a_context_variable, a_tuple_in_two_lists, parts_of_one_array, a_part_of_an_argument, a_part_of_an_attribute,
     a_view_of_bytes, every_second_item, one_item_seen_often, a_text_that_takes_attributes,
 ]  # fmt: skip
 RECORDED = [a_text_of_outside, a_number_in_two_places, no_number]

@@ -70,7 +70,7 @@ def test_a_capture_is_told_of_a_launch_and_of_an_upload(calls: list[Any]) -> Non
     assert (state.quick(), state.by_name) == (0, 2)
 
 
-def test_another_executable_graph_is_launched_once_it_is_aimed_at(calls: list[Any]) -> None:
+def test_another_executable_graph_is_launched_once_aimed_at(calls: list[Any]) -> None:
     state = state_of(calls)
     launch = launch_of(state, plain_launch(state))
     state.made = SimpleNamespace(graph=1, graphExec=3)
