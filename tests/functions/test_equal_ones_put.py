@@ -115,7 +115,8 @@ def arrays_that_are_swapped() -> Made:
 
 
 def a_context_variable() -> Made:
-    variable: contextvars.ContextVar[list[int]] = contextvars.ContextVar('variable', default=[])
+    variable: contextvars.ContextVar[list[int]] = contextvars.ContextVar('variable')
+    variable.set([])
 
     def function(x: Any) -> Any:
         variable.set([])
@@ -261,8 +262,9 @@ def no_number() -> Made:
 
 EAGER = [
     a_global_that_is_switched, a_snapshot_of_options, a_list_in_an_argument, items_that_are_rotated,
-    arrays_that_are_swapped, a_context_variable, a_tuple_in_two_lists, parts_of_one_array, a_part_of_an_argument, a_part_of_an_attribute,
-    a_view_of_bytes, every_second_item, one_item_seen_often, a_text_that_takes_attributes,
+    arrays_that_are_swapped, a_context_variable, a_tuple_in_two_lists, parts_of_one_array,
+    a_part_of_an_argument, a_part_of_an_attribute, a_view_of_bytes, every_second_item, one_item_seen_often,
+    a_text_that_takes_attributes,
 ]  # fmt: skip
 RECORDED = [a_text_of_outside, a_number_in_two_places, no_number]
 
