@@ -33,6 +33,8 @@ COLUMNS = ('graphed', 'pieces')
 SHARE, ROWS, WAYS = 'CAPTUREKIT_CUPYS_SHARE', 'CAPTUREKIT_CUPYS_ROWS', 'CAPTUREKIT_CUPYS_COLUMNS'
 #: What can't be told of a call: two eager runs differ, or its answer is of a class that nothing here compares.
 UNSTEADY, UNKNOWN = 'two eager runs differ', 'not compared'
+#: Why calls are eager that no variant has a reason for.
+OTHER_VALUES = 'each call reads other values on the host than the recordings'
 NOT_TOLD = ('poison', 'rehearsal', 'keep')
 NAMES = ('equal', 'refused', 'lost', 'wrong', 'other error')
 
@@ -169,7 +171,7 @@ def reason_of(row: dict[str, Any]) -> str:
     if row['outcome'] != 'equal':
         return f'{row["outcome"]}: {row.get("error", "")}: {" ".join(row.get("text", "").split())[:230]}'
     if row.get('how') == 'eager':
-        return 'eager: ' + next((one['reason'][:230] for one in row.get('variants', ()) if one['reason']), 'no reason')
+        return 'eager: ' + next((one['reason'][:230] for one in row.get('variants', ()) if one['reason']), OTHER_VALUES)
     return ''
 
 

@@ -87,7 +87,7 @@ def reason_of(row: Row) -> str:
 def why_eager(row: Row) -> str:
     """Why calls of a graphed case ran eagerly, in one line."""
     reasons = [plain(variant['reason']) for variant in row.get('variants', []) if variant['reason']]
-    return '; '.join(dict.fromkeys(reasons)) or 'no reason given'
+    return '; '.join(dict.fromkeys(reasons)) or 'each call reads other values on the host than the recordings'
 
 
 def seams_of(row: Row) -> str:
