@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -19,9 +20,14 @@ _WHOLE_MODULE = 0
 def forget_ours() -> None:
     """Let Python forget what it has shown for lines of capturekit: it takes these for warnings of CuPy's compiled code,
     and all functions that call it come by these lines."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith('capturekit.'):
-            vars(module).pop(_REGISTRY, None)
+    for values in _our_modules(len(sys.modules)):
+        values.pop(_REGISTRY, None)
+
+
+@lru_cache(1)
+def _our_modules(_number: int) -> list[dict[str, Any]]:
+    """The dictionaries of capturekit's modules, looked up again when there is another number of modules."""
+    return [vars(module) for name, module in list(sys.modules.items()) if name.startswith('capturekit.')]
 
 
 def line_that_warned(
