@@ -31,6 +31,8 @@ from capturekit.model.source_line import here
 _DEVICE_TO_DEVICE = 3
 #: The bytes of one number, by the end of the draw's name.
 _BYTES = {'Double': 8, 'LongLong': 8}
+#: The modules in which CuPy and the stand-in have the generators of devices; how many calls above their seeding.
+_WITH_GENERATORS, _NEAR = ('cupy.random.', '_capturekit_simulated'), 10
 #: The dtype of the integers that ``choice`` draws without replacement.
 _DRAWN = np.dtype(np.int64)
 
@@ -120,6 +122,7 @@ class RandomDraws:
         if live is None or live.memory is None:
             return original(state, a, size, replace, p)
         cupy, nbytes = self.state.platform.cupy, max(count, 1) * _DRAWN.itemsize
+        drawn_to = cupy.empty(size, _DRAWN)  # on a stream outside of the capture this is refused, before any draw
         with self.state.lock:
             self.verdicts.check(live)
             self._before_feed(live)
@@ -129,8 +132,8 @@ class RandomDraws:
             memory.keep(state)
             self._state_of_the_moment(live, state)
 
-            def take(_to: Any) -> Any:
-                made = cupy.empty(size, _DRAWN)
+            def take(to: Any) -> Any:
+                made = cupy.empty(size, _DRAWN) if to is None else to
                 with self.state.inside:
                     made.ravel()[...] = buffer
                 return made
@@ -141,7 +144,7 @@ class RandomDraws:
 
             text = f'RandomState.choice(): {count} of {a} integers are drawn by the host at every launch'
             self._feed(live, Feed(signature, go, take), text)
-        return take(None)
+        return take(drawn_to)
 
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
         """Seed a generator at every launch (``RandomState.seed`` in a capture)."""
@@ -149,7 +152,7 @@ class RandomDraws:
         if self._drawn_before(signature) is not None:
             return None
         live = self.state.mine()
-        if live is None or live.memory is None:
+        if live is None or live.memory is None or _is_cupys_own():
             return original(state, seed)
         with self.state.lock:
             self.verdicts.check(live)
@@ -253,6 +256,19 @@ def drawn_without_replacement(a: Any, size: Any, replace: Any, p: Any) -> int | 
     lengths = [*map(operator.index, size if isinstance(size, Iterable) else (size,))]
     count = math.prod(lengths)
     return count if min(lengths, default=0) >= 0 and count <= a else None
+
+
+def _is_cupys_own() -> bool:
+    """Whether CuPy makes the generator of a device at present, as it does once, for the first draw of a process."""
+    frame = sys._getframe(2)
+    for _ in range(_NEAR):
+        if frame is None:
+            return False
+        module = str(frame.f_globals.get('__name__'))
+        if frame.f_code.co_name == 'get_random_state' and module.startswith(_WITH_GENERATORS):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _check_seed(seed: Any) -> None:

@@ -164,6 +164,11 @@ row(
     f'{RS}.choice', 'without replacement', lambda s: keep(s, s.state.choice(16, 3, replace=False)), needs=CR,
     check=like_eager(lambda s: s.twin.choice(16, 3, replace=False)),
 )  # fmt: skip
+row(
+    f'{RS}.choice', 'without replacement, outside',
+    lambda s: draw_outside(s, lambda: s.state.choice(16, 3, replace=False)), escaped, needs=CR,
+)  # fmt: skip
+row(f'{RS}._get_seed', 'gamma(), outside', lambda s: draw_outside(s, lambda: s.state.gamma(2.0, 3.0, COUNT)), escaped)
 row(f'{RS}.seed', 'and a draw', seeded_draw, needs=CR, check=like_eager(seeded_draw_eagerly, same=True))
 row(
     f'{RS}.seed', 'alone: every launch seeds', lambda s: s.state.seed(5), needs=CR,
