@@ -17,9 +17,10 @@ import numpy as np
 from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.handed_on import call_of
 from capturekit.functions.run_record import RunRecord
+from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, OPENING, StateChanges, opens
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import MISSING, attributes_of
+from capturekit.model.class_layout import MISSING, attributes_of, layout_of
 from capturekit.model.source_line import is_ours
 
 #: A function of CuPy that copies an array to the host.
@@ -200,6 +201,8 @@ class CodeThatRan:
         hidden = name.startswith('__') or name in ASKED_FOR or name in self._run.names.strings or name in self._foreign
         if hidden or any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._run.array)):
             raise Counts
+        if self._is_asked_for(name) or not all(shows_by_name(cls, name, self._run.ownership) for cls in self._classes):
+            raise Counts
         if any(name in attributes_of(value) for value in self._run.given.own.values()):
             raise Counts  # the caller sees it in an argument
         if not all(map(self._keeps_or_carries, self._run.values.entries.values(), itertools.repeat(name))):
@@ -212,6 +215,23 @@ class CodeThatRan:
                     raise Counts  # a property
                 if not self._of_module(code, place):
                     yield code, place
+
+    def _is_asked_for(self, name: str) -> bool:
+        """Whether an object that is asked for computed names may have this one."""
+        names = self._run.names
+        if names.asks_new:
+            return True
+        asked = [value for value in names.full.values() if not issubclass(type(value), type)]
+        return any(name in attributes_of(value) or name in layout_of(type(value)).slots for value in asked)
+
+    @functools.cached_property
+    def _classes(self) -> list[type]:
+        """The classes that the run has met, and those of the objects that it has met."""
+        met = [entry.value for entry in self._run.values.entries.values()]
+        met += [holder.value for holder in self._run.holders.by_id.values()]
+        met += self._run.given.own.values()
+        found = [value if issubclass(type(value), type) else type(value) for value in met]
+        return list({id(cls): cls for cls in found}.values())
 
     def _keeps_or_carries(self, entry: WatchedValue, name: str) -> bool:
         """Whether a place of this name that was there before has the same object still, or what launches put there.

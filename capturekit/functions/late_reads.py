@@ -220,15 +220,29 @@ def _identity(array: NDArray[Any]) -> Any:
 def _marker(read: Read, taken: set[Any], outcomes: tuple[Outcome, ...]) -> NDArray[Any]:
     """An array like the one that was read, with other values, which no other read has and of which the same comes out.
 
-    Numbers a little larger are tried first, then numbers a little smaller.
+    Where nothing has to come out, numbers are far away, so that code shows the difference which sees the value in a way
+    that is not known. Else numbers a little larger are tried first, then numbers a little smaller.
     """
-    wanted = all_of(outcomes, read.value.item(), read.parameters).tolist() if outcomes else []
+    if not outcomes:
+        made = _other(_far_from(read.value), taken, 1)
+        taken.add(_identity(made))
+        return made
+    wanted = all_of(outcomes, read.value.item(), read.parameters).tolist()
     for step in (1, -1):
         made = _other(read.value, taken, step)
-        if not outcomes or all_of(outcomes, made.item(), read.parameters).tolist() == wanted:
+        if all_of(outcomes, made.item(), read.parameters).tolist() == wanted:
             taken.add(_identity(made))
             return made
     raise _differs('A number that is read has no neighbour of which the same comes out.')
+
+
+def _far_from(value: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of another sign and size, where they are finite."""
+    if value.dtype.kind not in 'fc':
+        return value
+    with np.errstate(all='ignore'):
+        found = (value * -1.375 - 1000.25).astype(value.dtype)
+    return np.where(np.isfinite(found), found, value)
 
 
 def _other(value: NDArray[Any], taken: set[Any], step: int) -> NDArray[Any]:

@@ -107,6 +107,8 @@ class NamesAsked:
             for name in sorted(holder.start.keys() | holder.slots.keys()):
                 self._attributes.attribute_of(holder, name)
             self._names.full[id(value)] = value
+        else:
+            self._names.asks_new = True
         if of_thread:
             return True
         self._holders.hold_class(cls)

@@ -19,6 +19,8 @@ class NamesUsed:
         self.of_cupy: set[str] = set()
         #: Whether the ``__getattr__`` of a module reads attributes of an object by names.
         self.finds = False
+        #: Whether code asks an object that the run has made for an attribute of a computed name.
+        self.asks_new = False
 
     def of_arrays(self) -> str | None:
         """What the code may have asked an array for that gives its address or says who owns its memory; or None."""

@@ -103,6 +103,8 @@ class ValueFlow:
             self._stored.add((id(code.code), number))
             self._local(code, one.argval, held.what, held.here)
         elif kind == 'STORE_ATTR' and above == 1:
+            if not code.steps[number - 1].opname.startswith('LOAD_'):
+                raise Counts  # nobody has seen the object
             self._stored.add((id(code.code), number))
             self._attribute(one.argval, held.what)
         elif kind == 'RETURN_VALUE':
