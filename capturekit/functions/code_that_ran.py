@@ -219,7 +219,7 @@ class CodeThatRan:
     def _is_asked_for(self, name: str) -> bool:
         """Whether an object that is asked for computed names may have this one."""
         names = self._run.names
-        if names.asks_new:
+        if names.takes_new or name in names.asked_of_new:
             return True
         asked = [value for value in names.full.values() if not issubclass(type(value), type)]
         return any(name in attributes_of(value) or name in layout_of(type(value)).slots for value in asked)

@@ -20,7 +20,15 @@ from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.ownership import Ownership
 from capturekit.functions.watched_values import WatchedValues
-from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, made_by_class_statement, solid_base
+from capturekit.model.class_layout import (
+    MISSING,
+    attributes_of,
+    bases_of,
+    dictionary_of_class,
+    layout_of,
+    made_by_class_statement,
+    solid_base,
+)
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import plain_key
 
@@ -60,7 +68,7 @@ class NamesAsked:
 
     def look_at_all(self, value: Any) -> None:
         """Watch all attributes of a value: code takes its ``__dict__``."""
-        if value is MISSING or not self._takes_in_full(value):
+        if value is MISSING or not self._takes_in_full(value, True):
             self._holders.name((), (), True)
         self._holders.settle()
 
@@ -90,8 +98,11 @@ class NamesAsked:
             self._holders.name((name,), (name,), False)
             self._holders.settle()
 
-    def _takes_in_full(self, value: Any) -> bool:
-        """Watch all attributes of an object and of its class. False if it is not one that has nothing else."""
+    def _takes_in_full(self, value: Any, takes: bool = False) -> bool:
+        """Watch all attributes of an object and of its class. False if it is not one that has nothing else.
+
+        ``takes``: whether code gets its ``__dict__``, by which it may see them later.
+        """
         cls = type(value)
         if id(value) in self._names.full:
             return True
@@ -107,8 +118,10 @@ class NamesAsked:
             for name in sorted(holder.start.keys() | holder.slots.keys()):
                 self._attributes.attribute_of(holder, name)
             self._names.full[id(value)] = value
+        elif takes or of_thread:
+            self._names.takes_new = True
         else:
-            self._names.asks_new = True
+            self._names.asked_of_new.update(attributes_of(value), layout_of(cls).slots)
         if of_thread:
             return True
         self._holders.hold_class(cls)

@@ -19,8 +19,10 @@ class NamesUsed:
         self.of_cupy: set[str] = set()
         #: Whether the ``__getattr__`` of a module reads attributes of an object by names.
         self.finds = False
-        #: Whether code asks an object that the run has made for an attribute of a computed name.
-        self.asks_new = False
+        #: The attributes that objects which the run has made had when code asked them for computed names, and whether
+        #: code took the ``__dict__`` of such an object.
+        self.asked_of_new: set[str] = set()
+        self.takes_new = False
 
     def of_arrays(self) -> str | None:
         """What the code may have asked an array for that gives its address or says who owns its memory; or None."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import types
 
 from capturekit.functions.ownership import Ownership
+from capturekit.functions.readable_state import is_pythons
+from capturekit.functions.understood import module_of
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, made_by_class_statement
 
 #: Classes written in C that compare and show all attributes.
 _SHOWING = (types.SimpleNamespace,)
-#: Of these a class gives its attributes to nobody, whatever it is written in.
+#: These show an attribute only by its name, whatever they are written in. So do the types of the module typing, where
+#: nobody keeps values.
 _BY_NAME = (types.ModuleType, types.FunctionType, type, BaseException)
 
 
@@ -18,7 +21,7 @@ def shows_by_name(cls: type, name: str, ownership: Ownership) -> bool:
 
     The user's own ``__setattr__`` is code that runs, and so is seen by itself.
     """
-    if issubclass(cls, _BY_NAME):
+    if issubclass(cls, _BY_NAME) or module_of(cls) == 'typing':
         return True
     if issubclass(cls, _SHOWING):
         return False
@@ -27,7 +30,8 @@ def shows_by_name(cls: type, name: str, ownership: Ownership) -> bool:
             continue
         inside = dictionary_of_class(base)
         setter = inside.get('__setattr__')
-        if setter is not None and (type(setter) is not types.FunctionType or ownership.is_foreign_class(base)):
+        foreign = is_pythons(module_of(base)) or ownership.is_foreign_class(base)
+        if setter is not None and (foreign or type(setter) is not types.FunctionType):
             return False
         found = inside.get(name, MISSING)
         kept = type(found) is types.MemberDescriptorType or not hasattr(type(found), '__set__')

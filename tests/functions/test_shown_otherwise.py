@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import types
 from collections.abc import Callable
@@ -89,9 +90,16 @@ def by_a_computed_name_of_a_slot(x: Any) -> Any:
     return x * 10 if getattr(found, WANTED['name']) > 7.5 else x
 
 
+def by_the_dictionary_taken_before(x: Any) -> Any:
+    found: Any = Metrics()
+    inside = found.__dict__
+    found.loss = float(x.sum())
+    return x * 10 if inside['loss'] > 7.5 else x
+
+
 SEEN = [
     as_an_item, in_a_loop, in_an_object_that_lives_on, compared_as_a_whole, in_a_record_of_numpy,
-    by_a_computed_name, by_a_computed_name_of_a_slot,
+    by_a_computed_name, by_a_computed_name_of_a_slot, by_the_dictionary_taken_before,
 ]  # fmt: skip
 
 
@@ -135,6 +143,28 @@ def test_an_attribute_of_a_plain_object_is_still_only_kept(cp: Any) -> None:
     for number in range(5):
         assert fn(cp.ones(2) * number)[1] == 2.0 * number
     assert fn.variants[0].launches == 4
+
+
+class Listener:
+    def on_begin(self) -> float:
+        return 2.0
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason='which object is asked is known from Python 3.12 on')
+def test_another_object_may_be_asked_for_computed_names(cp: Any) -> None:
+    def step(x: Any) -> Any:
+        listener, found = Listener(), Metrics()
+        y = x * getattr(listener, f'on_{EVENT[0]}')()
+        found.loss = float(y.sum())  # type: ignore[attr-defined]
+        return y, found.loss  # type: ignore[attr-defined]
+
+    fn = ck.graphed(step)
+    for number in range(5):
+        assert fn(cp.ones(2) * number)[1] == 4.0 * number
+    assert fn.variants[0].launches == 4
+
+
+EVENT = ['begin']
 
 
 @pytest.mark.parametrize(
