@@ -75,7 +75,7 @@ class Environment:
         self.entries = entries
         #: The values in it that can't be compared, in sentences.
         self.unwatchable = unwatchable
-        self._objects, self._arrays = objects, arrays
+        self._objects, self._arrays, self._sharing = objects, arrays, Sharing(entries, objects)
         #: Dictionaries with the names that code did not find in them; classes with the bases that they had.
         self._missing: list[tuple[Any, frozenset[str]]] = []
         self._unfound = missing or []
@@ -102,8 +102,6 @@ class Environment:
 
     def _empty(self) -> None:
         """Forget the prepared tables."""
-        #: Which containers were one object. (Where identities are compared, these do not change.)
-        self._sharing = Sharing(self.entries, self._objects)
         self._rows: _Rows = []
         self._absent: list[tuple[Any, str]] = []
         self._cells: list[tuple[CellType, Any]] = []

@@ -7,7 +7,7 @@ import types
 from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import is_pythons
 from capturekit.functions.understood import module_of
-from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, made_by_class_statement
+from capturekit.model.class_layout import bases_of, dictionary_of_class, made_by_class_statement
 
 #: Classes written in C that compare and show all attributes.
 _SHOWING = (types.SimpleNamespace,)
@@ -33,8 +33,13 @@ def shows_by_name(cls: type, name: str, ownership: Ownership) -> bool:
         foreign = is_pythons(module_of(base)) or ownership.is_foreign_class(base)
         if setter is not None and (foreign or type(setter) is not types.FunctionType):
             return False
-        found = inside.get(name, MISSING)
-        kept = type(found) is types.MemberDescriptorType or not hasattr(type(found), '__set__')
-        if found is not MISSING and not kept and type(found) is not property:
+        if not _is_put_plainly(inside.get(name)):
             return False
     return True
+
+
+def _is_put_plainly(member: object) -> bool:
+    """Whether a member of a class lets an attribute of its name be put into instances, or is code that runs then."""
+    if type(member) is property:
+        return type(member.fset) in (types.FunctionType, type(None))
+    return type(member) is types.MemberDescriptorType or not hasattr(type(member), '__set__')

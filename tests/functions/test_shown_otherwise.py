@@ -172,7 +172,9 @@ EVENT = ['begin']
     [
         (Metrics, True), (Slotted, True), (AttrDict, False), (types.SimpleNamespace, False),
         (np.recarray, False), (np.record, False), (list, True), (ValueError, True), (types.ModuleType, True),
-        (type('Timed', (), {'loss': property(len, len)}), True), (type('Named', (Metrics,), {'loss': 1}), True),
+        (type('Timed', (), {'loss': property(len, lambda one, loss: None)}), True),
+        (type('Passed', (), {'loss': property(len, dict.__setitem__)}), False),
+        (type('Named', (Metrics,), {'loss': 1}), True),
     ],
     ids=lambda one: getattr(one, '__name__', None),
 )  # fmt: skip
