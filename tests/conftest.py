@@ -69,6 +69,7 @@ def traces() -> list[str]:
         cupy: Any = sys.modules['cupy']
         if cupy.cuda.get_current_stream() != cupy.cuda.Stream.null:
             found.append(f'{cupy.cuda.get_current_stream()} is current')
+        found += cupy.__capturekit_simulated__.deaths
         if cupy.cuda.memory._get_thread_local_allocator() is not None:
             found.append('this thread has an allocator of its own')
     return found

@@ -57,8 +57,12 @@ class Spins:
         if self._random.randrange(_WITHOUT) == 0 or self._runtime.cudaGetDevice()[1] != 0:
             return
         code, status = self._runtime.cudaStreamIsCapturing(stream)
+        if int(code) or int(status):
+            self._runtime.cudaGetLastError()
+            return
+        # a capture is lost by this question, and the kernel is of the first device
         elsewhere, device = self._runtime.cudaStreamGetDevice(stream)
-        if int(code) or int(status) or int(elsewhere) or device != 0:  # the kernel is of the first device
+        if int(elsewhere) or device != 0:
             self._runtime.cudaGetLastError()
             return
         nanoseconds = 1000 * self._random.randrange(_LONGEST)

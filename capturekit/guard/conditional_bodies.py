@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
+from capturekit.guard.capture_end import end_driver_capture, join_for_good
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import INSIDE, Parts, decided_here, unfit_kind
@@ -147,7 +148,7 @@ class Bodies:
         """End the driver's capture; the graph will be continued."""
         with self.state.inside:
             self._number(live, graph)
-            live.platform.device.end_capture(live.origin.ptr)
+            end_driver_capture(live)
         with self.state.lock:
             live.parts.past.append(live.capture)
             self.state.ledger.end(live.capture)
@@ -191,14 +192,15 @@ class Bodies:
                 self._set(live, decision, again=True)
 
     def _end_body(self, live: OpenCapture, body: int) -> None:
-        """End the driver's capture into a body; a lost one is thrown away."""
+        """End the driver's capture into a body. One with open lanes is joined, and a lost one is thrown away."""
         device = live.platform.device
         with suppress(CudaCallError):  # the capture is lost, and that will be reported
             self._number(live, body)
             live.recording.node_count += device.graph_node_count(body)
             live.recording.edge_count += device.graph_edge_count(body)
+            join_for_good(device, live.origin.ptr, body)
         try:
-            device.end_capture(live.origin.ptr)
+            end_driver_capture(live)
         except CudaCallError:
             live.decisions.broken = live.decisions.broken or here()
         with self.state.lock:

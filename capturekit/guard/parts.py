@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard.allocators import Allocators
+from capturekit.guard.capture_end import end_driver_capture
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -131,7 +132,7 @@ class Parts:
         plan, part = self.plan_of(live), self.part_of(live)
         with self.state.inside:
             graph = self._end_segment(live)
-        part.graph = part.graph or graph
+        part.graph, live.parts.spoilt = 0 if live.parts.spoilt else part.graph or graph, False
         part.checks = len(plan.checks.made) if plan.checks is not None else 0
         plan.steps.append(part)
         live.parts.current, live.parts.check_node = Part(), 0
@@ -202,7 +203,7 @@ class Parts:
         live.recording.edge_count += device.graph_edge_count(info.graph)
         if live.trace is not None:
             live.trace.next_part(self.order_of(live, info.graph))
-        graph = int(device.end_capture(live.origin.ptr))
+        graph = end_driver_capture(live)
         with self.state.lock:
             live.parts.past.append(capture)
             self.state.ledger.end(capture)

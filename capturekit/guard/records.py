@@ -49,6 +49,8 @@ class PartsRecord:
     current: Part | None = None
     #: The conditional node of a check in whose body that part continues; 0 if there is none.
     check_node: int = 0
+    #: CUDA has destroyed a body of the graph that is being recorded: whoever destroys that graph ends the process.
+    spoilt: bool = False
     #: By graph: how many of its nodes have their numbers already.
     numbered: dict[int, int] = field(default_factory=dict)
     #: How many edges the graph had when the driver last reported them.

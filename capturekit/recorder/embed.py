@@ -21,7 +21,7 @@ from capturekit.model.cleanup import uninterrupted
 from capturekit.model.counted import counted
 from capturekit.model.ledger import Lane, covers
 from capturekit.model.recording import Recording
-from capturekit.model.rules import CaptureStatus, Code, Mode
+from capturekit.model.rules import Code, Mode
 from capturekit.model.source_line import here
 
 #: The kinds of nodes that a child graph can't hold.
@@ -208,15 +208,6 @@ def check(device: Any, target: EmbedTarget) -> None:
     if strangers := [node for node in target.after if node not in known]:
         raise ValueError(f'after: {len(strangers)} of the nodes are not in the graph')
     target.count = len(known)
-
-
-def join_for_good(device: Any, origin: int, graph: int, count: int = 0) -> None:
-    """Order the origin after all nodes but the first ``count``, before a failing capture into ``graph`` ends.
-
-    The driver destroys a graph whose capture ends unjoined, also one that was there before.
-    """
-    if device.stream_status(origin) is CaptureStatus.ACTIVE:
-        device.set_dependencies(origin, device.graph_nodes(graph)[count:])
 
 
 def take_out(device: Any, into: EmbedTarget, decided: dict[int, list[int]]) -> None:

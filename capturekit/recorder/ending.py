@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from capturekit.guard import GUARD, OpenCapture
+from capturekit.guard.capture_end import end_driver_capture
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.outside_arrays import keep, keep_named, keep_touched
 from capturekit.model import errors
@@ -80,7 +81,7 @@ def instantiate(live: OpenCapture, definition_only: bool) -> ExecutableGraph:
 def _defined(live: OpenCapture) -> ExecutableGraph:
     """End the capture as CuPy does, without instantiating."""
     with GUARD.inside:
-        graph = live.platform.device.end_capture(live.origin.ptr)
+        graph = end_driver_capture(live)
     called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
     return ExecutableGraph.of_definition(live.platform.device, graph, called)
 
@@ -97,9 +98,10 @@ def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
         live.recording.edge_count += device.graph_edge_count(into.handle)
     if live.by_priority:
         live.note('note', None, _WHOEVER, live.at)
-    live.capture.status = CaptureStatus.NONE
+    live.capture.status = CaptureStatus.INVALIDATED  # until it has ended well: the graph is gone otherwise
     with GUARD.inside:
-        device.end_capture(live.origin.ptr)
+        end_driver_capture(live)
+    live.capture.status = CaptureStatus.NONE
     keep_outside(live, [into.handle], into.count)
     return into
 

@@ -19,6 +19,7 @@ from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture, close_recording, tell_listeners
+from capturekit.guard.capture_end import end_driver_capture, in_body, join_for_good
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model import errors
@@ -29,12 +30,18 @@ from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.lease import Lease
 from capturekit.model.rules import CaptureStatus
 from capturekit.model.source_line import raised_at
-from capturekit.recorder.embed import EmbedTarget, join_for_good, take_out
+from capturekit.recorder.embed import EmbedTarget, take_out
 from capturekit.recorder.ending import check, end, instantiate
 from capturekit.recorder.forks import LANE_STREAMS
 from capturekit.recorder.watched import explained, note_escaped
 
 _T = TypeVar('_T')
+#: What is said about the graph of ``into=``.
+_DESTROYED = 'capturekit: CUDA has destroyed the graph of into=: make it anew'
+_SPOILT = (
+    'capturekit: CUDA has destroyed the body of a conditional node in the graph of into=. Destroying or instantiating '
+    'that graph would end the process: keep it, and make another.'
+)
 
 
 @dataclass
@@ -196,11 +203,11 @@ class WayOut:
         with GUARD.inside:
             outcome.attempt(lambda: _drop_parts(live))
             outcome.attempt(self._lease.release)
-            if self._into is not None and not live.lost:
+            if self._into is not None and not live.lost and not live.parts.spoilt:
                 into = self._into
                 outcome.attempt(lambda: take_out(live.platform.device, into, live.decisions.bodies))
-        if self._into is not None and live.lost and outcome.error is not None:
-            add_note(outcome.error, 'capturekit: CUDA has destroyed the graph of into=: make it anew')
+        if self._into is not None and outcome.error is not None and (live.lost or live.parts.spoilt):
+            add_note(outcome.error, _SPOILT if live.parts.spoilt else _DESTROYED)
         if outcome.body_error is not None:
             _add_cause(live, next(iter(outcome.faults), None), outcome.body_error)
 
@@ -214,16 +221,14 @@ class WayOut:
                 return
             try:
                 known = self._join_for_good(device, origin)
-                graph = device.end_capture(origin.ptr)
+                graph = device.end_capture(origin.ptr) if live is None else end_driver_capture(live)
                 # the graph of `into=` is the user's; the body of a node is destroyed with the graph around it
-                if known and self._into is None and not (live is not None and live.parts.check_node):
+                if known and self._into is None and not (live is not None and (in_body(live) or live.parts.spoilt)):
                     device.graph_destroy(graph)
                     self._is_gone(graph)
             except CudaCallError:
                 if live is not None:
                     live.capture.status = CaptureStatus.INVALIDATED
-                    if _went_on(live):
-                        live.parts.current.graph = 0  # type: ignore[union-attr]  # CUDA has destroyed it
                 if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
                     raise
 
@@ -233,10 +238,10 @@ class WayOut:
         try:
             if live is None:
                 return True
-            if self._into is not None:
+            if in_body(live) or _went_on(live):
+                join_for_good(device, origin.ptr, device.capture_info(origin.ptr).graph)
+            elif self._into is not None:
                 join_for_good(device, origin.ptr, self._into.handle, self._into.count)
-            elif _went_on(live):
-                join_for_good(device, origin.ptr, live.parts.current.graph)  # type: ignore[union-attr]
         except CudaCallError:
             return False
         return True
@@ -293,12 +298,7 @@ def _discard(inner: OpenCapture) -> None:
 
 def _went_on(live: OpenCapture) -> bool:
     """Whether the driver's capture continues in a graph of capturekit, after a decision on the device."""
-    return (
-        bool(live.decisions.bodies)
-        and live.parts.current is not None
-        and bool(live.parts.current.graph)
-        and not live.parts.check_node
-    )
+    return bool(live.decisions.bodies) and live.parts.current is not None and bool(live.parts.current.graph)
 
 
 def _drop_parts(live: OpenCapture) -> None:
@@ -306,8 +306,9 @@ def _drop_parts(live: OpenCapture) -> None:
     plan = live.parts.plan
     if plan is None:
         return
-    if live.parts.current is not None and live.parts.current.graph and live.parts.current not in plan.steps:
-        live.platform.device.graph_destroy(live.parts.current.graph)
+    part = live.parts.current
+    if part is not None and part.graph and part not in plan.steps and not live.parts.spoilt:
+        live.platform.device.graph_destroy(part.graph)
     plan.given = plan.drawn()
     plan.close()
 

@@ -87,8 +87,8 @@ class Captures(Graphs):
             code = self._ending(stream, capture)
             self._release(capture)
             if code is not Code.cudaSuccess:
-                if not capture.graph.is_body:  # one that was there before, too
-                    self._forget(capture.graph)
+                self._forget(capture.graph)  # one that was there before, and the body of a node, too
+                capture.graph.destroyed = True
                 self._fail(code, 'endCapture')
             self.graphs[capture.graph.handle] = capture.graph
             return capture.graph.handle

@@ -39,6 +39,7 @@ class Graphs(Streams):
             for graph in self.graphs.values():
                 found = next((n for n in graph.nodes if n.handle == node), None)
                 if found is not None:
+                    self._whole(GraphDefinition(0, [found]))
                     graph.nodes.remove(found)
                     graph.maimed |= bool(found.bodies)
                     for n in filter(lambda one: found in one.after, graph.nodes):
@@ -130,7 +131,7 @@ class Graphs(Streams):
     def graph_destroy(self, g: int) -> None:
         """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""
         with self._lock:
-            graph = self._graph(g)
+            graph = self._whole(self._graph(g))
             if graph.is_body:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroy')
             if all(capture.graph is not graph for capture in self.captures):

@@ -39,7 +39,7 @@ class Launches(DeviceState):
         """
         with self._lock:
             self._unsafe('graphInstantiate')
-            graph = self._graph(g)
+            graph = self._whole(self._graph(g))
             executable = ExecutableGraph.of(graph, by_node_priority)
             lost = not executable.conditions.keys() >= executable.used()
             if graph.is_body or graph.maimed or lost or executable.allocates_in_a_body():

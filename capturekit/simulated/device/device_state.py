@@ -100,6 +100,8 @@ class DeviceState(Devices):
         #: Functions that are called with what each of these pieces touches, by the thread that gives it.
         self.told_of_work: list[Callable[[Touched], None]] = []
         self.spare_streams: dict[Any, list[Any]] = {}
+        #: Where a GPU's process would have ended.
+        self.deaths: list[str] = []
         #: Kernels of capturekit's own, compiled once.
         self.kernels: dict[str, Any] = {}
         self.fusing: list[float] = [0, 0.0]
@@ -123,6 +125,13 @@ class DeviceState(Devices):
 
     def _handle(self) -> int:
         return 16 * next(_next_handle)
+
+    def _whole(self, graph: GraphDefinition) -> GraphDefinition:
+        """The graph; where a GPU's process would end, an AssertionError."""
+        if graph.has_lost_a_body():
+            self.deaths.append('the process ends here: CUDA has destroyed a body of this graph before')
+            raise AssertionError(self.deaths[-1])
+        return graph
 
     def _stream(self, s: int) -> SimulatedStream:
         if s == PER_THREAD:

@@ -61,8 +61,14 @@ class GraphDefinition:
     is_body: bool = False
     #: A conditional node was taken out, and its condition is left without one.
     maimed: bool = False
+    #: CUDA has destroyed it with a capture into it that was lost.
+    destroyed: bool = False
     #: Where nodes were found, by their handles.
     places: dict[int, int] = field(default_factory=dict, repr=False)
+
+    def has_lost_a_body(self) -> bool:
+        """Whether CUDA has destroyed a body of a node: who destroys or instantiates this graph ends the process."""
+        return any(body.destroyed or body.has_lost_a_body() for node in self.nodes for body in node.bodies)
 
     def node(self, handle: int) -> GraphNode | None:
         """The node of this handle; None if there is none."""
