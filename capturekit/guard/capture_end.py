@@ -1,9 +1,9 @@
 """Ending the driver's capture, and what CUDA destroys when that fails.
 
 If a capture is lost, or has lanes that are not joined, ``cudaStreamEndCapture`` destroys the graph that was captured
-into, also one that was there before, and also the body of a conditional node. The graph around such a node then ends the
-process when it is destroyed or instantiated, and so does destroying the node (measured on driver 580.159.04). So the
-recorded work is joined before a capture is thrown away, and a graph that has lost a body is never destroyed.
+into, also one that was there before, and also the body of a conditional node. The graph around such a node then ends
+the process when it is destroyed or instantiated, and so does destroying the node (measured on driver 580.159.04). So
+the recorded work is joined before a capture is thrown away, and a graph that has lost a body is never destroyed.
 """
 
 from __future__ import annotations
