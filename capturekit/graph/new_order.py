@@ -17,7 +17,7 @@ from capturekit.graph.executables import instantiate, make_whole
 from capturekit.graph.launching import aim_all
 from capturekit.graph.needed import allocates, find_needed, levels_of, needed_now, rewire, sight_of
 from capturekit.graph.new_edges import Level, NewEdges, Sight
-from capturekit.graph.packed import pack, put_back
+from capturekit.graph.packed import as_recorded, pack, put_back, unpack
 from capturekit.graph.refused import refused
 from capturekit.graph.relaned_launch import Ranges, first_launch, trial_of
 from capturekit.graph.state import GraphState
@@ -53,14 +53,15 @@ def relane_now(state: GraphState, apply: bool, also: Ranges | None = None) -> Re
 
 
 def _relane(state: GraphState, apply: bool, also: Ranges | None) -> Relaned:
-    sight = sight_of(state)
-    levels, known = levels_of(state, sight.look), Relaned()
-    try:
-        known.fixed = find_needed(levels, sight)
-    except (TooManyError, CudaCallError) as error:
-        known.kept = str(error)
-        return known
-    _note_words(state.declared, known, levels, sight)
+    with as_recorded(state):
+        sight = sight_of(state)
+        levels, known = levels_of(state, sight.look), Relaned()
+        try:
+            known.fixed = find_needed(levels, sight)
+        except (TooManyError, CudaCallError) as error:
+            known.kept = str(error)
+            return known
+        _note_words(state.declared, known, levels, sight)
     _fill(state.recording, known, levels, sight.look)
     if not known.loosened:
         known.kept = _ALLOCATES if any(allocates(one.nodes) for one in known.graphs) else _ENOUGH
@@ -68,6 +69,7 @@ def _relane(state: GraphState, apply: bool, also: Ranges | None) -> Relaned:
         so_far = state.new_edges.report
         known.compared, known.packed, known.kept = so_far.compared, so_far.packed, known.kept or so_far.kept
     elif apply and not known.kept:
+        unpack(state, 'the order was computed again before the first launch')
         known.kept = _rewired(state, levels, sight)
         if not known.kept:
             _take_edges(state, levels, known, sight, also)

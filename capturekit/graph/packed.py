@@ -7,7 +7,8 @@ recorded stays, until a launch of both has given the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from capturekit.analysis.node_memory import memory_of
@@ -62,6 +63,21 @@ def unpack(state: GraphState, why: str = 'the graph was changed before the first
     if new_edges.report.kept:
         state.new_edges = None
     aim(state)
+
+
+@contextmanager
+def as_recorded(state: GraphState) -> Iterator[None]:
+    """Let the definition's temporaries lie where they were recorded, as long as nothing has shown that their packed
+    memory is right: what is found out in here holds for the recorded addresses."""
+    packing = None if state.new_edges is None else state.new_edges.packing
+    if packing is None:
+        yield
+        return
+    state.declared, state.index = packing.aim_back(), None
+    try:
+        yield
+    finally:
+        state.declared, state.index = packing.aim(state.declared), None
 
 
 def without_trial(state: GraphState) -> None:

@@ -5,7 +5,7 @@ Both are for nodes of which nobody else knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,8 +113,21 @@ class Declared:
             if any(low < start or end < high for start, end, _to in hit):
                 return None
             found.append(replace(access, address=access.address - hit[0][0] + hit[0][2]) if hit else access)
-        blocks = dict.fromkeys(self.blocks + tuple((to, to + high - low) for low, high, to in moves))
+        blocks = dict.fromkeys(piece for block in self.blocks for piece in _moved_block(block, moves))
         return replace(self, accesses=tuple(found), blocks=tuple(blocks))
+
+
+def _moved_block(block: tuple[int, int], moves: Moves) -> Iterator[tuple[int, int]]:
+    """Where the parts of a block lie now. Other moved memory is none of it: a node may have its address all the same."""
+    low, high = block
+    for start, end, to in sorted(moves):
+        if low < end and start < high:
+            if low < start:
+                yield low, start
+            first, low = max(low, start), min(high, end)
+            yield to + first - start, to + low - start
+    if low < high:
+        yield low, high
 
 
 def by_node(device: Any, said: Iterable[Said], called: Iterable[Called] = ()) -> dict[int, Declared]:

@@ -166,10 +166,11 @@ def _inside(value: Any, array: type) -> Iterable[Any]:
 class ArrayBlocks:
     """Memory blocks of arrays, found by any address in them."""
 
-    def __init__(self, arrays: Iterable[Any], memory: GraphMemory) -> None:
+    def __init__(self, arrays: Iterable[Any], memory: GraphMemory | None = None) -> None:
+        """``memory``: whose arrays are left out."""
         blocks = {}
         for one in arrays:
-            if one.size and not memory.owns(one.data.mem):
+            if one.size and not (memory is not None and memory.owns(one.data.mem)):
                 blocks[int(one.data.mem.ptr)] = one.data
         self._starts = sorted(blocks)
         self._data = [blocks[start] for start in self._starts]
@@ -235,18 +236,25 @@ def arrays_at(addresses: Iterable[int], memory: GraphMemory, array: type) -> lis
     return list({id(found): found for found in map(blocks.at, outside) if found is not None}.values())
 
 
-def keep_touched(device: Any, graphs: Iterable[int], memory: GraphMemory, held: list[Any]) -> None:
-    """Keep those of the arrays that nodes of graphs touch. For the simulated device, whose nodes have no arguments."""
-    blocks = {int(one.data.mem.ptr): one.data for one in held if one.size and not memory.holds(int(one.data.ptr))}
-    starts = sorted(blocks)
-    touched = [node for graph in graphs for node in device.graph_accesses(graph).values()] if starts else []
-    found: dict[int, Any] = {}
-    for address in {access.address for node in touched for access in node.accesses}:
-        start = starts[max(bisect_right(starts, address) - 1, 0)]
-        if start <= address < start + blocks[start].mem.size:
-            found[start] = blocks[start]
-    for data in found.values():
+def keep_touched(device: Any, graphs: Iterable[int], memory: GraphMemory, held: list[Any], array: type) -> None:
+    """Keep the arrays that nodes of graphs touch: those held, and any other of the process.
+
+    For the simulated device, whose nodes have no arguments.
+    """
+    touched = [node for graph in graphs for node in device.graph_accesses(graph).values()]
+    addresses = {access.address for node in touched for access in node.accesses}
+    outside = [address for address in addresses if not memory.holds(address)]
+    found = _around(outside, held, memory)
+    if None in found:
+        found += _around(outside, _all(array), memory)
+    for data in {int(one.mem.ptr): one for one in found if one is not None}.values():
         memory.keep(data)
+
+
+def _around(addresses: Iterable[int], arrays: Iterable[Any], memory: GraphMemory) -> list[Any]:
+    """The memory of arrays around addresses, or None, without the graph's own."""
+    blocks = ArrayBlocks(one for one in arrays if one.size and not memory.holds(int(one.data.ptr)))
+    return [blocks.at(address) for address in addresses]
 
 
 def keep_named(addresses: Iterable[int], memory: GraphMemory, array: type) -> None:

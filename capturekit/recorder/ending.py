@@ -128,7 +128,7 @@ def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
     if live.platform.simulated:
         held, live.recorder.arrays = live.recorder.arrays, []
         with GUARD.inside, suppress(errors.CudaCallError):
-            keep_touched(live.platform.device, graphs, live.memory, held)
+            keep_touched(live.platform.device, graphs, live.memory, held, live.platform.cupy.ndarray)
         return
     reader = live.platform.device.reader
     if reader is None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.graph import contest, packed
+from capturekit.graph import contest, new_order, packed
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_races import WRITES_FIRST
@@ -404,3 +404,68 @@ def test_what_is_slower_in_packed_memory_keeps_its_own(sim: Any, fastest: Any) -
     assert report.times.packed == {} and cap.graph.memory_bytes == packed_bytes
     cap.graph.launch()
     assert right(sim, x, outs)
+
+
+# -- relaned again before the first launch ------------------------------------------------------------------------
+
+
+def folds(cp: Any, **options: Any) -> tuple[Any, list[Any]]:
+    """Fits of a few steps: products of a long side, for which cuBLAS takes a workspace, of several branches."""
+    rng = np.random.default_rng(3)
+    sets = [[cp.asarray(rng.standard_normal(shape), 'f4') for shape in ((10240, 64), (10240, 1))] for _ in range(4)]
+    with ck.capture(**options) as cap:
+        found = []
+        for a, b in sets:
+            w = cp.zeros((64, 1), 'f4')
+            for _ in range(8):
+                w -= (a.T @ (a @ w - b)) * 5e-5 + w * 0.001
+            found.append(w)
+    return cap, found
+
+
+@pytest.mark.parametrize('rounds', [0, 2])
+def test_relaned_again_it_gives_the_same(cp: Any, rounds: int) -> None:
+    """What a library has besides the arrays that its call names is memory of the graph, wherever it lies now."""
+    plain, wanted = folds(cp)
+    cap, found = folds(cp, lanes='auto')
+    cap.graph.relane()
+    report = cap.graph.relane(rounds=rounds)
+    others = [cp.full(n, cp.nan) for n in range(1000, 60000, 1000)]  # memory that nobody holds is theirs
+    plain.graph.launch()
+    for _ in range(20):
+        cap.graph.launch()
+        assert [one.get().tobytes() for one in found] == [one.get().tobytes() for one in wanted]
+    assert (report if rounds else cap.relaned).compared == SAME and len(others) == 59
+
+
+def test_packed_memory_is_kept_by_another_look(cp: Any) -> None:
+    x = cp.linspace(1, 2, N)
+    cap, outs = branches(cp, x)
+    edges = cap.graph.edges
+    for report in (cap.graph.relane(report=True), cap.graph.relane(), cap.graph.relane()):
+        assert report.edges == cap.relaned.edges and cap.graph.edges == edges
+    assert report.packed is cap.relaned.packed and not report.packed.settled
+    cap.graph.launch()
+    assert right(cp, x, outs) and cap.relaned.packed.settled and cap.relaned.compared == SAME
+
+
+def test_another_order_does_without_packed_memory(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order was packed for other edges: its memory is the recorded one again."""
+    x = cp.linspace(1, 2, N)
+    cap, outs = branches(cp, x)
+    original = new_order.find_needed
+
+    def more(levels: Any, sight: Any) -> Any:
+        found = original(levels, sight)
+        for level in levels:
+            level.needed = sorted({*level.needed, (3, 4)})  # the second branch comes after the first
+        return found
+
+    monkeypatch.setattr(new_order, 'find_needed', more)
+    report = cap.graph.relane()
+    others = [cp.full(N, cp.nan) for _ in range(20)]
+    assert report.packed is None and len(others) == 20
+    for launch in range(2):
+        x += launch
+        cap.graph.launch()
+        assert right(cp, x, outs)
