@@ -118,7 +118,7 @@ class Declared:
 
 
 def _moved_block(block: tuple[int, int], moves: Moves) -> Iterator[tuple[int, int]]:
-    """Where the parts of a block lie now. Other moved memory is none of it: a node may have its address all the same."""
+    """Where the parts of a block lie now. Other moved memory is none of it, though a node may have its address."""
     low, high = block
     for start, end, to in sorted(moves):
         if low < end and start < high:
