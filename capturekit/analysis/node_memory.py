@@ -61,6 +61,17 @@ class Definitions:
                     found[info.handle] = accesses
         return found
 
+    def own_by_argument(self, g: int, blocks: MemoryBlocks) -> dict[int, tuple[Access, ...]]:
+        """Memory of the graph's own that nodes have by an argument, and that the calls which recorded them do not show: a
+        library's workspace, whole. Only of nodes whose addresses are all known."""
+        touched = self.accesses(g)
+        found = {}
+        for handle in self.by_word(g, blocks):
+            said = self.declared[handle]
+            if said.call and touched[handle].complete:
+                found[handle] = tuple(replace(one, writes=True) for one in _by_argument(said, touched[handle], blocks))
+        return found
+
     def told(self, blocks: MemoryBlocks, *, whole: bool = False) -> Callable[[int], dict[int, Touched]]:
         """What nodes of a definition touch: as far as the device knows, and as the user says.
 
@@ -94,12 +105,15 @@ def _by_word(info: NodeInfo, said: Declared, touched: Touched, blocks: MemoryBlo
         if whole is None:
             return None
         found += [linear(low, high - low, None, False) for low, high in whole]
+    bounded = [_bounded(access, blocks) for access in touched.accesses if access.writes is not None]
+    return found + [one for one in bounded if one is not None] + _by_argument(said, touched, blocks)
+
+
+def _by_argument(said: Declared, touched: Touched, blocks: MemoryBlocks) -> list[Access]:
+    found = []
     for access in touched.accesses:
-        around = blocks.around(access.address)
-        if access.writes is not None:
-            bounded = _bounded(access, blocks)
-            found += [] if bounded is None else [bounded]
-        elif around is not None and blocks.is_own(access.address) and not said.has(access.address):
+        around = blocks.around(access.address) if access.writes is None else None
+        if around is not None and blocks.is_own(access.address) and not said.has(access.address):
             found.append(linear(around[0], around[1] - around[0], None, False))
     return found
 

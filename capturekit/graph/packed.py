@@ -105,7 +105,9 @@ def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pa
     orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
     layout, least = packed(orders, spans), 0 if state.memory.packs else 1
     saved = sum(one.size for one in spans) - layout.size
-    return Packing(state.memory, aims, moved, layout) if spans and saved >= least else None
+    if not spans or saved < least:
+        return None
+    return Packing(state.memory, aims, moved, layout, sight.definitions.own_by_argument(level.graph, sight.blocks))
 
 
 def _movable_blocks(

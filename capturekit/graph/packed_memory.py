@@ -8,6 +8,7 @@ from typing import Any
 from capturekit.analysis.packing import Layout
 from capturekit.analysis.relaned import Packed
 from capturekit.analysis.temporaries import Temporary, Word
+from capturekit.driver.node_accesses import Access
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.launch.declared import Declared, moved
 from capturekit.launch.graph_memory import GraphMemory
@@ -23,14 +24,20 @@ class Packing:
     """Temporaries of one definition, with a place for each in less memory: :meth:`aim` brings the nodes there."""
 
     def __init__(
-        self, memory: GraphMemory, aims: Sequence[Aim], moved: Sequence[tuple[Temporary, Block]], layout: Layout
+        self,
+        memory: GraphMemory,
+        aims: Sequence[Aim],
+        moved: Sequence[tuple[Temporary, Block]],
+        layout: Layout,
+        own: Mapping[int, tuple[Access, ...]],
     ) -> None:
+        """``own``: the graph's own memory that nodes have by an argument, by their handles, where it was recorded."""
         self._memory, self._aims = memory, aims
         self._blocks = [block for _one, block in moved]
         self.old = [(one.low, one.high) for one, _block in moved]
         self._arena = memory.take(layout.size) if layout.size else None
         self._place = 0 if self._arena is None else int(self._arena.ptr)
-        self._size = layout.size
+        self._size, self._own = layout.size, own
         pairs = zip(self.old, layout.offsets)
         self._moves = sorted((low, high, self._place + offset) for (low, high), offset in pairs)
         self._declared: dict[int, Declared] | None = None
@@ -46,7 +53,7 @@ class Packing:
             self.aim_back()
             raise
         self._declared = declared
-        return moved(declared, self._moves)
+        return moved(declared, self._moves, self._own)
 
     def aim_back(self) -> dict[int, Declared]:
         """Let the nodes use the memory again that they were recorded with. Return what is said of them there."""

@@ -104,6 +104,20 @@ class Declared:
         blocks = tuple(one.extent for one in called.accesses)
         return Declared(True, True, self.accesses + called.accesses, self.blocks + blocks, called.call, called.rows)
 
+    def moved_with(self, own: Iterable[Access], moves: Moves) -> Declared | None:
+        """The same of other memory, with those blocks of the graph's own that moved whole or not at all."""
+        parts = [
+            one
+            for one in own
+            if all(
+                low <= start and end <= high or end <= low or high <= start
+                for start, end in [one.extent]
+                for low, high, _to in moves
+            )
+        ]
+        blocks = tuple(one.extent for one in parts)
+        return replace(self, accesses=(*self.accesses, *parts), blocks=self.blocks + blocks).moved(moves)
+
     def moved(self, moves: Moves) -> Declared | None:
         """The same of other memory. None where an array lies in replaced memory with a part of it only."""
         found = []
@@ -155,9 +169,16 @@ def _before_each(device: Any, graph: int) -> dict[int, list[int]]:
     return found
 
 
-def moved(declared: Mapping[int, Declared], moves: Moves) -> dict[int, Declared]:
-    """The same of other memory, but for nodes with an array that lies in replaced memory with a part of it only."""
-    found = {handle: one.moved(moves) for handle, one in declared.items()}
+def moved(
+    declared: Mapping[int, Declared], moves: Moves, own: Mapping[int, Iterable[Access]] | None = None
+) -> dict[int, Declared]:
+    """The same of other memory, but for nodes with an array that lies in replaced memory with a part of it only.
+
+    ``own``: blocks of the graph's own that nodes have by an argument, where they were. Packed, their ends are not seen
+    any more, and what lies beside them would count as touched.
+    """
+    blocks = own or {}
+    found = {handle: one.moved_with(blocks.get(handle, ()), moves) for handle, one in declared.items()}
     return {handle: one for handle, one in found.items() if one is not None}
 
 

@@ -23,6 +23,18 @@ def test_other_memory_that_moves_is_not_named() -> None:
     assert moved is not None and not moved.has(6000) and not moved.has(2000)
 
 
+def test_a_workspace_is_a_block_of_its_own_afterwards() -> None:
+    """It is known by its first address and its last one, because the packed memory around it is of others, too."""
+    moved = NAMED.moved_with([linear(2000, 100, True, False)], [(1000, 1200, 5000), (2000, 2100, 6000)])
+    assert moved is not None and [one.extent for one in moved.accesses] == [(5000, 5200), (6000, 6100)]
+    assert moved.has(6000) and not moved.has(6100)
+
+
+def test_of_a_workspace_that_moves_in_part_nothing_is_noted() -> None:
+    moves = [(1000, 1200, 5000), (2000, 2050, 6000)]
+    assert NAMED.moved_with([linear(2000, 100, True, False)], moves) == NAMED.moved(moves)
+
+
 def test_an_array_stays_where_nothing_moves_it() -> None:
     moved = NAMED.moved([(1200, 1300, 5000), (900, 1000, 6000)])
     assert moved == NAMED
