@@ -110,7 +110,7 @@ class Declared:
             one
             for one in own
             if all(
-                low <= start and end <= high or end <= low or high <= start
+                (low <= start and end <= high) or end <= low or high <= start
                 for start, end in [one.extent]
                 for low, high, _to in moves
             )

@@ -413,7 +413,9 @@ def folds(cp: Any, **options: Any) -> tuple[Any, list[Any]]:
     """Fits of a few steps: products of a long side, for which cuBLAS takes a workspace, of several branches."""
     branches, rows, steps = (2, 64, 2) if current().simulated else (4, 10240, 8)
     rng = np.random.default_rng(3)
-    sets = [[cp.asarray(rng.standard_normal(shape), 'f4') for shape in ((rows, 64), (rows, 1))] for _ in range(branches)]
+    sets = [
+        [cp.asarray(rng.standard_normal(shape), 'f4') for shape in ((rows, 64), (rows, 1))] for _ in range(branches)
+    ]
     with ck.capture(**options) as cap:
         found = []
         for a, b in sets:
