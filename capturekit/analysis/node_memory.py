@@ -62,8 +62,10 @@ class Definitions:
         return found
 
     def own_by_argument(self, g: int, blocks: MemoryBlocks) -> dict[int, tuple[Access, ...]]:
-        """Memory of the graph's own that nodes have by an argument, and that the calls which recorded them do not show: a
-        library's workspace, whole. Only of nodes whose addresses are all known."""
+        """Memory of the graph's own that nodes have by an argument and that the library's call does not show, by handle.
+
+        A workspace counts as a whole. Only nodes are asked of which all addresses are known.
+        """
         touched = self.accesses(g)
         found = {}
         for handle in self.by_word(g, blocks):
