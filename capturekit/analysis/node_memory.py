@@ -62,7 +62,7 @@ class Definitions:
         return found
 
     def own_by_argument(self, g: int, blocks: MemoryBlocks) -> dict[int, tuple[Access, ...]]:
-        """Memory of the graph's own that nodes have by an argument and that the library's call does not show, by handle.
+        """Memory of the graph's own that nodes have by an argument and that their library's call does not show.
 
         A workspace counts as a whole. Only nodes are asked of which all addresses are known.
         """
