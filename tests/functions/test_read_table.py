@@ -1,0 +1,94 @@
+"""The table of functions that a run may call: what is in it, and what is not."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import contextlib
+import dis
+import functools
+import itertools
+import math
+import operator
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capturekit.functions.code_reads import names_of
+from capturekit.functions.understood import FUNCTIONS, INSTRUCTIONS, METHODS, reads
+
+
+def _written_in_c(module: types.ModuleType) -> Iterator[Any]:
+    for value in vars(module).values():
+        if type(value) is types.BuiltinFunctionType:
+            yield value
+
+
+@pytest.mark.parametrize('module', [math, operator, itertools, functools, collections], ids=lambda one: one.__name__)
+def test_pythons_functions_are_in_the_table(module: types.ModuleType) -> None:
+    unknown = [one.__name__ for one in _written_in_c(module) if reads(one) is None]
+    assert unknown == ['proxy'] * (module is collections)  # of weakref
+
+
+def test_builtins_that_are_not_understood_are_these() -> None:
+    unknown = {one.__name__ for one in _written_in_c(builtins) if reads(one) is None}
+    eager = {'__import__', 'breakpoint', 'compile', 'eval', 'exec', 'globals', 'hash', 'id', 'input', 'open'}
+    assert unknown - {'_'} == eager
+
+
+def test_numpys_functions_are_understood_but_settings_and_files() -> None:
+    assert reads(np.zeros) == 'arguments' and reads(np.fromfile) is None
+
+
+def test_the_table_names_what_there_is() -> None:
+    assert not [name for name in METHODS if '.' not in name]
+    assert all(hasattr(builtins, name) or name in ('aiter', 'anext') for name in FUNCTIONS['builtins'])
+
+
+def test_instructions_that_are_not_known_are_told() -> None:
+    async def waits() -> None:
+        async with contextlib.nullcontext():
+            pass
+
+    assert 'the instruction' in names_of(waits.__code__).unknown
+    unknown = {name for name in dis.opmap if not name.startswith('INSTRUMENTED_')} - INSTRUCTIONS
+    assert not [name for name in unknown if 'ASYNC' not in name and name not in (
+        'IMPORT_STAR', 'GET_AITER', 'GET_ANEXT', 'RESERVED', 'PRINT_EXPR', 'ENTER_EXECUTOR', 'GET_AWAITABLE',
+        'ANNOTATIONS_PLACEHOLDER', 'BUILD_INTERPOLATION', 'BUILD_TEMPLATE',
+    )]  # fmt: skip
+
+
+def test_where_the_name_of_an_attribute_comes_from() -> None:
+    for fn, given in (
+        (lambda o, n: getattr(o, 'a'), [(False, 'a', None)]),  # noqa: B009
+        (lambda o, n: getattr(o.a(1, n), 'a', None), [(False, 'a', None)]),
+        (lambda o, n: hasattr(o, 'a') and setattr(o, 'b', n + 1), [(False, 'a', None), (False, 'b', None)]),
+        (lambda o, n: getattr(o, n), [(True, 'n', None)]),
+        (lambda o, n: setattr(o, n, getattr(o, 'a') + 1), [(False, 'a', None), (True, 'n', None)]),  # noqa: B009
+        (lambda o, n: getattr(o, n, (n := 'a')), []),
+        (lambda o, n: getattr(o, n.name), [(True, 'n', 'name')]),
+        (lambda o, n: getattr(o, n.name, None), [(True, 'n', 'name')]),
+        (lambda o, n: getattr(o, n.name, n), [(True, 'n', 'name')]),
+        (lambda o, n: getattr(o, n.name, n()), []),
+        (lambda o, n: getattr(o, n.name, o.a), []),
+        (lambda o, n: getattr(o, n.name()), []),
+        (lambda o, n: getattr(o, n.name.upper), []),
+        (lambda o, n: getattr(o, n().name), []),
+        (lambda o, n: getattr(o, [n][0].name), []),
+        (lambda o, n: getattr(o, 'a' + n, None), []),
+        (lambda o, n: getattr(o, 'a' if n else 'b'), []),
+        (lambda o, n: getattr(o if n else n, 'a'), []),  # noqa: B009
+        (lambda o, n: getattr(o, n, 1 if n else 2), [(True, 'n', None)]),
+        (lambda o, n: getattr(o, n, n(o.b, 1, 2)), [(True, 'n', None)]),
+        (lambda o, n: getattr(o, f'a{n}'), []),
+    ):
+        names = names_of(fn.__code__)
+        assert not names.everything and sorted(names.sites.values()) == given
+
+
+def test_code_that_hands_readers_on_reads_everything() -> None:
+    for fn in (lambda o, n: list(map(getattr, o, n)), lambda o, n: vars(o), lambda o, n: [getattr][0](o, n)):
+        assert names_of(fn.__code__).everything
