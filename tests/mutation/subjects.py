@@ -42,6 +42,7 @@ SUBJECTS = {
     'capturekit/guard/entry_points.py': Subject(
         (
             'tests/guard/test_entry_points.py',
+            'tests/guard/test_entry_names.py',
             'tests/guard/test_entry_table.py',
             'tests/render/test_failed.py',
             'tests/simulated/test_contract.py',
@@ -60,6 +61,7 @@ SUBJECTS = {
         (
             'tests/guard/test_patching.py',
             'tests/guard/test_entry_points.py',
+            'tests/guard/test_entry_names.py',
             'tests/guard/test_entry_table.py',
             'tests/render/test_failed.py',
             'tests/simulated/test_contract.py',
