@@ -29,6 +29,7 @@ from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.seen_signatures import has_plain_signature
 from capturekit.functions.settings import BACKENDS, HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
 from capturekit.functions.understood import (
+    MAKING_TEXTS,
     OF_CALLERS,
     OF_FILES,
     OF_LOGGERS,
@@ -36,6 +37,7 @@ from capturekit.functions.understood import (
     OF_PRINTING,
     OF_SCIPYS_FILES,
     OF_SIGNATURES,
+    OF_TEXTS,
     OUTSIDE,
     WHOLE,
 )
@@ -222,6 +224,8 @@ class LibraryUses:
         if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
             # CuPy's arrays are printed so, too
             self._values.watch_state("NumPy's options for printing", np.get_printoptions)
+        elif inside in OF_TEXTS and name in MAKING_TEXTS:
+            self._values.watch_state("NumPy's options for polynomials and masked arrays", _options_of_texts)
         elif top == 'cupy' and name in _OF_ERRORS:
             self._values.watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
         if name not in OUTSIDE.get(top, ()) and not of_files:
@@ -265,6 +269,16 @@ class LibraryUses:
                 get = functools.partial(read_cell, cell)
                 self._values.watch('variable', cell, '', get(), where, None, get)
         self._holders.settle()
+
+
+def _options_of_texts() -> list[Any]:
+    """NumPy's options for printing that ``np.get_printoptions`` does not tell."""
+    polynomials: Any = sys.modules.get('numpy.polynomial._polybase')
+    masked: Any = sys.modules.get('numpy.ma.core')
+    return [
+        None if polynomials is None else polynomials.ABCPolyBase._use_unicode,
+        None if masked is None else dict(vars(masked.masked_print_option)),
+    ]
 
 
 #: Functions of ``cupyx`` that tell how errors are treated.

@@ -33,6 +33,10 @@ def as_it_was(sim: Any) -> Iterator[None]:
     logging.addLevelName(33, 'Level 33')
     logging.captureWarnings(False)
     sim.get_default_memory_pool().set_limit(size=0)
+    sim._core.set_compute_type(np.dtype('f4'), 0)
+    np.polynomial.set_default_printstyle('unicode')
+    np.ma.masked_print_option.set_display('--')
+    np.ma.masked_print_option.enable()
 
 
 def outcome(cp: Any, made: Made, over: Callable[[Any], Any]) -> tuple[list[Any], int]:
@@ -161,7 +165,22 @@ def a_pool(cp: Any) -> Made:
     return lambda: pool.set_limit(size=1 << 30), lambda: pool.set_limit(size=1 << 29), pool.get_limit
 
 
-SETTINGS = [all_messages, a_level, warnings_as_messages, cupys_generator, a_pool]
+def types_of_products(cp: Any) -> Made:
+    core, kind = cp._core, np.dtype('f4')
+    return (
+        lambda: core.set_compute_type(kind, 0), lambda: core.set_compute_type(kind, 1),
+        lambda: core.get_compute_type(kind),
+    )  # fmt: skip
+
+
+def texts_of_polynomials(_cp: Any) -> Made:
+    style = np.polynomial.set_default_printstyle
+    return lambda: style('unicode'), lambda: style('ascii'), lambda: str(np.polynomial.Polynomial([1, 2]))
+
+
+SETTINGS = [
+    types_of_products, texts_of_polynomials, all_messages, a_level, warnings_as_messages, cupys_generator, a_pool,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize('make', SETTINGS)
@@ -171,3 +190,24 @@ def test_a_setting_is_made_at_each_call(cp: Any, make: Callable[[Any], Made]) ->
     found, launches = outcome(cp, made, ck.graphed)
     assert found == wanted
     assert launches == 0
+
+
+def print_polynomials() -> tuple[Callable[[], str], list[Callable[[], None]]]:
+    style, line = np.polynomial.set_default_printstyle, np.polynomial.Polynomial([1, 2])
+    return lambda: f'{line}', [lambda: style('ascii'), lambda: style('unicode')]
+
+
+def print_masked() -> tuple[Callable[[], str], list[Callable[[], None]]]:
+    option, values = np.ma.masked_print_option, np.ma.array([1.0, 2.0], mask=[0, 1])
+    return lambda: str(values), [lambda: option.set_display('?'), lambda: option.enable(0)]
+
+
+@pytest.mark.parametrize('make', [print_polynomials, print_masked])
+def test_options_of_texts_are_compared(cp: Any, make: Callable[[], Any]) -> None:
+    text, changes = make()
+    fn = ck.graphed(lambda x: (x * 2, text()))
+    for change in (lambda: None, *changes):
+        change()
+        for _ in range(3):
+            assert fn(cp.ones(3))[1] == text()
+    assert sum(variant.launches for variant in fn.variants) > 3
