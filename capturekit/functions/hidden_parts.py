@@ -14,11 +14,11 @@ from capturekit.functions.hidden_state import (
     FILES,
     HOST_RANDOMNESS,
     IN_MEMORY,
-    STATE_SETTERS,
     held_by,
     is_in_state,
     random_types,
     seeded_by,
+    sets_a_state,
     state_of,
     value_in,
 )
@@ -71,7 +71,7 @@ class HiddenParts:
         if cls is types.MethodType:
             values.meet(value.__func__)
             values.keep_also(value.__self__)
-            self.sets_states |= getattr(value.__func__, '__name__', '') in STATE_SETTERS
+            self.sets_states |= sets_a_state(value.__func__)
             if type(value.__func__) is types.BuiltinMethodType:
                 values.keep_also(value.__func__)
         elif issubclass(cls, (staticmethod, classmethod, property)):

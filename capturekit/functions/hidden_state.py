@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.class_layout import MISSING
+from capturekit.model.class_layout import MISSING, dictionary_of_class
 from capturekit.model.kept_values import Kept
 from capturekit.model.value_changes import difference
 
@@ -71,9 +71,15 @@ def random_types() -> tuple[type, ...]:
 def seeded_by(function: Any) -> Any:
     """NumPy's own generator for a function that seeds it and is no method of it, as ``np.random.seed``; else None."""
     module: Any = sys.modules.get('numpy.random.mtrand')
-    if module is None or getattr(function, '__module__', None) != 'numpy.random':
+    if module is None or not any(function is vars(module).get(name) for name in STATE_SETTERS):
         return None
-    return getattr(module, '_rand', None) if getattr(function, '__name__', '') in STATE_SETTERS else None
+    return module._rand
+
+
+def sets_a_state(function: Any) -> bool:
+    """Whether a function is one by which generators are given another state."""
+    classes = map(dictionary_of_class, random_types())
+    return any(function is members.get(name) for members in classes for name in STATE_SETTERS)
 
 
 HOST_RANDOMNESS: dict[str, Callable[[], Any]] = {

@@ -167,6 +167,8 @@ class LibraryUses:
         """Note what a function reads whose own code is followed."""
         if module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
             self._doubts.add(frame, 'makes a generator of random numbers without a seed')
+        elif module == 'random' and name in _SETTING_STATES:
+            self._holders.name(('setstate',), (), False)
         elif module == 'os':
             self._code_watch.watch_global(frame.f_globals, 'environ', os.environ, 'os')
             self._holders.settle()
@@ -281,6 +283,8 @@ def _options_of_texts() -> list[Any]:
     ]
 
 
+#: Functions of ``random`` that give a generator another state; ``__init__`` may be called again.
+_SETTING_STATES = frozenset({'__init__', 'seed', 'setstate'})
 #: Functions of ``cupyx`` that tell how errors are treated.
 _OF_ERRORS = frozenset({'geterr', 'seterr'})
 _ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})

@@ -73,6 +73,12 @@ def of_an_object(_cp: Any) -> Made:
     return lambda: drawn.seed(0), drawn.random, drawn.getstate
 
 
+def begun_again(_cp: Any) -> Made:
+    drawn = random.Random(0)
+    again = random.Random.__init__
+    return lambda: again(drawn, 0), drawn.random, drawn.getstate
+
+
 def in_a_partial(_cp: Any) -> Made:
     drawn = np.random.RandomState(0)
     again = functools.partial(drawn.seed, 0)
@@ -92,7 +98,8 @@ def a_kept_state_of_numpys(_cp: Any) -> Made:
 
 
 GENERATORS = [
-    pythons_own, numpys_own, under_another_name, of_an_object, in_a_partial, a_kept_state, a_kept_state_of_numpys,
+    pythons_own, numpys_own, under_another_name, of_an_object, begun_again, in_a_partial, a_kept_state,
+    a_kept_state_of_numpys,
 ]  # fmt: skip
 
 
