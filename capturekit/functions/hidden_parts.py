@@ -17,6 +17,8 @@ from capturekit.functions.hidden_state import (
     held_by,
     is_in_state,
     random_types,
+    seeded_by,
+    sets_a_state,
     state_of,
     value_in,
 )
@@ -46,6 +48,8 @@ class HiddenParts:
         #: Where the first of these generators is that the run has resumed; None if there is none.
         self.resumed: str | None = None
         self.randomness: dict[str, Kept] = {}
+        #: Whether a function was met that gives a generator another state: it may be called by any name.
+        self.sets_states = False
 
     def begin(self) -> None:
         """Keep the state of the generators of random numbers that every program has."""
@@ -67,6 +71,7 @@ class HiddenParts:
         if cls is types.MethodType:
             values.meet(value.__func__)
             values.keep_also(value.__self__)
+            self.sets_states |= sets_a_state(value.__func__)
             if type(value.__func__) is types.BuiltinMethodType:
                 values.keep_also(value.__func__)
         elif issubclass(cls, (staticmethod, classmethod, property)):
@@ -92,6 +97,9 @@ class HiddenParts:
         elif is_logger(cls):
             same = functools.partial(is_logger_as, value, logger_state(value))
             values.watch_state(f'{values.at}: its levels, handlers and filters as they were', same)
+        elif (seeded := seeded_by(value)) is not None:
+            self.sets_states = True
+            self._file_or_generator(seeded, type(seeded))
         elif not values.is_array(value) and not is_visible(value):
             values.opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False

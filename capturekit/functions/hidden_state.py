@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextvars
 import io
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from capturekit.model.class_layout import MISSING
+from capturekit.model.class_layout import MISSING, dictionary_of_class
 from capturekit.model.kept_values import Kept
 from capturekit.model.value_changes import difference
 
@@ -20,6 +21,8 @@ FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.B
 IN_MEMORY = (io.BytesIO, io.StringIO)
 #: Names through which code reads the state of a generator without drawing.
 STATE_NAMES = frozenset('getstate get_state state seed_seq bit_generator __getstate__ __reduce__ __reduce_ex__'.split())
+#: Names of functions that give a generator another state without drawing, which may be the one that it has.
+STATE_SETTERS = frozenset('seed setstate set_state set_bit_generator __setstate__'.split())
 
 
 def state_of(value: Any) -> Any:
@@ -63,6 +66,20 @@ def random_types() -> tuple[type, ...]:
     """The classes of generators of random numbers on the host."""
     # numpy.random is imported late, so that `import capturekit` does not take longer for it
     return (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
+
+
+def seeded_by(function: Any) -> Any:
+    """NumPy's own generator for a function that seeds it and is no method of it, as ``np.random.seed``; else None."""
+    module: Any = sys.modules.get('numpy.random.mtrand')
+    if module is None or not any(function is vars(module).get(name) for name in STATE_SETTERS):
+        return None
+    return module._rand
+
+
+def sets_a_state(function: Any) -> bool:
+    """Whether a function is one by which generators are given another state."""
+    classes = map(dictionary_of_class, random_types())
+    return any(function is members.get(name) for members in classes for name in STATE_SETTERS)
 
 
 HOST_RANDOMNESS: dict[str, Callable[[], Any]] = {

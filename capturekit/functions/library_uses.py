@@ -29,6 +29,7 @@ from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.seen_signatures import has_plain_signature
 from capturekit.functions.settings import BACKENDS, HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
 from capturekit.functions.understood import (
+    MAKING_TEXTS,
     OF_CALLERS,
     OF_FILES,
     OF_LOGGERS,
@@ -36,6 +37,7 @@ from capturekit.functions.understood import (
     OF_PRINTING,
     OF_SCIPYS_FILES,
     OF_SIGNATURES,
+    OF_TEXTS,
     OUTSIDE,
     WHOLE,
 )
@@ -165,6 +167,8 @@ class LibraryUses:
         """Note what a function reads whose own code is followed."""
         if module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
             self._doubts.add(frame, 'makes a generator of random numbers without a seed')
+        elif module == 'random' and name in _SETTING_STATES:
+            self._holders.name(('setstate',), (), False)
         elif module == 'os':
             self._code_watch.watch_global(frame.f_globals, 'environ', os.environ, 'os')
             self._holders.settle()
@@ -222,6 +226,8 @@ class LibraryUses:
         if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
             # CuPy's arrays are printed so, too
             self._values.watch_state("NumPy's options for printing", np.get_printoptions)
+        elif inside in OF_TEXTS and name in MAKING_TEXTS:
+            self._values.watch_state("NumPy's options for polynomials and masked arrays", _options_of_texts)
         elif top == 'cupy' and name in _OF_ERRORS:
             self._values.watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
         if name not in OUTSIDE.get(top, ()) and not of_files:
@@ -267,6 +273,18 @@ class LibraryUses:
         self._holders.settle()
 
 
+def _options_of_texts() -> list[Any]:
+    """NumPy's options for printing that ``np.get_printoptions`` does not tell."""
+    polynomials: Any = sys.modules.get('numpy.polynomial._polybase')
+    masked: Any = sys.modules.get('numpy.ma.core')
+    return [
+        None if polynomials is None else polynomials.ABCPolyBase._use_unicode,
+        None if masked is None else dict(vars(masked.masked_print_option)),
+    ]
+
+
+#: Functions of ``random`` that give a generator another state; ``__init__`` may be called again.
+_SETTING_STATES = frozenset({'__init__', 'seed', 'setstate'})
 #: Functions of ``cupyx`` that tell how errors are treated.
 _OF_ERRORS = frozenset({'geterr', 'seterr'})
 _ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})

@@ -29,19 +29,23 @@ PACKAGES = _set('cupy cupyx cupy_backends capturekit numpy scipy cuda')
 #: Functions of other packages that CuPy asks for memory. What they give, a graph takes from its own.
 ALLOCATORS = _set('rmm_cupy_allocator')
 
-#: Functions in these packages that read something else, by package and name: files, settings, their own seed.
+#: Functions in these packages that read or change something else, by package and name: files, settings, their own
+#: seed, which generator is CuPy's own.
 OUTSIDE = {
     'numpy': _set(
         'load loadtxt genfromtxt fromfile fromregex memmap geterr geterrcall seterr seterrcall getbufsize setbufsize '
         'get_printoptions set_printoptions array2string array_repr array_str base_repr printoptions save savez savetxt '
-        'open_memmap may_share_memory shares_memory byte_bounds datetime_as_string'
+        'open_memmap may_share_memory shares_memory byte_bounds datetime_as_string set_default_printstyle set_display'
     ),
-    'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions'),
+    'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions set_random_state'),
 }
 
 #: Modules of NumPy whose functions all read files; and those whose functions read the options for printing.
 OF_FILES = _set('numpy._core.memmap numpy.core.memmap numpy.lib.format numpy.lib._format_impl numpy.lib._datasource')
 OF_PRINTING = _set('numpy._core.arrayprint numpy.core.arrayprint')
+#: Modules of NumPy whose texts depend on more options, and their functions that make texts.
+OF_TEXTS = _set('numpy.polynomial._polybase numpy.ma.core')
+MAKING_TEXTS = _set('__str__ __repr__ __format__')
 #: Functions of ``traceback`` that read who called the function.
 OF_CALLERS = _set('extract_stack format_stack print_stack walk_stack')
 #: What ``inspect.signature`` reads of a function.
@@ -51,19 +55,19 @@ OF_SIGNATURES = _set(
 )
 #: Functions of ``logging`` that give back a logger, or tell its settings.
 OF_LOGGERS = _set('getLogger isEnabledFor getEffectiveLevel hasHandlers')
-#: Functions of ``logging`` that tell what was registered there.
+#: Functions of ``logging`` that tell what was registered there, or change it for all loggers.
 OF_LOGGING = _set(
     'getLevelName getLevelNamesMapping getLoggerClass getLogRecordFactory getHandlerByName getHandlerNames getChildren '
-    'findCaller makeRecord format formatTime formatMessage'
+    'findCaller makeRecord format formatTime formatMessage disable addLevelName captureWarnings'
 )
 
 #: Modules of SciPy whose functions read files, by the beginning of their names.
 OF_SCIPYS_FILES = ('scipy.io.', 'scipy.datasets.', 'scipy.sparse._matrix_io')
 
 _STATES = _set(
-    'memGetInfo used_bytes free_bytes total_bytes n_free_blocks get_limit get_curr_size get_curr_memsize show_info '
-    'deviceGetLimit memPoolGetAttribute streamIsCapturing peekAtLastError getLastError getMathMode getPointerMode '
-    'get_compute_type'
+    'memGetInfo used_bytes free_bytes total_bytes n_free_blocks get_limit set_limit get_curr_size get_curr_memsize '
+    'show_info deviceGetLimit memPoolGetAttribute streamIsCapturing peekAtLastError getLastError getMathMode '
+    'getPointerMode get_compute_type set_compute_type'
 )
 for _package in ('cupy', 'cupyx', 'cupy_backends'):
     OUTSIDE[_package] = OUTSIDE.get(_package, frozenset()) | _STATES

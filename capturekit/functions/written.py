@@ -13,7 +13,7 @@ from capturekit.functions.classes_reached import classes_of_files, handed_around
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
-from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
+from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
 from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
@@ -67,8 +67,9 @@ def finish(
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())
     forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
-    state_is_read = run.names.everything or not run.names.attributes.isdisjoint(STATE_NAMES)
-    entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or state_is_read]
+    states_count = run.names.everything or run.hidden.sets_states
+    states_count = states_count or not run.names.attributes.isdisjoint(STATE_NAMES | STATE_SETTERS)
+    entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or states_count]
     entries = [entry for entry in entries if entry.kept.kind != 'carried']
     environment = Environment(
         entries, objects, arrays, run.doubts.unwatchable, written, missing, bases, _all_names(run), forms, carried
