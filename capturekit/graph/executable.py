@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, SupportsIndex, Literal
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.analysis.concurrency import Concurrency, study
@@ -94,6 +94,11 @@ class Graph(Changeable):
         if state.memory.to_close:
             close_at_end(state)
         return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise TypeError(
+            'a Graph has one owner, and lives in one process: graph.clone() makes a second graph of the same nodes'
+        )
 
     @property
     def device_id(self) -> int:

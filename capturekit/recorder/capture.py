@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
@@ -380,6 +380,9 @@ class Capture(WayIn):
             rule=f'{rule}.',
             remedy='Open a new one with `with ck.capture() as cap:`; ask for cap.graph after the block.',
         )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise TypeError('a Capture is used once, in the thread that entered it: open another with ck.capture()')
 
     def __repr__(self) -> str:
         return f'<capturekit.Capture {self._state}>'

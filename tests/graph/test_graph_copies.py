@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
-from tests.captured import recorded, values_after
+from tests.captured import launched, recorded, values_after
 
 
 def test_a_copy_is_changed_by_itself(cp: Any) -> None:
@@ -78,3 +80,16 @@ def test_a_copy_is_updated_by_itself(cp: Any) -> None:
     copy.update(other)
     assert values_after(copy, z) == [0, 3, 6, 9]
     assert values_after(graph, y) == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize('way', [copy.copy, copy.deepcopy, pickle.dumps])
+def test_python_makes_no_second_owner(sim: Any, way: Any) -> None:
+    """Closing it would close the graph that it was copied from."""
+    x = sim.ones(3)
+    with ck.capture() as cap:
+        y = x * 2
+    with pytest.raises(TypeError, match=r'graph\.clone\(\) makes a second graph'):
+        way(cap.graph)
+    with pytest.raises(TypeError, match=r'open another with ck\.capture\(\)'):
+        way(cap)
+    assert launched(cap, y) == [[2.0] * 3]
