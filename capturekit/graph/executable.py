@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, SupportsIndex, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.analysis.concurrency import Concurrency, study
