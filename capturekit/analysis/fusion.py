@@ -6,15 +6,17 @@ lie in different lines, and a fused kernel never reaches beyond its line.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion_joins import joined
 from capturekit.analysis.fusion_kernels import harmless, kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
-from capturekit.analysis.fusion_runs import Item, Key, Run, runs_of
+from capturekit.analysis.fusion_plan import runs_of
+from capturekit.analysis.fusion_runs import Item, Key, Run
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_kernel import FusedKernel
@@ -129,6 +131,7 @@ class _Line:
         alone = {place for run, written in zip(self.plan.runs, stores) for place in _ends(run, written)}
         if not stays and not alone:
             return True
+        assert stays - self.stays or alone - self.alone, 'what is in the way was noted before'
         self.stays |= stays
         self.alone |= alone
         self.divide()
@@ -157,6 +160,7 @@ def fusion_of(
     free: FreeMemory,
     blind: frozenset[int] = frozenset(),
     copies: Mapping[int, tuple[int, int, int]] | None = None,
+    copying: Callable[[str], Any] | None = None,
 ) -> Fusion:
     """Find what of a definition can become fused kernels.
 
@@ -167,10 +171,11 @@ def fusion_of(
         free: the graph's own memory that no array lies in any more.
         blind: nodes of unknown memory that surely use no memory of the graph's own.
         copies: of nodes that copy bytes on the device where to, where from, and how many.
+        copying: by a dtype the operation that does such a copy element by element; None: kernels do no such copies.
     """
     known = copies or {}
     lines = [
-        _Line([Item(n, does[n] or 'it is no kernel', memory[n], known.get(n)) for n in numbers])
+        _Line([Item(n, does[n] or 'it is no kernel', memory[n], known.get(n), copying) for n in numbers])
         for numbers in lines_of(order)
     ]
     while True:
@@ -187,10 +192,9 @@ def fusion_of(
             break
     found = Fusion()
     for line, written in zip(lines, stores):
-        things = line.joins.line
         for (run, numbers), one in zip(line.runs(), written):
-            names = tuple(str(getattr(things[place].does, 'name', '')) for place in run.members)
-            found.kernels.append(Fusing(tuple(numbers), kernel_of(run, things, one), names, line.copies_of(run)))
+            names = tuple(does.name for does in run.does)
+            found.kernels.append(Fusing(tuple(numbers), kernel_of(run, one), names, line.copies_of(run)))
         left = {line.number(place): why for place, why in line.plan.why.items()}
         found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
     found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})

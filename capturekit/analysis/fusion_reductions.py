@@ -19,7 +19,7 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Fusing, Fusion, edges_between
 from capturekit.analysis.fusion_kernels import kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
-from capturekit.analysis.fusion_runs import MOST_BYTES, MOST_PLACES, Item, Run
+from capturekit.analysis.fusion_runs import MOST_BYTES, MOST_PLACES, Run
 from capturekit.analysis.fusion_thinned import operand_access
 from capturekit.analysis.iteration_space import Shape, shortest
 from capturekit.analysis.needed_order import Memory
@@ -183,7 +183,7 @@ class _Reducing:
         if isinstance(run, str):
             return None
         stores = {key: use.writes for key, use in run.used.items()}
-        return Fusing((node,), kernel_of(run, [Item(node, does, None)], stores), (does.name,))
+        return Fusing((node,), kernel_of(run, stores), (does.name,))
 
     def _fronts(self, line: Sequence[int], place: int, reduction: Reduction) -> Iterator[Fusing]:
         """The kernel that makes an input of a reduction."""

@@ -9,7 +9,8 @@ import numpy as np
 import capturekit as ck
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion_kernels import kernel_of
-from capturekit.analysis.fusion_runs import Item, runs_of
+from capturekit.analysis.fusion_plan import runs_of
+from capturekit.analysis.fusion_runs import Item
 from capturekit.analysis.fusion_thinned import operand_access
 from capturekit.analysis.fusion_whole import whole_fusion
 from capturekit.driver.cuda import current
@@ -49,7 +50,7 @@ def test_a_node_takes_over_what_others_do(cp: Any) -> None:
     line = [Item(n, does[handle], ()) for n, handle in enumerate(device.graph_nodes(g))]
     (run,) = runs_of(line).runs
     assert run.members == [0, 1]
-    kernel = kernel_of(run, line, {key: key.address == z.data.ptr for key in run.used})
+    kernel = kernel_of(run, {key: key.address == z.data.ptr for key in run.used})
     before = device.fusing[0]
     name, function = device.fused_function(kernel, ('cupy_multiply', 'cupy_add'))
     assert name.startswith('cupy_fused_multiply_add_') and device.fusing[0] == before + 1
