@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from capturekit.analysis.fusion_runs import Run, conflict, key_of
+from capturekit.analysis.fusion_runs import Item, Run, conflict, key_of
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_reduction import uses_number
@@ -60,15 +60,20 @@ def with_ones(run: Run, ones: Sequence[Run], size: int) -> Run | str:
     return run
 
 
-def ridden(runs: Sequence[Run]) -> list[Run]:
-    """Runs where those over many elements do the work of runs of one element, if they can be moved to one place."""
+def ridden(runs: Sequence[Run], line: Sequence[Item]) -> list[Run]:
+    """Runs where those over many elements do the work of runs of one element, if they can be moved to one place.
+
+    A run that a reduction may take in does only what can be moved to the reduction.
+    """
     left = list(runs)
     for one in runs:
         if not _is_one(one):
             continue
         at = next(n for n, run in enumerate(left) if run is one)
         for n in _beside(at, len(left)):
-            whole = _together(left[n], one) if left[n].size > 1 else None
+            run = left[n]
+            taken = run.until < len(line) and line[run.until].reduces and one.until <= run.until
+            whole = _together(run, one) if run.size > 1 and not taken else None
             if whole is not None:
                 left[n] = whole
                 del left[at]

@@ -34,7 +34,7 @@ def runs_of(line: Sequence[Item], alone: Collection[int] = ()) -> Plan:
     division = _Division(alone)
     for place, item in enumerate(line):
         division.take(place, item)
-    made = ridden(division.made)
+    made = ridden(division.made, line)
     found = [run for run in made if _is_kernel(run, line)]
     inside = {place for run in found for place in run.members}
     for run in made:

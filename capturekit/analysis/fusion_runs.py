@@ -89,6 +89,7 @@ class Item:
 
     ``memory`` is all that it touches; None where that is not known. ``copies``: of a copy of bytes on the device, where
     to, where from, and how many. ``copying``: by a dtype the operation that does such a copy element by element.
+    ``reduces``: it is a reduction, which may take in the run in front of it.
     """
 
     number: int
@@ -96,6 +97,7 @@ class Item:
     memory: Sequence[Access] | None
     copies: tuple[int, int, int] | None = None
     copying: Callable[[str], Any] | None = None
+    reduces: bool = False
 
 
 @dataclass

@@ -51,8 +51,9 @@ def whole_fusion(
     thin = thinned(order, does, seen, free, blind, {*copied, *fills})
     left = {n: one for n, one in copied.items() if n not in thin.gone}
     each = [_REDUCES if isinstance(one, Reduction) else one for one in thin.does]
-    found = fusion_of(order, each, thin.memory, free, blind, left, copying)
     reductions = {n: one for n, one in enumerate(thin.does) if isinstance(one, Reduction)}
+    fronts = {*reductions, *(pair.nodes[0] for pair in halves)}
+    found = fusion_of(order, each, thin.memory, free, blind, left, copying, fronts)
     if reductions or thin.moved or halves:
         known = Reductions(reductions, thin.moved, tuple(halves))
         reduced(found, order, lines_of(order), each, thin.memory, free, blind, known)
