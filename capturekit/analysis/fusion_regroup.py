@@ -6,7 +6,7 @@ result need not be written to memory and read again if that run computes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -24,25 +24,30 @@ _RUNS, _LAST = 8, 8
 def later(line: Sequence[Item], runs: Sequence[Run], stores: Sequence[Stores]) -> set[int]:
     """The places of nodes with which runs should begin, so that later runs take in the last nodes of earlier ones."""
     found = set()
+    loads = [{key._replace(turn=0) for key, use in run.used.items() if use.reads} for run in runs]
     for n, (run, written) in enumerate(zip(runs, stores)):
+        handed = {key._replace(turn=0) for key, needed in written.items() if needed}
         gains = [
             (gain, run.members[first])
-            for after in runs[n + 1 : n + 1 + _RUNS]
+            for m in range(n + 1, min(n + 1 + _RUNS, len(runs)))
+            if run.size == runs[m].size and not handed.isdisjoint(loads[m])
             for first in range(max(1, len(run.members) - _LAST), len(run.members))
-            if (gain := _gain(run, written, first, after)) > 0 and _moves(line, run, first, after)
+            if (gain := _gain(run, written, first, loads[m])) > 0 and _moves(line, run, first, runs[m])
         ]
         if gains:
             found.add(max(gains)[1])
     return found
 
 
-def _gain(run: Run, written: Stores, first: int, after: Run) -> int:
-    """How many bytes less are moved if a later run takes in the members of a run from a number on; at least."""
-    if run.size != after.size or run.spread & set(run.members[first:]):
+def _gain(run: Run, written: Stores, first: int, loads: Collection[Key]) -> int:
+    """How many bytes less are moved, at least, if a later run takes in the members of a run from a number on.
+
+    ``loads`` is what the later run reads.
+    """
+    if run.spread & set(run.members[first:]):
         return 0
     read, made = _used(run, range(first, len(run.members)))
     before = [key for several in _used(run, range(first)) for key in several]
-    loads = {key._replace(turn=0) for key, use in after.used.items() if use.reads}
     saved = sum(_bytes(key) for key in made if written[key] and key._replace(turn=0) in loads)
     lost = 0
     for key in read:
