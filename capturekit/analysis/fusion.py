@@ -86,6 +86,7 @@ class _Line:
 
     def __init__(self, items: list[Item], alone: Collection[int] = (), stays: Collection[int] = ()) -> None:
         self.items = items
+        self._first = frozenset(alone)
         self.alone = set(alone)
         self.stays = set(stays)
         self.divide()
@@ -133,8 +134,9 @@ class _Line:
         if not stays and not alone:
             return True
         assert stays - self.stays or alone - self.alone, 'what is in the way was noted before'
+        # other runs are possible where copies stay
+        self.alone = self.alone | alone if stays <= self.stays else set(self._first)
         self.stays |= stays
-        self.alone |= alone
         self.divide()
         return False
 

@@ -156,7 +156,9 @@ def test_it_is_not_done_where_either_needs_its_order() -> None:
     assert fused([reads, item(1, one(0), to_one(1))], []) == []
     assert fused([COPY, Item(1, 'other', memory(one(1), to(7))), item(2, array(3), to(4))], []) == []
     assert fused([item(0, array(3), to(4)), Item(1, 'other', memory(array(4), to(7))), item(2, *COPIED)], []) == []
-    assert fused([item(0, array(3), to(4)), Item(1, 'other', memory(array(8), to(7))), item(2, *COPIED)], []) == [(0, 2)]
+    assert fused([item(0, array(3), to(4)), Item(1, 'other', memory(array(8), to(7))), item(2, *COPIED)], []) == [
+        (0, 2)
+    ]
 
 
 def test_it_does_not_keep_a_reduction_from_what_is_in_front() -> None:
