@@ -44,9 +44,10 @@ def _gain(run: Run, written: Stores, first: int, loads: Collection[Key]) -> int:
 
     ``loads`` is what the later run reads.
     """
-    if run.spread & set(run.members[first:]):
-        return 0
     read, made = _used(run, range(first, len(run.members)))
+    values = {key for n, place in enumerate(run.members) if place in run.spread for key in run.operands[n]}
+    if not values.isdisjoint([*read, *made]):  # what each thread computes stays with those who read it
+        return 0
     before = [key for several in _used(run, range(first)) for key in several]
     saved = sum(_bytes(key) for key in made if written[key] and key._replace(turn=0) in loads)
     lost = 0

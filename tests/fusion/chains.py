@@ -274,25 +274,21 @@ def compared(ck: Any, xp: Any, steps: Sequence[tuple[Any, ...]], seed: int, **ki
     others = [one.copy() for one in _whole(inputs(xp, seed + 1000, **kinds))]
     before = [one.copy() for one in whole]
 
-    def each(work: Callable[[], list[Any]]) -> list[bytes]:
+    def each(work: Callable[[], Any], kept: Sequence[Any] = ()) -> list[bytes]:
         seen = []
         for values in (before, others):
             for one, value in zip(whole, values):
                 one[...] = value
-            seen += bits(xp, [*work(), *whole])
+            seen += bits(xp, [*(work() or kept), *whole])
         return seen
-
-    def launched(graph: Any, kept: list[Any]) -> list[Any]:
-        graph.launch()
-        return kept
 
     found.append(each(lambda: run(xp, steps, given)))
     for fuse in (False, True):
         with ck.capture(fuse=fuse) as cap:
             kept = run(xp, steps, given)
-        found.append(each(lambda: launched(cap.graph, kept)))
+        found.append(each(cap.graph.launch, kept))
         if fuse:
-            found.append(each(lambda: launched(cap.graph, kept)))
+            found.append(each(cap.graph.launch, kept))
             report = cap.fused
         del kept
         cap.graph.close()

@@ -56,7 +56,7 @@ def test_only_the_same_bytes_are_taken_from_registers() -> None:
     assert fused([item(0, array(0), strided), moved(1, 2, 1), item(2, array(0), to(3))], []) == []
 
 
-def test_memory_that_is_used_for_something_else_is_not_copied_from_a_register() -> None:
+def test_a_register_that_was_used_again_is_not_copied_from() -> None:
     """The bytes are those of the later array, of which only a part is copied."""
     nodes = [item(0, array(0), to(1)), item(1, array(1), to(1, dtype='float64')), moved(2, 2, 1)]
     assert fused(nodes, []) == [(0, 1)]
@@ -171,7 +171,7 @@ def test_a_graph_with_such_a_kernel_takes_over_another(cp: Any) -> None:
     assert (y == (x - 1) * (x + 1) + 1).all() and (total == y * 2).all()
 
 
-def test_a_graphed_function_with_copies_is_aimed_at_its_arguments(cp: Any) -> None:
+def test_a_graphed_function_with_copies_is_aimed(cp: Any) -> None:
     @ck.graphed(fuse=True)
     def step(x: Any, y: Any) -> Any:
         return in_the_midst(cp, x, y)
