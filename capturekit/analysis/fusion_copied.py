@@ -26,8 +26,8 @@ def as_elements(item: Item, now: Sequence[Run]) -> Elementwise | None:
         for key, use in run.used.items():
             size = np.dtype(key.dtype).itemsize
             count = prod(key.shape)
-            lies = (key.shape, key.strides) in (((), ()), ((count,), (size,))) and not key.part
-            if lies and (key.address, count * size) == (source, nbytes) and use.gone < 0 and _every_bit(key, use):
+            dense = (key.shape, key.strides) in (((), ()), ((count,), (size,)))
+            if dense and (key.address, count * size) == (source, nbytes) and use.gone < 0 and _every_bit(key, use):
                 return _copy(item, key.dtype, count)
     return None
 

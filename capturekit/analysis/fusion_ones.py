@@ -6,14 +6,13 @@ in a register. A kernel that has nothing to do with it can do it as well: it onl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from capturekit.analysis.fusion_runs import Item, Run, conflict, key_of
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_reduction import uses_number
-from capturekit.driver.node_accesses import Access
 
 #: Each thread does so many operations on one element at most.
 MOST_ONES = 8
@@ -24,8 +23,7 @@ _BESIDE = 8
 
 def _is_one(run: Run) -> bool:
     """Whether each thread of another kernel can do the work of a run."""
-    few = run.size == 1 and len(run.members) <= MOST_ONES and not run.joins
-    return few and not any(uses_number(does.operation) for does in run.does)
+    return run.size == 1 and not any(uses_number(does.operation) for does in run.does)
 
 
 def _spread(does: Elementwise, size: int) -> Elementwise:
@@ -34,16 +32,15 @@ def _spread(does: Elementwise, size: int) -> Elementwise:
     return replace(does, operands=tuple(operands))
 
 
-def ones_before(does: Elementwise, memory: Memory, now: Sequence[Run], alone: Collection[int]) -> list[list[Run]]:
+def ones_before(does: Elementwise, memory: Memory, now: Sequence[Run]) -> list[list[Run]]:
     """Runs of one element that have to be done before a node: what to take into its run, the most promising first.
 
     First all of them, then those alone whose results it reads for all of its elements. ``now`` are the runs that can
-    still be moved to the node; those with nodes ``alone`` are no part of other runs.
+    still be moved to the node.
     """
     if does.size <= 1:
         return [[]]
-    able = [run for run in now if _is_one(run) and not any(place in alone for place in run.members)]
-    every = [run for run in able if conflict(run, memory)]
+    every = [run for run in now if _is_one(run) and conflict(run, memory)]
     whole = {key_of(one)[:2] for one in does.operands if one.number is None and not one.writes and not any(one.strides)}
     read = [run for run in every if any(use.writes and key[:2] in whole for key, use in run.used.items())]
     return [several for n, several in enumerate((every, read, [])) if several or n == 2]
@@ -88,9 +85,12 @@ def _beside(at: int, count: int) -> Iterator[int]:
 
 
 def _together(run: Run, one: Run) -> Run | None:
-    """A run over many elements and one of one element in one place; None where that can not be."""
+    """A run over many elements and one of one element in one place; None where that can not be.
+
+    Where each can be moved behind the other, neither touches what the other one writes.
+    """
     until = min(run.until, one.until)
-    if max(*run.members, *one.members) >= until or conflict(run, [*_touched(one)]):
+    if max(*run.members, *one.members) >= until:
         return None
     steps = [(place, does, place in run.spread) for place, does in zip(run.members, run.does)]
     steps += [(place, _spread(does, run.size), True) for place, does in zip(one.members, one.does)]
@@ -102,8 +102,3 @@ def _together(run: Run, one: Run) -> Run | None:
         made = grown
     made.until = until
     return made
-
-
-def _touched(run: Run) -> Iterator[Access]:
-    for use in run.used.values():
-        yield use.access if use.writes == bool(use.access.writes) else replace(use.access, writes=use.writes)

@@ -60,7 +60,7 @@ class _Division:
     def take(self, place: int, item: Item) -> None:
         """Put the next node into a run, and end the runs that can not be moved behind it."""
         chosen, does = None, item.does
-        if isinstance(does, str) and item.copies is not None and place not in self._alone:
+        if isinstance(does, str) and item.copies is not None:
             does = as_elements(item, self._now) or as_one_element(item) or does
         if isinstance(does, str):
             self.why[place] = does
@@ -79,7 +79,7 @@ class _Division:
     def _member(self, place: int, does: Elementwise, memory: Memory) -> Run | None:
         """The run that takes a node as its last member, which is then in it."""
         now = self._now if place not in self._alone else []
-        before = ones_before(does, memory, now, self._alone)
+        before = ones_before(does, memory, now)
         for run in reversed(now):
             if run.size == does.size and any(self._grown(run, place, does, ones) for ones in before):
                 return run

@@ -30,7 +30,7 @@ def later(line: Sequence[Item], runs: Sequence[Run], stores: Sequence[Stores]) -
         gains = [
             (gain, run.members[first])
             for m in range(n + 1, min(n + 1 + _RUNS, len(runs)))
-            if run.size == runs[m].size and not handed.isdisjoint(loads[m])
+            if not handed.isdisjoint(loads[m])
             for first in range(max(1, len(run.members) - _LAST), len(run.members))
             if (gain := _gain(run, written, first, loads[m])) > 0 and _moves(line, run, first, runs[m])
         ]
@@ -40,7 +40,7 @@ def later(line: Sequence[Item], runs: Sequence[Run], stores: Sequence[Stores]) -
 
 
 def _gain(run: Run, written: Stores, first: int, loads: Collection[Key]) -> int:
-    """How many bytes less are moved, at least, if a later run takes in the members of a run from a number on.
+    """How many bytes less are read if a later run takes in the members of a run from a number on.
 
     ``loads`` is what the later run reads.
     """
@@ -50,12 +50,7 @@ def _gain(run: Run, written: Stores, first: int, loads: Collection[Key]) -> int:
         return 0
     before = [key for several in _used(run, range(first)) for key in several]
     saved = sum(_bytes(key) for key in made if written[key] and key._replace(turn=0) in loads)
-    lost = 0
-    for key in read:
-        if key._replace(turn=0) not in loads:
-            lost += _bytes(key) if key in before else 0
-            lost += _bytes(key) if not run.used[key].reads and not written[key] else 0
-    return saved - lost
+    return saved - sum(_bytes(key) for key in read if key in before and key._replace(turn=0) not in loads)
 
 
 def _used(run: Run, members: Iterable[int]) -> tuple[dict[Key, None], dict[Key, None]]:

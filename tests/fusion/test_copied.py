@@ -60,6 +60,9 @@ def test_a_register_that_was_used_again_is_not_copied_from() -> None:
     """The bytes are those of the later array, of which only a part is copied."""
     nodes = [item(0, array(0), to(1)), item(1, array(1), to(1, dtype='float64')), moved(2, 2, 1)]
     assert fused(nodes, []) == [(0, 1)]
+    nodes[1] = item(1, array(1), to(1, dtype='int32'))
+    (found,) = fusion(nodes, []).kernels
+    assert found.nodes == (0, 1, 2) and found.kernel.steps[2].operation == copying('int32')
 
 
 def test_truth_values_that_are_only_read_keep_their_bytes() -> None:

@@ -161,6 +161,28 @@ def test_it_is_not_done_where_either_needs_its_order() -> None:
     ]
 
 
+def test_work_beside_ends_where_each_part_of_it_does() -> None:
+    """The first value is read before the second one can be made."""
+    reads, other = Item(2, 'other', memory(one(1), to(7))), item(3, one(8), to_one(9))
+    assert fused([COPY, LARGE, reads, other], []) == [(0, 1)]
+    assert fused([COPY, LARGE, Item(2, 'other', memory(one(10), to(7))), other], []) == [(0, 1, 3)]
+
+
+def test_work_beside_is_so_much_at_most() -> None:
+    several = [item(n, one(1 if n else 0), to_one(1)) for n in range(MOST_ONES + 1)]
+    assert fused([*several, item(MOST_ONES + 1, array(3), to(4))], []) == [tuple(range(MOST_ONES + 1))]
+    assert fused([*several[:-1], item(MOST_ONES, array(3), to(4))], []) == [tuple(range(MOST_ONES + 1))]
+
+
+def test_a_copied_element_is_read_where_it_was() -> None:
+    ends = one(0), to_one(1)
+    copy = Item(0, Elementwise('cupy_copy', 'copy', ends, True), memory(*ends))
+    nodes = [copy, item(1, one(1), to_one(2)), item(2, array(3), every(2), to(4))]
+    (found,) = fusion(nodes, [1, 2]).kernels
+    assert (found.nodes, found.copies) == ((1, 2), (0,)) and not any(place.pieces for place in found.kernel.places)
+    assert found.kernel.places[0].address == BASE
+
+
 def test_it_does_not_keep_a_reduction_from_what_is_in_front() -> None:
     """The value is read before the reduction, so a kernel that makes it could not be moved there."""
     reads, total = Item(2, 'other', memory(one(1), to(7))), Item(3, 'a sum', memory(array(4), to_one(8)))

@@ -199,3 +199,19 @@ def test_a_value_that_a_front_makes_is_written_once(cp: Any, x: Any) -> None:
         assert [one.get().tobytes() for one in found] == expected
     (kernel,) = cap.fused.kernels
     assert len(kernel.nodes) == 3 and len(cap.graph.nodes) == 1 and cap.fused.compared == SAME
+
+
+def test_a_value_that_is_read_before_does_not_part_the_two(cp: Any, x: Any) -> None:
+    a = cp.asarray([3.0], 'f4')
+
+    def work() -> list[Any]:
+        y, value = x * 2, a * 3
+        return [value.sum(), y.sum(axis=0), value]
+
+    expected = [one.get().tobytes() for one in work()]
+    with ck.capture(fuse=True) as cap:
+        found = work()
+    for _ in range(2):
+        cap.graph.launch()
+        assert [one.get().tobytes() for one in found] == expected
+    assert [len(one.nodes) for one in cap.fused.kernels if one.elements == x.size] == [2], cap.fused

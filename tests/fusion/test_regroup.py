@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from capturekit.analysis import fusion
 from capturekit.analysis.fusion_regroup import Cost
 from capturekit.analysis.fusion_runs import Item
-from capturekit.driver.elementwise import Operand
 from tests.fusion.test_ones import QUOTIENT, every, fused
 from tests.fusion.test_runs import array, item, memory, to
 
@@ -64,10 +64,18 @@ def test_a_node_between_that_needs_its_order_keeps_it(touched: list[object] | No
     assert fused(nodes, [2, 3]) == ([(0, 1), (2, 4, 5)] if moves else [(0, 1, 2), (4, 5)])
 
 
-def test_a_later_kernel_of_another_size_takes_nothing() -> None:
-    half = Operand('float32', array(2).address, (50,), (8,))
-    later = item(1, half, to(3, shape=(50,))), item(2, array(3, (50,)), to(4, shape=(50,)))
-    assert fused(line(item(0, array(1), to(2)), *later), [2, 3]) == [(0, 1, 2), (3, 4)]
+def test_what_can_not_be_moved_keeps_nothing_else() -> None:
+    between = Item(0, 'other', memory(array(2), to(10)))
+    nodes = [*line(item(0, array(1), to(2)), between, VIEW, item(2, array(3), array(1), to(4)))]
+    more = item(0, array(11), to(11)), item(1, array(11), to(12)), item(2, array(11, offset=4), array(12), to(13))
+    found = fused(renumbered([*nodes, *more, item(3, array(13), array(11), to(14))]), [2, 3, 12, 13])
+    assert found == [(0, 1, 2), (4, 5, 6), (7, 8, 9)]
+
+
+def test_what_makes_one_kernel_more_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [FIRST, item(1, array(1), to(2)), item(2, array(2), to(3))]
+    monkeypatch.setattr(fusion, 'later', lambda *_given: {2})
+    assert fused(nodes, [1, 2]) == [(0, 1, 2)]
 
 
 def test_a_value_of_one_element_stays_with_its_readers() -> None:
