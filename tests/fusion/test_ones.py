@@ -7,6 +7,7 @@ import pytest
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Fusion, fusion_of
 from capturekit.analysis.fusion_ones import MOST_ONES
+from capturekit.analysis.fusion_plan import MOST_OPEN
 from capturekit.analysis.fusion_runs import Item
 from capturekit.driver.elementwise import ARRAY, Elementwise, Operand, Operation, Parameter
 from capturekit.driver.fused_kernel import FusedKernel, Place
@@ -166,6 +167,15 @@ def test_work_beside_ends_where_each_part_of_it_does() -> None:
     reads, other = Item(2, 'other', memory(one(1), to(7))), item(3, one(8), to_one(9))
     assert fused([COPY, LARGE, reads, other], []) == [(0, 1)]
     assert fused([COPY, LARGE, Item(2, 'other', memory(one(10), to(7))), other], []) == [(0, 1, 3)]
+
+
+def test_a_kernel_that_was_lost_sight_of_is_not_moved() -> None:
+    """So many can be moved at a time; of others it is not known what needs its order with them."""
+    sizes = [item(n, array(20 + n, (2 + n,)), to(40 + n, shape=(2 + n,))) for n in range(MOST_OPEN)]
+    again = [item(n, array(40 + n, (2 + n,)), to(40 + n, shape=(2 + n,))) for n in range(1, MOST_OPEN)]
+    more = item(0, array(60, (2,)), to(61, shape=(2,)))
+    nodes = [*sizes, item(0, array(3), to(4)), *again, more, Item(0, 'unknown', None), item(1, *COPIED)]
+    assert all(len(nodes) - 1 not in found for found in fused(nodes, []))
 
 
 def test_work_beside_is_so_much_at_most() -> None:
