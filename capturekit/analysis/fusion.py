@@ -6,15 +6,18 @@ lie in different lines, and a fused kernel never reaches beyond its line.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion_joins import joined
 from capturekit.analysis.fusion_kernels import harmless, kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
-from capturekit.analysis.fusion_runs import Item, Key, Run, runs_of
+from capturekit.analysis.fusion_plan import runs_of
+from capturekit.analysis.fusion_regroup import Cost, cost, later
+from capturekit.analysis.fusion_runs import Item, Key, Run
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_kernel import FusedKernel
@@ -81,10 +84,11 @@ def lines_of(order: Order) -> list[list[int]]:
 class _Line:
     """A line of nodes, and how it is divided. ``alone`` are places that begin a run, ``stays`` copies that stay."""
 
-    def __init__(self, items: list[Item]) -> None:
+    def __init__(self, items: list[Item], alone: Collection[int] = (), stays: Collection[int] = ()) -> None:
         self.items = items
-        self.alone: set[int] = set()
-        self.stays: set[int] = set()
+        self._first = frozenset(alone)
+        self.alone = set(alone)
+        self.stays = set(stays)
         self.divide()
 
     def divide(self) -> None:
@@ -129,10 +133,21 @@ class _Line:
         alone = {place for run, written in zip(self.plan.runs, stores) for place in _ends(run, written)}
         if not stays and not alone:
             return True
+        assert stays - self.stays or alone - self.alone, 'what is in the way was noted before'
+        # other runs are possible where copies stay
+        self.alone = self.alone | alone if stays <= self.stays else set(self._first)
         self.stays |= stays
-        self.alone |= alone
         self.divide()
         return False
+
+    def regrouped(self, stores: Sequence[Mapping[Key, bool]]) -> _Line | None:
+        """The same line in which later runs have the last nodes of earlier ones; None where nothing speaks for it."""
+        first = later(self.joins.line, self.plan.runs, stores) - self.alone
+        return _Line(self.items, self.alone | first, self.stays) if first else None
+
+    def cost(self, stores: Sequence[Mapping[Key, bool]]) -> Cost:
+        """What is left of it."""
+        return cost(self.joins.line, self.plan.runs, stores)
 
 
 def _ends(run: Run, written: Mapping[Key, bool]) -> Iterator[int]:
@@ -150,6 +165,30 @@ def _written(item: Item) -> list[Access]:
     return [one for one in item.memory or () if one.writes]
 
 
+@dataclass(frozen=True)
+class _Graph:
+    """A definition: its order, what each node touches, and the graph's own memory that no array lies in any more."""
+
+    order: Order
+    memory: Sequence[Memory]
+    free: FreeMemory
+
+    def settled(self, lines: Sequence[_Line]) -> list[list[dict[Key, bool]]]:
+        """Divide lines until all is as it has to be; return for each run of each line what it has to write."""
+        while True:
+            left_out = {line.number(place) for line in lines for place in line.left_out()}
+            seen = [() if n in left_out else one for n, one in enumerate(self.memory)]
+            live = Liveness(self.order, seen, [run for line in lines for run in line.runs()], self.free)
+            stores = [[live.stores(run, numbers) for run, numbers in line.runs()] for line in lines]
+            recorded = list(seen)
+            for line in lines:
+                line.as_recorded(recorded)
+            before = Liveness(self.order, recorded, [], self.free)
+            mended = [line.mended(before, one) for line, one in zip(lines, stores)]
+            if all(mended):
+                return stores
+
+
 def fusion_of(
     order: Order,
     does: Sequence[Elementwise | str | None],
@@ -157,6 +196,8 @@ def fusion_of(
     free: FreeMemory,
     blind: frozenset[int] = frozenset(),
     copies: Mapping[int, tuple[int, int, int]] | None = None,
+    copying: Callable[[str], Any] | None = None,
+    reduces: Collection[int] = (),
 ) -> Fusion:
     """Find what of a definition can become fused kernels.
 
@@ -167,30 +208,28 @@ def fusion_of(
         free: the graph's own memory that no array lies in any more.
         blind: nodes of unknown memory that surely use no memory of the graph's own.
         copies: of nodes that copy bytes on the device where to, where from, and how many.
+        copying: by a dtype the operation that does such a copy element by element; None: kernels do no such copies.
+        reduces: nodes that are reductions, which may take in the kernels in front of them.
     """
     known = copies or {}
     lines = [
-        _Line([Item(n, does[n] or 'it is no kernel', memory[n], known.get(n)) for n in numbers])
+        _Line([Item(n, does[n] or 'it is no kernel', memory[n], known.get(n), copying, n in reduces) for n in numbers])
         for numbers in lines_of(order)
     ]
-    while True:
-        left_out = {line.number(place) for line in lines for place in line.left_out()}
-        seen = [() if n in left_out or (n in blind and one is None) else one for n, one in enumerate(memory)]
-        live = Liveness(order, seen, [run for line in lines for run in line.runs()], free)
-        stores = [[live.stores(run, numbers) for run, numbers in line.runs()] for line in lines]
-        recorded = list(seen)
-        for line in lines:
-            line.as_recorded(recorded)
-        before = Liveness(order, recorded, [], free)
-        mended = [line.mended(before, one) for line, one in zip(lines, stores)]
-        if all(mended):
-            break
+    graph = _Graph(order, [() if n in blind and one is None else one for n, one in enumerate(memory)], free)
+    stores = graph.settled(lines)
+    others = [line.regrouped(one) or line for line, one in zip(lines, stores)]
+    if others != lines:
+        costs = [line.cost(one) for line, one in zip(lines, stores)]
+        less = [line.cost(one) < was for line, one, was in zip(others, graph.settled(others), costs)]
+        lines = [other if better else line for line, other, better in zip(lines, others, less)]
+        stores = graph.settled(lines)
+    left_out = {line.number(place) for line in lines for place in line.left_out()}
     found = Fusion()
     for line, written in zip(lines, stores):
-        things = line.joins.line
         for (run, numbers), one in zip(line.runs(), written):
-            names = tuple(str(getattr(things[place].does, 'name', '')) for place in run.members)
-            found.kernels.append(Fusing(tuple(numbers), kernel_of(run, things, one), names, line.copies_of(run)))
+            names = tuple(does.name for does in run.does)
+            found.kernels.append(Fusing(tuple(numbers), kernel_of(run, one), names, line.copies_of(run)))
         left = {line.number(place): why for place, why in line.plan.why.items()}
         found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
     found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})

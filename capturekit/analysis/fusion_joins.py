@@ -98,13 +98,20 @@ def _reading(item: Item, place: int, live: Sequence[Copied], used: dict[int, set
         parts = None if operand.number is not None or operand.writes else _parts(operand, live)
         if parts is not None:
             instead |= {one.place for one, _piece in parts}
-            operand = replace(operand, pieces=tuple(piece for _one, piece in parts))
+            operand = _instead(operand, [piece for _one, piece in parts])
         operands.append(operand)
     if not instead:
         return item
     used[place] = instead
     memory = [access for operand in operands if operand.number is None for access in accesses(operand)]
     return Item(item.number, replace(does, operands=tuple(operands)), memory)
+
+
+def _instead(operand: Operand, pieces: Sequence[Piece]) -> Operand:
+    """An operand that is read from pieces; one element has a single place, whatever it is copied from."""
+    if prod(operand.shape) == 1:
+        return replace(operand, address=pieces[0].address)
+    return replace(operand, pieces=tuple(pieces))
 
 
 def accesses(operand: Operand) -> Iterator[Access]:

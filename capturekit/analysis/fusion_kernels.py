@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from capturekit.analysis.fusion_runs import Item, Key, Run
+from capturekit.analysis.fusion_runs import Key, Run
 from capturekit.analysis.iteration_space import common, split
-from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_kernel import FusedKernel, Place, Step
 
 
@@ -15,7 +14,7 @@ def harmless(run: Run) -> list[Key]:
     return [key for key, use in run.used.items() if use.writes and use.gone < 0 and not use.across]
 
 
-def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool]) -> FusedKernel:
+def kernel_of(run: Run, stores: Mapping[Key, bool]) -> FusedKernel:
     """One kernel for the members of a run. ``stores`` says which elements it writes."""
     written = dict(stores)
     if not any(written.values()):  # a kernel that writes nothing can not be described; one write does no harm
@@ -39,9 +38,7 @@ def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool]) -> Fus
         places.append(Place(key.dtype, 0, (), (), True, False, key.pieces))
     numbers: list[tuple[str, bytes]] = []
     steps: list[Step] = []
-    for place, keys in zip(run.members, run.operands):
-        does = line[place].does
-        assert isinstance(does, Elementwise)
+    for does, keys in zip(run.does, run.operands):
         operands = []
         for operand, used in zip(does.operands, keys):
             if used is None:

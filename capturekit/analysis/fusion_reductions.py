@@ -19,7 +19,7 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Fusing, Fusion, edges_between
 from capturekit.analysis.fusion_kernels import kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
-from capturekit.analysis.fusion_runs import MOST_BYTES, MOST_PLACES, Item, Run
+from capturekit.analysis.fusion_runs import MOST_BYTES, MOST_PLACES, Run
 from capturekit.analysis.fusion_thinned import operand_access
 from capturekit.analysis.iteration_space import Shape, shortest
 from capturekit.analysis.needed_order import Memory
@@ -183,7 +183,7 @@ class _Reducing:
         if isinstance(run, str):
             return None
         stores = {key: use.writes for key, use in run.used.items()}
-        return Fusing((node,), kernel_of(run, [Item(node, does, None)], stores), (does.name,))
+        return Fusing((node,), kernel_of(run, stores), (does.name,))
 
     def _fronts(self, line: Sequence[int], place: int, reduction: Reduction) -> Iterator[Fusing]:
         """The kernel that makes an input of a reduction."""
@@ -234,6 +234,9 @@ class _Reducing:
             return None
         (places, steps, numbers, inputs), (results, more, others, output) = front, behind
         last = around.node if around.front is None else around.front.nodes[-1]
+        # what is behind would read what other threads write, or what is not written at all
+        if any(_meets(_written(one), _read(other)) for one in places for other in results):
+            return None
         places = [self._stored(one, last, around) for one in places]
         last = around.node if around.behind is None else around.behind.nodes[-1]
         results = [self._stored(one, last, around) for one in results]
@@ -358,7 +361,15 @@ def _of_results(place: Place, result: Place) -> bool:
 
 
 def _touched(place: Place) -> list[Access]:
-    return [_access(place, writes) for writes, does in ((False, place.loads), (True, place.stores)) if does]
+    return [*_read(place), *_written(place)]
+
+
+def _written(place: Place) -> list[Access]:
+    return [_access(place, True)] if place.stores else []
+
+
+def _read(place: Place) -> list[Access]:
+    return [_access(place, False)] if place.loads else []
 
 
 def _shape(places: Sequence[Place], otherwise: Shape) -> Shape:

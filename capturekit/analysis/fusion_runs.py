@@ -1,4 +1,4 @@
-"""Which nodes of a line of nodes can become one kernel.
+"""Which nodes of a line of nodes can become one kernel, and the memory that such a run of nodes uses.
 
 A fused kernel does all that its members do to one element, before or after it does so to any other one. So members have
 one number of elements, and two members use the same memory only element by element: the same elements with the same
@@ -6,13 +6,16 @@ numbers, or none. A member may be moved behind nodes that are no members, if the
 
 A temporary that is never needed in memory is only a register: it may lie across other memory of the kernel. Each array
 that takes the memory of one that is gone is a register of its own, as often as that happens.
+
+Work on one element can be *spread*: each thread of a kernel over many elements does it, and the thread of the first
+element writes its result. So nobody in the kernel may read from memory what it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,10 +30,11 @@ MOST_PLACES = 40
 MOST_BYTES = 3500
 #: The largest number, a complex one.
 _NUMBER = 16
-#: So many runs are looked at for each node.
-MOST_OPEN = 8
+#: Beyond every place of a line.
+_NEVER = 1 << 62
 _ARRANGED = 'it uses memory of the run in another arrangement'
 _GONE = 'it uses memory again that the run has used for something else'
+_READ = 'it changes an element that every thread reads'
 
 
 class Key(NamedTuple):
@@ -84,23 +88,31 @@ class Item:
     """A node of a line. ``does`` is what it computes for each element, or why that is not known or of no use here.
 
     ``memory`` is all that it touches; None where that is not known. ``copies``: of a copy of bytes on the device, where
-    to, where from, and how many.
+    to, where from, and how many. ``copying``: by a dtype the operation that does such a copy element by element.
+    ``reduces``: it is a reduction, which may take in the run in front of it.
     """
 
     number: int
     does: Elementwise | str
     memory: Sequence[Access] | None
     copies: tuple[int, int, int] | None = None
+    copying: Callable[[str], Any] | None = None
+    reduces: bool = False
 
 
 @dataclass
 class Run:
     """Members, by their places in the line, and the elements that they use.
 
-    ``operands`` has for each member the elements of its operands, in their order; None for numbers.
+    ``does`` is what each member does as a part of the run. ``operands`` has for each member the elements of its
+    operands, in their order; None for numbers. ``spread`` are the places of members whose work is spread. ``until`` is
+    the place of the node at which the run ended: it could be moved to any place before that.
     """
 
     members: list[int] = field(default_factory=list)
+    does: list[Elementwise] = field(default_factory=list)
+    spread: set[int] = field(default_factory=set)
+    until: int = _NEVER
     used: dict[Key, Used] = field(default_factory=dict)
     operands: list[tuple[Key | None, ...]] = field(default_factory=list)
     #: By the elements as they are in memory those that the run has in their place now.
@@ -111,12 +123,14 @@ class Run:
     #: Bytes of the numbers among the arguments, at most.
     numbers: int = 0
 
-    def joined(self, place: int, does: Elementwise) -> Run | str:
+    def joined(self, place: int, does: Elementwise, spread: bool = False) -> Run | str:
         """This run with one more member; or why that can not be."""
         if len(self.members) >= MOST_MEMBERS:
             return 'the run before it is as long as a run may be'
         used = {key: Used(**vars(one)) for key, one in self.used.items()}
-        made = Run([*self.members, place], used, list(self.operands), dict(self.latest), dict(self.joins))
+        made = Run([*self.members, place], [*self.does, does], self.spread | ({place} if spread else set()))
+        made.used, made.operands = used, list(self.operands)
+        made.latest, made.joins = dict(self.latest), dict(self.joins)
         made.size = does.size
         made.numbers = self.numbers + _NUMBER * sum(one.number is not None for one in does.operands)
         why = made._use_all(place, does)
@@ -156,7 +170,8 @@ class Run:
     def _use(self, place: int, operand: Operand) -> Key | str:
         base = key_of(operand)
         access = access_of(base, operand.writes)
-        if operand.writes and not apart(base.shape, base.strides, access.itemsize):
+        spread = place in self.spread
+        if operand.writes and not spread and not apart(base.shape, base.strides, access.itemsize):
             return 'it writes elements more than once'
         key = self.latest.get(base, base)
         known = self.used.get(key)
@@ -164,6 +179,8 @@ class Run:
             if not operand.sure:
                 return _GONE
             key, known = base._replace(turn=key.turn + 1), None
+        if operand.writes and spread and (operand.reads or (known is not None and known.reads)):
+            return _READ
         across = False
         for other, use in self.used.items():
             if other._replace(turn=0) == base or not (use.writes or operand.writes):
@@ -196,65 +213,3 @@ def conflict(run: Run, memory: Sequence[Access] | None) -> bool:
         for use in run.used.values()
         for one in memory
     )
-
-
-@dataclass
-class Plan:
-    """The runs of a line, and for other elementwise nodes why they are in none, by place."""
-
-    runs: list[Run]
-    why: dict[int, str]
-
-
-def runs_of(line: Sequence[Item], alone: frozenset[int] = frozenset()) -> Plan:
-    """Divide a line of nodes, each of which comes after the one before it, into runs of two members and more.
-
-    A run may have one member if that reads an array from several parts.
-
-    Args:
-        alone: the places of nodes that begin a run of their own.
-    """
-    made: list[Run] = []
-    now: list[Run] = []
-    why: dict[int, str] = {}
-    for place, item in enumerate(line):
-        chosen = None
-        if isinstance(item.does, str):
-            why[place] = item.does
-        else:
-            chosen = _chosen(now if place not in alone else [], place, item.does, why)
-        for run in list(now):
-            if run is not chosen and conflict(run, item.memory):
-                now.remove(run)
-        if chosen is None and not isinstance(item.does, str):
-            first = Run().joined(place, item.does)
-            if isinstance(first, str):
-                why[place] = first
-                continue
-            now.append(first)
-            made.append(first)
-        elif chosen is not None:
-            now.remove(chosen)
-            now.append(chosen)
-        now[: -MOST_OPEN or None] = []
-    found = [run for run in made if len(run.members) > 1 or run.joins]
-    inside = {place for run in found for place in run.members}
-    for run in made:
-        if len(run.members) == 1 and not run.joins:
-            why.setdefault(run.members[0], 'no elementwise kernel of the same elements is next to it')
-    return Plan(found, {place: text for place, text in why.items() if place not in inside})
-
-
-def _chosen(now: Sequence[Run], place: int, does: Elementwise, why: dict[int, str]) -> Run | None:
-    """The run that takes a node as its last member, which is then in it."""
-    for run in reversed(now):
-        if run.size != does.size:
-            continue
-        grown = run.joined(place, does)
-        if isinstance(grown, str):
-            why[place] = grown
-            continue
-        vars(run).update(vars(grown))
-        why.pop(place, None)
-        return run
-    return None

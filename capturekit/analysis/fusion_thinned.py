@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,10 @@ class _Equal:
         extents = [(-(1 << 62), 1 << 62) if one is None else one.extent for one in accesses]
         self._low = np.array([low for low, _high in extents], np.int64)
         self._high = np.array([high for _low, high in extents], np.int64)
+        self._place = {node: place for place, node in enumerate(order.sequence)}
+        self._places = np.array([self._place[node] for node in self._nodes], np.int64)
+        #: Whether each node comes after the one before it.
+        self._row = all(a in order.before_each[b] for a, b in pairwise(order.sequence))
 
     def look(self) -> None:
         """Find them all."""
@@ -115,10 +120,16 @@ class _Equal:
             if not any(self._stands_for(one, node) for one in reversed(earlier[-_MOST:])):
                 earlier.append(node)
 
-    def _touching(self, access: Access) -> Iterator[tuple[int, Access | None]]:
-        """The accesses of nodes that are left that may share a byte with one."""
+    def _touching(self, access: Access, since: int = -1, until: int = -1) -> Iterator[tuple[int, Access | None]]:
+        """The accesses of nodes that are left that may share a byte with one.
+
+        Nodes that are before ``since`` or behind ``until`` can be left out, if these are given.
+        """
         low, high = access.extent
-        for at in np.flatnonzero((self._low < high) & (self._high > low)):
+        inside = (self._low < high) & (self._high > low)
+        if self._row and since >= 0:
+            inside &= (self._places >= self._place[since]) & (self._places <= self._place[until])
+        for at in np.flatnonzero(inside):
             node, other = self._nodes[int(at)], self._accesses[int(at)]
             if node not in self._found.again and (other is None or overlap(other, access) is not False):
                 yield node, other
@@ -126,7 +137,7 @@ class _Equal:
     def _same(self, access: Access, since: int, until: int, without: Collection[int]) -> bool:
         """Whether no node may change memory between two nodes, or while they run, but for nodes ``without``."""
         before = self._order.before
-        for node, other in self._touching(access):
+        for node, other in self._touching(access, since, until):
             if node in without or before(node, since) or before(until, node):
                 continue
             if other is None or other.writes is not False:
@@ -198,6 +209,7 @@ class _Equal:
                 self._low[at] = self._high[at] = 0
         accesses = list(self._found.memory[node] or ())
         self._nodes += [node] * len(accesses)
+        self._places = np.append(self._places, np.full(len(accesses), self._place[node], np.int64))
         self._accesses += accesses
         self._low = np.append(self._low, np.array([one.extent[0] for one in accesses], np.int64))
         self._high = np.append(self._high, np.array([one.extent[1] for one in accesses], np.int64))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Edges, Fusion, fusion_of, lines_of
@@ -28,6 +29,7 @@ def whole_fusion(
     fills: Collection[int] = (),
     gathers: bool = False,
     halves: Sequence[Halves] = (),
+    copying: Callable[[str], Any] | None = None,
 ) -> Fusion:
     """Find what of a definition can become fused kernels, and what is not needed.
 
@@ -49,8 +51,9 @@ def whole_fusion(
     thin = thinned(order, does, seen, free, blind, {*copied, *fills})
     left = {n: one for n, one in copied.items() if n not in thin.gone}
     each = [_REDUCES if isinstance(one, Reduction) else one for one in thin.does]
-    found = fusion_of(order, each, thin.memory, free, blind, left)
     reductions = {n: one for n, one in enumerate(thin.does) if isinstance(one, Reduction)}
+    fronts = {*reductions, *(pair.nodes[0] for pair in halves)}
+    found = fusion_of(order, each, thin.memory, free, blind, left, copying, fronts)
     if reductions or thin.moved or halves:
         known = Reductions(reductions, thin.moved, tuple(halves))
         reduced(found, order, lines_of(order), each, thin.memory, free, blind, known)

@@ -270,6 +270,10 @@ class ElementwiseNodes:
     reader: Any
     _writer: Callable[[], Any]
 
+    def copy_operation(self, dtype: str) -> Operation:
+        """The operation that copies an element of a dtype."""
+        return copying(dtype)
+
     def graph_elementwise(self, g: int) -> dict[int, Elementwise | str]:
         """What each kernel's node of a definition computes for each element, by its handle; or why that is not known.
 
@@ -289,6 +293,13 @@ class ElementwiseNodes:
             operation = known.get(function, "it is not one of CuPy's elementwise kernels") if function else 'a library'
             found[info.handle] = of_node(info.name, operation, arguments)
         return found
+
+
+@cache
+def copying(dtype: str) -> Operation:
+    """The operation that copies an element, as CuPy's own kernel does it."""
+    parameters = Parameter('in0', dtype, dtype, ARRAY), Parameter('out0', dtype, dtype, ARRAY, True)
+    return Operation('out0 = in0', '', parameters, (('in0_type', dtype), ('out0_type', dtype)), True)
 
 
 def of_node(name: str, operation: Operation | str, arguments: Sequence[Argument]) -> Elementwise | str:

@@ -71,6 +71,11 @@ class Place:
         """Whether the kernel touches the memory."""
         return self.loads or self.stores
 
+    @property
+    def one(self) -> bool:
+        """Whether it is one element of memory for all elements of the kernel."""
+        return not any(self.strides) and prod(self.shape) > 1
+
 
 @dataclass(frozen=True)
 class Step:

@@ -174,8 +174,11 @@ class Places:
             yield f'ck_load_apart(ck_v{n}, {self._at(n, place)}, ck_m{n}.strides[{self._inner}], {self._left});'
 
     def store(self, n: int) -> Iterator[str]:
-        """Store the values of a place."""
+        """Store the values of a place. What all threads have is stored by that of the first element."""
         place = self._kernel.places[n]
+        if place.one:
+            yield f'if (ck_flat == 0) *ck_m{n}.data = ck_v{n}[0];'
+            return
         yield from self._reach(n, place)
         if place.strides[-1] in (0, np.dtype(place.dtype).itemsize):
             wide = 'ck_wide' if self._off(place) == 0 else 'false'

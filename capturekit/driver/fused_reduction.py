@@ -155,7 +155,11 @@ def parts(kernel: FusedReduction) -> Parts:
     values = tuple(f'{_C_TYPES[place.dtype]} ck_v{n}' for n, place in enumerate(front.places))
     at = _element(kernel)
     loads = [at, *(f'ck_v{n}[ck_k] = _raw_ck_m{n}[ck_at];' for n, place in enumerate(front.places) if place.loads)]
-    stores = [f'_raw_ck_m{n}[ck_at] = ck_v{n}[ck_k];' for n, place in enumerate(front.places) if place.stores]
+    stores = [
+        f'{_by("_j", place)}_raw_ck_m{n}[ck_at] = ck_v{n}[ck_k];'
+        for n, place in enumerate(front.places)
+        if place.stores
+    ]
     steps = [line for step in front.steps for line in _step(step, (0, 0), '[ck_k]', '_j', known, front.fast)]
     inputs = [
         f'const {one.ctype} {one.name} = ck_v{given}[ck_k];'
@@ -172,9 +176,16 @@ def parts(kernel: FusedReduction) -> Parts:
     fast = front.fast
     after = [f'ck_seal(ck_v{result}, ck_zero);'] if np.dtype(code.output.dtype).kind in 'fc' and not fast else []
     after += [line for step in behind.steps for line in _step(step, (first, numbers), '', '_i', known, fast)]
-    after += [f'_raw_ck_m{n}[_out_ind.get()] = ck_v{n};' for n, p in enumerate(behind.places, first) if p.stores]
+    after += [
+        f'{_by("_i", p)}_raw_ck_m{n}[_out_ind.get()] = ck_v{n};' for n, p in enumerate(behind.places, first) if p.stores
+    ]
     lines = [loads, steps, [at, *stores] if stores else [], inputs, before, after, [_functions(known, fast)]]
     return Parts(values, *map('\n'.join, lines))
+
+
+def _by(number: str, place: Place) -> str:
+    """What all elements have is stored with the first one."""
+    return f'if ({number} == 0) ' if place.one else ''
 
 
 def _functions(known: dict[Any, int], fast: bool) -> str:

@@ -177,16 +177,17 @@ def _take_fused(
     trial: FirstLaunch | None,
     by_calls: bool,
 ) -> None:
-    device, old = state.device, state.made
+    device, old, nodes = state.device, state.made, sight.look.nodes
     try:
         copy = ExecutableGraph.of_definition(device, device.graph_clone(old.graph), old.host_funcargs)
         handles = device.graph_nodes(copy.graph)
+        declared = of_copy(state.declared, device, old.graph, handles)
+        _put_kernels_last(handles, fusion, nodes)
         _replace_nodes(device, copy.graph, handles, fusion, made)
         new = copy.instantiated(device, state.recording.by_priority)
     except CudaCallError as error:
         known.kept, known.compared = f'CUDA refuses: {error}', ''
         return
-    nodes = sight.look.nodes
     members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
     members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
     fused = FusedState(
@@ -194,7 +195,7 @@ def _take_fused(
     )
     fused.keeps = [function for _one, (_name, function) in made]
     state.fused, state.made = fused, new
-    state.declared |= of_copy(state.declared, device, old.graph, handles)
+    state.declared |= declared
     forget_nodes(state)
     by_handle = dict(zip(handles, nodes))
     left = device.graph_nodes(new.graph)
@@ -205,6 +206,14 @@ def _take_fused(
     ]
     note_graph(state)
     aim(state)
+
+
+def _put_kernels_last(handles: list[int], fusion: Fusion, nodes: Sequence[Node]) -> None:
+    """Let the last node of each fused kernel be one that can run a kernel: a node that copies bytes can not."""
+    for one in fusion.kernels:
+        last = one.nodes[-1]
+        able = next(n for n in reversed(one.nodes) if nodes[n].kind == 'kernel')
+        handles[last], handles[able] = handles[able], handles[last]
 
 
 def _replace_nodes(device: Any, g: int, handles: Sequence[int], fusion: Fusion, made: Sequence[_Made]) -> None:

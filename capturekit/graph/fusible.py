@@ -58,7 +58,8 @@ class Fusible:
         fills = {n for n, info in enumerate(self._infos) if info.kind == 'memset'}
         memory = [self._memory[handle] for handle in self._handles]
         halves = [self._numbered(one) for one in self._rows[1]] if fast else []
-        found = whole_fusion(self.order, does, memory, self.own, self._blind, self._copies, fills, self.gathers, halves)
+        known = self._copies, fills, self.gathers, halves, self._device.copy_operation
+        found = whole_fusion(self.order, does, memory, self.own, self._blind, *known)
         if fast:
             found.kernels = [_fast(one) for one in found.kernels]
         return found

@@ -32,15 +32,22 @@ KINDS = (
     'assign', 'shifted', 'roll', 'roll', 'view', 'drop', 'drop', 'drop', 'copy', 'fill', 'reduce', 'reduce',
     'again', 'integers', 'overlap',
 )  # fmt: skip
+#: The same with work on single elements, which are parts of other arrays or values of their own, and copies of bytes.
+OF_ONE = (
+    *KINDS,
+    *(('element', 'of elements', 'of elements', 'set element', 'bytes', 'binary', 'binary', 'in place', 'drop') * 3),
+)
 
 
-def draw(choose: Choose, more: bool = False, dtypes: Sequence[str] = DTYPES) -> list[tuple[Any, ...]]:
+def draw(
+    choose: Choose, more: bool = False, dtypes: Sequence[str] = DTYPES, kinds: Sequence[str] = KINDS
+) -> list[tuple[Any, ...]]:
     """A program: steps, each a kind and what it takes, with numbers that count from the last array back."""
     unary, binary = (*UNARY, *(MORE if more else ())), (*BINARY, *(MORE_BINARY if more else ()))
     back = range(1, 8)
     steps: list[tuple[Any, ...]] = []
     for _ in range(choose(range(3, 22))):
-        kind = choose(KINDS)
+        kind = choose(kinds)
         a, b, c = choose(back), choose(back), choose(back)
         extra: dict[str, Callable[[], Any]] = {
             'unary': lambda: choose(unary),
@@ -54,6 +61,10 @@ def draw(choose: Choose, more: bool = False, dtypes: Sequence[str] = DTYPES) -> 
             'integers': lambda: choose(INTEGERS),
             'overlap': lambda: choose(('add', 'subtract')),
             'roll': lambda: (choose((0, 1)), choose((1, 2, -1))),
+            'element': lambda: choose(('first', 'last')),
+            'of elements': lambda: (choose(binary[:5]), choose(('first', 'last')), choose((2, 0.5, 'other', 'other'))),
+            'set element': lambda: (choose(('first', 'last')), choose(('set', 'set', 'add'))),
+            'bytes': lambda: choose(('new', 'into')),
             'reduce': lambda: (choose(REDUCTIONS), choose((0, 0, 0, 1, -1, None)), choose((True, False))),
         }
         steps.append((kind, a, b, c, extra[kind]() if kind in extra else None))
@@ -124,7 +135,33 @@ def _step(xp: Any, kind: str, one: Any, other: Any, third: Any, extra: Any) -> A
     if kind == 'integers':
         whole = _fit(one, other) and one.dtype == other.dtype and one.dtype.kind in 'iu'
         return getattr(xp, extra)(one, other) if whole else None
+    if kind == 'element':
+        return _element(one, extra)
+    if kind == 'of elements':
+        name, where, by = extra
+        return _binary(xp, name, _element(one, where), _element(other, 'first') if by == 'other' else by)
+    if kind == 'bytes':
+        return _moved(xp, one, other, extra)
     return _change(xp, kind, one, other, third, extra)
+
+
+def _element(one: Any, where: str) -> Any:
+    """A view of the first element or of the last one, with one axis."""
+    return one[(slice(0, 1) if where == 'first' else slice(-1, None),) * one.ndim].reshape(-1)[:1]
+
+
+def _moved(xp: Any, one: Any, other: Any, where: str) -> Any:
+    """The bytes of an array that lies in one piece, copied by a node of their own: into a new array or another one."""
+    if not one.flags.c_contiguous:
+        return None
+    if where == 'new':
+        found = xp.empty(one.shape, one.dtype)
+        found.data.copy_from_device_async(one.data, one.nbytes)
+        return found
+    apart = one.data.ptr + one.nbytes <= other.data.ptr or other.data.ptr + other.nbytes <= one.data.ptr
+    if other.flags.c_contiguous and apart and (one.dtype, one.size) == (other.dtype, other.size):
+        other.data.copy_from_device_async(one.data, one.nbytes)
+    return None
 
 
 def _reduced(one: Any, name: str, axis: Any, keepdims: bool) -> Any:
@@ -148,6 +185,12 @@ def _change(xp: Any, kind: str, one: Any, other: Any, third: Any, extra: Any) ->
     """Steps that change an array where it lies."""
     if kind == 'fill':
         one.fill(extra)
+    elif kind == 'set element':
+        to, of = _element(one, extra[0]), _element(other, 'first')
+        if extra[1] == 'set' and not (one.dtype.kind != 'c' and other.dtype.kind == 'c'):
+            to[...] = of if of.dtype == to.dtype else of.astype(to.dtype)
+        elif extra[1] == 'add' and _takes(to, of):
+            xp.add(to, of, to)
     elif kind == 'shifted':
         if one.ndim and one.shape[0] > 1:
             one[1:] = one[:-1].copy()
@@ -221,28 +264,31 @@ def bits(xp: Any, arrays: Sequence[Any]) -> list[bytes]:
 
 
 def compared(ck: Any, xp: Any, steps: Sequence[tuple[Any, ...]], seed: int, **kinds: Any) -> tuple[list[bytes], ...]:
-    """The bits of a program run eagerly, recorded, and recorded and fused (twice: the first launch is compared)."""
+    """The bits of a program run eagerly, recorded, and recorded and fused (twice: the first launch is compared).
+
+    Each runs on its inputs and then on others: what a kernel should have written is not there from a run before.
+    """
     found = []
     given = inputs(xp, seed, **kinds)
     whole = _whole(given)
+    others = [one.copy() for one in _whole(inputs(xp, seed + 1000, **kinds))]
     before = [one.copy() for one in whole]
 
-    def again() -> None:
-        for one, old in zip(whole, before):
-            one[...] = old
+    def each(work: Callable[[], Any], kept: Sequence[Any] = ()) -> list[bytes]:
+        seen = []
+        for values in (before, others):
+            for one, value in zip(whole, values):
+                one[...] = value
+            seen += bits(xp, [*(work() or kept), *whole])
+        return seen
 
-    found.append(bits(xp, [*run(xp, steps, given), *whole]))
+    found.append(each(lambda: run(xp, steps, given)))
     for fuse in (False, True):
-        again()
         with ck.capture(fuse=fuse) as cap:
             kept = run(xp, steps, given)
-        again()
-        cap.graph.launch()
-        found.append(bits(xp, [*kept, *whole]))
+        found.append(each(cap.graph.launch, kept))
         if fuse:
-            again()
-            cap.graph.launch()
-            found.append(bits(xp, [*kept, *whole]))
+            found.append(each(cap.graph.launch, kept))
             report = cap.fused
         del kept
         cap.graph.close()

@@ -118,7 +118,7 @@ class _Blocks:
     def array(self, dtype: str, shape: tuple[int, ...], how: str, stored: bool = False) -> tuple[int, tuple[int, ...]]:
         """The address and the strides of an array of some layout."""
         size = np.dtype(dtype).itemsize
-        if stored and how in ('row', 'column', 'one'):
+        if stored and how in ('row', 'column'):
             how = 'padded'
         long = (*shape[:-1], 2 * shape[-1]) if how == 'step' else (*shape[:-1], shape[-1] + 3 * (how == 'padded'))
         order = long[::-1] if how == 'turned' else long
@@ -145,7 +145,8 @@ def draw(choose: Choose) -> Drawn:
         (dtype, _pieces(blocks, choose, dtype, whole))
         for dtype in (choose(DTYPES) for _ in range(choose((0, 1, 1, 2))))
     ]
-    stored = [(choose(NUMBERS), choose(LAYOUTS)) for _ in range(choose((1, 1, 2)))]
+    stored = [(choose(NUMBERS), choose([one for one in LAYOUTS if one != 'one'])) for _ in range(choose((1, 1, 2)))]
+    stored += [(choose(NUMBERS), 'one') for _ in range(choose((0, 0, 1, 2)))]
     results = [(dtype, *blocks.array(dtype, whole, how, True)) for dtype, how in stored]
     short = [shortest(whole, strides) for _dtype, _address, strides in (*arrays, *results)]
     shape = common([*(one for one, _strides in short), *(p.whole for _dtype, pieces in joins for p in pieces)])
@@ -159,9 +160,10 @@ def draw(choose: Choose) -> Drawn:
     places += [Place(choose(NUMBERS), 0, (), (), False, False) for _ in range(choose((1, 2)))]
     first = len(places)
     for (dtype, address, _strides), one, in_place in zip(
-        results, short[len(arrays) :], choose(((0, 0), (1, 0), (0, 1)))
+        results, short[len(arrays) :], (*choose(((0, 0), (1, 0), (0, 1))), 0, 0)
     ):
-        places.append(Place(dtype, address, shape, split(*one, shape), bool(in_place), True))
+        strides = split(*one, shape)
+        places.append(Place(dtype, address, shape, strides, bool(in_place) and any(strides), True))
     return _with_steps(choose, blocks, shape, places, first)
 
 
@@ -169,10 +171,12 @@ def _with_steps(choose: Choose, blocks: _Blocks, shape: tuple[int, ...], places:
     numbers: list[tuple[str, bytes]] = []
     steps, does = [], []
     ready = [n for n, place in enumerate(places) if place.loads]
+    ones = [n for n in ready if places[n].one]
     targets = [n for n, place in enumerate(places) if not place.in_memory] + list(range(first, len(places)))
     for to in targets:
         code = choose(sorted(CODES))
-        operands = [choose(ready), choose([*ready, 'number'])]
+        of = (ones or ['number']) if places[to].one else ready
+        operands = [choose(of), choose([*of, 'number'])]
         for n, one in enumerate(operands):
             if one == 'number':
                 numbers.append(('float32', np.float32(choose((2, 3))).tobytes()))

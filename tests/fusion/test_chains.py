@@ -33,3 +33,15 @@ def test_chains_of_odd_numbers_have_equal_bits(sim: Any, data: Any, seed: int) -
     assert recorded == eager
     assert first == eager and second == eager, report
     assert 'differs' not in report.compared, report
+
+
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_chains_with_single_elements_have_equal_bits(sim: Any, data: Any, seed: int) -> None:
+    """Values of one element that are broadcast, written before and after, parts of other arrays; copies of bytes."""
+    steps = chains.draw(lambda options: data.draw(st.sampled_from(list(options))), kinds=chains.OF_ONE)
+    with np.errstate(all='ignore'):
+        eager, recorded, first, second, report = chains.compared(ck, sim, steps, seed)
+    assert recorded == eager
+    assert first == eager and second == eager, report
+    assert 'differs' not in report.compared, report

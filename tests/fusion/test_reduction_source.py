@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -94,6 +95,17 @@ def test_the_arguments_are_those_that_are_declared() -> None:
     assert struct.unpack('6q', data[3]) == (BASE + 9 * 4096, 32, 1, 32, 0, 4)
     assert struct.unpack('3q', data[4][:24]) == (2048, 64, 32) and struct.unpack('i', data[-1]) == (32,)
     assert kernel.size == 2048 and len(kernel.places) == 6
+
+
+def test_what_all_elements_have_is_stored_with_the_first() -> None:
+    kernel = fused()
+    value = Place('float32', BASE + 20 * 4096, (64, 32), (0, 0), False, True)
+    front = replace(kernel.front, places=(*kernel.front.places[:3], value))
+    text = parts(replace(kernel, front=front))
+    assert text.stores.splitlines()[1:] == ['if (_j == 0) _raw_ck_m3[ck_at] = ck_v3[ck_k];']
+    value = replace(value, shape=(1, 32))
+    behind = replace(kernel.behind, places=(kernel.behind.places[0], value))
+    assert parts(replace(kernel, behind=behind)).after.endswith('if (_i == 0) _raw_ck_m5[_out_ind.get()] = ck_v5;')
 
 
 def test_axes_that_were_split_are_found_by_division() -> None:

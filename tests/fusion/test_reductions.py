@@ -162,3 +162,57 @@ def test_fused_reductions_live_as_other_graphs_do(cp: Any, x: Any) -> None:
     assert y.get().tobytes() == softmax(cp, other, 0).get().tobytes()
     assert len(cap.graph.measure().nodes) == len(cap.graph.nodes)
     assert cap.graph.verify(lambda x: softmax(cp, x, 0), other, outputs=y)
+
+
+def test_what_is_behind_reads_nothing_else_of_the_front(cp: Any, x: Any) -> None:
+    """Other threads make that while the first results are there already."""
+
+    def work() -> Any:
+        y = x * 2
+        return y.sum(axis=0) + y[0]
+
+    with ck.capture(fuse=True) as cap:
+        found = work()
+    for _ in range(3):  # what was not written would be there from the launch before
+        cap.graph.launch()
+        assert found.get().tobytes() == work().get().tobytes(), cap.fused
+        x += 1
+    (kernel,) = cap.fused.kernels
+    assert len(kernel.nodes) == 2 and kernel.stores == 2 and cap.fused.compared == SAME
+
+
+def test_a_value_that_a_front_makes_is_written_once(cp: Any, x: Any) -> None:
+    """One element that each thread in front computes, and that is seen later."""
+    a, b = cp.asarray([3.0], 'f4'), cp.asarray([7.0], 'f4')
+
+    def work() -> list[Any]:
+        ratio = a / b
+        return [(x * ratio).sum(axis=0), ratio]
+
+    expected = [one.get().tobytes() for one in work()]
+    with ck.capture(fuse=True) as cap:
+        found = work()
+    for _ in range(2):
+        for one in found:
+            one.fill(0)
+        cap.graph.launch()
+        assert [one.get().tobytes() for one in found] == expected
+    (kernel,) = cap.fused.kernels
+    assert len(kernel.nodes) == 3 and len(cap.graph.nodes) == 1 and cap.fused.compared == SAME
+
+
+def test_a_value_that_is_read_before_does_not_part_the_two(cp: Any, x: Any) -> None:
+    a = cp.asarray([3.0], 'f4')
+
+    def work() -> list[Any]:
+        y, value = x * 2, a * 3
+        return [value.sum(), y.sum(axis=0), value]
+
+    expected = [one.get().tobytes() for one in work()]
+    with ck.capture(fuse=True) as cap:
+        found = work()
+    for _ in range(2):
+        cap.graph.launch()
+        assert [one.get().tobytes() for one in found] == expected
+    (kernel,) = (one for one in cap.fused.kernels if one.elements == x.size)
+    assert 'multiply_sum' in kernel.name and len(kernel.nodes) == 2, cap.fused

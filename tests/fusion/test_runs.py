@@ -9,7 +9,8 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import fusion_of, lines_of
 from capturekit.analysis.fusion_kernels import kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
-from capturekit.analysis.fusion_runs import MOST_MEMBERS, Item, Plan, access_of, key_of, runs_of
+from capturekit.analysis.fusion_plan import Plan, runs_of
+from capturekit.analysis.fusion_runs import MOST_MEMBERS, Item, access_of, key_of
 from capturekit.analysis.iteration_space import apart, common, shortest, split
 from capturekit.driver.elementwise import Elementwise, Operand
 from capturekit.driver.node_accesses import Access
@@ -260,7 +261,7 @@ def test_a_kernel_has_registers_for_what_it_does_not_write() -> None:
         item(1, array(1), to(2)),
     ]
     run = runs_of(line).runs[0]
-    kernel = kernel_of(run, line, {key: key.address == BASE + 2 * BLOCK for key in run.used})
+    kernel = kernel_of(run, {key: key.address == BASE + 2 * BLOCK for key in run.used})
     assert kernel.shape == (N,) and kernel.numbers == (('float32', b'abcd'),)
     assert [(one.loads, one.stores) for one in kernel.places] == [(True, False), (False, False), (False, True)]
     assert [step.operands for step in kernel.steps] == [(0, -1, 1), (1, 2)]

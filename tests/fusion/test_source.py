@@ -211,6 +211,15 @@ def test_a_node_has_the_operands_that_its_arguments_say() -> None:
     assert of_node('x', ufunc('out0 = -in0', 'f4 f4'), [Argument(data[0])]) == 'it has other arguments than its kernel'
 
 
+def test_one_element_is_stored_by_the_first_thread() -> None:
+    value = Place('float32', BASE + 4096, (8,), (0,), False, True)
+    made = source(FusedKernel((8,), (place('float32', True, False), value), (), (Step(NEGATIVE, (0, 1)),)))
+    assert made.body.splitlines()[-1] == 'if (ck_flat == 0) *ck_m1.data = ck_v1[0];'
+    small = Place('float32', BASE + 4096, (1,), (0,), False, True)
+    made = source(FusedKernel((1,), (place('float32', True, False, 0, (1,)), small), (), (Step(NEGATIVE, (0, 1)),)))
+    assert made.body.splitlines()[-1].startswith('ck_store(')
+
+
 def test_arrays_are_described_as_cupy_does() -> None:
     whole, turned = Place('float32', 0, (3, 4), (16, 4), True, False), Place('float32', 0, (3, 4), (4, 12), True, False)
     assert contiguous(whole) and not contiguous(turned)

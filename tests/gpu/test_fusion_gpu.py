@@ -37,6 +37,20 @@ def test_random_chains_have_equal_bits(gpu: Any, seeds: Sequence[int], monkeypat
         assert report.compared in ('', SAME), (seed, report)
 
 
+@pytest.mark.parametrize('seeds', [range(first, first + 10) for first in range(0, 100, 10)])
+def test_chains_with_single_elements_have_equal_bits(
+    gpu: Any, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, 'ROWS', 96)
+    monkeypatch.setattr(chains, 'COLUMNS', 128)
+    for seed in seeds:
+        steps = chains.draw(random.Random(seed).choice, more=True, kinds=chains.OF_ONE)
+        eager, recorded, once, twice, report = chains.compared(ck, gpu, steps, seed)
+        assert recorded == eager, seed
+        assert once == eager and twice == eager, (seed, report)
+        assert report.compared in ('', SAME), (seed, report)
+
+
 def functions(cp: Any) -> list[Any]:
     return sorted({one for one in vars(cp).values() if isinstance(one, cp.ufunc)}, key=lambda one: str(one.name))
 

@@ -9,11 +9,13 @@ import numpy as np
 import capturekit as ck
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion_kernels import kernel_of
-from capturekit.analysis.fusion_runs import Item, runs_of
+from capturekit.analysis.fusion_plan import runs_of
+from capturekit.analysis.fusion_runs import Item
 from capturekit.analysis.fusion_thinned import operand_access
 from capturekit.analysis.fusion_whole import whole_fusion
 from capturekit.driver.cuda import current
 from capturekit.driver.elementwise import Elementwise
+from capturekit.driver.fused_kernel import FusedKernel, Place, Step
 from capturekit.driver.fused_reduction import FusedReduction
 from capturekit.driver.reduction import Reduction
 from capturekit.model.dag import Order
@@ -49,7 +51,7 @@ def test_a_node_takes_over_what_others_do(cp: Any) -> None:
     line = [Item(n, does[handle], ()) for n, handle in enumerate(device.graph_nodes(g))]
     (run,) = runs_of(line).runs
     assert run.members == [0, 1]
-    kernel = kernel_of(run, line, {key: key.address == z.data.ptr for key in run.used})
+    kernel = kernel_of(run, {key: key.address == z.data.ptr for key in run.used})
     before = device.fusing[0]
     name, function = device.fused_function(kernel, ('cupy_multiply', 'cupy_add'))
     assert name.startswith('cupy_fused_multiply_add_') and device.fusing[0] == before + 1
@@ -92,4 +94,29 @@ def test_a_reduction_takes_over_what_is_in_front_of_it(cp: Any) -> None:
     device.graph_launch(executable, cp.cuda.get_current_stream().ptr)
     assert z.get().tolist() == [120.0, 132.0, 144.0, 156.0] and (y == 7).all()
     device.graph_exec_destroy(executable)
+    device.graph_destroy(copy)
+
+
+def test_threads_that_come_later_see_what_earlier_ones_wrote(sim: Any) -> None:
+    """A kernel in which one thread reads what another one writes is wrong, on a GPU now and then, and here always."""
+    x, y = sim.arange(64, dtype='f4'), sim.zeros(64, 'f4')
+    with ck.capture() as cap:
+        y += x
+    device, g = current().device, cap.graph.graph
+    (node,) = device.graph_nodes(g)
+    first = Place('float32', x.data.ptr, (64,), (0,), True, False)
+    every = Place('float32', x.data.ptr, (64,), (4,), False, True)
+    register = Place('float32', 0, (), (), False, False)
+    does = device.graph_elementwise(g)[node]
+    assert isinstance(does, Elementwise)
+    steps = Step(device.copy_operation('float32'), (0, 1)), Step(does.operation, (1, 0, 2))
+    kernel = FusedKernel((64,), (first, register, every), (), steps)
+    name, function = device.fused_function(kernel, ('cupy_add',))
+    copy = device.graph_clone(g)
+    device.fuse_node(copy, device.graph_nodes(copy)[0], kernel, name, function)
+    made = device.graph_instantiate(copy)
+    x.fill(1)
+    device.graph_launch(made, sim.cuda.get_current_stream().ptr)
+    assert x[0] == 2 and sorted({*x.get().tolist()}) == [2.0, 4.0]
+    device.graph_exec_destroy(made)
     device.graph_destroy(copy)

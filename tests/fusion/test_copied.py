@@ -1,0 +1,185 @@
+"""Nodes that copy bytes as members of fused kernels: of described nodes, and of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.fusion import Fusion, fusion_of
+from capturekit.analysis.fusion_runs import Item
+from capturekit.driver.elementwise import Operand, copying
+from tests.fusion.test_runs import BASE, BLOCK, N, array, item, memory, to, whole
+
+SAME = 'the same as without fused kernels'
+
+
+def moved(number: int, into: int, of: int, nbytes: int = 4 * N, at: int = 0) -> Item:
+    """A copy of the bytes at the start of a block (or ``at`` bytes behind it)."""
+    source = Operand('uint8', BASE + of * BLOCK + at, (nbytes,), (1,))
+    target = Operand('uint8', BASE + into * BLOCK, (nbytes,), (1,), None, False, True, True)
+    copies = target.address, source.address, nbytes
+    return Item(number, 'it is no kernel', memory(source, target), copies)
+
+
+def fusion(nodes: list[Item], free: list[int], by: Callable[[str], Any] | None = copying) -> Fusion:
+    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
+    copies = {one.number: one.copies for one in nodes if one.copies is not None}
+    return fusion_of(*whole(nodes), pieces, copies=copies, copying=by)
+
+
+def fused(nodes: list[Item], free: list[int]) -> list[tuple[int, ...]]:
+    return [found.nodes for found in fusion(nodes, free).kernels]
+
+
+def test_a_copy_of_what_a_kernel_computes_is_written_by_it() -> None:
+    nodes = [item(0, array(0), to(1)), moved(1, 2, 1), item(2, array(2), array(0), to(3))]
+    (found,) = fusion(nodes, [1]).kernels
+    assert found.nodes == (0, 1, 2) and found.names == ('cupy_op0', 'cupy_copy', 'cupy_op2')
+    assert [(one.loads, one.stores) for one in found.kernel.places] == [(1, 0), (0, 0), (0, 1), (0, 1)]
+    assert found.kernel.steps[1].operation == copying('float32') and found.kernel.steps[1].operands == (1, 2)
+
+
+def test_where_no_kernel_can_copy_the_node_stays() -> None:
+    nodes = [item(0, array(0), to(1)), moved(1, 2, 1), item(2, array(2), to(3))]
+    assert fusion(nodes, [], None).kernels == []
+
+
+def test_only_the_same_bytes_are_taken_from_registers() -> None:
+    for nbytes, at in ((4 * N - 4, 0), (4 * N - 4, 4), (4 * N, 4)):
+        assert fused([item(0, array(0), to(1)), moved(1, 2, 1, nbytes, at), item(2, array(0), to(3))], []) == []
+    strided = Operand('float32', BASE + BLOCK, (N,), (8,), None, False, True, True)
+    assert fused([item(0, array(0), strided), moved(1, 2, 1), item(2, array(0), to(3))], []) == []
+
+
+def test_a_register_that_was_used_again_is_not_copied_from() -> None:
+    """The bytes are those of the later array, of which only a part is copied."""
+    nodes = [item(0, array(0), to(1)), item(1, array(1), to(1, dtype='float64')), moved(2, 2, 1)]
+    assert fused(nodes, []) == [(0, 1)]
+    nodes[1] = item(1, array(1), to(1, dtype='int32'))
+    (found,) = fusion(nodes, []).kernels
+    assert found.nodes == (0, 1, 2) and found.kernel.steps[2].operation == copying('int32')
+
+
+def test_truth_values_that_are_only_read_keep_their_bytes() -> None:
+    """A byte that stands for a truth value may hold another number than 0 and 1."""
+    read = [item(0, array(0, dtype='bool'), to(1)), moved(1, 2, 0, N)]
+    assert fused(read, []) == []
+    assert fused([item(0, array(0), to(1, dtype='bool')), moved(1, 2, 1, N)], []) == [(0, 1)]
+
+
+def test_copies_alone_are_no_kernel() -> None:
+    assert fused([moved(0, 1, 0, 8), moved(1, 3, 2, 8)], []) == []
+
+
+@pytest.mark.parametrize('nbytes, at, nodes', [(8, 0, [(0, 1)]), (4, 0, [(0, 1)]), (12, 0, []), (8, 4, [])])
+def test_a_copy_of_one_word_is_done_beside_other_work(nbytes: int, at: int, nodes: list[tuple[int, ...]]) -> None:
+    assert fused([moved(0, 1, 0, nbytes, at), item(1, array(3), to(4))], []) == nodes
+
+
+# -- programs -----------------------------------------------------------------------------------------------------
+
+
+def move(to: Any, of: Any) -> None:
+    """As CuPy copies arrays that lie in one piece (the simulated device does it by a kernel)."""
+    to.data.copy_from_device_async(of.data, of.nbytes)
+
+
+def last_of_all(cp: Any, x: Any, y: Any) -> Any:
+    move(y, (x - 2) * x + 1)
+    return y
+
+
+def in_the_midst(cp: Any, x: Any, y: Any) -> Any:
+    z = x * 2 - 1
+    move(y, z)
+    return y * x + y
+
+
+def of_an_input(cp: Any, x: Any, y: Any) -> Any:
+    z = x * 2 - 1
+    move(y, x)
+    return z + y
+
+
+def back_and_forth(cp: Any, x: Any, y: Any) -> Any:
+    for _ in range(3):
+        z = x - y * 2
+        move(y, x)
+        move(x, z)
+    return x
+
+
+@pytest.mark.parametrize('dtype', ['f4', 'f8', 'f2', 'i4', 'u1'])
+@pytest.mark.parametrize('work', [last_of_all, in_the_midst, of_an_input, back_and_forth])
+def test_programs_with_copies_have_equal_bits(cp: Any, work: Callable[..., Any], dtype: str) -> None:
+    values = np.random.default_rng(0).uniform(0, 3, (40, 30))
+    given = [(values * n).astype(dtype) for n in (1, 2)]
+    x, y = (cp.asarray(one) for one in given)
+    expected = [one.get().tobytes() for one in (work(cp, x, y), x, y)]
+    with ck.capture(fuse=True) as cap:
+        found = work(cp, x, y)
+    for _ in range(2):
+        x.set(given[0])
+        y.set(given[1])
+        cap.graph.launch()
+        assert [one.get().tobytes() for one in (found, x, y)] == expected, cap.fused
+    assert cap.fused.compared == SAME and len(cap.graph.nodes) == 1, cap.fused
+
+
+def test_bytes_that_are_seen_as_truth_values_are_copied(cp: Any) -> None:
+    x, y = cp.arange(64, dtype='u1'), cp.zeros(64, 'u1')
+    with ck.capture(fuse=True) as cap:
+        z = cp.logical_not(x.view('?'))
+        move(y, x)
+        z = cp.logical_not(z)
+    for _ in range(2):
+        cap.graph.launch()
+    assert (y == x).all() and (z == (x != 0)).all()
+
+
+def test_a_kernel_stands_for_a_copy_that_comes_last(cp: Any) -> None:
+    """Whose node can run no kernel: another one of the run does, in its place and with its line."""
+    x, y = cp.linspace(-3, 3, 64), cp.zeros(64)
+    with ck.capture(fuse=True) as cap:
+        total = last_of_all(cp, x, y).sum()
+    kernel, *others = cap.graph.nodes
+    assert len(kernel.inner) == 4 and kernel.inner[-1].kind == 'memcpy' and kernel.kind == 'kernel'
+    assert kernel.at is not None and kernel.at.function == 'move' and others[0].at.function != 'move'
+    for _ in range(2):
+        cap.graph.launch()
+    expected = (x - 2) * x + 1
+    assert (y == expected).all() and total == expected.sum() and not cap.graph.races()
+    other, copy = x * 2, cap.graph.clone()
+    cap.graph.rebind((x, other))
+    cap.graph.launch()
+    assert (y == (other - 2) * other + 1).all()
+    copy.launch()
+    assert (y == expected).all()
+
+
+def test_a_graph_with_such_a_kernel_takes_over_another(cp: Any) -> None:
+    x, y = cp.linspace(-3, 3, 64), cp.zeros(64)
+    graphs = []
+    for given in (x, x + 1):
+        with ck.capture(fuse=True) as cap:
+            total = last_of_all(cp, given, y) * 2
+        graphs.append(cap.graph)
+    assert graphs[0].update(graphs[1])
+    graphs[0].launch()
+    assert (y == (x - 1) * (x + 1) + 1).all() and (total == y * 2).all()
+
+
+def test_a_graphed_function_with_copies_is_aimed(cp: Any) -> None:
+    @ck.graphed(fuse=True)
+    def step(x: Any, y: Any) -> Any:
+        return in_the_midst(cp, x, y)
+
+    for n in range(5):
+        x, y, z = cp.linspace(-3, 3, 64) + n, cp.zeros(64), cp.zeros(64)
+        assert (step(x, y) == in_the_midst(cp, x, z)).all() and (y == z).all()
+    assert any(one.fused for one in step.variants)
