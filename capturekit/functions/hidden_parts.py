@@ -22,6 +22,7 @@ from capturekit.functions.hidden_state import (
 )
 from capturekit.functions.logger_state import is_logger, is_logger_as, logger_state
 from capturekit.functions.readable_state import is_iterator, is_visible
+from capturekit.functions.uncompiled import is_uncompiled
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import among, dictionary_of_class
 from capturekit.model.kept_values import Keeper, Kept
@@ -46,6 +47,8 @@ class HiddenParts:
         #: Where the first of these generators is that the run has resumed; None if there is none.
         self.resumed: str | None = None
         self.randomness: dict[str, Kept] = {}
+        #: Functions of Numba's that had no compiled version when they were met, and where they are, by id.
+        self.uncompiled: dict[int, tuple[Any, str]] = {}
 
     def begin(self) -> None:
         """Keep the state of the generators of random numbers that every program has."""
@@ -92,6 +95,8 @@ class HiddenParts:
         elif is_logger(cls):
             same = functools.partial(is_logger_as, value, logger_state(value))
             values.watch_state(f'{values.at}: its levels, handlers and filters as they were', same)
+        elif is_uncompiled(value):
+            self.uncompiled[id(value)] = value, values.at
         elif not values.is_array(value) and not is_visible(value):
             values.opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False

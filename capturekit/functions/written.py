@@ -22,6 +22,7 @@ from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_se
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
+from capturekit.functions.uncompiled import is_uncompiled
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
 from capturekit.functions.watched_value import Holder, WatchedValue, itself
 from capturekit.model.class_layout import (
@@ -202,6 +203,7 @@ def _let_go(run: RunRecord) -> None:
     run.functions.by_module.clear()
     run.code_watch.globals.clear()
     run.hidden.states.clear()
+    run.hidden.uncompiled.clear()
     run.met.locks.clear()
     run.code.callers.clear()
     run.code_watch.clock.readings.clear()
@@ -403,6 +405,9 @@ def _drawn(run: RunRecord) -> str | None:
     """Say what the run took from generators, files or random number generators on the host."""
     if run.hidden.resumed is not None:
         return f'the function advances a generator: {run.hidden.resumed}'
+    for value, where in run.hidden.uncompiled.values():
+        if not is_uncompiled(value):
+            return f'the function may call what Numba has compiled meanwhile: {where}'
     for name, kept in run.hidden.randomness.items():
         if difference(kept, HOST_RANDOMNESS[name]()) is not None:
             return f'the function draws from {name} on the host'
