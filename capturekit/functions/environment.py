@@ -92,6 +92,8 @@ class Environment:
         self.carried = carried
         #: The attributes in which objects that the run made keep times of a clock.
         self.times: frozenset[str] = frozenset()
+        #: The attributes in which objects that the run made keep dicts whose keys are addresses.
+        self.addresses: frozenset[str] = frozenset()
         self._written = written
         self._empty()
         if written is None:

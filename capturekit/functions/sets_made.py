@@ -35,7 +35,7 @@ _SKIPPED = ('PUSH_NULL', 'PRECALL', 'NOP')
 _GOES_THROUGH = ('GET_ITER', 'UNPACK_SEQUENCE', 'UNPACK_EX', 'LIST_EXTEND')
 _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enumerate bool'.split())
 #: Containers whose members an iterator over them gives, and texts.
-_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()))
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items()))
 _PLAIN = (str, bytes, range)
 #: The operators of sets in Python 3.10.
 _OF_CONSTANTS = ('LOAD_CONST', 'BUILD_SET', 'SET_UPDATE')
