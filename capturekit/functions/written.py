@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from capturekit.functions.address_keys import dicts_of_addresses
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_of_files, handed_around, is_of_tables, taken_from_modules
-from capturekit.functions.code_that_ran import CodeThatRan
+from capturekit.functions.code_that_ran import CodeThatRan, Counts
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
@@ -20,7 +21,7 @@ from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
+from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
@@ -150,7 +151,9 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     by_address = _hashed_by_address(run, paths)
-    yield from orders_of_sets([(code, run.lines.of(code)) for code in codes], run.code_watch.sets, by_address)
+    ran = [(code, run.lines.of(code)) for code in codes]
+    by_name = run.names.everything or not ADD.isdisjoint(run.names.strings)
+    yield from orders_of_sets(ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name)
     for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
             cls = min(by_address)
@@ -159,6 +162,19 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
         modules = [holder for holder in run.holders.by_id.values() if holder.kind == 'module']
         owned = {id(one.value) for one in modules if one.owned or is_of_tables(one.value)}
         yield from taken_from_modules(entries, others, codes, owned)
+
+
+def _only_asked(run: RunRecord, attribute: str) -> bool:
+    """Whether all code that ran only asks the sets in an attribute for members."""
+    program = CodeThatRan(run)
+    if not attribute or run.names.everything or program.opened:
+        return False
+    try:
+        places = [*program.attribute(attribute)]
+    except Counts:
+        return False
+    loads = [(code.steps, place) for code, place in places if code.steps[place].opname == 'LOAD_ATTR']
+    return all(is_only_asked(steps, place) for steps, place in loads)
 
 
 def _hashed_by_address(run: RunRecord, paths: ReadPaths | None) -> set[str]:
