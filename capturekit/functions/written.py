@@ -166,8 +166,10 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
 
 def _only_asked(run: RunRecord, attribute: str) -> bool:
     """Whether all code that ran only asks the sets in an attribute for members."""
+    if not attribute or run.names.everything:
+        return False
     program = CodeThatRan(run)
-    if not attribute or run.names.everything or program.opened:
+    if program.opened:
         return False
     try:
         places = [*program.attribute(attribute)]
@@ -254,7 +256,7 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
         value = todo.pop()
         contents = contents_of(value)
         if any(value is one for one in placed):
-            return 'the result is or holds a tuple that the function also puts elsewhere'
+            return f'the result is or holds {a(type(value))} that the function also puts elsewhere'
         if id(value) in seen and among(type(value), _TUPLES) and value:
             return f'the result holds {a(type(value))} twice'
         if id(value) in seen:
@@ -403,7 +405,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
             return _change_in_words(entry, value, found)
         if found is None:
             equal.append(entry)
-    replacing = _replacing(equal)
+    replacing = _replacing(equal) or (None if changes is None else changes.held_elsewhere())
     if replacing is not None:
         return replacing
     for (_, name), (values, file) in run.code_watch.made.items():
