@@ -7,11 +7,10 @@ the function put in its place comes back like a result. Numbers and texts are pu
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from capturekit.functions.objects_put import objects_in
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model import errors
 from capturekit.model.class_layout import MISSING, layout_of
@@ -67,10 +66,6 @@ class CarriedPlace:
         """The arrays that are here when a call begins; None if a launch can't begin with this value."""
         raise NotImplementedError
 
-    def objects(self) -> Collection[int]:
-        """The objects here, by id, in the place of which a run gets others."""
-        return ()
-
     def before(self) -> Any:
         """What :meth:`end` needs to restore the present value."""
         return self.read()
@@ -103,12 +98,10 @@ class StoredPlace(CarriedPlace):
         #: What it held when the run began, and the form of each array in that; None where that is compared.
         self.form: Form = None
         self.forms: list[Any] | None = None
-        self.remakes = False
 
     def expect(self, value: Any, array: type) -> list[Any]:
         """Treat the arrays in this value, here and at later calls, as arguments of the graph. Returns them."""
         arrays, self.form = take_apart(value, lambda one: type(one) is array)
-        self.remakes = bool(objects_in(value))
         self.forms = [_form_of(one) for one in arrays]
         return arrays
 
@@ -120,9 +113,6 @@ class StoredPlace(CarriedPlace):
         except TypeError:
             return None
         return arrays if form == self.form and [_form_of(one) for one in arrays] == self.forms else None
-
-    def objects(self) -> Collection[int]:
-        return objects_in(self.read()).keys() if self.remakes else ()
 
     def begin(self, left: Iterator[Any]) -> None:
         if self.forms is not None:
@@ -193,7 +183,7 @@ class GrowingList(CarriedPlace):
 class CarriedState:
     """All places that a run changes in a way that is understood.
 
-    ``began`` are the arrays that they held before it, ``tuples`` the tuples that it put there.
+    ``began`` are the arrays that they held before it, ``tuples`` the tuples and objects that it put there.
     """
 
     def __init__(
@@ -204,17 +194,10 @@ class CarriedState:
         self.tuples = list(tuples)
         self._array = array
 
-    def unfit(self, known: Collection[int] = (), reached: Collection[int] = ()) -> str | None:
-        """Say which place holds a value that a launch can't begin with; None if there is none.
-
-        ``known``, ``reached``: the objects and containers that the run reaches otherwise, by id.
-        """
-        for place in self.places:
-            if place.arrays(self._array) is None:
-                return f'{place.where()} holds another kind of value than when recorded'
-            if any(one in known or one in reached for one in place.objects()):
-                return f'{place.where()} holds what the function reaches in another way, too'
-        return None
+    def unfit(self) -> str | None:
+        """Say which place holds a value that a launch can't begin with; None if there is none."""
+        place = next((one for one in self.places if one.arrays(self._array) is None), None)
+        return None if place is None else f'{place.where()} holds another kind of value than when recorded'
 
     def lists(self) -> set[int]:
         """The lists that grow, by id."""

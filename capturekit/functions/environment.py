@@ -207,7 +207,7 @@ class Environment:
 
     def _rest_same(self) -> bool:
         """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""
-        if self.carried is not None and self.carried.unfit(self.known, self.reached) is not None:
+        if self.carried is not None and self.carried.unfit() is not None:
             return False
         if any(self._difference(entry) is not None for entry in self._slow):
             return False
@@ -263,7 +263,7 @@ class Environment:
             found = self._difference(entry)
             if found is not None:
                 return f'{entry.where(found.path)} {found.text} when recorded'
-        unfit = None if self.carried is None else self.carried.unfit(self.known, self.reached)
+        unfit = None if self.carried is None else self.carried.unfit()
         if unfit is not None:
             return unfit
         if self._written is None:

@@ -1,7 +1,8 @@
 """What a run changed in Python state, and whether every launch can make the same change again.
 
 A change is understood if a place (an attribute, a global, a variable of a closure, an item of a dict or a list in one
-of these) gets an array, a number, a text, or a tuple of such. The value before is compared at each call, like all that
+of these) gets an array, a number, a text, or a tuple of such; the first three also if they get a list, a dict or an
+object that the run made of such. The value before is compared at each call, like all that
 the function reads. There are three exceptions: arrays, which the graph gets like arguments; whole numbers that the
 function only counts with; and lists that it only appends to.
 """
