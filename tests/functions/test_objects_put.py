@@ -335,7 +335,7 @@ class Bare:
         self.array = array
 
 
-def test_an_object_that_gets_into_the_place_and_is_reached_otherwise(sim: Any) -> None:
+def test_an_object_in_the_place_that_is_reached_otherwise(sim: Any) -> None:
     kept = Bare(sim.ones(0))  # its memory tells nothing
     one = Model(sim)
     one.result = Bare(sim.zeros(0))
