@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, GeneratorType
+from types import BuiltinMethodType, CodeType, GeneratorType, MethodDescriptorType
 from typing import Any, NamedTuple
 
 from capturekit.functions.address_hashes import hashed_by_address
@@ -56,7 +56,8 @@ class SetMade(NamedTuple):
 
     ``local``: the local variable that it is stored in, and looked at in the next line, or ''. ``call``: the offset of
     the call that makes it of a container, or None. ``leaves``: whether it may get where other code adds members to it.
-    ``attribute``: the attribute in which it is stored, or ''.
+    ``attribute``: the attribute in which it is stored, or ''. ``joins``: the offset of the call of a method that makes
+    it of other sets and containers, if it is one of sets; None for other sets.
     """
 
     line: int
@@ -64,6 +65,7 @@ class SetMade(NamedTuple):
     call: int | None = None
     leaves: bool = False
     attribute: str = ''
+    joins: int | None = None
 
 
 def sets_made(code: CodeType) -> list[SetMade]:
@@ -157,6 +159,8 @@ class SetsSeen:
         self._calls: dict[int, frozenset[int]] = {}
         #: The calls that were given something whose members can't be seen.
         self._unseen: set[tuple[int, int]] = set()
+        #: The calls of methods of sets that make another set.
+        self._joined: set[tuple[int, int]] = set()
         #: Whether code puts members into sets that may be none of these.
         self.adds_elsewhere = False
         #: Sentences that say which function makes a set of such objects.
@@ -164,14 +168,18 @@ class SetsSeen:
 
     def follow(self, code: CodeType) -> tuple[bool, bool]:
         """Whether each line of code, and whether its calls have to be told of."""
-        if not _SETS.isdisjoint(code.co_names) or any(one.opname == 'BUILD_SET' for one in dis.get_instructions(code)):
+        builds = any(one.opname == 'BUILD_SET' for one in dis.get_instructions(code))
+        if builds or not (_SETS | _JOINS).isdisjoint(code.co_names):
             places = sets_made(code)
             self._locals[id(code)] = frozenset(one.local for one in places if one.local)
-            self._calls[id(code)] = frozenset(one.call for one in places if one.call is not None)
+            calls = [call for one in places for call in (one.call, one.joins) if call is not None]
+            self._calls[id(code)] = frozenset(calls)
         return self.has_locals(code), bool(self._calls.get(id(code)))
 
     def knows(self, code: CodeType, place: SetMade) -> bool:
         """Whether the members of all sets that were made there have been seen."""
+        if place.joins is not None and (id(code), place.joins) not in self._joined:
+            return True
         if place.leaves and self.adds_elsewhere:
             return False
         if place.call is not None and (id(code), place.call) not in self._unseen:
@@ -198,7 +206,11 @@ class SetsSeen:
 
         Returns the code of a generator that gives it the members, whose values have to be told.
         """
-        if offset not in self._calls.get(id(code), ()) or (function is not set and function is not frozenset):
+        if offset not in self._calls.get(id(code), ()):
+            return None
+        if function is not set and function is not frozenset:
+            if _is_of_sets(function):
+                self._joined.add((id(code), offset))
             return None
         if among(type(argument), _CONTAINERS):
             self._look(code, argument)
@@ -224,6 +236,13 @@ class SetsSeen:
                 yield from self._new_in(one)
             elif hashed_by_address(type(one)) and not self._had(one):
                 yield type(one)
+
+
+def _is_of_sets(method: Any) -> bool:
+    """Whether a function is a method of sets."""
+    if type(method) is MethodDescriptorType:
+        return issubclass(method.__objclass__, (set, frozenset))
+    return type(method) is BuiltinMethodType and issubclass(type(method.__self__), (set, frozenset))
 
 
 def _makes_hashed_by_value(iterator: Any) -> bool:
@@ -288,15 +307,17 @@ def _known_later(code: CodeType, steps: _Steps, number: int, end: int | None) ->
     user = next(step for step in steps[behind + 1 :] if step.opname not in _SKIPPED)
     frozen = steps[number].argval == 'frozenset'
     stored = _stored(steps, behind)
+    joins = steps[end].offset if steps[number].argval in _JOINS else None
     if stored is not None and stored.argval not in code.co_cellvars and not _is_loaded_at_once(steps, stored):
-        return SetMade(line, stored.argval, leaves=not frozen and not (user is stored and _stays(steps, stored)))
+        leaves = not frozen and not (user is stored and _stays(steps, stored))
+        return SetMade(line, stored.argval, leaves=leaves, joins=joins)
     attribute = _attribute_of(steps, user)
     is_call = steps[end].opname in ('CALL', 'CALL_FUNCTION') and _is_class_called(steps, number)
     if is_call and steps[end].arg == 0:
         return SetMade(line, call=-1, leaves=not frozen, attribute=attribute)
     through = user.opname.startswith((*_GOES_THROUGH, *_USES)) or _is_argument_of(steps, number, _KNOWN_FUNCTIONS)
     call = steps[end].offset if is_call and steps[end].arg == 1 else None
-    return SetMade(line, call=call, leaves=not frozen and not through, attribute=attribute)
+    return SetMade(line, call=call, leaves=not frozen and not through, attribute=attribute, joins=joins)
 
 
 def _is_class_called(steps: _Steps, number: int) -> bool:

@@ -125,6 +125,25 @@ def asked_for_members(x: Any) -> Any:
     return x * (2 if names.twice and 'c' in names.found else 3)
 
 
+class Ordered:
+    """Not a set, with a method of that name."""
+
+    def __init__(self, members: Any) -> None:
+        self.members = dict.fromkeys(members)
+
+    def union(self, other: Any) -> Any:
+        return Ordered([*self.members, *other.members])
+
+    def __or__(self, other: Any) -> Any:
+        return self.union(other)
+
+
+def joined(x: Any) -> Any:
+    for part in (Ordered([Part(2.0)]) | Ordered([Part(3.0)])).union(Ordered([Part(5.0)])).members:
+        x = x * part.rate + 1
+    return x
+
+
 class Name:
     def __init__(self, text: str) -> None:
         self.text, self.part = text, Part()
@@ -236,7 +255,7 @@ def test_classes_and_functions_that_may_be_members_count(cp: Any, fn: Callable[[
     'fn',
     [
         mapped, compared, checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run, compared_at_once,
-        subtracted, in_groups, asked_for_members,
+        joined, subtracted, in_groups, asked_for_members,
     ],
 )  # fmt: skip
 def test_members_that_are_seen_do_not_count(cp: Any, fn: Callable[[Any], Any]) -> None:
