@@ -24,7 +24,7 @@ from capturekit.functions.objects_put import consists_of, holds_one_of, made_in,
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
+from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
 from capturekit.model.pytree import take_apart
 from capturekit.model.source_line import is_ours
@@ -173,6 +173,8 @@ class StateChanges:
             return True
         if path or self._run.uses.identities or not consists_of(value, self._is_leaf):
             return False
+        if any(map(self._keeps_times, objects_in(value).values())):
+            return False
         try:
             take_apart(value, self._is_array)
         except TypeError:  # something is in it twice
@@ -200,6 +202,11 @@ class StateChanges:
         if cls is tuple:
             return all(self._is_state(part) for part in value)
         return cls is self._array or cls in _PLAIN
+
+    def _keeps_times(self, value: Any) -> bool:
+        """Whether an object has an attribute in which times of a clock end: a launch reads no clock."""
+        clock = self._run.code_watch.clock
+        return any(name in clock.times or name in clock.followed for name in attributes_of(value))
 
     def _is_leaf(self, value: Any) -> bool:
         return type(value) is self._array or type(value) in _PLAIN

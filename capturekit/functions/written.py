@@ -272,7 +272,7 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
             return f'the result is or holds {a(type(value))} that is not made by the function'
         if not environment.times.isdisjoint(attributes_of(value)):
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
-        if any(attributes_of(value).get(name) for name in environment.addresses):
+        if any(_is_filled(attributes_of(value).get(name)) for name in environment.addresses):
             return f'the result is or holds {a(type(value))}, which keeps addresses of objects'
         if id(value) in environment.known or is_array(value):
             continue
@@ -288,6 +288,10 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
     if shown and overlap(shown, environment.containers()):
         return 'the result is or holds a NumPy array whose memory another object has, too'
     return None
+
+
+def _is_filled(value: Any) -> bool:
+    return type(value) is dict and bool(value)
 
 
 def _takes_attributes(value: Any) -> bool:

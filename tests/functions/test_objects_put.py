@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import weakref
 from abc import ABC
 from collections.abc import Callable
@@ -367,6 +368,55 @@ def test_a_number_that_was_read_on_the_host_is_in_the_object(sim: Any) -> None:
     for number in range(8):
         x = sim.arange(3.0) + number
         assert shown((graphed(x), one)) == shown((function(other, x), other))
+
+
+def timed(model: Model, x: Any) -> Any:
+    begun = time.perf_counter()
+    result = Result(x * 2)
+    result.seconds = time.perf_counter() - begun  # type: ignore[attr-defined]
+    model.result = result
+    return x + 1
+
+
+def timed_in_a_list(model: Model, x: Any) -> Any:
+    begun = time.perf_counter()
+    result = Result(x * 2)
+    result.seconds = [time.perf_counter() - begun]  # type: ignore[attr-defined]
+    model.result = result
+    return x + 1
+
+
+@pytest.mark.parametrize('function', [timed, timed_in_a_list])
+def test_times_in_an_object_that_is_put(sim: Any, function: Change) -> None:
+    one = Model(sim)
+    graphed = ck.graphed(lambda x: function(one, x))
+    found = []
+    for _ in range(6):
+        one.result = Result(sim.ones(3))
+        graphed(sim.ones(3))
+        found.append(str(one.result.seconds))
+    assert len(set(found)) > 1
+    assert {variant.state for variant in graphed.variants} == {'eager'}
+
+
+def test_a_launch_that_puts_an_object_is_checked(sim: Any) -> None:
+    one = Model(sim)
+    graphed = ck.graphed(lambda x: goes_on(one, x), check=True)
+    other = Model(sim)
+    for number in range(6):
+        x = sim.arange(3.0) + number
+        assert shown((graphed(x), one)) == shown((goes_on(other, x), other))
+    assert sum(variant.launches for variant in graphed.variants) >= 3
+
+
+def test_a_launch_that_returns_an_object_is_checked(sim: Any) -> None:
+    kept = Bare(1)
+    graphed = ck.graphed(lambda x: (Bare(x * 2), kept), check=True)
+    for number in range(5):
+        found, same = graphed(sim.ones(3) * number)
+        assert found.array.get().tolist() == [2.0 * number] * 3
+        assert same is kept
+    assert sum(variant.launches for variant in graphed.variants) >= 3
 
 
 def test_objects_that_are_appended_stay_eager(sim: Any) -> None:
