@@ -396,7 +396,8 @@ def test_times_in_an_object_that_is_put(sim: Any, function: Change) -> None:
         graphed(sim.ones(3))
         found.append(str(one.result.seconds))
     assert len(set(found)) > 1
-    assert {variant.state for variant in graphed.variants} == {'eager'}
+    reasons = {variant.reason for variant in graphed.variants}  # not only that two runs took different times
+    assert reasons == {'the function rebinds attribute result of a Model object'}
 
 
 def test_a_launch_that_puts_an_object_is_checked(sim: Any) -> None:
