@@ -119,7 +119,7 @@ class StateChanges:
         for place, change in self._found.values():
             before = change.kept.value
             if isinstance(place, StoredPlace):
-                if self._may_be_put(before, place.path) and self._has_arrays(before):
+                if self._may_be_put(before, place.path) and (self._has_arrays(before) or objects_in(before)):
                     began += place.expect(before, self._array)
                     self._forget(objects_in(before))
                 elif not self._is_only_stored(place.entry, change):

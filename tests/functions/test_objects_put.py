@@ -113,8 +113,14 @@ def two_places(one: Model, x: Any) -> Any:
     return one.result.weights + one.listed[0]
 
 
+def without_arrays(one: Model, x: Any) -> Any:
+    rank = one.other.rank if one.other is not None else 3
+    one.other = Result(2.5, factors=('a', [1, 2]), last=rank)
+    return x * rank
+
+
 UNDERSTOOD = [
-    fitted, goes_on, in_place, an_array_that_stays, with_slots, a_list, a_dict, two_places,
+    without_arrays, fitted, goes_on, in_place, an_array_that_stays, with_slots, a_list, a_dict, two_places,
 ]  # fmt: skip
 
 
