@@ -11,7 +11,14 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Iterable, Iterator
-from types import BuiltinMethodType, CodeType, GeneratorType, MethodDescriptorType
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    GeneratorType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any, NamedTuple
 
 from capturekit.functions.address_hashes import hashed_by_address
@@ -38,7 +45,7 @@ _VIEWS = frozenset({'keys', 'items'})
 #: Methods that make a set of another one and of any container.
 _JOINS = frozenset({'union', 'symmetric_difference'})
 #: Methods that put members into a set.
-ADD = frozenset({'add', 'update', 'symmetric_difference_update'})
+ADD = frozenset({'add', 'update', 'symmetric_difference_update', '__init__', '__ior__', '__ixor__'})
 #: What may be done besides with a set whose members are known: it goes no further than that.
 _GOES_THROUGH = ('GET_ITER', 'UNPACK_SEQUENCE', 'UNPACK_EX', 'LIST_EXTEND')
 _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enumerate bool'.split())
@@ -136,14 +143,22 @@ def _adds_elsewhere(code: CodeType, lines: set[int] | None, seen: SetsSeen) -> b
     for number, step in enumerate(steps):
         if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD') or step.argval not in ADD:
             continue
-        before = steps[number - 1]
-        if lines is not None and line_number(step) not in lines:
+        before, call = steps[number - 1], call_of(steps, number, True)
+        ran = lines is None or line_number(step) in lines
+        if not ran or (lines is not None and call is not None and not seen.calls_sets(code, steps[call].offset)):
             continue
         if not before.opname.startswith('LOAD_FAST') or not seen.looks_at(code, before.argval):
             return True
         if not _is_alone(steps, before):
             return True
     return False
+
+
+def _calls_that_may_add(code: CodeType) -> set[int]:
+    """The offsets of the calls of methods that put members into a set, if they are those of sets."""
+    steps = single_steps(code)
+    loads = [n for n, step in enumerate(steps) if step.argval in ADD and step.opname in ('LOAD_ATTR', 'LOAD_METHOD')]
+    return {steps[call].offset for number in loads if (call := call_of(steps, number, True)) is not None}
 
 
 class SetsSeen:
@@ -159,7 +174,7 @@ class SetsSeen:
         self._calls: dict[int, frozenset[int]] = {}
         #: The calls that were given something whose members can't be seen.
         self._unseen: set[tuple[int, int]] = set()
-        #: The calls of methods of sets that make another set.
+        #: The calls of methods of sets that make another set, or put members into it.
         self._joined: set[tuple[int, int]] = set()
         #: Whether code puts members into sets that may be none of these.
         self.adds_elsewhere = False
@@ -169,11 +184,11 @@ class SetsSeen:
     def follow(self, code: CodeType) -> tuple[bool, bool]:
         """Whether each line of code, and whether its calls have to be told of."""
         builds = any(one.opname == 'BUILD_SET' for one in dis.get_instructions(code))
-        if builds or not (_SETS | _JOINS).isdisjoint(code.co_names):
+        if builds or not (_SETS | _JOINS | ADD).isdisjoint(code.co_names):
             places = sets_made(code)
             self._locals[id(code)] = frozenset(one.local for one in places if one.local)
             calls = [call for one in places for call in (one.call, one.joins) if call is not None]
-            self._calls[id(code)] = frozenset(calls)
+            self._calls[id(code)] = frozenset(calls) | _calls_that_may_add(code)
         return self.has_locals(code), bool(self._calls.get(id(code)))
 
     def knows(self, code: CodeType, place: SetMade) -> bool:
@@ -185,6 +200,10 @@ class SetsSeen:
         if place.call is not None and (id(code), place.call) not in self._unseen:
             return True
         return bool(place.local)
+
+    def calls_sets(self, code: CodeType, offset: int) -> bool:
+        """Whether a method of sets was called there."""
+        return (id(code), offset) in self._joined
 
     def looks_at(self, code: CodeType, name: str) -> bool:
         """Whether the local variable of this name is looked at in each line."""
@@ -240,9 +259,11 @@ class SetsSeen:
 
 def _is_of_sets(method: Any) -> bool:
     """Whether a function is a method of sets."""
-    if type(method) is MethodDescriptorType:
+    if among(type(method), (MethodDescriptorType, WrapperDescriptorType)):
         return issubclass(method.__objclass__, (set, frozenset))
-    return type(method) is BuiltinMethodType and issubclass(type(method.__self__), (set, frozenset))
+    if among(type(method), (BuiltinMethodType, MethodWrapperType)):
+        return issubclass(type(method.__self__), (set, frozenset))
+    return False
 
 
 def _makes_hashed_by_value(iterator: Any) -> bool:

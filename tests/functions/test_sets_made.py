@@ -125,6 +125,21 @@ def asked_for_members(x: Any) -> Any:
     return x * (2 if names.twice and 'c' in names.found else 3)
 
 
+def others_add(x: Any) -> Any:
+    """What has methods of these names is no set."""
+    groups = [set([1, 2])]  # noqa: C405
+    table: dict[str, Any] = {}
+    table.update(part=Part(3.0))
+    Counted.add(table, Part(2.0))
+    return x * len(groups[0]) * sum(part.rate for part in table.values())
+
+
+class Counted:
+    @staticmethod
+    def add(table: Any, part: Any) -> None:
+        table[str(len(table))] = part
+
+
 class Ordered:
     """Not a set, with a method of that name."""
 
@@ -254,6 +269,7 @@ def test_classes_and_functions_that_may_be_members_count(cp: Any, fn: Callable[[
 @pytest.mark.parametrize(
     'fn',
     [
+        others_add,
         mapped, compared, checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run, compared_at_once,
         joined, subtracted, in_groups, asked_for_members,
     ],
@@ -358,6 +374,51 @@ def fill(parts: Any) -> None:
     parts.add(Part(3.0))
 
 
+def filled_anew(x: Any) -> Any:
+    groups = [set('ab')]
+    groups[0].__init__([Part(2.0), Part(3.0)])  # type: ignore[misc]
+    return x * rates_of(groups[0])
+
+
+def added_by_several(x: Any) -> Any:
+    groups = [set('')]
+    groups[0].update(*[[Part(2.0)], [Part(3.0)]])
+    return x * rates_of(groups[0])
+
+
+def added_by_a_method(x: Any) -> Any:
+    groups = [set('')]
+    add = groups[0].add
+    add(Part(2.0))
+    add(Part(3.0))
+    return x * rates_of(groups[0])
+
+
+def added_by_an_expression(x: Any) -> Any:
+    groups = [set('')]
+    groups[0].update(Part(rate) for rate in (2.0, 3.0))
+    return x * rates_of(groups[0])
+
+
+def added_by_its_class(x: Any) -> Any:
+    groups = [set('')]
+    set.update(groups[0], [Part(2.0), Part(3.0)])
+    return x * rates_of(groups[0])
+
+
+def added_by_one_of_two(x: Any) -> Any:
+    groups: list[Any] = [Counted2(), set('')]
+    for group in groups:
+        group.add(Part(2.0))
+        group.add(Part(3.0))
+    return x * rates_of(groups[1])
+
+
+class Counted2:
+    def add(self, part: Any) -> None:
+        self.last = part
+
+
 def added_by_another_function(x: Any) -> Any:
     groups = [set('')]
     fill(groups[0])
@@ -396,6 +457,12 @@ def in_two_attributes(x: Any) -> Any:
 
 
 HINDER = [
+    filled_anew,
+    added_by_several,
+    added_by_a_method,
+    added_by_an_expression,
+    added_by_its_class,
+    added_by_one_of_two,
     of_views_in_variables,
     of_a_set_that_was_there,
     of_its_class,
