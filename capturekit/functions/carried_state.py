@@ -183,7 +183,7 @@ class GrowingList(CarriedPlace):
 class CarriedState:
     """All places that a run changes in a way that is understood.
 
-    ``began`` are the arrays that they held before it, ``tuples`` the tuples that it put there.
+    ``began`` are the arrays that they held before it, ``tuples`` the tuples and objects that it put there.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.code_reads import line_number, plain_steps
-from capturekit.functions.handed_on import call_of
+from capturekit.functions.handed_on import loader_of
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, OPENING, StateChanges, opens
@@ -30,7 +30,6 @@ KNOWN: dict[str, Any] = {'len': len, 'float': float, 'list': list, 'tuple': tupl
 MAKES_ARRAYS = frozenset({'array', 'asarray'})
 ASKS = frozenset({'isnan', 'isinf', 'isfinite'})
 _FOUND = {(module, name): getattr(module, name, None) for module in (np, math) for name in MAKES_ARRAYS | ASKS}
-_LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
 #: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
 _RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
 #: The type of functions that jax compiles. They call nothing but jax's own code.
@@ -99,7 +98,7 @@ class CodeThatRan:
 
     def callee(self, code: RanCode, place: int, names: Iterable[str]) -> str | None:
         """The name, one of these, under which a call loads what it calls, if that is what it is in CuPy or Python."""
-        number = self.loaded(code, place)
+        number = loader_of(code.steps, place)
         if number is None or place in code.entering:
             return None
         step = code.steps[number]
@@ -117,16 +116,6 @@ class CodeThatRan:
         else:
             is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
         return name if is_it else None
-
-    def loaded(self, code: RanCode, place: int) -> int | None:
-        """The number of the instruction that loads what a call calls, if only one can have loaded it."""
-        for number in range(place - 1, -1, -1):
-            if code.steps[number + 1].is_jump_target:
-                return None
-            step = code.steps[number]
-            if step.opname in _LOADS and call_of(code.steps, number) == place:
-                return None if step.is_jump_target and step.opname in ('LOAD_ATTR', 'LOAD_METHOD') else number
-        return None
 
     def _is_of(self, module: Any, code: RanCode, number: int) -> bool:
         """Whether an instruction loads a function of a module, which is still the one that it was at first."""
@@ -188,7 +177,7 @@ class CodeThatRan:
 
     def _calls_a_function(self, code: RanCode, place: int) -> bool:
         """Whether the call there calls a function written in Python, and nothing that calls others."""
-        number = self.loaded(code, place) if code.steps[place].opname.startswith('CALL') else None
+        number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
         if number is None:
             return False
         name = code.steps[number].argval

@@ -9,6 +9,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from capturekit.functions.address_hashes import is_hashed_by_value
+from capturekit.functions.addresses_asked import AddressesAsked, Asked
 from capturekit.functions.asked_of_arrays import has_of_its_own
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.clock_uses import ClockReadings
@@ -39,7 +40,7 @@ _IMMUTABLE = 1 << 8
 #: Functions that compare by identity.
 _ASKING = frozenset({'is_', 'is_not'})
 #: Code that names one of these is told of its calls.
-_TOLD = READERS | {SEEDED, 'hash'}
+_TOLD = READERS | {SEEDED, 'hash', 'id'}
 
 
 class CodeWatch:
@@ -69,12 +70,13 @@ class CodeWatch:
         self._asked, self._given, self._code, self._uses, self._unsettled = asked, given, code, uses, unsettled
         self._library, self._doubts, self._lines, self._array = library, doubts, lines, array
         self.sets = SetsSeen(before.had)
+        self.addresses = AddressesAsked(before)
         self.clock = ClockReadings()
         #: The globals of the user's code, as they were when it was met, and the file, by id.
         self.globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         #: The globals that code writes and that were not there, with their file, by the id of the dictionary and name.
         self.made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-        #: What to say of the calls of ``hash``, by code and offset, whose arguments are not told next.
+        #: What to say of the calls of ``hash`` and ``id``, by code and offset, whose arguments are not told next.
         self.to_hash: dict[tuple[int, int], str] = {}
         #: The code and offset of the last call that made a generator with a seed.
         self.seeding: tuple[int, int] | None = None
@@ -128,13 +130,17 @@ class CodeWatch:
         if generator is not None:
             self._lines.tell_values(generator, self.sets.yielded)
         doubt = self.to_hash.pop((id(code), offset), None)
-        if doubt is not None and not (function is hash and is_hashed_by_value(first)):
+        if doubt is not None and not self._is_understood(Asked(code, offset, doubt), function, first):
             self._doubts.unwatchable.append(doubt)
         if overwrites_entropy(function, first):
             self.seeding = id(code), offset
         elif self.seeding == (id(code), offset):
             self.seeding = None
         self._asked.call_asks(code, offset, function, first)
+
+    def _is_understood(self, call: Asked, function: Any, value: Any) -> bool:
+        """Whether a hash or an address of a value may be understood."""
+        return (function is hash and is_hashed_by_value(value)) or self.addresses.note(call, function, value)
 
     def _watch_named(self, frame: FrameType, names: CodeNames) -> None:
         code, values = frame.f_code, frame.f_globals

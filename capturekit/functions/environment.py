@@ -52,6 +52,8 @@ class Environment:
     by_identity = False
     #: Whether code asks if two objects are the same, so that numbers and texts count so, too.
     asks_identities = False
+    #: The attributes in which objects that the run made keep dicts whose keys are addresses.
+    addresses: frozenset[str] = frozenset()
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
     #: The host reads whose values are only kept, by number, each with what has to come out as it did.

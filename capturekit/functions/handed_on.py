@@ -24,6 +24,7 @@ _BUILTIN = (
     types.ClassMethodDescriptorType,
 )  # fmt: skip
 _LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_DEREF', 'LOAD_FAST', 'LOAD_CLASSDEREF')
+_CALLED = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
 _OF_OBJECTS = ('LOAD_ATTR',)
 _NAMES = (*_LOADS, 'LOAD_METHOD', 'IMPORT_FROM')
 _COMPARE = frozenset({'isinstance', 'issubclass'})
@@ -152,6 +153,17 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
         if 'JUMP' in step.opname or step.opname.startswith(ends):
             break
     return number if only_called else None
+
+
+def loader_of(steps: list[dis.Instruction], call: int) -> int | None:
+    """The number of the instruction that loads what a call calls, if only one can have loaded it."""
+    for number in range(call - 1, -1, -1):
+        if steps[number + 1].is_jump_target:
+            return None
+        step = steps[number]
+        if step.opname in _CALLED and call_of(steps, number) == call:
+            return None if step.is_jump_target and step.opname in ('LOAD_ATTR', 'LOAD_METHOD') else number
+    return None
 
 
 def _has_null_below(steps: list[dis.Instruction], number: int) -> bool:

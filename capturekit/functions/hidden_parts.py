@@ -24,6 +24,7 @@ from capturekit.functions.hidden_state import (
 )
 from capturekit.functions.logger_state import is_logger, is_logger_as, logger_state
 from capturekit.functions.readable_state import is_iterator, is_visible
+from capturekit.functions.uncompiled import is_uncompiled
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import among, dictionary_of_class
 from capturekit.model.kept_values import Keeper, Kept
@@ -50,6 +51,8 @@ class HiddenParts:
         self.randomness: dict[str, Kept] = {}
         #: Whether a function was met that gives a generator another state: it may be called by any name.
         self.sets_states = False
+        #: Functions of Numba's that had no compiled version when they were met, and where they are, by id.
+        self.uncompiled: dict[int, tuple[Any, str]] = {}
 
     def begin(self) -> None:
         """Keep the state of the generators of random numbers that every program has."""
@@ -100,6 +103,8 @@ class HiddenParts:
         elif (seeded := seeded_by(value)) is not None:
             self.sets_states = True
             self._file_or_generator(seeded, type(seeded))
+        elif is_uncompiled(value):
+            self.uncompiled[id(value)] = value, values.at
         elif not values.is_array(value) and not is_visible(value):
             values.opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False

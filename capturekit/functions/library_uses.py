@@ -119,7 +119,7 @@ class LibraryUses:
         if top in _SETTINGS_IN:
             self._values.depends_on(_SETTINGS_IN[top])
             self._holders.settle()
-        self.waits = self.waits or top in _OF_THREADS
+        self.waits = self.waits or (top in _OF_THREADS and name != 'RLock')  # which makes a lock, and waits for none
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
             line = self._doubts.line(frame)
             self._doubts.unwatchable.append(f'the function warns{line}, which a launch would not do')

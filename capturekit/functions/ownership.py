@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions.readable_state import in_package, is_in_its_module, only_checks_types
 from capturekit.functions.understood import module_of
-from capturekit.model.class_layout import made_by_class_statement
+from capturekit.model.class_layout import dictionary_of_class, made_by_class_statement
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
@@ -41,4 +41,11 @@ class Ownership:
         """True for classes that aren't the user's."""
         if not made_by_class_statement(cls) or only_checks_types(cls):
             return True
-        return self._foreign_name(module_of(cls), None) and (in_package(cls) or is_in_its_module(cls))
+        if not self._foreign_name(module_of(cls), None):
+            return False
+        return is_in_its_module(cls) or (in_package(cls) and not self._has_code_of_user(cls))
+
+    def _has_code_of_user(self, cls: type) -> bool:
+        """Whether a class that is not in the module which it names has a method of the user's."""
+        members = dictionary_of_class(cls).values()
+        return any(type(one) is FunctionType and not self.skip(one.__code__.co_filename) for one in members)

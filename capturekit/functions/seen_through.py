@@ -18,6 +18,7 @@ from capturekit.functions.setting_uses import is_by_locale
 from capturekit.functions.settings import LOCALE
 from capturekit.functions.watched_values import WatchedValues
 
+_OF_ADDRESSES = (('builtins', 'hash'), ('builtins', 'id'))
 _OF_TEXTS = (('builtins.str', 'format'), ('builtins.str', 'format_map'))
 
 
@@ -39,11 +40,12 @@ class SeenThrough:
     def shows(self, frame: FrameType, what: tuple[str, str]) -> bool:
         """Whether code of the user shows what it asks ``id``, ``hash`` or ``globals`` for; that is watched then."""
         code = frame.f_code
-        if what == ('builtins', 'hash') and 'hash' in code.co_names and self._lines.of(code) is not None:
-            self._code_watch.to_hash[id(code), frame.f_lasti] = self._doubts.sentence(frame, 'calls builtins.hash')
-            return True
         if what == ('builtins', 'id') and is_comparison_of_ids(frame):
             self._uses.identities = self._uses.identities or f'{code.co_name} of {os.path.basename(code.co_filename)}'
+            return True
+        if what in _OF_ADDRESSES and what[1] in code.co_names and self._lines.of(code) is not None:
+            sentence = self._doubts.sentence(frame, f'calls {".".join(what)}')
+            self._code_watch.to_hash[id(code), frame.f_lasti] = sentence
             return True
         name = name_of_global(frame) if what == ('builtins', 'globals') else None
         if name is None:

@@ -10,13 +10,21 @@ run, each call finds them in the same order.
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterable, Iterator
-from types import CodeType, GeneratorType
+from collections.abc import Callable, Iterable, Iterator
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    GeneratorType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any, NamedTuple
 
 from capturekit.functions.address_hashes import hashed_by_address
 from capturekit.functions.code_reads import line_number, nested, single_steps
 from capturekit.functions.handed_on import call_of
+from capturekit.functions.number_uses import NotArithmetic, takes
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
 
@@ -25,17 +33,24 @@ _STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
 _LOADS = ('LOAD_FAST', 'LOAD_DEREF', 'LOAD_NAME')
 #: What may be done with a set, whatever the order of its members.
 _USES = ('CONTAINS_OP', 'TO_BOOL', 'POP_JUMP', 'UNARY_NOT', 'COMPARE_OP', 'POP_TOP')
-_METHODS = frozenset('add discard remove clear update isdisjoint issubset issuperset'.split())
+_METHODS = frozenset(
+    'add discard remove clear update isdisjoint issubset issuperset difference_update intersection_update'.split()
+)
 #: What gives the values of all variables.
 _ALL_VARIABLES = frozenset({'locals', 'vars', 'eval', 'exec', '_getframe', 'currentframe'})
 #: What makes a function of code, and what comes before.
 _MAKING = ('LOAD_CONST', 'MAKE_FUNCTION', 'SET_FUNCTION_ATTRIBUTE', 'PUSH_NULL')
 _SKIPPED = ('PUSH_NULL', 'PRECALL', 'NOP')
+_VIEWS = frozenset({'keys', 'items'})
+#: Methods that make a set of another one and of any container.
+_JOINS = frozenset({'union', 'symmetric_difference'})
+#: Methods that put members into a set.
+ADD = frozenset({'add', 'update', 'symmetric_difference_update', '__init__', '__ior__', '__ixor__'})
 #: What may be done besides with a set whose members are known: it goes no further than that.
 _GOES_THROUGH = ('GET_ITER', 'UNPACK_SEQUENCE', 'UNPACK_EX', 'LIST_EXTEND')
 _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enumerate bool'.split())
 #: Containers whose members an iterator over them gives, and texts.
-_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()))
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items()))
 _PLAIN = (str, bytes, range)
 #: The operators of sets in Python 3.10.
 _OF_CONSTANTS = ('LOAD_CONST', 'BUILD_SET', 'SET_UPDATE')
@@ -46,13 +61,18 @@ _Steps = list[dis.Instruction]
 class SetMade(NamedTuple):
     """A place where code makes a set whose order may matter.
 
-    ``local``: the local variable that it is stored in and never leaves, or ''. ``call``: the offset of the call that
-    makes it of a container and of whose result nothing goes further, or None.
+    ``local``: the local variable that it is stored in, and looked at in the next line, or ''. ``call``: the offset of
+    the call that makes it of a container, or None. ``leaves``: whether it may get where other code adds members to it.
+    ``attribute``: the attribute in which it is stored, or ''. ``joins``: the offset of the call of a method that makes
+    it of other sets and containers, if it is one of sets; None for other sets.
     """
 
     line: int
-    local: str
-    call: int | None
+    local: str = ''
+    call: int | None = None
+    leaves: bool = False
+    attribute: str = ''
+    joins: int | None = None
 
 
 def sets_made(code: CodeType) -> list[SetMade]:
@@ -60,7 +80,9 @@ def sets_made(code: CodeType) -> list[SetMade]:
     steps, found = single_steps(code), []
     for number, step in enumerate(steps):
         end: int | None = number
-        if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS:
+        if (step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS) or (
+            step.opname in ('LOAD_ATTR', 'LOAD_METHOD') and step.argval in _JOINS and not _is_of_class(steps, number)
+        ):
             end = call_of(steps, number, True)
         elif _is_of_views(steps, step):
             end = None
@@ -72,26 +94,71 @@ def sets_made(code: CodeType) -> list[SetMade]:
     return found
 
 
+def _is_of_class(steps: _Steps, number: int) -> bool:
+    """Whether an instruction loads a method of the class of sets, which is where such a set is made."""
+    before = steps[number - 1] if number else steps[number]
+    return before.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and before.argval in _SETS
+
+
 def is_another_name_of_sets(entry: WatchedValue) -> bool:
     """Whether a watched value is the class of sets under a name that code does not show as such."""
     return any(entry.value is one for one in (set, frozenset)) and entry.key not in _SETS
 
 
-def orders_of_sets(codes: Iterable[tuple[CodeType, set[int] | None]], seen: SetsSeen, makes: set[str]) -> Iterator[str]:
+def orders_of_sets(
+    codes: list[tuple[CodeType, set[int] | None]],
+    seen: SetsSeen,
+    makes: set[str],
+    only_asked: Callable[[str], bool],
+    by_name: bool,
+) -> Iterator[str]:
     """Say which code may go through a set of objects that the run made.
 
     ``codes``: with the lines that ran; None: any may have. ``makes``: the names of the classes of those objects.
+    ``only_asked``: whether what is in an attribute is only asked for members. ``by_name``: whether code may ask for
+    methods by names that are values.
     """
     made = sorted(makes)
+    seen.adds_elsewhere = by_name or any(_adds_elsewhere(code, lines, seen) for code, lines in codes)
     yield from seen.found
     for code, lines in codes:
         for inner in [code] if lines is not None else nested(code):
             of = made or (['function'] if _makes_functions(inner) else [])
             if of and any(
-                lines is None or (one.line in lines and not seen.knows(code, one)) for one in sets_made(inner)
+                lines is None or (one.line in lines and not (seen.knows(code, one) or only_asked(one.attribute)))
+                for one in sets_made(inner)
             ):
                 yield f'{inner.co_name} makes a set, whose order is that of the addresses of its {of[0]} objects'
                 return
+
+
+def is_only_asked(steps: _Steps, place: int) -> bool:
+    """Whether a set that is loaded there is only asked for members."""
+    return _is_used_well(steps, place, place, [])
+
+
+def _adds_elsewhere(code: CodeType, lines: set[int] | None, seen: SetsSeen) -> bool:
+    """Whether code puts members into anything but a local variable that is looked at."""
+    steps = single_steps(code)
+    for number, step in enumerate(steps):
+        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD') or step.argval not in ADD:
+            continue
+        before, call = steps[number - 1], call_of(steps, number, True)
+        ran = lines is None or line_number(step) in lines
+        if not ran or (lines is not None and call is not None and not seen.calls_sets(code, steps[call].offset)):
+            continue
+        if not before.opname.startswith('LOAD_FAST') or not seen.looks_at(code, before.argval):
+            return True
+        if not _is_alone(steps, before):
+            return True
+    return False
+
+
+def _calls_that_may_add(code: CodeType) -> set[int]:
+    """The offsets of the calls of methods that put members into a set, if they are those of sets."""
+    steps = single_steps(code)
+    loads = [n for n, step in enumerate(steps) if step.argval in ADD and step.opname in ('LOAD_ATTR', 'LOAD_METHOD')]
+    return {steps[call].offset for number in loads if (call := call_of(steps, number, True)) is not None}
 
 
 class SetsSeen:
@@ -107,22 +174,40 @@ class SetsSeen:
         self._calls: dict[int, frozenset[int]] = {}
         #: The calls that were given something whose members can't be seen.
         self._unseen: set[tuple[int, int]] = set()
+        #: The calls of methods of sets that make another set, or put members into it.
+        self._joined: set[tuple[int, int]] = set()
+        #: Whether code puts members into sets that may be none of these.
+        self.adds_elsewhere = False
         #: Sentences that say which function makes a set of such objects.
         self.found: dict[str, None] = {}
 
     def follow(self, code: CodeType) -> tuple[bool, bool]:
         """Whether each line of code, and whether its calls have to be told of."""
-        if not _SETS.isdisjoint(code.co_names) or any(one.opname == 'BUILD_SET' for one in dis.get_instructions(code)):
+        builds = any(one.opname == 'BUILD_SET' for one in dis.get_instructions(code))
+        if builds or not (_SETS | _JOINS | ADD).isdisjoint(code.co_names):
             places = sets_made(code)
             self._locals[id(code)] = frozenset(one.local for one in places if one.local)
-            self._calls[id(code)] = frozenset(one.call for one in places if one.call is not None)
+            calls = [call for one in places for call in (one.call, one.joins) if call is not None]
+            self._calls[id(code)] = frozenset(calls) | _calls_that_may_add(code)
         return self.has_locals(code), bool(self._calls.get(id(code)))
 
     def knows(self, code: CodeType, place: SetMade) -> bool:
         """Whether the members of all sets that were made there have been seen."""
+        if place.joins is not None and (id(code), place.joins) not in self._joined:
+            return True
+        if place.leaves and self.adds_elsewhere:
+            return False
         if place.call is not None and (id(code), place.call) not in self._unseen:
             return True
         return bool(place.local)
+
+    def calls_sets(self, code: CodeType, offset: int) -> bool:
+        """Whether a method of sets was called there."""
+        return (id(code), offset) in self._joined
+
+    def looks_at(self, code: CodeType, name: str) -> bool:
+        """Whether the local variable of this name is looked at in each line."""
+        return name in self._locals.get(id(code), ())
 
     def has_locals(self, code: CodeType) -> bool:
         """Whether code keeps sets in local variables that have to be looked at."""
@@ -140,7 +225,11 @@ class SetsSeen:
 
         Returns the code of a generator that gives it the members, whose values have to be told.
         """
-        if offset not in self._calls.get(id(code), ()) or (function is not set and function is not frozenset):
+        if offset not in self._calls.get(id(code), ()):
+            return None
+        if function is not set and function is not frozenset:
+            if _is_of_sets(function):
+                self._joined.add((id(code), offset))
             return None
         if among(type(argument), _CONTAINERS):
             self._look(code, argument)
@@ -166,6 +255,15 @@ class SetsSeen:
                 yield from self._new_in(one)
             elif hashed_by_address(type(one)) and not self._had(one):
                 yield type(one)
+
+
+def _is_of_sets(method: Any) -> bool:
+    """Whether a function is a method of sets."""
+    if among(type(method), (MethodDescriptorType, WrapperDescriptorType)):
+        return issubclass(method.__objclass__, (set, frozenset))
+    if among(type(method), (BuiltinMethodType, MethodWrapperType)):
+        return issubclass(type(method.__self__), (set, frozenset))
+    return False
 
 
 def _makes_hashed_by_value(iterator: Any) -> bool:
@@ -207,32 +305,101 @@ def _is_of_views(steps: _Steps, step: dis.Instruction) -> bool:
     """Whether an instruction may make a set of the keys or the items of dicts."""
     if step.opname not in _OPERATORS and (step.opname != 'BINARY_OP' or step.argrepr.strip('=') not in set('&|-^')):
         return False
-    return any(one.argval in ('keys', 'items') and line_number(one) == line_number(step) for one in steps)
+    line = line_number(step)
+    before = {one.argval for one in steps if line_number(one) == line and one.offset < step.offset}
+    return not before.isdisjoint(_VIEWS | _views_in(steps))
+
+
+def _views_in(steps: _Steps) -> set[str]:
+    """The variables and attributes in which code stores views of dicts."""
+    calls = [number for number, one in enumerate(steps[:-3]) if one.argval in _VIEWS]
+    after = [[one for one in steps[number + 1 : number + 5] if one.opname not in _SKIPPED] for number in calls]
+    return {
+        one.argval for few in after for one in few[1:3] if one.opname.startswith('STORE_') and type(one.argval) is str
+    }
 
 
 def _known_later(code: CodeType, steps: _Steps, number: int, end: int | None) -> SetMade:
     """Where the members of a set that is made there can be seen before anything goes through it."""
     line = line_number(steps[number]) or 0
     if end is None:
-        return SetMade(line, '', None)
-    user = _user_of(steps, number, end)
-    if user.opname == 'STORE_FAST' and user.argval not in code.co_cellvars and _stays(steps, user):
-        return SetMade(line, user.argval, None)
-    is_call = end > number and steps[end].opname in ('CALL', 'CALL_FUNCTION') and steps[end].arg == 1
-    through = user.opname.startswith((*_GOES_THROUGH, *_USES)) or _is_argument_of(steps, number, _KNOWN_FUNCTIONS)
+        return SetMade(line)
+    behind = _end_of(steps, number, end)
+    user = next(step for step in steps[behind + 1 :] if step.opname not in _SKIPPED)
     frozen = steps[number].argval == 'frozenset'
-    return SetMade(line, '', steps[end].offset if is_call and (frozen or through) else None)
+    stored = _stored(steps, behind)
+    joins = steps[end].offset if steps[number].argval in _JOINS else None
+    if stored is not None and stored.argval not in code.co_cellvars and not _is_loaded_at_once(steps, stored):
+        leaves = not frozen and not (user is stored and _stays(steps, stored))
+        return SetMade(line, stored.argval, leaves=leaves, joins=joins)
+    attribute = _attribute_of(steps, user)
+    is_call = steps[end].opname in ('CALL', 'CALL_FUNCTION') and _is_class_called(steps, number)
+    if is_call and steps[end].arg == 0:
+        return SetMade(line, call=-1, leaves=not frozen, attribute=attribute)
+    through = user.opname.startswith((*_GOES_THROUGH, *_USES)) or _is_argument_of(steps, number, _KNOWN_FUNCTIONS)
+    call = steps[end].offset if is_call and steps[end].arg == 1 else None
+    return SetMade(line, call=call, leaves=not frozen and not through, attribute=attribute, joins=joins)
 
 
-def _user_of(steps: _Steps, number: int, end: int) -> dis.Instruction:
-    """The instruction that takes a set: behind the loop for one that is made by a comprehension."""
-    if [step.opname for step in steps[number + 1 : number + 3]] == ['SWAP', 'FOR_ITER']:
-        target = steps[number + 2].argval
-        end = next(place for place, step in enumerate(steps) if step.offset >= target) - 1
-        skipped: tuple[str, ...] = (*_SKIPPED, 'END_FOR', 'POP_TOP', 'POP_ITER')
-    else:
-        skipped = _SKIPPED
-    return next(step for step in steps[end + 1 :] if step.opname not in skipped)
+def _is_class_called(steps: _Steps, number: int) -> bool:
+    """Whether the class of sets is loaded there, and none of its methods."""
+    after = next(step for step in steps[number + 1 :] if step.opname not in _SKIPPED)
+    return steps[number].argval in _SETS and after.opname not in ('LOAD_ATTR', 'LOAD_METHOD')
+
+
+def _end_of(steps: _Steps, number: int, end: int) -> int:
+    """The instruction that puts a set on the stack: behind the loop for one that is made by a comprehension."""
+    if [step.opname for step in steps[number + 1 : number + 3]] != ['SWAP', 'FOR_ITER']:
+        return end
+    target = steps[number + 2].argval
+    end = next(place for place, step in enumerate(steps) if step.offset >= target) - 1
+    while steps[end + 1].opname in (*_SKIPPED, 'END_FOR', 'POP_TOP', 'POP_ITER'):
+        end += 1
+    return end
+
+
+def _stored(steps: _Steps, end: int) -> dis.Instruction | None:
+    """The instruction that stores a set in a local variable, or what operators make of it and of other sets."""
+    above = 0
+    for step in steps[end + 1 :]:
+        if step.opname == 'SWAP' and step.arg == 2 and above < 2:
+            above = 1 - above  # the variable of a comprehension gets its former value next
+            continue
+        if step.opname == 'STORE_FAST' and above == 0:
+            return step
+        if step.opname.startswith('STORE_FAST_') and above == 0:
+            return step._replace(argval=step.argval[0])
+        operator = step.opname in _OPERATORS or (step.opname == 'BINARY_OP' and step.argrepr in {*'&|-^'})
+        try:
+            if takes(step) > above and not (operator and above == 1):
+                return None
+        except NotArithmetic:
+            return None
+        above += dis.stack_effect(step.opcode, step.arg, jump=False)
+    return None
+
+
+def _is_loaded_at_once(steps: _Steps, stored: dis.Instruction) -> bool:
+    """Whether the line that stores something in a variable also loads that."""
+    line = line_number(stored)
+    loads = [step for step in steps if step.argval == stored.argval or type(step.argval) is tuple]
+    loads = [step for step in loads if step.argval == stored.argval or stored.argval in step.argval]
+    return any(line_number(step) == line and 'LOAD' in step.opname for step in loads)
+
+
+def _is_alone(steps: _Steps, load: dis.Instruction) -> bool:
+    """Whether a line does nothing else with the variable that is loaded there."""
+    line = [step for step in steps if line_number(step) == line_number(load)]
+    return len([step for step in line if step.argval == load.argval or type(step.argval) is tuple]) == 1
+
+
+def _attribute_of(steps: _Steps, user: dis.Instruction) -> str:
+    """The attribute of a local variable in which a set is stored, or ''."""
+    place = next(number for number, step in enumerate(steps) if step is user)
+    stores = steps[place + 1 : place + 2]
+    if not user.opname.startswith(('LOAD_FAST', 'LOAD_DEREF')) or [step.opname for step in stores] != ['STORE_ATTR']:
+        return ''
+    return str(stores[0].argval)
 
 
 def _stays(steps: _Steps, stored: dis.Instruction) -> bool:
@@ -251,7 +418,7 @@ def _stays(steps: _Steps, stored: dis.Instruction) -> bool:
             return False
         user = next(one for one in steps[place + 1 :] if one.opname not in _SKIPPED)
         if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
-            if user.argval not in _METHODS | {'pop'}:
+            if user.argval not in _METHODS | {'pop'} or (user.argval in ADD and not _is_alone(steps, step)):
                 return False
         elif not user.opname.startswith((*_USES, *_GOES_THROUGH)) and not _is_argument_of(
             steps, place, _KNOWN_FUNCTIONS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 
 from capturekit.functions.ownership import Ownership
@@ -21,7 +22,7 @@ def shows_by_name(cls: type, name: str, ownership: Ownership) -> bool:
 
     The user's own ``__setattr__`` is code that runs, and so is seen by itself.
     """
-    if issubclass(cls, _BY_NAME) or module_of(cls) == 'typing':
+    if issubclass(cls, _BY_NAME) or cls is functools.partial or module_of(cls) == 'typing':
         return True
     if issubclass(cls, _SHOWING):
         return False

@@ -1,7 +1,8 @@
 """What a run changed in Python state, and whether every launch can make the same change again.
 
 A change is understood if a place (an attribute, a global, a variable of a closure, an item of a dict or a list in one
-of these) gets an array, a number, a text, or a tuple of such. The value before is compared at each call, like all that
+of these) gets an array, a number, a text, or a tuple of such; the first three also if they get a list, a dict or an
+object that the run made of such. The value before is compared at each call, like all that
 the function reads. There are three exceptions: arrays, which the graph gets like arguments; whole numbers that the
 function only counts with; and lists that it only appends to.
 """
@@ -9,6 +10,7 @@ function only counts with; and lists that it only appends to.
 from __future__ import annotations
 
 import dis
+import gc
 import operator
 import re
 import sys
@@ -18,15 +20,18 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
 from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
+from capturekit.functions.objects_put import consists_of, holds_one_of, made_in, objects_in, parts_of
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
+from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
+from capturekit.model.pytree import take_apart
 from capturekit.model.source_line import is_ours
 from capturekit.model.value_changes import difference, replaced
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
+_OF_OBJECTS = ('attribute', 'slot')
 #: The names of functions and attributes through which code reads values that it does not name.
 OPENING = frozenset(
     'locals vars globals eval exec dir _getframe currentframe f_locals f_globals gc ctypes inspect '
@@ -78,7 +83,7 @@ class StateChanges:
         self._paths = paths
         self._array = run.array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, _Change]] = {}
-        #: The tuples that the run put in places. After a launch there is an equal tuple instead of the same one.
+        #: The tuples, objects and what these hold that the run put in places. A launch puts others there.
         self._tuples: list[Any] = []
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
@@ -100,8 +105,8 @@ class StateChanges:
         return True
 
     def _put(self, value: Any) -> None:
-        """Note the tuples in a value. A tuple that is in two places would be two tuples after a launch."""
-        for one in _tuples_in(value):
+        """Note the tuples and objects in a value. One that is in two places would be two of them after a launch."""
+        for one in made_in(value):
             if any(one is other for other in self._tuples):
                 raise NotUnderstood
             self._tuples.append(one)
@@ -114,8 +119,9 @@ class StateChanges:
         for place, change in self._found.values():
             before = change.kept.value
             if isinstance(place, StoredPlace):
-                if self._is_state(before) and self._has_arrays(before):
+                if self._may_be_put(before, place.path) and (self._has_arrays(before) or objects_in(before)):
                     began += place.expect(before, self._array)
+                    self._forget(objects_in(before))
                 elif not self._is_only_stored(place.entry, change):
                     continue
             hole = Kept('carried', None)
@@ -124,6 +130,14 @@ class StateChanges:
             else:
                 change.inside.parts[change.number] = hole
         return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
+
+    def _forget(self, objects: dict[int, Any]) -> None:
+        """Do not watch objects in the place of which launches find others: their form is compared."""
+        for key, entry in [*self._run.values.entries.items()]:
+            if id(entry.holder) in objects:
+                del self._run.values.entries[key]
+        for one in objects:
+            self._run.holders.by_id.pop(one, None)
 
     def carries(self, entry: WatchedValue) -> bool:
         """Whether launches put something else in the place of a watched value."""
@@ -143,9 +157,45 @@ class StateChanges:
             return GrowingList(entry, now, len(now) - len(change.kept.parts))
         if type(before) is int and type(now) is int and not change.path and self._counts(entry):
             return Counter(entry, now - before)
-        if not self._is_state(now) or any(self._run.before.had(one) for one in _tuples_in(now)):
+        if not self._may_be_put(now, change.path) or any(map(self._was_there, made_in(now))):
             raise NotUnderstood
         return StoredPlace(entry, change.path)
+
+    def _was_there(self, value: Any) -> bool:
+        """Whether a container or an object was there before the run."""
+        if type(value) is dict and not gc.is_tracked(value):  # it holds nothing that the collector has to know of
+            return id(value) in self._run.values.keeper.memory or id(value) in self._run.given.own
+        return self._run.before.had(value)
+
+    def _may_be_put(self, value: Any, path: tuple[Any, ...]) -> bool:
+        """Whether a launch can put such a value in a place: arrays, numbers, texts, tuples, or what is made of such."""
+        if self._is_state(value):
+            return True
+        if path or self._run.uses.identities or not consists_of(value, self._is_leaf):
+            return False
+        if any(map(self._keeps_times, objects_in(value).values())):
+            return False
+        try:
+            take_apart(value, self._is_array)
+        except TypeError:  # something is in it twice
+            return False
+        return True
+
+    def held_elsewhere(self) -> str | None:
+        """Say which object was replaced that others hold, or that the run has changed; None if there is none."""
+        for place, change in self._found.values():
+            before = change.kept.value
+            objects = objects_in(before) if isinstance(place, StoredPlace) and not place.path else {}
+            if not objects:
+                continue
+            changed = difference(change.kept, before) is not None
+            if changed or any(id(other.entry.holder) in objects for other, _ in self._found.values()):
+                return f'the function rebinds {place.where()}, and changes the object that was there'
+            for entry in self._run.values.entries.values():
+                inside = entry is place.entry or (entry.kind in _OF_OBJECTS and id(entry.holder) in objects)
+                if not inside and holds_one_of(entry.kept, objects):
+                    return f'the function rebinds {place.where()}, and {entry.where()} holds what was there'
+        return None
 
     def _is_state(self, value: Any) -> bool:
         cls = type(value)
@@ -153,11 +203,20 @@ class StateChanges:
             return all(self._is_state(part) for part in value)
         return cls is self._array or cls in _PLAIN
 
+    def _keeps_times(self, value: Any) -> bool:
+        """Whether an object has an attribute in which times of a clock end: a launch reads no clock."""
+        clock = self._run.code_watch.clock
+        return any(name in clock.times or name in clock.followed for name in attributes_of(value))
+
+    def _is_leaf(self, value: Any) -> bool:
+        return type(value) is self._array or type(value) in _PLAIN
+
     def _is_array(self, value: Any) -> bool:
         return type(value) is self._array
 
     def _has_arrays(self, value: Any) -> bool:
-        return any(self._has_arrays(part) for part in value) if type(value) is tuple else type(value) is self._array
+        parts = parts_of(value)
+        return type(value) is self._array if parts is None else any(map(self._has_arrays, parts))
 
     # -- counters and lists that grow -------------------------------------------------------------------------
 
@@ -265,10 +324,6 @@ def _location(entry: WatchedValue) -> tuple[int, Any]:
     if entry.kind == 'slot':
         return id(entry.holder), id(entry.member)
     return id(entry.mapping), entry.key
-
-
-def _tuples_in(value: Any) -> list[Any]:
-    return [value, *[inner for part in value for inner in _tuples_in(part)]] if type(value) is tuple and value else []
 
 
 def _is_pythons_all_through(cls: type) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
-from capturekit.functions.handed_on import call_of
+from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_uses import takes
 from capturekit.functions.outcomes import COMPARISONS, Operand, Outcome
 
@@ -188,7 +188,7 @@ class ValueFlow:
         if name is None or code.steps[number].arg != 1:
             raise Counts
         if name == 'append':
-            load = self._program.loaded(code, number)
+            load = loader_of(code.steps, number)
             assert load is not None
             self._list(code, code.steps[load - 1])
         elif (name == 'float' and what == _VALUE) or (name in ('list', 'tuple') and type(what) is Part):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from capturekit.functions.address_keys import dicts_of_addresses
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_of_files, handed_around, is_of_tables, taken_from_modules
+from capturekit.functions.code_that_ran import CodeThatRan, Counts
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
@@ -18,10 +21,11 @@ from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
+from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
+from capturekit.functions.uncompiled import is_uncompiled
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
 from capturekit.functions.watched_value import Holder, WatchedValue, itself
 from capturekit.model.class_layout import (
@@ -55,6 +59,7 @@ def finish(
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
     paths = _paths(run)
     _follow_times(run)
+    addresses = _follow_addresses(run)
     changes = StateChanges(run, paths)
     carries = carries and not any(paths is None or paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
@@ -76,6 +81,7 @@ def finish(
     )
     environment.own, environment.kept = run.given.own, kept
     environment.times = frozenset({*run.code_watch.clock.times, *run.code_watch.clock.followed})
+    environment.addresses = addresses
     environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
     environment.too_much = isinstance(failure, TooLong) or run.met.weak
     if run.names.everything:
@@ -92,6 +98,17 @@ def finish(
 def _follow_times(run: RunRecord) -> None:
     """Find out where times of a clock go; those that go to places which are not followed are told apart."""
     run.doubts.unwatchable += run.code_watch.clock.take_apart(*kept_times(run))
+
+
+def _follow_addresses(run: RunRecord) -> frozenset[str]:
+    """The attributes that hold dicts whose keys are addresses. It is noted if an address may do more."""
+    calls = [*run.code_watch.addresses.calls.values()]
+    if not calls:
+        return frozenset()
+    found = None if run.names.everything else dicts_of_addresses(CodeThatRan(run), calls)
+    if found is None:
+        run.doubts.unwatchable += [call.sentence for call in calls]
+    return frozenset(found or ())
 
 
 def _doubts(run: RunRecord, failure: BaseException | None, changes: StateChanges, paths: ReadPaths | None) -> None:
@@ -135,7 +152,9 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     by_address = _hashed_by_address(run, paths)
-    yield from orders_of_sets([(code, run.lines.of(code)) for code in codes], run.code_watch.sets, by_address)
+    ran = [(code, run.lines.of(code)) for code in codes]
+    by_name = run.names.everything or not ADD.isdisjoint(run.names.strings)
+    yield from orders_of_sets(ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name)
     for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
             cls = min(by_address)
@@ -144,6 +163,21 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
         modules = [holder for holder in run.holders.by_id.values() if holder.kind == 'module']
         owned = {id(one.value) for one in modules if one.owned or is_of_tables(one.value)}
         yield from taken_from_modules(entries, others, codes, owned)
+
+
+def _only_asked(run: RunRecord, attribute: str) -> bool:
+    """Whether all code that ran only asks the sets in an attribute for members."""
+    if not attribute or run.names.everything:
+        return False
+    program = CodeThatRan(run)
+    if program.opened:
+        return False
+    try:
+        places = [*program.attribute(attribute)]
+    except Counts:
+        return False
+    loads = [(code.steps, place) for code, place in places if code.steps[place].opname == 'LOAD_ATTR']
+    return all(is_only_asked(steps, place) for steps, place in loads)
 
 
 def _hashed_by_address(run: RunRecord, paths: ReadPaths | None) -> set[str]:
@@ -203,6 +237,7 @@ def _let_go(run: RunRecord) -> None:
     run.functions.by_module.clear()
     run.code_watch.globals.clear()
     run.hidden.states.clear()
+    run.hidden.uncompiled.clear()
     run.met.locks.clear()
     run.code.callers.clear()
     run.code_watch.clock.readings.clear()
@@ -222,7 +257,7 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
         value = todo.pop()
         contents = contents_of(value)
         if any(value is one for one in placed):
-            return 'the result is or holds a tuple that the function also puts elsewhere'
+            return f'the result is or holds {a(type(value))} that the function also puts elsewhere'
         if id(value) in seen and among(type(value), _TUPLES) and value:
             return f'the result holds {a(type(value))} twice'
         if id(value) in seen:
@@ -238,6 +273,8 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
             return f'the result is or holds {a(type(value))} that is not made by the function'
         if not environment.times.isdisjoint(attributes_of(value)):
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
+        if any(_is_filled(attributes_of(value).get(name)) for name in environment.addresses):
+            return f'the result is or holds {a(type(value))}, which keeps addresses of objects'
         if id(value) in environment.known or is_array(value):
             continue
         if _takes_attributes(value):
@@ -252,6 +289,10 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
     if shown and overlap(shown, environment.containers()):
         return 'the result is or holds a NumPy array whose memory another object has, too'
     return None
+
+
+def _is_filled(value: Any) -> bool:
+    return type(value) is dict and bool(value)
 
 
 def _takes_attributes(value: Any) -> bool:
@@ -369,7 +410,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
             return _change_in_words(entry, value, found)
         if found is None:
             equal.append(entry)
-    replacing = _replacing(equal)
+    replacing = _replacing(equal) or (None if changes is None else changes.held_elsewhere())
     if replacing is not None:
         return replacing
     for (_, name), (values, file) in run.code_watch.made.items():
@@ -404,6 +445,9 @@ def _drawn(run: RunRecord) -> str | None:
     """Say what the run took from generators, files or random number generators on the host."""
     if run.hidden.resumed is not None:
         return f'the function advances a generator: {run.hidden.resumed}'
+    for value, where in run.hidden.uncompiled.values():
+        if not is_uncompiled(value):
+            return f'the function may call what Numba has compiled meanwhile: {where}'
     for name, kept in run.hidden.randomness.items():
         if difference(kept, HOST_RANDOMNESS[name]()) is not None:
             return f'the function draws from {name} on the host'

@@ -555,3 +555,21 @@ def what_a_manager_holds() -> Made:
 
 def test_what_a_manager_of_contextlib_holds(cp: Any) -> None:
     assert followed(what_a_manager_holds, cp) >= 5
+
+
+def a_class_that_names_cupy() -> Made:
+    """So does ``__array_namespace_info__`` of array-api-compat."""
+
+    class Info:
+        __module__ = 'cupy'
+
+        def rate(self) -> float:
+            return self.factor * 2.0
+
+        factor = 1.5
+
+    return lambda x: x * Info().rate(), lambda: setattr(Info, 'factor', 2.5)
+
+
+def test_a_class_that_names_a_library_as_its_module(cp: Any) -> None:
+    assert followed(a_class_that_names_cupy, cp) >= 5

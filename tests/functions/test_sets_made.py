@@ -75,6 +75,90 @@ def compared(x: Any, **named: Any) -> Any:
     return x * part.rate
 
 
+def compared_at_once(x: Any) -> Any:
+    texts = [Part().rate, Part(3.0).rate]
+    return x * (5 if set(texts) != {3.0, texts[0]} else 2)
+
+
+def subtracted(x: Any) -> Any:
+    rates = [Part(2.0).rate, Part(3.0).rate]
+    left = set(rates) - set(rates[1:])
+    (rate,) = left
+    return x * rate
+
+
+def in_groups(x: Any) -> Any:
+    groups = []
+    left = set(range(len([Part(), Part(), Part()])))
+    while left:
+        group = set()
+        todo = [left.pop()]
+        while todo:
+            group.add(todo.pop())
+            near = {number for number in left if number % 2}
+            todo.extend(near)
+            left.difference_update(near)
+        groups.append(group)
+    fixed = [frozenset(group) for group in groups]
+    every = frozenset.union(*fixed) - frozenset((0,))
+    return x * sum(every) * len(groups)
+
+
+class Names:
+    """Keeps a set that is only asked for members."""
+
+    def __init__(self, text: str) -> None:
+        self.found: set[str] = set()
+        self.twice = False
+
+        def add(letter: str) -> None:
+            if letter in self.found:
+                self.twice = True
+            self.found.add(letter)
+
+        for letter in text:
+            add(letter)
+
+
+def asked_for_members(x: Any) -> Any:
+    names = Names('abca')
+    return x * (2 if names.twice and 'c' in names.found else 3)
+
+
+def others_add(x: Any) -> Any:
+    """What has methods of these names is no set."""
+    groups = [set([1, 2])]  # noqa: C405
+    table: dict[str, Any] = {}
+    table.update(part=Part(3.0))
+    Counted.add(table, Part(2.0))
+    return x * len(groups[0]) * sum(part.rate for part in table.values())
+
+
+class Counted:
+    @staticmethod
+    def add(table: Any, part: Any) -> None:
+        table[str(len(table))] = part
+
+
+class Ordered:
+    """Not a set, with a method of that name."""
+
+    def __init__(self, members: Any) -> None:
+        self.members = dict.fromkeys(members)
+
+    def union(self, other: Any) -> Any:
+        return Ordered([*self.members, *other.members])
+
+    def __or__(self, other: Any) -> Any:
+        return self.union(other)
+
+
+def joined(x: Any) -> Any:
+    for part in (Ordered([Part(2.0)]) | Ordered([Part(3.0)])).union(Ordered([Part(5.0)])).members:
+        x = x * part.rate + 1
+    return x
+
+
 class Name:
     def __init__(self, text: str) -> None:
         self.text, self.part = text, Part()
@@ -183,8 +267,13 @@ def test_classes_and_functions_that_may_be_members_count(cp: Any, fn: Callable[[
 
 @told
 @pytest.mark.parametrize(
-    'fn', [mapped, compared, checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run]
-)
+    'fn',
+    [
+        others_add,
+        mapped, compared, checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run, compared_at_once,
+        joined, subtracted, in_groups, asked_for_members,
+    ],
+)  # fmt: skip
 def test_members_that_are_seen_do_not_count(cp: Any, fn: Callable[[Any], Any]) -> None:
     graphed = ck.graphed(fn)
     for _ in range(5):
@@ -254,7 +343,135 @@ def of_views(x: Any) -> Any:
     return x * rates_of(parts)
 
 
+def of_views_in_variables(x: Any) -> Any:
+    one = {Part(2.0): 1, Part(3.0): 2}
+    view = one.keys()
+    parts = view | [Part(5.0)]
+    return x * rates_of(parts)
+
+
+OLD: set[Any] = set()
+
+
+def of_a_set_that_was_there(x: Any) -> Any:
+    return x * rates_of(OLD.union([Part(2.0), Part(3.0)]))
+
+
+def of_its_class(x: Any) -> Any:
+    return x * rates_of(frozenset.union(frozenset(), [Part(2.0), Part(3.0)]))
+
+
+def added_in_another_place(x: Any) -> Any:
+    group = set('')
+    groups = [group]
+    for rate in (2.0, 3.0):
+        groups[0].add(Part(rate))
+    return x * rates_of(groups[0])
+
+
+def fill(parts: Any) -> None:
+    parts.add(Part(2.0))
+    parts.add(Part(3.0))
+
+
+def filled_anew(x: Any) -> Any:
+    groups = [set('ab')]
+    groups[0].__init__([Part(2.0), Part(3.0)])  # type: ignore[misc]
+    return x * rates_of(groups[0])
+
+
+def added_by_several(x: Any) -> Any:
+    groups = [set('')]
+    groups[0].update(*[[Part(2.0)], [Part(3.0)]])
+    return x * rates_of(groups[0])
+
+
+def added_by_a_method(x: Any) -> Any:
+    groups = [set('')]
+    add = groups[0].add
+    add(Part(2.0))
+    add(Part(3.0))
+    return x * rates_of(groups[0])
+
+
+def added_by_an_expression(x: Any) -> Any:
+    groups = [set('')]
+    groups[0].update(Part(rate) for rate in (2.0, 3.0))
+    return x * rates_of(groups[0])
+
+
+def added_by_its_class(x: Any) -> Any:
+    groups = [set('')]
+    set.update(groups[0], [Part(2.0), Part(3.0)])
+    return x * rates_of(groups[0])
+
+
+def added_by_one_of_two(x: Any) -> Any:
+    groups: list[Any] = [Counted2(), set('')]
+    for group in groups:
+        group.add(Part(2.0))
+        group.add(Part(3.0))
+    return x * rates_of(groups[1])
+
+
+class Counted2:
+    def add(self, part: Any) -> None:
+        self.last = part
+
+
+def added_by_another_function(x: Any) -> Any:
+    groups = [set('')]
+    fill(groups[0])
+    return x * rates_of(groups[0])
+
+
+def added_and_taken_in_one_line(x: Any) -> Any:
+    parts = set()
+    parts.update([Part(2.0), Part(3.0)]); rate = parts.pop().rate; parts.clear()  # noqa: E702  # fmt: skip
+    return x * rate
+
+
+def stored_and_used_in_one_line(x: Any) -> Any:
+    parts = {Part(rate) for rate in (2.0, 3.0)}; x = x * rates_of(parts); parts = set()  # noqa: E702  # fmt: skip
+    return x
+
+
+class Found:
+    def __init__(self) -> None:
+        self.found: set[Any] = set()
+
+
+def gone_through_in_an_attribute(x: Any) -> Any:
+    one = Found()
+    for part in (Part(2.0), Part(3.0)):
+        one.found.add(part)
+    return x * rates_of([*one.found])
+
+
+def in_two_attributes(x: Any) -> Any:
+    one, other = Found(), Found()
+    one.found.add(Part(2.0))
+    one.found.add(Part(3.0))
+    other.parts = one.found  # type: ignore[attr-defined]
+    return x * rates_of([*other.parts])  # type: ignore[attr-defined]
+
+
 HINDER = [
+    filled_anew,
+    added_by_several,
+    added_by_a_method,
+    added_by_an_expression,
+    added_by_its_class,
+    added_by_one_of_two,
+    of_views_in_variables,
+    of_a_set_that_was_there,
+    of_its_class,
+    added_in_another_place,
+    added_by_another_function,
+    added_and_taken_in_one_line,
+    stored_and_used_in_one_line,
+    gone_through_in_an_attribute,
+    in_two_attributes,
     of_views,
     in_a_variable,
     in_a_loop,
@@ -274,7 +491,7 @@ def test_sets_of_new_objects_stay_eager(cp: Any, fn: Callable[[Any], Any]) -> No
     for _ in range(3):
         graphed(cp.ones(2))
     assert graphed.variants[0].state == 'eager'
-    assert 'makes a set, whose order is that of the addresses of its Part objects' in graphed.variants[0].reason
+    assert 'makes a set, whose order is that of the addresses of its' in graphed.variants[0].reason
 
 
 def test_a_set_of_new_functions_stays_eager(cp: Any) -> None:

@@ -1,0 +1,90 @@
+"""Objects that a run makes and puts in a place: each launch puts another one there, of the same class, with its arrays.
+
+Such an object is of a class written in Python and has nothing but attributes, which hold arrays, numbers, texts, lists,
+tuples, dicts and objects of that kind. Nobody else may hold it, or the one that was there before.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from capturekit.functions.readable_state import in_package, is_whole
+from capturekit.model.class_layout import (
+    MISSING,
+    among,
+    attributes_of,
+    bases_of,
+    found_in_class,
+    made_by_class_statement,
+    solid_base,
+)
+from capturekit.model.kept_values import Kept, contents_of
+
+_METACLASSES = (type, ABCMeta)
+
+
+def is_remade(value: Any) -> bool:
+    """Whether a value is an object of a class of which a launch can make another object."""
+    cls = type(value)
+    if not among(type(cls), _METACLASSES) or cls is object or solid_base(cls) is not object or is_whole(cls):
+        return False
+    if contents_of(value) is not None or found_in_class(cls, '__del__') is not MISSING:
+        return False
+    bases = bases_of(cls)[:-1]
+    return all(made_by_class_statement(base) for base in bases) and not any(map(in_package, bases))
+
+
+def parts_of(value: Any) -> list[Any] | None:
+    """What a launch puts into the container or the object that it makes in the place of this one; None for others."""
+    cls = type(value)
+    if cls is tuple or cls is list:
+        return list(value)
+    if cls is dict:
+        return [*value.values()] if all(type(key) is str for key in value) else None
+    return [*attributes_of(value).values()] if is_remade(value) else None
+
+
+def consists_of(value: Any, is_leaf: Callable[[Any], bool]) -> bool:
+    """Whether a value is made of such containers and objects, and of nothing else than ``is_leaf`` returns True for."""
+    todo, seen = [value], set[int]()
+    while todo:
+        one = todo.pop()
+        if is_leaf(one):
+            continue
+        parts = parts_of(one)
+        if parts is None or (id(one) in seen and type(one) is not tuple):
+            return False
+        seen.add(id(one))
+        todo += parts
+    return True
+
+
+def made_in(value: Any) -> Iterator[Any]:
+    """The containers and objects in a value, but for empty tuples, of which Python has one."""
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        parts = parts_of(one)
+        if parts is not None and (parts or type(one) is not tuple):
+            yield one
+        todo += parts or []
+
+
+def objects_in(value: Any) -> dict[int, Any]:
+    """The objects, lists and dicts in a value, by id."""
+    return {id(one): one for one in made_in(value) if type(one) is not tuple}
+
+
+def holds_one_of(kept: Kept, objects: dict[int, Any]) -> bool:
+    """Whether a value that was kept is or holds one of these objects."""
+    todo, seen = [kept], set[int]()
+    while todo:
+        one = todo.pop()
+        if id(one.value) in objects:
+            return True
+        if one.parts and id(one) not in seen:
+            seen.add(id(one))
+            todo += one.parts
+    return False
