@@ -25,12 +25,14 @@ class Argument:
     """One argument of a kernel's node.
 
     ``data`` is its bytes, as the node has them. ``dtype`` is a scalar's, or an array's, by name where it is known, and
-    else ''. ``array`` is None where it is not known whether the argument is an array.
+    else ''. ``array`` is None where it is not known whether the argument is an array. ``reach``: how many bytes an
+    array is used from its address on, if its bytes do not tell that.
     """
 
     data: bytes
     dtype: str = ''
     array: bool | None = None
+    reach: int = 0
 
 
 def encode(argument: Argument, value: Any, is_array: Callable[[Any], bool]) -> bytes:

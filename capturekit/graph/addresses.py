@@ -240,7 +240,7 @@ def _addresses(given: Argument, at: NodeAt) -> Iterable[tuple[int, int, int]]:
         raise refused(_CALL, rule, AGAIN)
     first = given.array or own
     words = struct.unpack_from(f'{1 if first else size // _WORD}Q', data)
-    reach = _reach(data) if first and size > 2 * _WORD else 1
+    reach = given.reach or (_reach(data) if first and size > 2 * _WORD else 1)
     return [(number * _WORD, word, reach) for number, word in enumerate(words) if word >= _LOWEST]
 
 

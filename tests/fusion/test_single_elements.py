@@ -190,3 +190,28 @@ def test_a_value_is_aimed_at_replaced_by_and_taken_over(cp: Any) -> None:
         for one, wanted in zip(scaled(x, mine, b), written_after(cp, x, theirs, b)):
             assert (one == wanted).all()
         assert (mine == theirs).all()
+
+
+@pytest.mark.parametrize('at', [0, 5, 999])
+def test_a_value_is_not_replaced_by_a_part_of_what_is_written(cp: Any, at: int) -> None:
+    x, a = cp.linspace(-3, 3, 1000), cp.asarray([1.7])
+    with ck.capture(fuse=True) as cap:
+        x -= a * 2
+    with pytest.raises(ValueError, match='uses the memory of a new array already'):
+        cap.graph.rebind((a, x[at : at + 1]))
+    expected = x - a * 2
+    cap.graph.launch()
+    assert (x == expected).all()
+
+
+def test_a_value_that_is_a_part_of_what_is_written_is_another_variant(cp: Any) -> None:
+    def changed(x: Any, a: Any) -> Any:
+        x -= a * 2
+        return x + 1
+
+    graphed = ck.graphed(fuse=True)(changed)
+    for _ in range(4):
+        graphed(cp.linspace(-3, 3, 1000), cp.asarray([1.7]))
+    for at in (0, 5, 5, 5, 999):
+        x, y = cp.linspace(-3, 3, 1000), cp.linspace(-3, 3, 1000)
+        assert (graphed(x, x[at : at + 1]) == changed(y, y[at : at + 1])).all() and (x == y).all()

@@ -85,7 +85,8 @@ def _argument(value: Any, others: Sequence[Any], typed: bool) -> Argument:
     """A value as a kernel gets it. ``typed``: a kernel of CuPy's, which knows what it takes."""
     if hasattr(value, 'ptr'):
         data = int(value.ptr).to_bytes(8, 'little')
-        return Argument(data, str(value.dtype), True) if typed else Argument(data)
+        reach = 1 + sum((n - 1) * step for n, step in zip(value.shape, value.strides) if n > 0 and step > 0)
+        return Argument(data, str(value.dtype), True, reach) if typed else Argument(data)
     if isinstance(value, np.generic):
         return Argument(value.tobytes(), str(value.dtype) if typed else '', False if typed else None)
     if not isinstance(value, (bool, int, float, complex)):
