@@ -132,8 +132,8 @@ _ELSEWHERE = (1 << 40) + 12345
 class Counter(CarriedPlace):
     """A whole number that the function only adds ``delta`` to."""
 
-    def __init__(self, entry: WatchedValue, delta: int) -> None:
-        super().__init__(entry, ())
+    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], delta: int) -> None:
+        super().__init__(entry, path)
         self.delta = delta
 
     def arrays(self, array: type) -> list[Any] | None:

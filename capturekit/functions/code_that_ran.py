@@ -16,9 +16,10 @@ import numpy as np
 
 from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.handed_on import call_of
+from capturekit.functions.place_uses import opens_where_it_ran
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
-from capturekit.functions.state_changes import ASKED_FOR, OPENING, StateChanges, opens
+from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of
 from capturekit.model.source_line import is_ours
@@ -93,7 +94,7 @@ class CodeThatRan:
             if foreign and not is_ours(code.co_filename)
             for name in code.co_names
         }
-        self.opened = any(not OPENING.isdisjoint(code.co_names) for code in own)
+        self.opened = any(opens_where_it_ran(code, run.lines.of(code)) for code in own)
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
