@@ -231,8 +231,10 @@ class Answering:
             return True
         except errors.CheckError as error:
             given.kind.keep_only(variant)
-            if variant.untried and given.numbers is not None:
-                given.numbers.of.refuse(given.numbers.positions, error.rule)
+            if variant.untried:
+                if given.numbers is not None:
+                    given.numbers.of.refuse(given.numbers.positions, error.rule)
+                given.kind.reckons = False
                 variant.give_up(error.rule)
                 return False
             variant.give_up(f'its check failed: {error.rule}')
@@ -347,11 +349,13 @@ class Answering:
             kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.LONGEST
         )
 
-    @staticmethod
-    def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:
+    def _variant(self, given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:
         """A variant that has answered one call."""
         variant = Variant(environment, rehearsal, reason)
         carried = None if environment is None else environment.carried
+        reckons = given.kind.reckons and given.numbers is None and not self._options.later
+        if environment is not None and given.kind.misses and reckons:
+            variant.reckon(environment.reckoned.reads)
         if not reason and environment is not None:
             shared = shared_by(given, variant, [] if carried is None else carried.began)
             if shared:
@@ -376,7 +380,7 @@ class Answering:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
         reason, failed = '', None
-        for gates in ('device', 'host') if variant.checks <= CHAIN else ('host',):
+        for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckoned else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
             try:
@@ -391,8 +395,7 @@ class Answering:
                 break
             except CaptureError as error:
                 reason = error.in_one_line().rstrip('.')
-                if variant.kept and not recorder.drawn:
-                    variant.assume(variant.rehearsal, {})
+                if not recorder.drawn and _assumes_more(given.kind, variant):
                     return self._record_here(given, variant)
                 break
             except Exception as error:
@@ -400,8 +403,7 @@ class Answering:
             finally:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
-            if not drawn and variant.kept:
-                variant.assume(variant.rehearsal, {})
+            if not drawn and _assumes_more(given.kind, variant):
                 return self._record_here(given, variant)
             if drawn or not variant.checks:
                 break
@@ -469,6 +471,18 @@ def _finished(given: Given, result: Any) -> Any:
     answer, after = result
     given.state.change(after)
     return answer
+
+
+def _assumes_more(kind: Kind, variant: Variant) -> bool:
+    """Assume values of host reads that launches were to make anew. False if all are assumed."""
+    if variant.reckoned:
+        kind.reckons = False
+        variant.reckon(frozenset())
+    elif variant.kept:
+        variant.assume(variant.rehearsal, {})
+    else:
+        return False
+    return True
 
 
 def _is_forgiven(kind: Kind, written: str | None) -> bool:

@@ -35,6 +35,8 @@ class Kind:
         self.shared = shared
         #: How many calls in a row no launch could answer: because a check failed, and because no variant fitted.
         self.misses = self.strange = 0
+        #: Whether launches may reckon with values that they read on the host.
+        self.reckons = True
         #: What following runs has cost since the last launch; the last run's reason, and how often it came.
         self.cost = FollowCost()
         self.reason = ''

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of
-from capturekit.functions.number_uses import takes
+from capturekit.functions.number_uses import is_operator, takes
 from capturekit.functions.outcomes import COMPARISONS, Operand, Outcome
 
 PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
@@ -50,12 +50,16 @@ class ValueFlow:
     """Follows one value through the code that ran. Raises Counts where it does more than move.
 
     ``of_time``: it may be reckoned with, and must not reach the caller. ``of_number``: it is a number of Python, which
-    may be compared.
+    may be compared. ``of_any_use``: operators may take it, which are only noted.
     """
 
-    def __init__(self, program: CodeThatRan, of_time: bool = False, of_number: bool = False) -> None:
+    def __init__(
+        self, program: CodeThatRan, of_time: bool = False, of_number: bool = False, of_any_use: bool = False
+    ) -> None:
         self._program = program
-        self._of_time, self._of_number = of_time, of_number
+        self._of_time, self._of_number, self._of_any_use = of_time, of_number, of_any_use
+        #: The operators that take it.
+        self.operators: set[tuple[RanCode, int]] = set()
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[Outcome] = set()
@@ -97,7 +101,7 @@ class ValueFlow:
     def _taken(self, held: _Held, number: int, above: int) -> None:
         code, one = held.code, held.code.steps[number]
         kind = one.opname
-        if kind in ('POP_TOP', 'IS_OP'):
+        if kind == 'POP_TOP' or (kind == 'IS_OP' and not self._of_any_use):
             return
         if kind == 'STORE_FAST':
             self._stored.add((id(code.code), number))
@@ -128,7 +132,11 @@ class ValueFlow:
     def _reckoned(self, held: _Held, number: int, above: int) -> None:
         """An operator takes the value."""
         one = held.code.steps[number]
-        if self._of_time and _reckons(one) and number not in held.code.entering:
+        if self._of_any_use:
+            if not is_operator(one):
+                raise Counts
+            self.operators.add((held.code, number))
+        elif self._of_time and _reckons(one) and number not in held.code.entering:
             self._add(held.after(number))
         elif self._of_number and one.opname == 'COMPARE_OP' and one.argval in COMPARISONS:
             self.outcomes.add(Outcome(one.argval, self._operand(held, number, above), above == 0))

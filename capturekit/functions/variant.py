@@ -54,6 +54,8 @@ class Variant:
         self.calls = 0
         self.launches = 0
         self.environment = environment
+        #: The host reads with whose values launches reckon, by number.
+        self.reckoned: frozenset[int] = frozenset()
         self.assume(rehearsal, {} if environment is None else environment.kept)
         self.rehearsal = rehearsal
         self.graph: Graph | None = None
@@ -101,9 +103,16 @@ class Variant:
         return [] if self.plan is None else self.plan.seams
 
     def assume(self, rehearsal: Rehearsal, kept: Kept) -> None:
-        """Assume the values of the host reads, but for those that launches make anew since they are only kept."""
+        """Assume the values of the host reads, but for those that launches make anew since they are only kept, and
+        those that they reckon with."""
         self.kept = kept
-        self.assumptions: list[Read] = [read for number, read in enumerate(rehearsal.reads) if number not in kept]
+        others = [number for number in range(len(rehearsal.reads)) if number not in kept]
+        self.assumptions: list[Read] = [rehearsal.reads[number] for number in others if number not in self.reckoned]
+
+    def reckon(self, reads: frozenset[int]) -> None:
+        """Let launches reckon with the values of these reads, instead of assuming them."""
+        self.reckoned = reads
+        self.assume(self.rehearsal, self.kept)
 
     @property
     def checks(self) -> int:
@@ -140,7 +149,8 @@ class Variant:
         more = f': {self.reason}' if self.reason else ''
         words = [counted(self.calls, 'call'), counted(self.launches, 'launch')]
         words += [counted(len(self.assumptions), 'assumption')] if self.assumptions else []
-        words += [f'{counted(len(self.kept), "host read")} made anew'] if self.kept else []
+        anew = len(self.kept) + len(self.reckoned)
+        words += [f'{counted(anew, "host read")} made anew'] if anew else []
         words += [counted(len(self.seams), 'seam')] if self.seams else []
         return f'<{self.state} variant, {", ".join(words)}{" ".join(more.split())}>'
 

@@ -17,6 +17,8 @@ from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAME
 from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
+from capturekit.functions.reckoned_reads import reckoned_reads
+from capturekit.functions.reckoning import NOTHING
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
@@ -63,6 +65,7 @@ def finish(
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
     kept = kept_reads(run, changes, reads) if written is None else {}
+    reckoned = reckoned_reads(run, changes, reads, kept) if written is None else NOTHING
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())
@@ -73,7 +76,7 @@ def finish(
     environment = Environment(
         entries, objects, arrays, run.doubts.unwatchable, written, missing, bases, _all_names(run), forms, carried
     )
-    environment.own, environment.kept = run.given.own, kept
+    environment.own, environment.kept, environment.reckoned = run.given.own, kept, reckoned
     environment.times = frozenset({*run.code_watch.clock.times, *run.code_watch.clock.followed})
     environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
     environment.too_much = isinstance(failure, TooLong) or run.met.weak
