@@ -31,6 +31,7 @@ from capturekit.functions.kinds import Kind, fits_here, fitting, fitting_now, sa
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.pending import Call
+from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.shared_memory import shared_by
 from capturekit.functions.variant import Variant, opaque
@@ -252,6 +253,10 @@ class Answering:
         count('fallbacks')
         LOG.info('%s: %s; this call runs eagerly', self.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
+        if kind.reckons and given.numbers is None and not self._options.later and variant.may_reckon(error):
+            assert variant.environment is not None
+            variant.reckon(variant.environment.reckoned.reads)
+            return self._again(given.beginning_with(None), drawn)
         if kind.misses >= PATIENCE:
             at = f' at {error.location}' if error.location else ''
             kind.misses = 0
@@ -349,13 +354,11 @@ class Answering:
             kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.LONGEST
         )
 
-    def _variant(self, given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:
+    @staticmethod
+    def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:
         """A variant that has answered one call."""
         variant = Variant(environment, rehearsal, reason)
         carried = None if environment is None else environment.carried
-        reckons = given.kind.reckons and given.numbers is None and not self._options.later
-        if environment is not None and given.kind.misses and reckons:
-            variant.reckon(environment.reckoned.reads)
         if not reason and environment is not None:
             shared = shared_by(given, variant, [] if carried is None else carried.began)
             if shared:
@@ -436,13 +439,14 @@ class Answering:
             LOG.info(
                 '%s: recorded anew (recording %d) in %.2f ms: %r', self.name, self._recordings, seconds * 1e3, variant
             )
-        if len(variant.seams) > FEW_SEAMS and 'seams' not in self.logged:
+        seams = [seam for seam in variant.seams if not isinstance(seam, NumberRead)]
+        if len(seams) > FEW_SEAMS and 'seams' not in self.logged:
             self.logged.add('seams')
-            where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in variant.seams))
+            where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in seams))
             LOG.warning(
                 '%s: %d calls that no capture can hold stand between its graphs (%s). Each waits for the device: '
                 'compare with the eager run (pieces=False), and see fn.variants[0].seams for what each costs.',
-                self.name, len(variant.seams), where,
+                self.name, len(seams), where,
             )  # fmt: skip
 
     def _again(self, given: Given, drawn: list[Feed]) -> Any:

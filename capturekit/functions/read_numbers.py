@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.functions.number_arguments import (
     ROOM,
@@ -118,7 +117,8 @@ class ReadNumbers:
     def constant(self, value: Any) -> Number:
         """A number that is the same at every launch."""
         key = (type(value), value if type(value) is int else struct.pack('d', value))
-        return self._numbers.get(key) or self._computed(_Step(lambda: value, ()), value, key)
+        known = self._numbers.get(key)
+        return self._computed(_Step(lambda: value, ()), value, key) if known is None else known
 
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each launch."""

@@ -110,9 +110,16 @@ class Variant:
         self.assumptions: list[Read] = [rehearsal.reads[number] for number in others if number not in self.reckoned]
 
     def reckon(self, reads: frozenset[int]) -> None:
-        """Let launches reckon with the values of these reads, instead of assuming them."""
-        self.reckoned = reads
+        """Let launches reckon with the values of these reads, instead of assuming them: it is recorded anew."""
+        self.close()
+        self.state, self.reckoned = 'rehearsed', reads
         self.assume(self.rehearsal, self.kept)
+
+    def may_reckon(self, error: errors.AssumptionError) -> bool:
+        """Whether launches can reckon with the value of the read whose check has failed."""
+        if self.reckoned or self.environment is None or error.location is None:
+            return False
+        return any(self.rehearsal.reads[number].at == error.location for number in self.environment.reckoned.reads)
 
     @property
     def checks(self) -> int:
