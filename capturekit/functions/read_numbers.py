@@ -62,14 +62,14 @@ class _Stage:
 class _ReadValue(np.ndarray[Any, Any]):
     """The value of a read as CuPy has it on the host, of which only ``item()`` can be asked."""
 
-    number: Any = None
+    give: Any = None
 
     def __array_finalize__(self, of: Any) -> None:
-        self.number = getattr(of, 'number', None)
+        self.give = getattr(of, 'give', None)
 
     def item(self, *_args: Any) -> Any:
         """The number that nobody can see."""
-        return self.number
+        return self.give()
 
 
 class NumberRead(Seam):
@@ -90,6 +90,8 @@ class ReadNumbers:
         self._numbers: dict[Any, Number] = {}
         self._arrays: dict[tuple[int, str], Any] = {}
         self._stages: list[_Stage] = []
+        #: How many numbers CuPy has handed on.
+        self._asked = 0
         #: The numbers of the launch under way, by index.
         self._found: list[Any] = []
 
@@ -110,8 +112,9 @@ class ReadNumbers:
         self._stages.append(stage)
         plan = GUARD.parts.plan_of(self._live)
         plan.steps.append(NumberRead('a number that is read', at, lambda: self._go(number)))
+        made = self._new(read.value.item())
         given = np.array(read.value).view(_ReadValue)
-        given.number = self._new(read.value.item())
+        given.give = lambda: self._given(made)
         return given, None
 
     def constant(self, value: Any) -> Number:
@@ -182,6 +185,15 @@ class ReadNumbers:
     def ended(self) -> None:
         """Let go of what only the recording needs."""
         self._numbers.clear()
+
+    def must_be_given(self) -> None:
+        """Raise if CuPy has not handed on a number for each read."""
+        if self._asked != len(self._stages):
+            raise unfollowed('it is read in another way than by item()')
+
+    def _given(self, number: Number) -> Number:
+        self._asked += 1
+        return number
 
     def _new(self, now: Any) -> Number:
         if len(self._kinds) == STEPS:

@@ -127,6 +127,8 @@ class VariantRecorder:
                 traced = self.slots or self.numbers
                 with nullcontext() if traced is None else traced.watched(), self._no_compiler():
                     result = given.call(self.fn, args, kwargs, self.places)
+                if self.numbers is not None:
+                    self.numbers.must_be_given()
                 must_not_refuse(live, made)
                 self._close(live, result)
             self._must_be_whole(live, capture.graph)
