@@ -27,7 +27,18 @@ from capturekit.functions.call_turns import TURNS
 from capturekit.functions.checked_launch import Beside
 from capturekit.functions.environment import Environment
 from capturekit.functions.given_call import Given
-from capturekit.functions.kinds import Kind, fits_here, fitting, fitting_now, same_way, to_front
+from capturekit.functions.kinds import (
+    PATIENCE,
+    Kind,
+    assume_more,
+    fits_here,
+    fitting,
+    fitting_now,
+    is_forgiven,
+    same_way,
+    stop_reckoning,
+    to_front,
+)
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.pending import Call
@@ -50,8 +61,6 @@ from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
-#: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
-PATIENCE = 8
 #: Why nothing fits call after call: without and with host reads that failed their checks.
 _DIFFERENT = (
     'what it depends on besides its arguments is different at nearly each call',
@@ -63,6 +72,8 @@ HOPE = 3
 TOO_DEAR = 'watching its runs takes much longer than they do, and none could be launched so far: only some are watched'
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
 CHAIN = 16
+#: After so many runs in a row that were watched and fitted nothing, launches are to reckon with numbers in attributes.
+RECKONED_AFTER = 2
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
 FEW_SEAMS = 4
 
@@ -253,15 +264,21 @@ class Answering:
         count('fallbacks')
         LOG.info('%s: %s; this call runs eagerly', self.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
-        if kind.reckons and given.numbers is None and not self._options.later and variant.may_reckon(error):
+        if self._may_reckon(given) and variant.may_reckon(error):
             assert variant.environment is not None
             variant.reckon(variant.environment.reckoned.reads)
             return self._again(given.beginning_with(None), drawn)
+        if variant.reckons_with_state and kind.misses >= HOPE:
+            stop_reckoning(kind)
         if kind.misses >= PATIENCE:
             at = f' at {error.location}' if error.location else ''
             kind.misses = 0
             self._stay_eager(kind, variant, f'the host read{at} gives another value at nearly each call')
         return self._rehearse(given.beginning_with(None), None, drawn)
+
+    def _may_reckon(self, given: Given) -> bool:
+        """Whether launches of this kind of call may reckon with numbers on the host."""
+        return given.kind.reckons and given.numbers is None and not self._options.later
 
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
         kind.keep_only(variant)
@@ -298,7 +315,7 @@ class Answering:
         reason = lazy(self._fn)
         if environment is not None:
             written = environment.written() or next(iter(rehearsal.effects), None) or reason
-            if _is_forgiven(kind, written):
+            if is_forgiven(kind, written):
                 return result
             if environment.too_much:
                 return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
@@ -318,7 +335,8 @@ class Answering:
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
-            reads=rehearsal.reads, uncollected=uncollected,
+            reads=rehearsal.reads, reckons=self._may_reckon(given) and given.kind.strange >= RECKONED_AFTER,
+            uncollected=uncollected,
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
@@ -339,6 +357,8 @@ class Answering:
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)
+        if variant.reckons_with_state and run.environment is not None:
+            variant.reckon(run.environment.reckoned.reads)
         if variant.reason:
             self.say(variant.reason)
         else:
@@ -382,8 +402,8 @@ class Answering:
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
-        reason, failed = '', None
-        for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckoned else ('host',):
+        reason, failed, refused = '', None, False
+        for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckons else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
             try:
@@ -397,18 +417,18 @@ class Answering:
                 failed = error.with_traceback(None)
                 break
             except CaptureError as error:
-                reason = error.in_one_line().rstrip('.')
-                if not recorder.drawn and _assumes_more(given.kind, variant):
-                    return self._record_here(given, variant)
-                break
+                reason, refused = error.in_one_line().rstrip('.'), True
             except Exception as error:
                 reason = f'{type(error).__name__}: {error}'
             finally:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
-            if not drawn and _assumes_more(given.kind, variant):
+            if not drawn and variant.reckons_with_state:
+                stop_reckoning(given.kind)
+                return self._again(given, [])
+            if not drawn and assume_more(given.kind, variant):
                 return self._record_here(given, variant)
-            if drawn or not variant.checks:
+            if refused or drawn or not variant.checks:
                 break
         if failed is not None:
             return self._take_over(given, variant, failed, drawn)
@@ -475,32 +495,6 @@ def _finished(given: Given, result: Any) -> Any:
     answer, after = result
     given.state.change(after)
     return answer
-
-
-def _assumes_more(kind: Kind, variant: Variant) -> bool:
-    """Assume values of host reads that launches were to make anew. False if all are assumed."""
-    if variant.reckoned:
-        kind.reckons = False
-        variant.reckon(frozenset())
-    elif variant.kept:
-        variant.assume(variant.rehearsal, {})
-    else:
-        return False
-    return True
-
-
-def _is_forgiven(kind: Kind, written: str | None) -> bool:
-    """Whether a run that changed something may be tried again.
-
-    A cache that is filled at first use is full the next time, which also takes less time to follow, and an object that
-    the run made may have the address of one that has died since. If it happens again, it is not by chance.
-    """
-    if written is None or kind.sure or kind.forgiven >= PATIENCE:
-        kind.sure = written is not None
-        return False
-    kind.sure = True
-    kind.forgiven += 1
-    return True
 
 
 #: The method for each state. None: the function is simply called, also by many threads at once.

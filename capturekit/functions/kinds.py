@@ -16,6 +16,9 @@ from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.host_reads import Read, Rehearsal
 
+#: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
+PATIENCE = 8
+
 
 class Kind:
     """Calls of one kind: they agree in shapes, dtypes, strides, and the values of arguments that are not arrays.
@@ -78,6 +81,41 @@ class Kind:
         for old in self.variants[limit:]:
             old.close()
         self.variants = self.variants[:limit]
+
+
+def stop_reckoning(kind: Kind) -> None:
+    """Drop the variants that reckon with numbers of attributes: these are compared again."""
+    kind.reckons = False
+    dropped = [variant for variant in kind.variants if variant.reckons_with_state]
+    kind.variants = tuple([variant for variant in kind.variants if variant not in dropped])
+    for variant in dropped:
+        variant.close()
+
+
+def assume_more(kind: Kind, variant: Variant) -> bool:
+    """Assume values of host reads that launches were to make anew. False if all are assumed."""
+    if variant.reckoned:
+        kind.reckons = False
+        variant.reckon(frozenset())
+    elif variant.kept:
+        variant.assume(variant.rehearsal, {})
+    else:
+        return False
+    return True
+
+
+def is_forgiven(kind: Kind, written: str | None) -> bool:
+    """Whether a run that changed something may be tried again.
+
+    A cache that is filled at first use is full the next time, which also takes less time to follow, and an object that
+    the run made may have the address of one that has died since. If it happens again, it is not by chance.
+    """
+    if written is None or kind.sure or kind.forgiven >= PATIENCE:
+        kind.sure = written is not None
+        return False
+    kind.sure = True
+    kind.forgiven += 1
+    return True
 
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from capturekit.functions.carried_state import NumberPlace
 from capturekit.functions.number_arguments import (
     ROOM,
     STEPS,
@@ -48,13 +49,14 @@ class _Step(NamedTuple):
 
 
 class _Stage:
-    """What the host does after one read: the number that is read, what it computes then, and which numbers it brings.
+    """What the host does between two parts: what it reads, what it computes then, and which numbers it brings.
 
-    ``slots``: each with the number's index and dtype, from the slot numbered ``first`` on.
+    ``begins``: the index of the first number that it reads by ``read``. ``slots``: each with the number's index and
+    dtype, from the slot numbered ``first`` on.
     """
 
-    def __init__(self, read: int, dtype: Any, first: int, at: Place | None) -> None:
-        self.read, self.dtype, self.first, self.at = read, dtype, first, at
+    def __init__(self, begins: int, read: Callable[[], list[Any]], first: int, at: Place | None) -> None:
+        self.begins, self.read, self.first, self.at = begins, read, first, at
         self.steps: list[_Step] = []
         self.slots: list[tuple[int, Any]] = []
 
@@ -90,8 +92,9 @@ class ReadNumbers:
         self._numbers: dict[Any, Number] = {}
         self._arrays: dict[tuple[int, str], Any] = {}
         self._stages: list[_Stage] = []
-        #: How many numbers CuPy has handed on.
-        self._asked = 0
+        self._places: list[NumberPlace] = []
+        #: How many numbers are read on the device, and how many of them CuPy has handed on.
+        self._read_there = self._asked = 0
         #: The numbers of the launch under way, by index.
         self._found: list[Any] = []
 
@@ -101,21 +104,33 @@ class ReadNumbers:
         """Read at each launch; return what the recording gets instead. None: the value of the read is assumed."""
         if not any(one is read for one in self._reads):
             return None
-        at, number = here(), len(self._stages)
-        if number == READS:
+        at, dtype, first = here(), read.value.dtype, self._read_there * WIDTH
+        if self._read_there == READS:
             raise unfollowed(f'more than {READS} are read')
-        to = self._room[number * WIDTH : number * WIDTH + array.nbytes]
-        to[...] = array.reshape(-1).view(np.uint8)
-        GUARD.parts.cut_on_host(self._live, at)
-        slots = sum(len(stage.slots) for stage in self._stages)
-        stage = _Stage(len(self._kinds), read.value.dtype, slots, at)
-        self._stages.append(stage)
-        plan = GUARD.parts.plan_of(self._live)
-        plan.steps.append(NumberRead('a number that is read', at, lambda: self._go(number)))
+        self._read_there += 1
+        there = self._room[first : first + array.nbytes]
+        there[...] = array.reshape(-1).view(np.uint8)
+        self._cut('a number that is read', at, lambda: [there.get().view(dtype).item()])
         made = self._new(read.value.item())
         given = np.array(read.value).view(_ReadValue)
         given.give = lambda: self._given(made)
         return given, None
+
+    def take_state(self, places: list[NumberPlace]) -> None:
+        """Let attributes hold numbers with which launches reckon, from the beginning on."""
+        self._places = places
+        if places:
+            self._cut('numbers of attributes', None, lambda: [place.read() for place in places])
+        for place in places:
+            place.number = self._new(place.then)
+
+    def _cut(self, name: str, at: Place | None, read: Callable[[], list[Any]]) -> None:
+        """End this part of the graph. Before the next one the host reads, and does what is added to the stage."""
+        GUARD.parts.cut_on_host(self._live, at)
+        slots = sum(len(stage.slots) for stage in self._stages)
+        stage = _Stage(len(self._kinds), read, slots, at)
+        self._stages.append(stage)
+        GUARD.parts.plan_of(self._live).steps.append(NumberRead(name, at, lambda: self._go(stage)))
 
     def constant(self, value: Any) -> Number:
         """A number that is the same at every launch."""
@@ -185,10 +200,12 @@ class ReadNumbers:
     def ended(self) -> None:
         """Let go of what only the recording needs."""
         self._numbers.clear()
+        for place in self._places:
+            place.number = None
 
     def must_be_given(self) -> None:
         """Raise if CuPy has not handed on a number for each read."""
-        if self._asked != len(self._stages):
+        if self._asked != self._read_there:
             raise unfollowed('it is read in another way than by item()')
 
     def _given(self, number: Number) -> Number:
@@ -214,13 +231,12 @@ class ReadNumbers:
         """The number of this index in the last launch."""
         return self._found[index]
 
-    def _go(self, number: int) -> None:
+    def _go(self, stage: _Stage) -> None:
         """Read, compute, and bring the numbers to the device, on the current stream."""
-        stage = self._stages[number]
-        end = number * WIDTH + stage.dtype.itemsize
-        read = self._room[number * WIDTH : end].get().view(stage.dtype).item()
-        self._found = [*self._found[: stage.read], read]
+        self._found = self._found[: stage.begins]
         try:
+            for value in stage.read():
+                self._add(value)
             self._compute(stage)
             numbers = in_bytes([(self._found[index], dtype) for index, dtype in stage.slots])
         except (ArithmeticError, ValueError, Unfit) as error:
@@ -233,11 +249,14 @@ class ReadNumbers:
         for plain, indices, outcome in stage.steps:
             value = plain(*[self._found[index] for index in indices])
             if outcome is None:
-                if type(value) is not self._kinds[len(self._found)]:
-                    raise Unfit('a number is of another type than while recording')
-                self._found.append(value)
+                self._add(value)
             elif value is not outcome:
                 raise _given_up(stage, 'What it is compared with is now on its other side')
+
+    def _add(self, value: Any) -> None:
+        if type(value) is not self._kinds[len(self._found)]:
+            raise Unfit('a number is of another type than while recording')
+        self._found.append(value)
 
 
 def _given_up(stage: _Stage, rule: str) -> errors.AssumptionError:

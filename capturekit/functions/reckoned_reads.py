@@ -8,7 +8,7 @@ which it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
 from capturekit.functions.number_uses import NotArithmetic
@@ -22,17 +22,23 @@ from capturekit.model.host_reads import Read
 #: The method that reads a number; ``float`` gives a number of Python, which can't be followed.
 _READER = 'item'
 _NUMBERS = ('f4', 'f8')
+_Places = set[tuple[RanCode, int]]
 
 
-def reckoned_reads(run: RunRecord, changes: StateChanges, reads: Sequence[Read], kept: Kept) -> Reckoned:
-    """The reads of a run whose values are reckoned with. ``kept``: those that are only kept."""
+def reckoned_numbers(run: RunRecord, changes: StateChanges, reads: Sequence[Read], kept: Kept, state: bool) -> Reckoned:
+    """The reads of a run whose values are reckoned with. ``kept``: those that are only kept.
+
+    ``state``: the changes are told, too, of which attributes launches reckon with.
+    """
     wanted = [number for number, read in enumerate(reads) if number not in kept and _is_followed(read)]
-    if run.names.everything or not wanted:
+    if run.names.everything or not (wanted or state):
         return NOTHING
     program = CodeThatRan(run, changes)
     if program.opened:
         return NOTHING
     operators = Operators({}, [])
+    if state:
+        changes.reckon_with(lambda name: _add(program, _takers(program, name), operators))
     known: dict[object, bool] = {}
     found = []
     for number in wanted:
@@ -41,7 +47,7 @@ def reckoned_reads(run: RunRecord, changes: StateChanges, reads: Sequence[Read],
             known[site] = _is_reckoned(program, reads[number], operators)
         if known[site]:
             found.append(number)
-    return Reckoned(frozenset(found), operators)
+    return Reckoned(frozenset(found), operators, state)
 
 
 def _is_followed(read: Read) -> bool:
@@ -57,26 +63,29 @@ def _is_reckoned(program: CodeThatRan, read: Read, operators: Operators) -> bool
     place = code.number(read.site.offset)
     if code.steps[place].arg or program.callee(code, place, {_READER}) != _READER:
         return False
-    taken = _takers(program, code, place)
-    if taken is None:
-        return False
-    todo = list(taken)
+    return _add(program, _takers(program, (code, place)), operators)
+
+
+def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> bool:
+    """Add operators, and those that take what comes out of them. False if there is none."""
+    todo = list(taken or ())
     while todo:
         code, place = todo.pop()
         key = id(code.code), code.steps[place].offset
         if key not in operators.at:
-            taken = _takers(program, code, place)
+            found = _takers(program, (code, place))
             operators.codes.append(code.code)
-            operators.at[key] = taken is not None
-            todo += taken or ()
-    return True
+            operators.at[key] = found is not None
+            todo += found or ()
+    return taken is not None
 
 
-def _takers(program: CodeThatRan, code: RanCode, place: int) -> Iterable[tuple[RanCode, int]] | None:
-    """The operators that take what comes out of an instruction; None if anything else does more than move it."""
+def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str) -> _Places | None:
+    """The operators that take what comes out of an instruction, or is in attributes of a name; None if anything else
+    does more than move it."""
     flow = ValueFlow(program, of_any_use=True)
     try:
-        flow.all_of(code, place)
+        flow.all_of_attribute(of) if isinstance(of, str) else flow.all_of(*of)
     except (Counts, NotArithmetic):
         return None
     return flow.operators

@@ -17,10 +17,12 @@ class Operators(NamedTuple):
 
 
 class Reckoned(NamedTuple):
-    """The reads that launches reckon with, by number, and the operators that do."""
+    """The reads that launches reckon with, by number, and the operators that do. ``state``: whether they also reckon
+    with numbers in attributes."""
 
     reads: frozenset[int]
     operators: Operators
+    state: bool = False
 
 
 NOTHING = Reckoned(frozenset(), Operators({}, []))

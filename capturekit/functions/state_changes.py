@@ -11,13 +11,20 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
+from capturekit.functions.carried_state import (
+    CarriedPlace,
+    CarriedState,
+    Counter,
+    GrowingList,
+    NumberPlace,
+    StoredPlace,
+)
 from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
 from capturekit.functions.place_uses import (
     OPENERS,
@@ -46,6 +53,8 @@ _KINDS = ('attribute', 'slot', 'global', 'variable')
 _REFLECTED = frozenset({'__radd__', '__rsub__'})
 #: The types of functions that make no class.
 _FUNCTIONS: tuple[Any, ...] = (FunctionType, BuiltinFunctionType, type(functools.lru_cache(len)), np.ufunc)
+#: The types of numbers that launches reckon with.
+_RECKONED = (int, float)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 #: Attributes that libraries look up in any object to find out its type.
 ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
@@ -122,6 +131,23 @@ class StateChanges:
             else:
                 change.inside.parts[change.number] = hole
         return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
+
+    def reckon_with(self, may_be_reckoned: Callable[[str], bool]) -> None:
+        """Let launches reckon with the numbers of attributes, where nothing else is done with what has such a name."""
+        for location, (place, change) in list(self._found.items()):
+            then = change.kept.value
+            numbers = type(then) in _RECKONED and type(change.now) in _RECKONED
+            if not isinstance(place, StoredPlace) or not numbers or not self._is_plain_attribute(place.entry, change):
+                continue
+            if not self._is_only_stored(place.entry, change) and may_be_reckoned(place.entry.key):
+                self._found[location] = NumberPlace(place.entry, then), change
+
+    def _is_plain_attribute(self, entry: WatchedValue, change: _Change) -> bool:
+        """Whether it is an attribute of an object whose classes are all written in Python."""
+        holder = self._run.holders.by_id.get(id(entry.holder))
+        if holder is None or not holder.owned or holder.whole or id(holder.value) in self._run.names.full:
+            return False
+        return entry.kind == 'attribute' and not change.path and _is_pythons_all_through(type(holder.value))
 
     def carries(self, entry: WatchedValue) -> bool:
         """Whether launches put something else in the place of a watched value."""

@@ -72,10 +72,18 @@ class ValueFlow:
     def all_of(self, code: RanCode, place: int) -> None:
         """Follow what the call there gives."""
         self._add(_Held(code, place, 0, _VALUE, True))
+        self._to_the_end()
+
+    def _to_the_end(self) -> None:
         while self._todo:
             self._follow(self._todo.pop())
         for owner, name in self._lists:
             self._must_be_made(owner, name)
+
+    def all_of_attribute(self, name: str) -> None:
+        """Follow what is in the attributes of a name."""
+        self._attribute(name, _VALUE)
+        self._to_the_end()
 
     def _add(self, held: _Held) -> None:
         key = id(held.code.code), *held[1:]
@@ -107,7 +115,8 @@ class ValueFlow:
             self._stored.add((id(code.code), number))
             self._local(code, one.argval, held.what, held.here)
         elif kind == 'STORE_ATTR' and above == 1:
-            if not code.steps[number - 1].opname.startswith('LOAD_'):
+            before = code.steps[number - 1].opname
+            if not before.startswith('LOAD_') and not (self._of_any_use and before == 'SWAP'):  # x.a += ...
                 raise Counts  # nobody has seen the object
             self._stored.add((id(code.code), number))
             self._attribute(one.argval, held.what)

@@ -95,6 +95,16 @@ class Variant:
         return None if self.environment is None else self.environment.carried
 
     @property
+    def reckons(self) -> bool:
+        """Whether launches reckon with numbers: with those that are read, or that attributes hold."""
+        return bool(self.reckoned) or self.reckons_with_state
+
+    @property
+    def reckons_with_state(self) -> bool:
+        """Whether launches reckon with numbers that attributes hold."""
+        return self.carried is not None and bool(self.carried.numbers())
+
+    @property
     def plan(self) -> Plan | None:
         return None if self.graph is None else self.graph._state.plan
 

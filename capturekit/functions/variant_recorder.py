@@ -94,7 +94,7 @@ class VariantRecorder:
         self.late: LateReads | None = None
         self.numbers: ReadNumbers | None = None
         self.slots: NumberSlots | None = None
-        parted = bool(variant.checks or variant.rehearsal.seams or variant.reckoned)
+        parted = bool(variant.checks or variant.rehearsal.seams or variant.reckons)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
         self.relanes = options.lanes == 'auto' and not parted
         self.copied = None if parted or self.relanes else copied
@@ -132,8 +132,8 @@ class VariantRecorder:
                 must_not_refuse(live, made)
                 self._close(live, result)
             self._must_be_whole(live, capture.graph)
-            if traced is not None:
-                traced.ended()
+            if self.slots is not None:
+                self.slots.ended()
             again = self._to_record_anew(live, capture.graph, leaves)
             if again is not None:
                 return again.record(given, pieces)
@@ -143,6 +143,9 @@ class VariantRecorder:
                 self._take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
+        finally:
+            if self.numbers is not None:
+                self.numbers.ended()
 
     def _capture(self, seams_on: Any) -> Capture:
         late = (self.options.memory_limit or 0) if self.relanes else None
@@ -215,7 +218,7 @@ class VariantRecorder:
                     rule='A launch brings arguments to the current device, and the function finds them there.',
                     remedy='Make their device current before the call: `with x.device: ...`.',
                 )
-        if (given.numbers is not None or self.variant.reckoned) and self.variant.rehearsal.seams:
+        if (given.numbers is not None or self.variant.reckons) and self.variant.rehearsal.seams:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
                 rule='The function is recorded in pieces.',
@@ -260,7 +263,7 @@ class VariantRecorder:
             self.late = LateReads(self.platform.cupy, self.variant.rehearsal.reads, self.variant.kept)
             live.parts.answers.late = self.late.take
         environment = self.variant.environment
-        if environment is not None and self.variant.reckoned:
+        if environment is not None and self.variant.reckons:
             self._read_numbers(live, environment.reckoned.operators)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
             for array in environment.arrays():
@@ -273,6 +276,8 @@ class VariantRecorder:
         self.numbers = numbers = ReadNumbers(self.platform.cupy, live, reads, operators)
         others = live.parts.answers.late
         live.parts.answers.late = lambda read, array: numbers.take(read, array) or others(read, array)
+        carried = self.variant.carried
+        numbers.take_state([] if carried is None else carried.numbers())
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
         alone = {members[0][0] for _low, _high, members in spans(list(enumerate(leaves))) if len(members) == 1}

@@ -46,6 +46,7 @@ class Watch:
         array: the class of arrays, whose methods the user may replace.
         carries: returns, at the end of the run, whether launches can repeat changes of Python state.
         reads: the host reads, a list that the run fills.
+        reckons: whether launches are to reckon with numbers that attributes hold.
         uncollected: the block without garbage collection, which ends before code can ask whether the collector is on.
     """
 
@@ -60,9 +61,10 @@ class Watch:
         array: type | None = None,
         carries: Callable[[], bool] | None = None,
         reads: Sequence[Read] = (),
+        reckons: bool = False,
         uncollected: Uncollected | None = None,
     ) -> None:
-        self._fn, self._carries, self._reads = fn, carries, reads
+        self._fn, self._carries, self._reads, self._reckons = fn, carries, reads, reckons
         self._uncollected = uncollected or Uncollected()
         self._environment: Environment | None = None
         self._failure: BaseException | None = None
@@ -153,7 +155,7 @@ class Watch:
                 self._in_turn(self._run.asked.answer_all)
                 self._note_warnings()
                 carries = self._carries is not None and self._carries() and not self._libraries.waits
-                self._environment = finish(self._run, self._failure, carries, self._reads)
+                self._environment = finish(self._run, self._failure, carries, self._reads, self._reckons)
         finally:
             self._before.__exit__()
             self._callback = None  # it holds this object, and so all that it has met

@@ -17,7 +17,7 @@ from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAME
 from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
-from capturekit.functions.reckoned_reads import reckoned_reads
+from capturekit.functions.reckoned_reads import reckoned_numbers
 from capturekit.functions.reckoning import NOTHING
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
@@ -46,12 +46,13 @@ from capturekit.model.value_changes import ValueDifference, containers, differen
 
 
 def finish(
-    run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = ()
-) -> Environment:
+    run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = (),
+    reckons: bool = False,
+) -> Environment:  # fmt: skip
     """Make the environment of a run that has ended, and empty the record of it.
 
     ``failure``: why the run was followed no farther. ``carries``: whether launches can repeat changes of Python state.
-    ``reads``: the host reads of the run.
+    ``reads``: the host reads of the run. ``reckons``: whether launches are to reckon with numbers in attributes.
     """
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
@@ -65,7 +66,7 @@ def finish(
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
     kept = kept_reads(run, changes, reads) if written is None else {}
-    reckoned = reckoned_reads(run, changes, reads, kept) if written is None else NOTHING
+    reckoned = reckoned_numbers(run, changes, reads, kept, reckons) if written is None else NOTHING
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())
