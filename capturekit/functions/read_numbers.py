@@ -30,6 +30,7 @@ from capturekit.functions.number_arguments import (
     unfollowed,
 )
 from capturekit.functions.reckoning import Operators
+from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.plan import Seam
 from capturekit.model import errors
@@ -266,6 +267,16 @@ def _given_up(stage: _Stage, rule: str) -> errors.AssumptionError:
         rule=f'{rule}, so the program may go another way from here on. The graph was stopped there.',
         remedy='Use @ck.graphed, which runs such a call eagerly.',
     )
+
+
+def numbers_of(cupy: Any, live: OpenCapture, variant: Variant, operators: Operators) -> ReadNumbers:
+    """Let reads of a variant, and attributes, give numbers with which launches reckon anew."""
+    assert live.parts.answers is not None
+    reads = [variant.rehearsal.reads[number] for number in sorted(variant.reckoned)]
+    numbers, others = ReadNumbers(cupy, live, reads, operators), live.parts.answers.late
+    live.parts.answers.late = lambda read, array: numbers.take(read, array) or others(read, array)
+    numbers.take_state([] if variant.carried is None else variant.carried.numbers())
+    return numbers
 
 
 def or_numbers(is_array: Callable[[Any], bool]) -> Callable[[Any], bool]:

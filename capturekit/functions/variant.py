@@ -46,6 +46,9 @@ class Variant:
         relaned: with ``lanes='auto'``, what :meth:`Graph.relane <capturekit.Graph.relane>` says of it; None before.
     """
 
+    #: The host reads with whose values launches reckon, by number.
+    reckoned: frozenset[int] = frozenset()
+
     def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
         self.state = 'eager' if reason else 'rehearsed'
         #: Whether it is for calls whose arrays share memory in a way that a recording can't follow.
@@ -54,8 +57,6 @@ class Variant:
         self.calls = 0
         self.launches = 0
         self.environment = environment
-        #: The host reads with whose values launches reckon, by number.
-        self.reckoned: frozenset[int] = frozenset()
         self.assume(rehearsal, {} if environment is None else environment.kept)
         self.rehearsal = rehearsal
         self.graph: Graph | None = None

@@ -15,13 +15,13 @@ from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
 from capturekit.functions.number_arguments import Number, NumberSlots, names_of_positions
 from capturekit.functions.options import Options
-from capturekit.functions.read_numbers import ReadNumbers, as_recorded, or_numbers
-from capturekit.functions.reckoning import Operators
+from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
     must_be_same,
     must_leave_nothing,
+    must_lie_here,
     must_not_refuse,
     must_reach_known_arrays,
     only_arrays,
@@ -61,6 +61,9 @@ class VariantRecorder:
     then; else they lie there from the beginning.
     """
 
+    #: The numbers with which launches reckon.
+    numbers: ReadNumbers | None = None
+
     def __init__(
         self,
         platform: Platform,
@@ -92,7 +95,6 @@ class VariantRecorder:
         self.copies = self.has_table = True
         self.caller: Caller | None = None
         self.late: LateReads | None = None
-        self.numbers: ReadNumbers | None = None
         self.slots: NumberSlots | None = None
         parted = bool(variant.checks or variant.rehearsal.seams or variant.reckons)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
@@ -210,14 +212,7 @@ class VariantRecorder:
 
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
-        here = int(self.platform.cupy.cuda.get_device_id())
-        for device in devices_of(self.platform.cupy, given.leaves):
-            if device not in (here, -1):  # -1: memory that CuPy knows of no device
-                raise errors.UnsupportedCallError(
-                    f'An array of device {device} in a call on device {here}',
-                    rule='A launch brings arguments to the current device, and the function finds them there.',
-                    remedy='Make their device current before the call: `with x.device: ...`.',
-                )
+        must_lie_here(self.platform.cupy, devices_of(self.platform.cupy, given.leaves))
         if (given.numbers is not None or self.variant.reckons) and self.variant.rehearsal.seams:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
@@ -264,20 +259,10 @@ class VariantRecorder:
             live.parts.answers.late = self.late.take
         environment = self.variant.environment
         if environment is not None and self.variant.reckons:
-            self._read_numbers(live, environment.reckoned.operators)
+            self.numbers = numbers_of(self.platform.cupy, live, self.variant, environment.reckoned.operators)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
             for array in environment.arrays():
                 GUARD.draws.back_up(live, array)
-
-    def _read_numbers(self, live: OpenCapture, operators: Operators) -> None:
-        """Let reads give numbers with which launches reckon anew."""
-        assert live.parts.answers is not None
-        reads = [self.variant.rehearsal.reads[number] for number in sorted(self.variant.reckoned)]
-        self.numbers = numbers = ReadNumbers(self.platform.cupy, live, reads, operators)
-        others = live.parts.answers.late
-        live.parts.answers.late = lambda read, array: numbers.take(read, array) or others(read, array)
-        carried = self.variant.carried
-        numbers.take_state([] if carried is None else carried.numbers())
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
         alone = {members[0][0] for _low, _high, members in spans(list(enumerate(leaves))) if len(members) == 1}
