@@ -98,8 +98,9 @@ class ValueFlow:
             one = held.code.steps[number]
             if one.is_jump_target:
                 break
-            if one.opname == 'SWAP' and above in (0, (one.arg or 0) - 1):
-                above = (one.arg or 0) - 1 - above
+            depth = 2 if one.opname == 'ROT_TWO' else (one.arg or 0) if one.opname == 'SWAP' else 0
+            if depth and above in (0, depth - 1):
+                above = depth - 1 - above
                 continue
             if takes(one) > above:  # Python 3.11 takes the arguments just before the call
                 return self._taken(held, number + (one.opname == 'PRECALL'), above)
@@ -116,7 +117,9 @@ class ValueFlow:
             self._local(code, one.argval, held.what, held.here)
         elif kind == 'STORE_ATTR' and above == 1:
             before = code.steps[number - 1].opname
-            if not before.startswith('LOAD_') and not (self._of_any_use and before == 'SWAP'):  # x.a += ...
+            if not before.startswith('LOAD_') and not (
+                self._of_any_use and before in ('SWAP', 'ROT_TWO')
+            ):  # x.a += ...
                 raise Counts  # nobody has seen the object
             self._stored.add((id(code.code), number))
             self._attribute(one.argval, held.what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -100,9 +101,9 @@ def beside_inspect(_cp: Any) -> tuple[Work, Callable[[], Any]]:
     return work, lambda: vars(one)
 
 
-NATURAL: list[Maker] = [
-    items, items_of_an_attribute, items_of_a_global, named_like_functions, beside_types, beside_inspect,
-]  # fmt: skip
+NATURAL: list[Maker] = [items, items_of_an_attribute, items_of_a_global, named_like_functions, beside_types]
+if sys.version_info >= (3, 12):  # which tells the lines that ran
+    NATURAL.append(beside_inspect)
 
 
 def read_in_a_branch(_cp: Any) -> tuple[Work, Callable[[], Any]]:
@@ -260,7 +261,7 @@ ADVERSARIAL: list[Maker] = [
     read_in_a_branch, read_by_another_name, read_as_a_default, read_by_a_computed_key, read_by_a_method, read_as_a_text,
     added_to_itself, unpacked_in_a_loop, given_its_docstring, added_by_a_class_made_there,
     added_by_a_class_made_by_a_partial, seen_by_inspect,
-    seen_by_vars,
+    seen_by_vars, beside_inspect,
 ]  # fmt: skip
 
 
