@@ -35,6 +35,7 @@ from capturekit.functions.kinds import (
     fitting,
     fitting_now,
     is_forgiven,
+    is_new_number,
     same_way,
     stop_reckoning,
     to_front,
@@ -72,8 +73,6 @@ HOPE = 3
 TOO_DEAR = 'watching its runs takes much longer than they do, and none could be launched so far: only some are watched'
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
 CHAIN = 16
-#: After so many runs in a row that were watched and fitted nothing, launches are to reckon with numbers in attributes.
-RECKONED_AFTER = 2
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
 FEW_SEAMS = 4
 
@@ -268,7 +267,8 @@ class Answering:
             assert variant.environment is not None
             variant.reckon(variant.environment.reckoned.reads)
             return self._again(given.beginning_with(None), drawn)
-        if variant.reckons_with_state and kind.misses >= HOPE:
+        variant.missed += 1
+        if variant.reckons_with_state and variant.missed >= max(HOPE, variant.launches // HOPE):
             stop_reckoning(kind)
         if kind.misses >= PATIENCE:
             at = f' at {error.location}' if error.location else ''
@@ -335,7 +335,7 @@ class Answering:
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
-            reads=rehearsal.reads, reckons=self._may_reckon(given) and given.kind.strange >= RECKONED_AFTER,
+            reads=rehearsal.reads, reckons=is_new_number(given.kind) if self._may_reckon(given) else None,
             uncollected=uncollected,
         )  # fmt: skip
 

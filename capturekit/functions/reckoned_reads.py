@@ -8,7 +8,8 @@ which it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
 from capturekit.functions.number_uses import NotArithmetic
@@ -17,6 +18,7 @@ from capturekit.functions.reckoning import NOTHING, Operators, Reckoned
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import ValueFlow
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.host_reads import Read
 
 #: The method that reads a number; ``float`` gives a number of Python, which can't be followed.
@@ -25,10 +27,16 @@ _NUMBERS = ('f4', 'f8')
 _Places = set[tuple[RanCode, int]]
 
 
-def reckoned_numbers(run: RunRecord, changes: StateChanges, reads: Sequence[Read], kept: Kept, state: bool) -> Reckoned:
+def reckoned_numbers(
+    run: RunRecord,
+    changes: StateChanges,
+    reads: Sequence[Read],
+    kept: Kept,
+    state: Callable[[WatchedValue, Any], bool] | None,
+) -> Reckoned:
     """The reads of a run whose values are reckoned with. ``kept``: those that are only kept.
 
-    ``state``: the changes are told, too, of which attributes launches reckon with.
+    ``state`` tells which numbers in attributes may be reckoned with: the changes are told of those that are.
     """
     wanted = [number for number, read in enumerate(reads) if number not in kept and _is_followed(read)]
     if run.names.everything or not (wanted or state):
@@ -37,8 +45,8 @@ def reckoned_numbers(run: RunRecord, changes: StateChanges, reads: Sequence[Read
     if program.opened:
         return NOTHING
     operators = Operators({}, [])
-    if state:
-        changes.reckon_with(lambda name: _add(program, _takers(program, name), operators))
+    if state is not None:
+        changes.reckon_with(state, lambda name: _add(program, _takers(program, name), operators))
     known: dict[object, bool] = {}
     found = []
     for number in wanted:
@@ -47,7 +55,7 @@ def reckoned_numbers(run: RunRecord, changes: StateChanges, reads: Sequence[Read
             known[site] = _is_reckoned(program, reads[number], operators)
         if known[site]:
             found.append(number)
-    return Reckoned(frozenset(found), operators, state)
+    return Reckoned(frozenset(found), operators)
 
 
 def _is_followed(read: Read) -> bool:

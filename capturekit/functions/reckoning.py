@@ -17,12 +17,10 @@ class Operators(NamedTuple):
 
 
 class Reckoned(NamedTuple):
-    """The reads that launches reckon with, by number, and the operators that do. ``state``: whether they also reckon
-    with numbers in attributes."""
+    """The reads that launches reckon with, by number, and the operators that do."""
 
     reads: frozenset[int]
     operators: Operators
-    state: bool = False
 
 
 NOTHING = Reckoned(frozenset(), Operators({}, []))

@@ -132,14 +132,15 @@ class StateChanges:
                 change.inside.parts[change.number] = hole
         return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
 
-    def reckon_with(self, may_be_reckoned: Callable[[str], bool]) -> None:
-        """Let launches reckon with the numbers of attributes, where nothing else is done with what has such a name."""
+    def reckon_with(self, is_new: Callable[[WatchedValue, Any], bool], may_be_reckoned: Callable[[str], bool]) -> None:
+        """Let launches reckon with new numbers of attributes, where nothing else is done with what has such a name."""
         for location, (place, change) in list(self._found.items()):
             then = change.kept.value
             numbers = type(then) in _RECKONED and type(change.now) in _RECKONED
             if not isinstance(place, StoredPlace) or not numbers or not self._is_plain_attribute(place.entry, change):
                 continue
-            if not self._is_only_stored(place.entry, change) and may_be_reckoned(place.entry.key):
+            wanted = is_new(place.entry, change.now) and not self._is_only_stored(place.entry, change)
+            if wanted and may_be_reckoned(place.entry.key):
                 self._found[location] = NumberPlace(place.entry, then), change
 
     def _is_plain_attribute(self, entry: WatchedValue, change: _Change) -> bool:

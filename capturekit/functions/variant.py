@@ -48,6 +48,8 @@ class Variant:
 
     #: The host reads with whose values launches reckon, by number.
     reckoned: frozenset[int] = frozenset()
+    #: How many of its launches have met another value than it assumes.
+    missed = 0
 
     def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
         self.state = 'eager' if reason else 'rehearsed'

@@ -28,6 +28,7 @@ from capturekit.functions.python_calls import PythonCalls
 from capturekit.functions.run_record import Given, record_of
 from capturekit.functions.settings import routines_now, settings_now
 from capturekit.functions.warnings_shown import forget_ours, line_that_warned
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
@@ -46,7 +47,7 @@ class Watch:
         array: the class of arrays, whose methods the user may replace.
         carries: returns, at the end of the run, whether launches can repeat changes of Python state.
         reads: the host reads, a list that the run fills.
-        reckons: whether launches are to reckon with numbers that attributes hold.
+        reckons: tells whether launches are to reckon with a number that an attribute gets; None: with none.
         uncollected: the block without garbage collection, which ends before code can ask whether the collector is on.
     """
 
@@ -61,7 +62,7 @@ class Watch:
         array: type | None = None,
         carries: Callable[[], bool] | None = None,
         reads: Sequence[Read] = (),
-        reckons: bool = False,
+        reckons: Callable[[WatchedValue, Any], bool] | None = None,
         uncollected: Uncollected | None = None,
     ) -> None:
         self._fn, self._carries, self._reads, self._reckons = fn, carries, reads, reckons

@@ -47,12 +47,13 @@ from capturekit.model.value_changes import ValueDifference, containers, differen
 
 def finish(
     run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = (),
-    reckons: bool = False,
+    reckons: Callable[[WatchedValue, Any], bool] | None = None,
 ) -> Environment:  # fmt: skip
     """Make the environment of a run that has ended, and empty the record of it.
 
     ``failure``: why the run was followed no farther. ``carries``: whether launches can repeat changes of Python state.
-    ``reads``: the host reads of the run. ``reckons``: whether launches are to reckon with numbers in attributes.
+    ``reads``: the host reads of the run. ``reckons``: tells with which numbers in attributes launches are
+    to reckon.
     """
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
