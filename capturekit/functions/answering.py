@@ -27,10 +27,23 @@ from capturekit.functions.call_turns import TURNS
 from capturekit.functions.checked_launch import Beside
 from capturekit.functions.environment import Environment
 from capturekit.functions.given_call import Given
-from capturekit.functions.kinds import Kind, fits_here, fitting, fitting_now, same_way, to_front
+from capturekit.functions.kinds import (
+    PATIENCE,
+    Kind,
+    assume_more,
+    fits_here,
+    fitting,
+    fitting_now,
+    is_forgiven,
+    is_new_number,
+    same_way,
+    stop_reckoning,
+    to_front,
+)
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.pending import Call
+from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.shared_memory import shared_by
 from capturekit.functions.variant import Variant, opaque
@@ -49,8 +62,6 @@ from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
-#: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
-PATIENCE = 8
 #: Why nothing fits call after call: without and with host reads that failed their checks.
 _DIFFERENT = (
     'what it depends on besides its arguments is different at nearly each call',
@@ -231,8 +242,10 @@ class Answering:
             return True
         except errors.CheckError as error:
             given.kind.keep_only(variant)
-            if variant.untried and given.numbers is not None:
-                given.numbers.of.refuse(given.numbers.positions, error.rule)
+            if variant.untried:
+                if given.numbers is not None:
+                    given.numbers.of.refuse(given.numbers.positions, error.rule)
+                given.kind.reckons = False
                 variant.give_up(error.rule)
                 return False
             variant.give_up(f'its check failed: {error.rule}')
@@ -250,11 +263,22 @@ class Answering:
         count('fallbacks')
         LOG.info('%s: %s; this call runs eagerly', self.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
+        if self._may_reckon(given) and variant.may_reckon(error):
+            assert variant.environment is not None
+            variant.reckon(variant.environment.reckoned.reads)
+            return self._again(given.beginning_with(None), drawn)
+        variant.missed += 1
+        if variant.reckons_with_state and variant.missed >= max(HOPE, variant.launches // HOPE):
+            stop_reckoning(kind)
         if kind.misses >= PATIENCE:
             at = f' at {error.location}' if error.location else ''
             kind.misses = 0
             self._stay_eager(kind, variant, f'the host read{at} gives another value at nearly each call')
         return self._rehearse(given.beginning_with(None), None, drawn)
+
+    def _may_reckon(self, given: Given) -> bool:
+        """Whether launches of this kind of call may reckon with numbers on the host."""
+        return given.kind.reckons and given.numbers is None and not self._options.later
 
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
         kind.keep_only(variant)
@@ -291,7 +315,7 @@ class Answering:
         reason = lazy(self._fn)
         if environment is not None:
             written = environment.written() or next(iter(rehearsal.effects), None) or reason
-            if _is_forgiven(kind, written):
+            if is_forgiven(kind, written):
                 return result
             if environment.too_much:
                 return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
@@ -311,7 +335,8 @@ class Answering:
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
-            reads=rehearsal.reads, uncollected=uncollected,
+            reads=rehearsal.reads, reckons=is_new_number(given.kind) if self._may_reckon(given) else None,
+            uncollected=uncollected,
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
@@ -332,6 +357,8 @@ class Answering:
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)
+        if variant.reckons_with_state and run.environment is not None:
+            variant.reckon(run.environment.reckoned.reads)
         if variant.reason:
             self.say(variant.reason)
         else:
@@ -375,8 +402,8 @@ class Answering:
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
-        reason, failed = '', None
-        for gates in ('device', 'host') if variant.checks <= CHAIN else ('host',):
+        reason, failed, refused = '', None, False
+        for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckons else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
             try:
@@ -390,20 +417,18 @@ class Answering:
                 failed = error.with_traceback(None)
                 break
             except CaptureError as error:
-                reason = error.in_one_line().rstrip('.')
-                if variant.kept and not recorder.drawn:
-                    variant.assume(variant.rehearsal, {})
-                    return self._record_here(given, variant)
-                break
+                reason, refused = error.in_one_line().rstrip('.'), True
             except Exception as error:
                 reason = f'{type(error).__name__}: {error}'
             finally:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
-            if not drawn and variant.kept:
-                variant.assume(variant.rehearsal, {})
+            if not drawn and variant.reckons_with_state:
+                stop_reckoning(given.kind)
+                return self._again(given, [])
+            if not drawn and assume_more(given.kind, variant):
                 return self._record_here(given, variant)
-            if drawn or not variant.checks:
+            if refused or drawn or not variant.checks:
                 break
         if failed is not None:
             return self._take_over(given, variant, failed, drawn)
@@ -434,13 +459,14 @@ class Answering:
             LOG.info(
                 '%s: recorded anew (recording %d) in %.2f ms: %r', self.name, self._recordings, seconds * 1e3, variant
             )
-        if len(variant.seams) > FEW_SEAMS and 'seams' not in self.logged:
+        seams = [seam for seam in variant.seams if not isinstance(seam, NumberRead)]
+        if len(seams) > FEW_SEAMS and 'seams' not in self.logged:
             self.logged.add('seams')
-            where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in variant.seams))
+            where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in seams))
             LOG.warning(
                 '%s: %d calls that no capture can hold stand between its graphs (%s). Each waits for the device: '
                 'compare with the eager run (pieces=False), and see fn.variants[0].seams for what each costs.',
-                self.name, len(variant.seams), where,
+                self.name, len(seams), where,
             )  # fmt: skip
 
     def _again(self, given: Given, drawn: list[Feed]) -> Any:
@@ -469,20 +495,6 @@ def _finished(given: Given, result: Any) -> Any:
     answer, after = result
     given.state.change(after)
     return answer
-
-
-def _is_forgiven(kind: Kind, written: str | None) -> bool:
-    """Whether a run that changed something may be tried again.
-
-    A cache that is filled at first use is full the next time, which also takes less time to follow, and an object that
-    the run made may have the address of one that has died since. If it happens again, it is not by chance.
-    """
-    if written is None or kind.sure or kind.forgiven >= PATIENCE:
-        kind.sure = written is not None
-        return False
-    kind.sure = True
-    kind.forgiven += 1
-    return True
 
 
 #: The method for each state. None: the function is simply called, also by many threads at once.

@@ -132,8 +132,8 @@ _ELSEWHERE = (1 << 40) + 12345
 class Counter(CarriedPlace):
     """A whole number that the function only adds ``delta`` to."""
 
-    def __init__(self, entry: WatchedValue, delta: int) -> None:
-        super().__init__(entry, ())
+    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], delta: int) -> None:
+        super().__init__(entry, path)
         self.delta = delta
 
     def arrays(self, array: type) -> list[Any] | None:
@@ -150,6 +150,31 @@ class Counter(CarriedPlace):
 
     def change(self, value: Any) -> None:
         self.put(self.read() + self.delta)
+
+
+class NumberPlace(CarriedPlace):
+    """An attribute that holds another number at each call, with which each launch reckons.
+
+    ``then`` is what it held when the run began. ``number`` takes the place of that while the function is recorded.
+    """
+
+    def __init__(self, entry: WatchedValue, then: Any) -> None:
+        super().__init__(entry, ())
+        self.then = then
+        self.number: Any = None
+
+    def arrays(self, array: type) -> list[Any] | None:
+        return [] if type(self.read()) is type(self.then) else None
+
+    def begin(self, left: Iterator[Any]) -> None:
+        if self.number is not None:
+            self.put(self.number)
+
+    def after(self) -> Any:
+        return self.read()
+
+    def change(self, value: Any) -> None:
+        self.put(value)
 
 
 class GrowingList(CarriedPlace):
@@ -198,6 +223,10 @@ class CarriedState:
         """Say which place holds a value that a launch can't begin with; None if there is none."""
         place = next((one for one in self.places if one.arrays(self._array) is None), None)
         return None if place is None else f'{place.where()} holds another kind of value than when recorded'
+
+    def numbers(self) -> list[NumberPlace]:
+        """The places whose numbers launches reckon with."""
+        return [place for place in self.places if isinstance(place, NumberPlace)]
 
     def lists(self) -> set[int]:
         """The lists that grow, by id."""

@@ -16,9 +16,10 @@ import numpy as np
 
 from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.handed_on import loader_of
+from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
-from capturekit.functions.state_changes import ASKED_FOR, OPENING, StateChanges, opens
+from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of
 from capturekit.model.source_line import is_ours
@@ -86,13 +87,7 @@ class CodeThatRan:
         for caller, offset in (one for callers in run.code.callers.values() for one in callers if one is not None):
             calls.setdefault(caller, []).append(offset)
         self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
-        self._foreign = {
-            name
-            for code, foreign in run.code.codes.values()
-            if foreign and not is_ours(code.co_filename)
-            for name in code.co_names
-        }
-        self.opened = any(not OPENING.isdisjoint(code.co_names) for code in own)
+        self.opened = any(opens_where_it_ran(code, run.lines.of(code)) for code in own)
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
@@ -187,8 +182,10 @@ class CodeThatRan:
 
     def attribute(self, name: str) -> Iterable[tuple[RanCode, int]]:
         """All places where code that ran names an attribute. Raises Counts if other code may see it."""
-        hidden = name.startswith('__') or name in ASKED_FOR or name in self._run.names.strings or name in self._foreign
-        if hidden or any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._run.array)):
+        hidden = name.startswith('__') or name in ASKED_FOR or name in self._run.names.strings
+        if hidden or self._is_foreign(name):
+            raise Counts
+        if any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._run.array)):
             raise Counts
         if self._is_asked_for(name) or not all(shows_by_name(cls, name, self._run.ownership) for cls in self._classes):
             raise Counts
@@ -204,6 +201,12 @@ class CodeThatRan:
                     raise Counts  # a property
                 if not self._of_module(code, place):
                     yield code, place
+
+    def _is_foreign(self, name: str) -> bool:
+        """Whether code of libraries names an attribute so."""
+        uses = PlaceUses(name, True, False)
+        codes = self._run.code.codes.values()
+        return any(foreign and not is_ours(code.co_filename) and uses.named_in(code) for code, foreign in codes)
 
     def _is_asked_for(self, name: str) -> bool:
         """Whether an object that is asked for computed names may have this one."""

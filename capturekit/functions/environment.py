@@ -19,6 +19,7 @@ from capturekit.functions import comparison
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.comparison import GONE, Same
 from capturekit.functions.outcomes import Kept as KeptReads
+from capturekit.functions.reckoning import NOTHING, Reckoned
 from capturekit.functions.replaced import Replaced
 from capturekit.functions.sharing import Sharing, holds_containers
 from capturekit.functions.watched_value import WatchedValue
@@ -58,6 +59,8 @@ class Environment:
     too_much = False
     #: The host reads whose values are only kept, by number, each with what has to come out as it did.
     kept: KeptReads = types.MappingProxyType({})
+    #: The host reads with whose values launches reckon, if need be.
+    reckoned: Reckoned = NOTHING
     #: CuPy's compiler, and the sources that the run had it make kernels of: what it did there was not followed.
     compiler: tuple[CodeType | None, frozenset[Any]] = None, frozenset()
 

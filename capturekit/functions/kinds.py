@@ -12,9 +12,13 @@ from capturekit.functions.follow_time import FollowCost
 from capturekit.functions.outcomes import all_of
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.host_reads import Read, Rehearsal
+
+#: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
+PATIENCE = 8
 
 
 class Kind:
@@ -35,6 +39,8 @@ class Kind:
         self.shared = shared
         #: How many calls in a row no launch could answer: because a check failed, and because no variant fitted.
         self.misses = self.strange = 0
+        #: Whether launches may reckon with values that they read on the host, and with numbers of attributes.
+        self.reckons = self.reckons_with_state = True
         #: What following runs has cost since the last launch; the last run's reason, and how often it came.
         self.cost = FollowCost()
         self.reason = ''
@@ -76,6 +82,58 @@ class Kind:
         for old in self.variants[limit:]:
             old.close()
         self.variants = self.variants[:limit]
+
+
+def is_new_number(kind: Kind) -> Callable[[WatchedValue, Any], bool] | None:
+    """What tells whether a number, which a run has put in an attribute, is none that an earlier run found there.
+
+    None: launches are not to reckon with such numbers, since this run is the first one, or they have failed to.
+    """
+    if not kind.reckons_with_state or not kind.strange:
+        return None
+    environments = [variant.environment for variant in kind.variants if variant.environment is not None]
+
+    def is_new(place: WatchedValue, now: Any) -> bool:
+        entries = (entry for environment in environments for entry in environment.entries if entry.key == place.key)
+        found = [entry.value for entry in entries if entry.holder is place.holder]
+        return not any(type(value) is type(now) and value == now for value in found)
+
+    return is_new
+
+
+def stop_reckoning(kind: Kind) -> None:
+    """Drop the variants that reckon with numbers of attributes: these are compared again."""
+    kind.reckons_with_state = False
+    dropped = [variant for variant in kind.variants if variant.reckons_with_state]
+    kind.variants = tuple([variant for variant in kind.variants if variant not in dropped])
+    for variant in dropped:
+        variant.close()
+
+
+def assume_more(kind: Kind, variant: Variant) -> bool:
+    """Assume values of host reads that launches were to make anew. False if all are assumed."""
+    if variant.reckoned:
+        kind.reckons = False
+        variant.reckon(frozenset())
+    elif variant.kept:
+        variant.assume(variant.rehearsal, {})
+    else:
+        return False
+    return True
+
+
+def is_forgiven(kind: Kind, written: str | None) -> bool:
+    """Whether a run that changed something may be tried again.
+
+    A cache that is filled at first use is full the next time, which also takes less time to follow, and an object that
+    the run made may have the address of one that has died since. If it happens again, it is not by chance.
+    """
+    if written is None or kind.sure or kind.forgiven >= PATIENCE:
+        kind.sure = written is not None
+        return False
+    kind.sure = True
+    kind.forgiven += 1
+    return True
 
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:

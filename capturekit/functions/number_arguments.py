@@ -18,6 +18,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capturekit.functions.number_uses import NotArithmetic, NumberUses
 from capturekit.model import errors
@@ -29,7 +30,7 @@ TYPES = (float, int)
 FEW = 3
 #: How many numbers may meet arrays in one function (each takes eight bytes), and how many may be computed from others.
 ROOM, STEPS = 32, 256
-_WIDTH = 8
+WIDTH = 8
 #: Larger integers would be rounded twice on their way to a shorter float, which CuPy does once.
 _EXACT = 1 << 53
 #: How a number of a dtype is packed, eight bytes each. Half precision is left out: packing may round it twice.
@@ -126,7 +127,7 @@ class CallNumbers(NamedTuple):
 
 def room(cupy: Any) -> Any:
     """The array in which the numbers of one call go to the device."""
-    return cupy.ndarray((ROOM * _WIDTH,), 'u1')
+    return cupy.ndarray((ROOM * WIDTH,), 'u1')
 
 
 class NumberSlots:
@@ -148,7 +149,6 @@ class NumberSlots:
         self._numbers: dict[Any, Number] = {}
         self._slots: list[tuple[int, Any]] = []
         self._arrays: dict[tuple[int, str], Any] = {}
-        self._struct = struct.Struct('<')
         self.numbers = [Number(self, index, value) for index, value in enumerate(values)]
 
     def constant(self, value: Any) -> Number:
@@ -170,6 +170,10 @@ class NumberSlots:
         except NotArithmetic as error:
             raise unfollowed(str(error)) from None
         return found
+
+    def compared(self, _plain: Callable[..., bool], _operands: tuple[Number, ...]) -> bool:
+        """What comes out of a comparison of numbers."""
+        raise unfollowed('it is compared with another number')
 
     def _add(self, plain: Callable[..., Any], indices: tuple[int, ...], now: Any, key: Any) -> Number:
         found = self._numbers.get(key)
@@ -214,11 +218,9 @@ class NumberSlots:
         made = self._arrays.get((number._index, dtype.char))
         if made is None:
             at = len(self._slots)
-            if at == ROOM or dtype.char not in _CODES:
-                raise unfollowed(f'more than {ROOM} meet arrays' if at == ROOM else f'it meets an array as {dtype}')
+            must_fit(at, dtype)
             self._slots.append((number._index, dtype))
-            self._struct = struct.Struct('<' + ''.join(_CODES[one.char] for _, one in self._slots))
-            made = self.cupy.ndarray((), dtype, self._place.data + at * _WIDTH)
+            made = self.cupy.ndarray((), dtype, self._place.data + at * WIDTH)
             self._arrays[number._index, dtype.char] = made
         return made
 
@@ -234,14 +236,7 @@ class NumberSlots:
             raise Unfit('a number is of another type than while recording')
         if not self._slots:
             return
-        for index, dtype in self._slots:
-            if type(found[index]) is int and dtype.kind == 'f' and _is_beyond(found[index]):
-                raise Unfit('an integer is rounded twice')
-        try:
-            packed = self._struct.pack(*[found[index] for index, _ in self._slots])
-        except (OverflowError, struct.error) as error:
-            raise Unfit(str(error)) from error
-        host = np.frombuffer(packed, 'u1')
+        host = in_bytes([(found[index], dtype) for index, dtype in self._slots])
         target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self.cupy.cuda.get_current_stream())
 
     def ended(self) -> None:
@@ -249,6 +244,24 @@ class NumberSlots:
         self.numbers.clear()
         self._numbers.clear()
         self._arrays.clear()
+
+
+def must_fit(slots: int, dtype: Any) -> None:
+    """Raise UnsupportedCallError if there are too many numbers, or none of this kind can be packed."""
+    if slots == ROOM or dtype.char not in _CODES:
+        raise unfollowed(f'more than {ROOM} meet arrays' if slots == ROOM else f'it meets an array as {dtype}')
+
+
+def in_bytes(numbers: Sequence[tuple[Any, Any]]) -> NDArray[Any]:
+    """Numbers, each with its dtype, as they lie on the device. Raises Unfit."""
+    for value, dtype in numbers:
+        if type(value) is int and dtype.kind == 'f' and _is_beyond(value):
+            raise Unfit('an integer is rounded twice')
+    try:
+        packed = struct.pack('<' + ''.join(_CODES[dtype.char] for _, dtype in numbers), *[one for one, _ in numbers])
+    except (OverflowError, struct.error) as error:
+        raise Unfit(str(error)) from error
+    return np.frombuffer(packed, 'u1')
 
 
 def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
@@ -320,19 +333,22 @@ def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, A
     return operate
 
 
-def _compared(name: str) -> Callable[[Number, Any], Any]:
+def _compared(name: str, plain: Callable[[Any, Any], bool]) -> Callable[[Number, Any], Any]:
     def compare(self: Number, other: Any) -> Any:
         cupy = self._of.cupy
         self._of.standing()
         if type(other) is cupy.ndarray:
             return getattr(cupy, name)(self, other)
-        raise unfollowed('it is compared with another number')
+        if type(other) is not Number and type(other) not in TYPES:
+            raise unfollowed(f'it is compared with a {type(other).__name__}')
+        return self._of.compared(plain, (self, other if type(other) is Number else self._of.constant(other)))
 
     return compare
 
 
 def _negated(self: Number) -> Number:
-    return self._of.computed(operator.neg, (self,))
+    made: Number = self._of.computed(operator.neg, (self,))
+    return made
 
 
 _UFUNCS = frozenset(
@@ -348,7 +364,7 @@ class Number:
     #: This makes NumPy and CuPy's operators leave the operation to the methods of this class.
     __array_ufunc__ = None
 
-    def __init__(self, of: NumberSlots, index: int, now: Any) -> None:
+    def __init__(self, of: Any, index: int, now: Any) -> None:
         self._of = of
         self._index = index
         self._now = now
@@ -381,9 +397,9 @@ class Number:
     __mod__, __rmod__ = _binary('mod', 'remainder'), _binary('mod', 'remainder', swapped=True)
     __pow__, __rpow__ = _binary('pow', 'power'), _binary('pow', 'power', swapped=True)
     __neg__ = _negated
-    __eq__, __ne__ = _compared('equal'), _compared('not_equal')
-    __lt__, __le__ = _compared('less'), _compared('less_equal')
-    __gt__, __ge__ = _compared('greater'), _compared('greater_equal')
+    __eq__, __ne__ = _compared('equal', operator.eq), _compared('not_equal', operator.ne)
+    __lt__, __le__ = _compared('less', operator.lt), _compared('less_equal', operator.le)
+    __gt__, __ge__ = _compared('greater', operator.gt), _compared('greater_equal', operator.ge)
 
     __bool__, __int__, __index__ = _asks('bool'), _asks('int'), _asks('an index or a count')
     __float__, __complex__, __hash__ = _asks('float'), _asks('complex'), _asks('hash')

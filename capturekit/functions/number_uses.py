@@ -104,13 +104,18 @@ class NumberUses:
         raise NotArithmetic('it is used across a branch')
 
     def _must_be_arithmetic(self, one: dis.Instruction) -> None:
-        operator = one.argrepr.removesuffix('=') if one.opname == 'BINARY_OP' else ''
-        if one.opname in _TAKING or operator in _OPERATORS:
+        if is_operator(one):
             self.operators.add(one.offset)
             return
         if 'CALL' in one.opname:
             raise NotArithmetic('it is given to a function')
         raise NotArithmetic(f'{one.opname} takes it')
+
+
+def is_operator(one: dis.Instruction) -> bool:
+    """Whether an instruction is arithmetic or a comparison."""
+    operator = one.argrepr.removesuffix('=') if one.opname == 'BINARY_OP' else ''
+    return one.opname in _TAKING or operator in _OPERATORS
 
 
 def takes(one: dis.Instruction) -> int:

@@ -127,6 +127,18 @@ def must_not_refuse(live: OpenCapture, made: int) -> None:
     )
 
 
+def must_lie_here(cupy: Any, devices: Iterable[int]) -> None:
+    """Raise if arguments lie on another device than the current one."""
+    here = int(cupy.cuda.get_device_id())
+    for device in devices:
+        if device not in (here, -1):  # -1: memory that CuPy knows of no device
+            raise errors.UnsupportedCallError(
+                f'An array of device {device} in a call on device {here}',
+                rule='A launch brings arguments to the current device, and the function finds them there.',
+                remedy='Make their device current before the call: `with x.device: ...`.',
+            )
+
+
 def must_reach_known_arrays(live: OpenCapture, known: list[Any]) -> None:
     """Raise if a launch that a check may stop half way changes arrays that can't be put back then."""
     plan, memory, device = live.parts.plan, live.memory, live.platform.device

@@ -9,18 +9,40 @@ function only counts with; and lists that it only appends to.
 
 from __future__ import annotations
 
+import builtins
 import dis
+import functools
 import gc
-import operator
-import re
-import sys
 from collections.abc import Callable, Iterator
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
-from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
+import numpy as np
+
+from capturekit.functions.carried_state import (
+    CarriedPlace,
+    CarriedState,
+    Counter,
+    GrowingList,
+    NumberPlace,
+    StoredPlace,
+)
 from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
 from capturekit.functions.objects_put import consists_of, holds_one_of, made_in, objects_in, parts_of
+from capturekit.functions.place_uses import (
+    OPENERS,
+    OPENING,
+    PlaceUses,
+    Use,
+    appending,
+    beginning,
+    counting,
+    counting_item,
+    makes_a_class,
+    may_use_docstrings,
+    stores,
+    storing,
+)
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.watched_value import WatchedValue
@@ -32,30 +54,15 @@ from capturekit.model.value_changes import difference, replaced
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
 _OF_OBJECTS = ('attribute', 'slot')
-#: The names of functions and attributes through which code reads values that it does not name.
-OPENING = frozenset(
-    'locals vars globals eval exec dir _getframe currentframe f_locals f_globals gc ctypes inspect '
-    'pickle attrgetter methodcaller cell_contents __dict__ __getattribute__ __get__ __getstate__ '
-    '__reduce__ __reduce_ex__ __self__ __closure__ __globals__'.split()
-)
-_OPENERS: tuple[Any, ...] = (
-    locals, vars, globals, eval, exec, dir, operator.attrgetter, operator.methodcaller, sys._getframe,
-)  # fmt: skip
 #: Methods of an amount by which it sees the number that it is added to, whatever function stands there.
 _REFLECTED = frozenset({'__radd__', '__rsub__'})
+#: The types of functions that make no class.
+_FUNCTIONS: tuple[Any, ...] = (FunctionType, BuiltinFunctionType, type(functools.lru_cache(len)), np.ufunc)
+#: The types of numbers that launches reckon with.
+_RECKONED = (int, float)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_COPIES = {('COPY', 1), ('DUP_TOP', None)}
-_SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
-#: Instructions that put one value on the stack.
-_LOADS = frozenset(
-    'LOAD_CONST LOAD_SMALL_INT LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_DEREF LOAD_GLOBAL LOAD_NAME'.split()
-)
 #: Attributes that libraries look up in any object to find out its type.
 ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
-
-
-#: A function of (instructions, number): the instructions of an understood use that begins with this one, or none.
-_Use = Callable[[list[dis.Instruction], int], set[int]]
 
 
 class NotUnderstood(Exception):
@@ -139,6 +146,24 @@ class StateChanges:
         for one in objects:
             self._run.holders.by_id.pop(one, None)
 
+    def reckon_with(self, is_new: Callable[[WatchedValue, Any], bool], may_be_reckoned: Callable[[str], bool]) -> None:
+        """Let launches reckon with new numbers of attributes, where nothing else is done with what has such a name."""
+        for location, (place, change) in list(self._found.items()):
+            then = change.kept.value
+            numbers = type(then) in _RECKONED and type(change.now) in _RECKONED
+            if not isinstance(place, StoredPlace) or not numbers or not self._is_plain_attribute(place.entry, change):
+                continue
+            wanted = is_new(place.entry, change.now) and not self._is_only_stored(place.entry, change)
+            if wanted and may_be_reckoned(place.entry.key):
+                self._found[location] = NumberPlace(place.entry, then), change
+
+    def _is_plain_attribute(self, entry: WatchedValue, change: _Change) -> bool:
+        """Whether it is an attribute of an object whose classes are all written in Python."""
+        holder = self._run.holders.by_id.get(id(entry.holder))
+        if holder is None or not holder.owned or holder.whole or id(holder.value) in self._run.names.full:
+            return False
+        return entry.kind == 'attribute' and not change.path and _is_pythons_all_through(type(holder.value))
+
     def carries(self, entry: WatchedValue) -> bool:
         """Whether launches put something else in the place of a watched value."""
         return any(place.entry is entry and not place.path for place, _ in self._found.values())
@@ -155,8 +180,8 @@ class StateChanges:
             if not self._only_grows(entry, change.kept, now):
                 raise NotUnderstood
             return GrowingList(entry, now, len(now) - len(change.kept.parts))
-        if type(before) is int and type(now) is int and not change.path and self._counts(entry):
-            return Counter(entry, now - before)
+        if type(before) is int and type(now) is int and self._counts(entry, change.path):
+            return Counter(entry, change.path, now - before)
         if not self._may_be_put(now, change.path) or any(map(self._was_there, made_in(now))):
             raise NotUnderstood
         return StoredPlace(entry, change.path)
@@ -220,18 +245,38 @@ class StateChanges:
 
     # -- counters and lists that grow -------------------------------------------------------------------------
 
-    def _counts(self, entry: WatchedValue) -> bool:
+    def _counts(self, entry: WatchedValue, path: tuple[Any, ...]) -> bool:
         """Whether all that happens to a whole number is that amounts are added which do not depend on it."""
+        use: Use = counting
+        if path:
+            if len(path) > 1 or type(path[0]) is not str or entry.kept.kind != 'dict' or self._is_held(entry):
+                return False
+            use = counting_item(path[0])
         codes = self._run.code.codes.values()
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
         reflected = named or any(
             entry.key in _REFLECTED and (self._paths is None or self._paths.reads(entry))
             for entry in self._run.values.entries.values()
         )
-        reflected = reflected or any(_makes_a_class(code) for code, foreign in codes if not foreign)
-        return not reflected and self._is_only(entry, counting)
+        reflected = reflected or any(
+            makes_a_class(code, self._run.lines.of(code), self._is_function) for code, foreign in codes if not foreign
+        )
+        return not reflected and self._is_only(entry, use)
 
-    def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
+    def _is_function(self, load: dis.Instruction) -> bool:
+        """Whether all that the run has found under the name that is loaded are functions."""
+        name = load.argval
+        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        if not found and load.opname == 'LOAD_GLOBAL':
+            found = [getattr(builtins, name, None)]
+        stored = any(stores(code, self._run.lines.of(code), name) for code in self._run.code.own())
+        return bool(found) and not stored and all(type(_inner(one)) in _FUNCTIONS for one in found)
+
+    def _is_held(self, entry: WatchedValue) -> bool:
+        """Whether what a place holds is a part of another watched value, too."""
+        return _holds([one.kept for one in self._run.values.entries.values() if one is not entry], entry.kept)
+
+    def _is_only(self, entry: WatchedValue, use: Use) -> bool:
         """Whether all code that ran uses values of this name in this way only."""
         run, name = self._run, entry.key
         if run.names.everything or name in ASKED_FOR or name.startswith('__') or name in run.names.strings:
@@ -244,10 +289,14 @@ class StateChanges:
                 return False
             if not _is_pythons_all_through(type(holder.value)):
                 return False
-        return all(
-            name not in code.co_names or is_ours(code.co_filename) if foreign else self._only_used(code, name, use)
-            for code, foreign in run.code.codes.values()
-        )
+        codes = [(code, foreign) for code, foreign in run.code.codes.values() if not is_ours(code.co_filename)]
+        docstrings = '__doc__' in run.names.strings or any(may_use_docstrings(*one) for one in codes)
+        uses = PlaceUses(name, entry.kind == 'attribute' and not self._are_globals(entry), docstrings)
+        return all(not uses.named_in(code) if foreign else self._only_used(uses, code, use) for code, foreign in codes)
+
+    def _are_globals(self, entry: WatchedValue) -> bool:
+        """Whether code that ran has the attributes of an object as its globals."""
+        return any(id(entry.mapping) == globals_ for _, globals_ in self._run.code.globals_of.values())
 
     def times_that_count(self) -> Iterator[str]:
         """For each attribute that keeps the time of a clock and may be read otherwise: the sentence that says so."""
@@ -274,11 +323,12 @@ class StateChanges:
         plain = type(change.kept.value) in _PLAIN and not change.path
         return plain and entry.kind == 'attribute' and self._is_only(entry, storing)
 
-    def _only_used(self, code: CodeType, name: str, use: _Use) -> bool:
-        """Whether code uses values of this name in one way only, or gives them to objects that this run made."""
+    def _only_used(self, uses: PlaceUses, code: CodeType, use: Use) -> bool:
+        """Whether code uses places in one way only, or gives values to objects that this run made."""
+        lines = self._run.lines.of(code)
         if code.co_name == '__init__' and id(code) not in self._run.code.begun_again:
-            return only_used(code, name, lambda steps, number: use(steps, number) | beginning(code, steps, number))
-        return only_used(code, name, use)
+            return uses.only(code, lines, lambda steps, number: use(steps, number) | beginning(code, steps, number))
+        return uses.only(code, lines, use)
 
     def _only_grows(self, entry: WatchedValue, kept: Kept, now: list[Any]) -> bool:
         """Whether a list has only got new items, which launches can append, and is used in no other way."""
@@ -287,21 +337,19 @@ class StateChanges:
             return False
         if any(difference(part, item) is not None for part, item in zip(kept.parts, now)):
             return False
-        others = [one.kept for one in self._run.values.entries.values() if one is not entry]
-        return all(self._is_state(item) for item in now[count:]) and not _holds(others, kept)
+        return all(self._is_state(item) for item in now[count:]) and not self._is_held(entry)
 
 
-def _makes_a_class(code: CodeType) -> bool:
-    """Whether code may call ``type`` with a dict of methods, whose names are seen nowhere."""
-    if 'type' not in code.co_names:
-        return False
-    calls = [one for one in dis.get_instructions(code) if one.opname.startswith('CALL')]
-    return any(one.arg == 3 or one.opname == 'CALL_FUNCTION_EX' for one in calls)
+def _inner(function: Any) -> Any:
+    """What a ``functools.partial`` calls in the end; else the function itself."""
+    while type(function) is functools.partial:
+        function = function.func
+    return function
 
 
 def opens(entry: WatchedValue) -> bool:
     """Whether a value reads attributes that code does not name. ``getattr`` is followed under its own name."""
-    return any(entry.value is opener for opener in _OPENERS) or (entry.value is getattr and entry.key != 'getattr')
+    return any(entry.value is opener for opener in OPENERS) or (entry.value is getattr and entry.key != 'getattr')
 
 
 def _holds(values: list[Kept], kept: Kept) -> bool:
@@ -358,106 +406,3 @@ def _changes(
         raise NotUnderstood
     for position, (label, part) in enumerate(zip(labels, list(kept.parts))):
         yield from _changes(part, value[label], (*path, label), kept, position)
-
-
-def only_used(code: CodeType, name: str, use: _Use) -> bool:
-    """Whether a code object uses this name only in the way of ``use``, and in no string."""
-    if not OPENING.isdisjoint(code.co_names):
-        return False
-    word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')
-    if any(word.search(text) for text in _texts(code.co_consts)):
-        return False
-    if name not in (*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars):
-        return True
-    steps = [one for one in dis.get_instructions(code) if one.opname not in _LEFT_OUT]
-    named = {n for n, one in enumerate(steps) if one.opcode in _NAMING and one.argval == name}
-    understood: set[int] = set()
-    for number in named:
-        understood |= use(steps, number)
-    return named <= understood
-
-
-_LEFT_OUT = ('CACHE', 'EXTENDED_ARG', 'NOP', 'PUSH_NULL')
-_NAMING = frozenset({*dis.hasname, *dis.hasfree})
-
-
-def beginning(code: CodeType, steps: list[dis.Instruction], number: int) -> set[int]:
-    """The instruction that stores an attribute of the object that ``__init__`` is given."""
-    itself = code.co_varnames[0] if code.co_argcount else None
-    stored = steps[number].opname == 'STORE_ATTR' and not steps[number].is_jump_target and number > 0
-    kept = all(one.argval != itself for one in steps if one.opname.startswith(('STORE_FAST', 'DELETE_FAST')))
-    loads = stored and steps[number - 1].opname in ('LOAD_FAST', 'LOAD_FAST_BORROW')
-    return {number} if kept and loads and steps[number - 1].argval == itself else set()
-
-
-def storing(steps: list[dis.Instruction], number: int) -> set[int]:
-    """The instruction that stores an attribute."""
-    return {number} if steps[number].opname == 'STORE_ATTR' else set()
-
-
-def appending(steps: list[dis.Instruction], number: int) -> set[int]:
-    """The instruction that loads a list, if its method ``append`` is loaded from it at once."""
-    following = steps[number + 1 : number + 2]
-    loads = steps[number].opname in ('LOAD_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')
-    method = any(
-        one.opname in ('LOAD_METHOD', 'LOAD_ATTR') and one.argval == 'append' and not one.is_jump_target
-        for one in following
-    )
-    return {number} if loads and method else set()
-
-
-def counting(steps: list[dis.Instruction], number: int) -> set[int]:
-    """The instructions that load and store the value, if this one begins ``place += amount``.
-
-    The amount may be anything that is read without a call: it does not come from the value, whose other uses are
-    understood, too.
-    """
-    load = steps[number]
-    attribute = load.opname == 'LOAD_ATTR'
-    if not attribute and load.opname not in ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF'):
-        return set()
-    end = number + 1
-    depth = 0
-    while end < len(steps) and not (depth == 1 and _adds_in_place(steps[end])):
-        taken, depth = _needs(steps[end], depth)
-        if not taken or steps[end].is_jump_target:
-            return set()
-        end += 1
-    found = steps[end : end + (3 if attribute else 2)]
-    if len(found) < (3 if attribute else 2) or any(one.is_jump_target for one in found):
-        return set()
-    store = found[-1]
-    if attribute and (_plainly(found[1]) not in _SWAPS or number == 0 or _plainly(steps[number - 1]) not in _COPIES):
-        return set()
-    if store.opname != load.opname.replace('LOAD', 'STORE') or store.argval != load.argval:
-        return set()
-    return {number, end + len(found) - 1}
-
-
-def _adds_in_place(one: dis.Instruction) -> bool:
-    return one.opname in ('INPLACE_ADD', 'INPLACE_SUBTRACT') or (
-        one.opname == 'BINARY_OP' and one.argrepr in ('+=', '-=')
-    )
-
-
-def _needs(one: dis.Instruction, depth: int) -> tuple[bool, int]:
-    """Whether an instruction reads a part of the amount, and how many values of it lie on the stack then."""
-    if one.opname in _LOADS and 'NULL' not in one.argrepr:
-        return True, depth + 1
-    if one.opname == 'LOAD_ATTR' and 'NULL' not in one.argrepr:
-        return depth > 0, depth
-    if one.opname in ('BINARY_SUBSCR', 'BINARY_OP', 'BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY'):
-        return depth > 1, depth - 1
-    return one.opname == 'UNARY_NEGATIVE' and depth > 0, depth
-
-
-def _plainly(one: dis.Instruction) -> tuple[str, Any]:
-    return one.opname, one.arg
-
-
-def _texts(constants: Any) -> Iterator[str]:
-    for one in constants:
-        if type(one) is str:
-            yield one
-        elif type(one) in (tuple, frozenset):
-            yield from _texts(one)

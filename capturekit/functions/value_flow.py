@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of, loader_of
-from capturekit.functions.number_uses import takes
+from capturekit.functions.number_uses import is_operator, takes
 from capturekit.functions.outcomes import COMPARISONS, Operand, Outcome
 
 PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
@@ -50,12 +50,16 @@ class ValueFlow:
     """Follows one value through the code that ran. Raises Counts where it does more than move.
 
     ``of_time``: it may be reckoned with, and must not reach the caller. ``of_number``: it is a number of Python, which
-    may be compared.
+    may be compared. ``of_any_use``: operators may take it, which are only noted.
     """
 
-    def __init__(self, program: CodeThatRan, of_time: bool = False, of_number: bool = False) -> None:
+    def __init__(
+        self, program: CodeThatRan, of_time: bool = False, of_number: bool = False, of_any_use: bool = False
+    ) -> None:
         self._program = program
-        self._of_time, self._of_number = of_time, of_number
+        self._of_time, self._of_number, self._of_any_use = of_time, of_number, of_any_use
+        #: The operators that take it.
+        self.operators: set[tuple[RanCode, int]] = set()
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[Outcome] = set()
@@ -68,10 +72,18 @@ class ValueFlow:
     def all_of(self, code: RanCode, place: int) -> None:
         """Follow what the call there gives."""
         self._add(_Held(code, place, 0, _VALUE, True))
+        self._to_the_end()
+
+    def _to_the_end(self) -> None:
         while self._todo:
             self._follow(self._todo.pop())
         for owner, name in self._lists:
             self._must_be_made(owner, name)
+
+    def all_of_attribute(self, name: str) -> None:
+        """Follow what is in the attributes of a name."""
+        self._attribute(name, _VALUE)
+        self._to_the_end()
 
     def _add(self, held: _Held) -> None:
         key = id(held.code.code), *held[1:]
@@ -86,8 +98,9 @@ class ValueFlow:
             one = held.code.steps[number]
             if one.is_jump_target:
                 break
-            if one.opname == 'SWAP' and above in (0, (one.arg or 0) - 1):
-                above = (one.arg or 0) - 1 - above
+            depth = 2 if one.opname == 'ROT_TWO' else (one.arg or 0) if one.opname == 'SWAP' else 0
+            if depth and above in (0, depth - 1):
+                above = depth - 1 - above
                 continue
             if takes(one) > above:  # Python 3.11 takes the arguments just before the call
                 return self._taken(held, number + (one.opname == 'PRECALL'), above)
@@ -97,13 +110,16 @@ class ValueFlow:
     def _taken(self, held: _Held, number: int, above: int) -> None:
         code, one = held.code, held.code.steps[number]
         kind = one.opname
-        if kind in ('POP_TOP', 'IS_OP'):
+        if kind == 'POP_TOP' or (kind == 'IS_OP' and not self._of_any_use):
             return
         if kind == 'STORE_FAST':
             self._stored.add((id(code.code), number))
             self._local(code, one.argval, held.what, held.here)
         elif kind == 'STORE_ATTR' and above == 1:
-            if not code.steps[number - 1].opname.startswith('LOAD_'):
+            before = code.steps[number - 1].opname
+            if not before.startswith('LOAD_') and not (
+                self._of_any_use and before in ('SWAP', 'ROT_TWO')
+            ):  # x.a += ...
                 raise Counts  # nobody has seen the object
             self._stored.add((id(code.code), number))
             self._attribute(one.argval, held.what)
@@ -128,7 +144,11 @@ class ValueFlow:
     def _reckoned(self, held: _Held, number: int, above: int) -> None:
         """An operator takes the value."""
         one = held.code.steps[number]
-        if self._of_time and _reckons(one) and number not in held.code.entering:
+        if self._of_any_use:
+            if not is_operator(one):
+                raise Counts
+            self.operators.add((held.code, number))
+        elif self._of_time and _reckons(one) and number not in held.code.entering:
             self._add(held.after(number))
         elif self._of_number and one.opname == 'COMPARE_OP' and one.argval in COMPARISONS:
             self.outcomes.add(Outcome(one.argval, self._operand(held, number, above), above == 0))

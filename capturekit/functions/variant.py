@@ -46,6 +46,11 @@ class Variant:
         relaned: with ``lanes='auto'``, what :meth:`Graph.relane <capturekit.Graph.relane>` says of it; None before.
     """
 
+    #: The host reads with whose values launches reckon, by number.
+    reckoned: frozenset[int] = frozenset()
+    #: How many of its launches have met another value than it assumes.
+    missed = 0
+
     def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
         self.state = 'eager' if reason else 'rehearsed'
         #: Whether it is for calls whose arrays share memory in a way that a recording can't follow.
@@ -93,6 +98,16 @@ class Variant:
         return None if self.environment is None else self.environment.carried
 
     @property
+    def reckons(self) -> bool:
+        """Whether launches reckon with numbers: with those that are read, or that attributes hold."""
+        return bool(self.reckoned) or self.reckons_with_state
+
+    @property
+    def reckons_with_state(self) -> bool:
+        """Whether launches reckon with numbers that attributes hold."""
+        return self.carried is not None and bool(self.carried.numbers())
+
+    @property
     def plan(self) -> Plan | None:
         return None if self.graph is None else self.graph._state.plan
 
@@ -101,9 +116,23 @@ class Variant:
         return [] if self.plan is None else self.plan.seams
 
     def assume(self, rehearsal: Rehearsal, kept: Kept) -> None:
-        """Assume the values of the host reads, but for those that launches make anew since they are only kept."""
+        """Assume the values of the host reads, but for those that launches make anew since they are only kept, and
+        those that they reckon with."""
         self.kept = kept
-        self.assumptions: list[Read] = [read for number, read in enumerate(rehearsal.reads) if number not in kept]
+        others = [number for number in range(len(rehearsal.reads)) if number not in kept]
+        self.assumptions: list[Read] = [rehearsal.reads[number] for number in others if number not in self.reckoned]
+
+    def reckon(self, reads: frozenset[int]) -> None:
+        """Let launches reckon with the values of these reads, instead of assuming them: it is recorded anew."""
+        self.close()
+        self.state, self.reckoned = 'rehearsed', reads
+        self.assume(self.rehearsal, self.kept)
+
+    def may_reckon(self, error: errors.AssumptionError) -> bool:
+        """Whether launches can reckon with the value of the read whose check has failed."""
+        if self.reckoned or self.environment is None or error.location is None:
+            return False
+        return any(self.rehearsal.reads[number].at == error.location for number in self.environment.reckoned.reads)
 
     @property
     def checks(self) -> int:
@@ -140,7 +169,8 @@ class Variant:
         more = f': {self.reason}' if self.reason else ''
         words = [counted(self.calls, 'call'), counted(self.launches, 'launch')]
         words += [counted(len(self.assumptions), 'assumption')] if self.assumptions else []
-        words += [f'{counted(len(self.kept), "host read")} made anew'] if self.kept else []
+        anew = len(self.kept) + len(self.reckoned)
+        words += [f'{counted(anew, "host read")} made anew'] if anew else []
         words += [counted(len(self.seams), 'seam')] if self.seams else []
         return f'<{self.state} variant, {", ".join(words)}{" ".join(more.split())}>'
 

@@ -13,13 +13,15 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
-from capturekit.functions.number_arguments import NumberSlots, names_of_positions
+from capturekit.functions.number_arguments import Number, NumberSlots, names_of_positions
 from capturekit.functions.options import Options
+from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
     must_be_same,
     must_leave_nothing,
+    must_lie_here,
     must_not_refuse,
     must_reach_known_arrays,
     only_arrays,
@@ -59,6 +61,9 @@ class VariantRecorder:
     then; else they lie there from the beginning.
     """
 
+    #: The numbers with which launches reckon.
+    numbers: ReadNumbers | None = None
+
     def __init__(
         self,
         platform: Platform,
@@ -91,7 +96,7 @@ class VariantRecorder:
         self.caller: Caller | None = None
         self.late: LateReads | None = None
         self.slots: NumberSlots | None = None
-        parted = bool(variant.checks or variant.rehearsal.seams)
+        parted = bool(variant.checks or variant.rehearsal.seams or variant.reckons)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
         self.relanes = options.lanes == 'auto' and not parted
         self.copied = None if parted or self.relanes else copied
@@ -121,8 +126,11 @@ class VariantRecorder:
                 live.caller = self.caller = Caller(stream)
                 self.caller.filled = [*self.variant.rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
-                with nullcontext() if self.slots is None else self.slots.watched(), self._no_compiler():
+                traced = self.slots or self.numbers
+                with nullcontext() if traced is None else traced.watched(), self._no_compiler():
                     result = given.call(self.fn, args, kwargs, self.places)
+                if self.numbers is not None:
+                    self.numbers.must_be_given()
                 must_not_refuse(live, made)
                 self._close(live, result)
             self._must_be_whole(live, capture.graph)
@@ -137,6 +145,9 @@ class VariantRecorder:
                 self._take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
+        finally:
+            if self.numbers is not None:
+                self.numbers.ended()
 
     def _capture(self, seams_on: Any) -> Capture:
         late = (self.options.memory_limit or 0) if self.relanes else None
@@ -201,15 +212,8 @@ class VariantRecorder:
 
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
-        here = int(self.platform.cupy.cuda.get_device_id())
-        for device in devices_of(self.platform.cupy, given.leaves):
-            if device not in (here, -1):  # -1: memory that CuPy knows of no device
-                raise errors.UnsupportedCallError(
-                    f'An array of device {device} in a call on device {here}',
-                    rule='A launch brings arguments to the current device, and the function finds them there.',
-                    remedy='Make their device current before the call: `with x.device: ...`.',
-                )
-        if given.numbers is not None and self.variant.rehearsal.seams:
+        must_lie_here(self.platform.cupy, devices_of(self.platform.cupy, given.leaves))
+        if (given.numbers is not None or self.variant.reckons) and self.variant.rehearsal.seams:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
                 rule='The function is recorded in pieces.',
@@ -253,8 +257,11 @@ class VariantRecorder:
         if self.variant.kept:
             self.late = LateReads(self.platform.cupy, self.variant.rehearsal.reads, self.variant.kept)
             live.parts.answers.late = self.late.take
-        if self.variant.environment is not None and (self.variant.checks or self.variant.rehearsal.seams):
-            for array in self.variant.environment.arrays():
+        environment = self.variant.environment
+        if environment is not None and self.variant.reckons:
+            self.numbers = numbers_of(self.platform.cupy, live, self.variant, environment.reckoned.operators)
+        if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
+            for array in environment.arrays():
                 GUARD.draws.back_up(live, array)
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
@@ -315,11 +322,13 @@ class VariantRecorder:
         memory = live.memory
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
-        is_array = only_arrays(cupy)
+        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy))
         objects = held_in(take_apart(packed(result), is_array, opaque, name='the result')[1])
         held = found_again(self.variant.held, objects)
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
         arrays, self.form = take_apart(packed(result), is_array, known_object, name='the result')
+        if self.numbers is not None:
+            result = unpacked(put_together(self.form, list(map(as_recorded, arrays))))
         if self.late is None:
             must_be_same(self.variant.values, result, cupy)
         else:
@@ -337,12 +346,13 @@ class VariantRecorder:
         known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
         fresh: list[tuple[int, Any]] = []
         for array in arrays:
-            found = self._source(array, known, memory)
+            is_number = type(array) is Number
+            found = Result('number', array._index) if is_number else self._source(array, known, memory)
             if found.of == 'new':
                 fresh.append((len(self.results), array))
             self.results.append(found)
         self._store(live, fresh)
-        self.arrays = [*self.blocks, *arrays]
+        self.arrays = [*self.blocks, *(array for array in arrays if type(array) is not Number)]
         memory.keep(self.arrays)
 
     def _store(self, live: OpenCapture, fresh: list[tuple[int, Any]]) -> None:
@@ -404,7 +414,7 @@ class VariantRecorder:
         """Finish the variant, and the call with which it was recorded."""
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
-        variant.slots, variant.untried = self.slots, _TRIED if self.slots is not None else 0
+        variant.slots, variant.untried = self.slots, _TRIED if self.slots or self.numbers else 0
         products = graph._state.plan is not None or bool(live.recorder.called) or not only_cupys(graph._state)
         if variant.environment is not None and not products:
             variant.environment.leave_out(PRODUCTS)
@@ -415,7 +425,7 @@ class VariantRecorder:
         variant.run, variant.aims = runner_of(self, graph), sorted(self.aims)
         if variant.stream_order is not None:
             variant.stream_order.wait()
-        if variant.slots is not None:
+        if variant.untried:
             return None  # the launch is compared with an eager run
         if live.host_calls.launch is None:
             return variant.run(leaves, True)
@@ -471,7 +481,10 @@ class VariantRecorder:
         cupy = self.platform.cupy
         found = []
         for result in self.results:
-            if result.of == 'kept':
+            if result.of == 'number':
+                assert self.numbers is not None
+                found.append(self.numbers.value(result.source))
+            elif result.of == 'kept':
                 found.append(result.array if result.whole else same_array(result.array))
             elif result.whole:
                 found.append(leaves[result.source] if result.of == 'own' else blocks[result.source])

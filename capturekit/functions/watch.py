@@ -28,6 +28,7 @@ from capturekit.functions.python_calls import PythonCalls
 from capturekit.functions.run_record import Given, record_of
 from capturekit.functions.settings import routines_now, settings_now
 from capturekit.functions.warnings_shown import forget_ours, line_that_warned
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
@@ -46,6 +47,7 @@ class Watch:
         array: the class of arrays, whose methods the user may replace.
         carries: returns, at the end of the run, whether launches can repeat changes of Python state.
         reads: the host reads, a list that the run fills.
+        reckons: tells whether launches are to reckon with a number that an attribute gets; None: with none.
         uncollected: the block without garbage collection, which ends before code can ask whether the collector is on.
     """
 
@@ -60,9 +62,10 @@ class Watch:
         array: type | None = None,
         carries: Callable[[], bool] | None = None,
         reads: Sequence[Read] = (),
+        reckons: Callable[[WatchedValue, Any], bool] | None = None,
         uncollected: Uncollected | None = None,
     ) -> None:
-        self._fn, self._carries, self._reads = fn, carries, reads
+        self._fn, self._carries, self._reads, self._reckons = fn, carries, reads, reckons
         self._uncollected = uncollected or Uncollected()
         self._environment: Environment | None = None
         self._failure: BaseException | None = None
@@ -153,7 +156,7 @@ class Watch:
                 self._in_turn(self._run.asked.answer_all)
                 self._note_warnings()
                 carries = self._carries is not None and self._carries() and not self._libraries.waits
-                self._environment = finish(self._run, self._failure, carries, self._reads)
+                self._environment = finish(self._run, self._failure, carries, self._reads, self._reckons)
         finally:
             self._before.__exit__()
             self._callback = None  # it holds this object, and so all that it has met

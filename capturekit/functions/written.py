@@ -20,6 +20,8 @@ from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAME
 from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
+from capturekit.functions.reckoned_reads import reckoned_numbers
+from capturekit.functions.reckoning import NOTHING
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
@@ -48,12 +50,14 @@ from capturekit.model.value_changes import ValueDifference, containers, differen
 
 
 def finish(
-    run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = ()
-) -> Environment:
+    run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = (),
+    reckons: Callable[[WatchedValue, Any], bool] | None = None,
+) -> Environment:  # fmt: skip
     """Make the environment of a run that has ended, and empty the record of it.
 
     ``failure``: why the run was followed no farther. ``carries``: whether launches can repeat changes of Python state.
-    ``reads``: the host reads of the run.
+    ``reads``: the host reads of the run. ``reckons``: tells with which numbers in attributes launches are
+    to reckon.
     """
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
@@ -68,18 +72,24 @@ def finish(
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
     kept = kept_reads(run, changes, reads) if written is None else {}
+    reckoned = reckoned_numbers(run, changes, reads, kept, reckons) if written is None else NOTHING
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())
     forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
-    states_count = run.names.everything or run.hidden.sets_states
-    states_count = states_count or not run.names.attributes.isdisjoint(STATE_NAMES | STATE_SETTERS)
-    entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or states_count]
-    entries = [entry for entry in entries if entry.kept.kind != 'carried']
     environment = Environment(
-        entries, objects, arrays, run.doubts.unwatchable, written, missing, bases, _all_names(run), forms, carried
+        _compared(run),
+        objects,
+        arrays,
+        run.doubts.unwatchable,
+        written,
+        missing,
+        bases,
+        _all_names(run),
+        forms,
+        carried,
     )
-    environment.own, environment.kept = run.given.own, kept
+    environment.own, environment.kept, environment.reckoned = run.given.own, kept, reckoned
     environment.times = frozenset({*run.code_watch.clock.times, *run.code_watch.clock.followed})
     environment.addresses = addresses
     environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
@@ -93,6 +103,14 @@ def finish(
     environment.by_identity = bool(run.uses.identities) or carried is not None
     _let_go(run)
     return environment
+
+
+def _compared(run: RunRecord) -> list[WatchedValue]:
+    """The watched values that are compared: not those that launches change, nor random states that nobody asks for."""
+    states_count = run.names.everything or run.hidden.sets_states
+    states_count = states_count or not run.names.attributes.isdisjoint(STATE_NAMES | STATE_SETTERS)
+    entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or states_count]
+    return [entry for entry in entries if entry.kept.kind != 'carried']
 
 
 def _follow_times(run: RunRecord) -> None:

@@ -12,7 +12,7 @@ import capturekit as ck
 from capturekit.functions import follow_time, functions_found
 from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
-from capturekit.functions.state_changes import counting, only_used
+from capturekit.functions.place_uses import PlaceUses, counting
 
 
 class Scale:
@@ -207,5 +207,5 @@ def test_code_is_taken_apart_once_and_never_for_another() -> None:
 def test_a_name_in_a_text_alone_is_a_use() -> None:
     """Code without the name needs no look at its instructions; but a text may be a name that is asked for."""
     code = compile('getattr(a, "total") + b', 'one', 'eval')
-    assert not only_used(code, 'total', counting) and only_used(code, 'other', counting)
-    assert not only_used(code, 'b', counting)
+    uses = {name: PlaceUses(name, False, True).only(code, None, counting) for name in ('total', 'other', 'b')}
+    assert uses == {'total': False, 'other': True, 'b': False}

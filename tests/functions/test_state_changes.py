@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions.state_changes import appending, counting, only_used
+from capturekit.functions.place_uses import PlaceUses, Use, appending, counting
+
+
+def only_used(function: Callable[..., None], name: str, use: Use) -> bool:
+    """Whether a function uses a name in this way only."""
+    return PlaceUses(name, False, True).only(function.__code__, None, use)
 
 
 class Counter:
@@ -53,7 +58,7 @@ COUNTING = [added, taken, of_two, not_named, by_another, by_what_is_reckoned, by
 
 @pytest.mark.parametrize('function', COUNTING, ids=lambda one: one.__name__)
 def test_counting_is_understood(function: Callable[..., Any]) -> None:
-    assert only_used(function.__code__, 'n_calls', counting)
+    assert only_used(function, 'n_calls', counting)
 
 
 def stored(one: Any) -> None:
@@ -103,7 +108,7 @@ OTHERWISE = [stored, read, by_itself, by_a_call, from_another, kept, by_name, in
 
 @pytest.mark.parametrize('function', OTHERWISE, ids=lambda one: one.__name__)
 def test_anything_else_is_not(function: Callable[..., Any]) -> None:
-    assert not only_used(function.__code__, 'n_calls', counting)
+    assert not only_used(function, 'n_calls', counting)
 
 
 def appended(one: Any) -> None:
@@ -119,7 +124,7 @@ def appended_by_name(one: Any) -> None:
 
 @pytest.mark.parametrize('function', [appended, appended_by_name, not_named], ids=lambda one: one.__name__)
 def test_appending_is_understood(function: Callable[..., Any]) -> None:
-    assert only_used(function.__code__, 'items', appending)
+    assert only_used(function, 'items', appending)
 
 
 def counted_items(one: Any) -> int:
@@ -138,7 +143,7 @@ def extended(one: Any) -> None:
 
 @pytest.mark.parametrize('function', [counted_items, taken_out, extended], ids=lambda one: one.__name__)
 def test_other_uses_of_a_list_are_not(function: Callable[..., Any]) -> None:
-    assert not only_used(function.__code__, 'items', appending)
+    assert not only_used(function, 'items', appending)
 
 
 def looks(one: Any) -> Any:

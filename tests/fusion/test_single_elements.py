@@ -204,7 +204,7 @@ def test_a_value_is_not_replaced_by_a_part_of_what_is_written(cp: Any, at: int) 
     assert (x == expected).all()
 
 
-def test_a_value_that_is_a_part_of_what_is_written_is_another_variant(cp: Any) -> None:
+def test_a_value_in_what_is_written_is_another_variant(cp: Any) -> None:
     def changed(x: Any, a: Any) -> Any:
         x -= a * 2
         return x + 1

@@ -1,0 +1,99 @@
+"""Host reads whose value is a number that Python reckons with, as ``alpha = r @ r / (p @ a).item()`` does.
+
+Each launch reckons anew with what it reads (:mod:`capturekit.functions.read_numbers`), if all code that ran does
+nothing with the value but to move it, as :mod:`capturekit.functions.kept_reads` says, and to give it to operators. The
+same has to hold for what an operator makes of it. If that is an array, it may go anywhere: only the recording shows
+which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
+from capturekit.functions.number_uses import NotArithmetic
+from capturekit.functions.outcomes import Kept
+from capturekit.functions.reckoning import NOTHING, Operators, Reckoned
+from capturekit.functions.run_record import RunRecord
+from capturekit.functions.state_changes import StateChanges
+from capturekit.functions.value_flow import ValueFlow
+from capturekit.functions.watched_value import WatchedValue
+from capturekit.model.host_reads import Read
+
+#: The method that reads a number; ``float`` gives a number of Python, which can't be followed.
+_READER = 'item'
+_NUMBERS = ('f4', 'f8')
+_Places = set[tuple[RanCode, int]]
+
+
+def reckoned_numbers(
+    run: RunRecord,
+    changes: StateChanges,
+    reads: Sequence[Read],
+    kept: Kept,
+    state: Callable[[WatchedValue, Any], bool] | None,
+) -> Reckoned:
+    """The reads of a run whose values are reckoned with. ``kept``: those that are only kept.
+
+    ``state`` tells which numbers in attributes may be reckoned with: the changes are told of those that are.
+    """
+    wanted = [number for number, read in enumerate(reads) if number not in kept and _is_followed(read)]
+    if run.names.everything or not (wanted or state):
+        return NOTHING
+    program = CodeThatRan(run, changes)
+    if program.opened:
+        return NOTHING
+    operators = Operators({}, [])
+    if state is not None:
+        changes.reckon_with(state, lambda name: _add(program, _takers(program, name), operators))
+    known: dict[object, bool] = {}
+    found = []
+    for number in wanted:
+        site = reads[number].site
+        if site not in known:
+            known[site] = _is_reckoned(program, reads[number], operators)
+        if known[site]:
+            found.append(number)
+    return Reckoned(frozenset(found), operators)
+
+
+def _is_followed(read: Read) -> bool:
+    single = read.value.size == 1 and read.value.dtype.str[1:] in _NUMBERS
+    return single and read.site is not None and len(read.signature) == 1
+
+
+def _is_reckoned(program: CodeThatRan, read: Read, operators: Operators) -> bool:
+    """Whether operators take what is read there, and nothing else does more than move it."""
+    code = None if read.site is None else program.code_of(read.site.code)
+    if code is None or read.site is None:
+        return False
+    place = code.number(read.site.offset)
+    if code.steps[place].arg or program.callee(code, place, {_READER}) != _READER:
+        return False
+    return _add(program, _takers(program, (code, place)), operators)
+
+
+def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> bool:
+    """Add operators, and those that take what comes out of them. False if there is none."""
+    todo = list(taken or ())
+    while todo:
+        code, place = todo.pop()
+        key = id(code.code), code.steps[place].offset
+        if key not in operators.at:
+            found = _takers(program, (code, place))
+            operators.codes.append(code.code)
+            operators.at[key] = found is not None
+            todo += found or ()
+    return taken is not None
+
+
+def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str) -> _Places | None:
+    """The operators that take what comes out of an instruction, or is in attributes of a name; None if anything else
+    does more than move it."""
+    flow = ValueFlow(program, of_any_use=True)
+    try:
+        flow.all_of_attribute(of) if isinstance(of, str) else flow.all_of(*of)
+    except (Counts, NotArithmetic):
+        return None
+    return flow.operators
