@@ -46,8 +46,9 @@ class Changeable:
 
         Raises:
             UpdateError: CUDA refuses, or the node can not be changed. TypeError, ValueError, IndexError: an argument
-            does not fit. ClosedError: the graph is closed. If it raises, nothing has changed. Launches that have begun
-            are not affected; later ones do what was set.
+            does not fit. ClosedError: the graph is closed. If it raises, nothing has changed; or the change has ended
+            halfway, and the graph is closed, which the exception says. Launches that have begun are not affected;
+            later ones do what was set.
         """
         edit.set_kernel(self._state, node, grid, block, shared, args)
 

@@ -14,6 +14,7 @@ from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.graph.addresses import AGAIN, INSIDE, Index, Move, Slot, Word, all_words, is_ours, within, words_of
 from capturekit.graph.given import fits_device, is_array
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.new_order import order_again
 from capturekit.graph.nodes import name_nodes, no_way_back, node_at
 from capturekit.graph.refused import refused
@@ -42,8 +43,9 @@ def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]], *, unused: bool 
             if state.index is None or state.index.made is not state.made or state.index.aimed:
                 state.index = _indexed(state)
             changed = _change(state, state.index, moves, unused)
-        state.memory.aim((move.low, move.high, move.to, new.data) for (_old, new), move in zip(pairs, moves))
-        order_again(state)
+        with whole_or_closed(state, _CALL):
+            state.memory.aim((move.low, move.high, move.to, new.data) for (_old, new), move in zip(pairs, moves))
+            order_again(state)
         return changed
 
 
@@ -126,7 +128,7 @@ def _move(state: GraphState, old: Any, new: Any) -> Move:
 def _indexed(state: GraphState) -> Index:
     """The addresses in the nodes as they are now."""
     if not state.names.handles:
-        name_nodes(state)
+        name_nodes(state, _CALL)
     device, graph = state.device, state.made.graph
     inner = [info.inner for info in device.node_infos(graph) if info.inner]
     if state.plan is not None:
@@ -178,11 +180,14 @@ def _put(state: GraphState, slots: list[Slot], words: list[Word]) -> None:
         for slot in slots:
             slot.put(state.device, state.made)
             done += 1
-    except CudaCallError as error:
-        for word in words:
-            word.slot.write(word.place, word.address)
-        for slot in slots[: done + 1]:
-            slot.put(state.device, state.made)
+    except BaseException as error:
+        with whole_or_closed(state, _CALL):
+            for word in words:
+                word.slot.write(word.place, word.address)
+            for slot in slots[: done + 1]:
+                slot.put(state.device, state.made)
+        if not isinstance(error, CudaCallError):
+            raise
         at = slots[done].at.words
         raise refused(_CALL, f'CUDA refuses this change of {at}.', AGAIN, error) from None
 
