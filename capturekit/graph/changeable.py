@@ -132,7 +132,7 @@ class Changeable:
             TypeError: the arguments are not pairs of arrays. ValueError: they do not fit, no node uses an old one, or
                 the new ones overlap each other or what else the graph uses.
             UpdateError: a node that uses the old array can't be changed: a child graph's, a conditional body's, a
-                library's kernel whose arguments hide addresses.
+                library's kernel whose arguments hide addresses, or one whose larger temporary array lay there before.
             ClosedError: the graph is closed.
         """
         return rebind(self._state, pairs)

@@ -121,7 +121,7 @@ def set_child(state: GraphState, node: Node | int, other: GraphState) -> None:
             raise refused(at.call, rule, AGAIN, error) from None
         with whole_or_closed(state, at.call):
             state.device.set_child(state.made.graph, at.handle, child)
-            state.memory.keep(Lent(other.memory, other.made))
+            state.memory.keep(Lent(other.memory, other.made, other.put_in))
             if state.memory.join_turns(other.memory):
                 aim(state)
             if other.memory.to_close:

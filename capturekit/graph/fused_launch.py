@@ -96,6 +96,7 @@ def unfuse(state: GraphState, why: str) -> None:
     state.made = fused.recorded
     forget_nodes(state)
     state.recording.spans = fused.spans
+    aim(state)  # the launch was bound to an executable graph that is gone
     note_graph(state)
 
 

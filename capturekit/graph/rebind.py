@@ -12,7 +12,19 @@ from typing import Any
 
 from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
-from capturekit.graph.addresses import AGAIN, INSIDE, Index, Move, Slot, Word, all_words, is_ours, within, words_of
+from capturekit.graph.addresses import (
+    AGAIN,
+    INSIDE,
+    Index,
+    Move,
+    Slot,
+    Word,
+    all_words,
+    is_ours,
+    with_far,
+    within,
+    words_of,
+)
 from capturekit.graph.given import fits_device, is_array
 from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.new_order import order_again
@@ -44,7 +56,7 @@ def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]], *, unused: bool 
                 state.index = _indexed(state)
             changed = _change(state, state.index, moves, unused)
         with whole_or_closed(state, _CALL):
-            state.memory.aim((move.low, move.high, move.to, new.data) for (_old, new), move in zip(pairs, moves))
+            _hold(state, [(move, new.data) for (_old, new), move in zip(pairs, moves)])
             order_again(state)
         return changed
 
@@ -135,8 +147,9 @@ def _indexed(state: GraphState) -> Index:
         inner += [body for part in state.plan.parts for body in part.graphs if body != graph]
     inside = [word for body in inner for word in all_words(device, body)]
     words: list[Word] = []
-    for number in state.names.handles:
-        words += words_of(device, graph, node_at(state, _CALL, number))
+    touched = device.graph_accesses(graph)
+    for number, handle in state.names.handles.items():
+        words += with_far(words_of(device, graph, node_at(state, _CALL, number)), touched[handle])
     return Index(state.made, words, inside)
 
 
@@ -171,6 +184,15 @@ def _change(state: GraphState, index: Index, moves: list[Move], unused: bool) ->
     index.move({number: to[id(word)] for number, word in chosen})
     state.declared = moved(state.declared, [(move.low, move.high, move.to) for move in moves])
     return len(slots)
+
+
+def _hold(state: GraphState, moved_to: Sequence[tuple[Move, Any]]) -> None:
+    """Hold the new arrays, and drop those that an earlier call had put in. Other graphs that use these hold them."""
+    for move, _thing in moved_to:
+        state.put_in.pop((move.low, move.high), None)
+    for move, thing in moved_to:
+        state.put_in[move.to, move.to + move.high - move.low] = thing
+    state.memory.hold_what_is_in(state.put_in)
 
 
 def _put(state: GraphState, slots: list[Slot], words: list[Word]) -> None:

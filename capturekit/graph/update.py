@@ -145,6 +145,7 @@ def _take_over(state: GraphState, other: GraphState, *, anew: bool) -> None:
     state.names = NodeNames()
     other.bind()
     other.made, other.plan, other.memory, other.names = None, None, memory, NodeNames()
+    state.put_in, other.put_in = other.put_in, state.put_in
     if anew or turned:
         aim(state)
     calls = old.host_funcargs  # until the memory is given back, which waits for earlier launches
