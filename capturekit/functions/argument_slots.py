@@ -23,8 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.driver.cuda import Platform
+from capturekit.guard import GUARD
 from capturekit.launch.array_extent import extent
 from capturekit.launch.graph_memory import GraphMemory
+from capturekit.model.cleanup import uninterrupted
 
 RING = 64
 #: CuPy's kernels take arrays of up to 25 axes.
@@ -232,6 +234,21 @@ class Ports:
             pack(table, 8 + launch % RING * size, *addresses)
 
         return write
+
+    def recount(self, launch: int) -> int:
+        """The number of the last launch that the device has begun, after one that an exception has ended.
+
+        That one may have reached the device or not: the next has to write the row that the device will read. Beside an
+        open capture the device is not asked, and no graph of this table is launched.
+        """
+        if GUARD.lives:
+            return launch - 1
+        try:
+            with uninterrupted(), GUARD.inside:
+                self._platform.device.device_synchronize()
+                return int(self.state.get()[0])
+        except Exception:  # the one that has ended the launch is to arrive
+            return launch - 1
 
     def free(self, launch: int, synchronize: Callable[[], Any]) -> None:
         """Wait until the row of a launch can be written: the launch :data:`RING` before it has ended."""

@@ -84,17 +84,21 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
         if shifted:
             pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
             targets = [target - offset for target, offset in zip(targets, outs)]
-        count += 1
-        if aim is None or recorder.has_table:
-            if count > most:
-                if begun[0] < count - _AHEAD:
-                    free(count, current().synchronize)
-                most = begun[0] + _AHEAD
-            pack(table, 8 + count % RING * row, *pointers, *targets)
-        if aimed and not far:
-            launch()
-        else:
-            launch_then(state, lambda: recorder.copy_results([blocks] if one else blocks, aimed))
+        try:
+            count += 1
+            if aim is None or recorder.has_table:
+                if count > most:
+                    if begun[0] < count - _AHEAD:
+                        free(count, current().synchronize)
+                    most = begun[0] + _AHEAD
+                pack(table, 8 + count % RING * row, *pointers, *targets)
+            if aimed and not far:
+                launch()
+            else:
+                launch_then(state, lambda: recorder.copy_results([blocks] if one else blocks, aimed))
+        except BaseException:
+            count = ports.recount(count)
+            raise
         variant.launches += 1
         return blocks if answer is None else answer(leaves, blocks)
 
@@ -112,13 +116,17 @@ def _one_to_one(recorder: Any, graph: Graph, make: Callable[[], Any]) -> Callabl
     def quick(_leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
         nonlocal count, most
         block = make()
-        count += 1
-        if count > most:
-            if begun[0] < count - _AHEAD:
-                free(count, current().synchronize)
-            most = begun[0] + _AHEAD
-        pack(table, 8 + count % RING * row, pointers[0], block.data.ptr)
-        launch()
+        try:
+            count += 1
+            if count > most:
+                if begun[0] < count - _AHEAD:
+                    free(count, current().synchronize)
+                most = begun[0] + _AHEAD
+            pack(table, 8 + count % RING * row, pointers[0], block.data.ptr)
+            launch()
+        except BaseException:
+            count = ports.recount(count)
+            raise
         variant.launches += 1
         return block
 
@@ -159,18 +167,23 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
         with lock:
             # first: if it raises, nothing is launched, and the table's rows must not be counted on
             aimed = aim is None or aim([leaf.data.ptr for leaf in leaves], [block.data.ptr for block in blocks])
-            launches[0] = number = (launches[0] if plan is None else plan.launches) + 1
-            if recorder.has_table:
-                if begun[0] < number - _AHEAD:
-                    free(number, current().synchronize)
-                write(number, *addresses)
-            if plan is not None:
-                with inside():
-                    plan.run(wait)
-            elif aimed and not far:
-                launch()
-            else:
-                launch_then(state, lambda: recorder.copy_results(blocks, aimed))
+            number = (launches[0] if plan is None else plan.launches) + 1
+            try:
+                if recorder.has_table:
+                    if begun[0] < number - _AHEAD:
+                        free(number, current().synchronize)
+                    write(number, *addresses)
+                if plan is not None:
+                    with inside():
+                        plan.run(wait)
+                elif aimed and not far:
+                    launch()
+                else:
+                    launch_then(state, lambda: recorder.copy_results(blocks, aimed))
+                launches[0] = number
+            except BaseException:
+                launches[0] = launches[0] if plan is not None else ports.recount(number)
+                raise
             variant.launches += 1
 
     return given

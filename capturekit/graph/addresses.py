@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.graph.refused import refused
 from capturekit.model.errors import CudaCallError
@@ -66,12 +67,16 @@ class Move:
 
 @dataclass(frozen=True)
 class Word:
-    """An address in a node: the slot that holds it, its place there, and how many bytes from it on are used."""
+    """An address in a node: the slot that holds it, its place there, and how many bytes from it on are used.
+
+    ``far``: the same by what is known of the node's work, which tells more than its arguments; 0 where that is unknown.
+    """
 
     address: int
     reach: int
     slot: Slot
     place: Any
+    far: int = 0
 
 
 class Slot(ABC):
@@ -203,6 +208,15 @@ def _address(word: Word) -> int:
     return word.address
 
 
+def with_far(words: Iterable[Word], touched: Touched) -> list[Word]:
+    """Words of a node that tell how far it goes from each address."""
+    far: dict[int, int] = {}
+    for one in touched.accesses:
+        if one.itemsize:
+            far[one.address] = max(far.get(one.address, 0), one.extent[1] - one.address)
+    return [replace(word, far=far.get(word.address, 0)) for word in words]
+
+
 def words_of(device: Any, graph: int, at: NodeAt) -> Iterable[Word]:
     """The addresses in a node. Raises UpdateError where they are hidden."""
     if at.info.kind in ('memcpy', 'memset'):
@@ -258,8 +272,9 @@ def within(word: Word, low: int, high: int) -> int:
     """The word's address, if all that it reaches lies in the memory that is moved."""
     if word.address < low:
         rule = f'{word.slot.at.words} uses the old array and memory before it.'
-    elif word.address + word.reach > high:
+    elif word.address + max(word.reach, word.far) > high:
         rule = f'{word.slot.at.words} reaches beyond the end of the old array: it uses a larger one.'
     else:
         return word.address
-    raise refused(_CALL, rule, 'Rebind the whole array, not a view of it.')
+    remedy = 'Rebind the whole array, not a view of it. If a temporary array lay there before it: write it into '
+    raise refused(_CALL, rule, f'{remedy}an array that was made before the block (`out=`).')

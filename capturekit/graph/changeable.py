@@ -46,8 +46,9 @@ class Changeable:
 
         Raises:
             UpdateError: CUDA refuses, or the node can not be changed. TypeError, ValueError, IndexError: an argument
-            does not fit. ClosedError: the graph is closed. If it raises, nothing has changed. Launches that have begun
-            are not affected; later ones do what was set.
+            does not fit. ClosedError: the graph is closed. If it raises, nothing has changed; or the change has ended
+            halfway, and the graph is closed, which the exception says. Launches that have begun are not affected;
+            later ones do what was set.
         """
         edit.set_kernel(self._state, node, grid, block, shared, args)
 
@@ -131,7 +132,7 @@ class Changeable:
             TypeError: the arguments are not pairs of arrays. ValueError: they do not fit, no node uses an old one, or
                 the new ones overlap each other or what else the graph uses.
             UpdateError: a node that uses the old array can't be changed: a child graph's, a conditional body's, a
-                library's kernel whose arguments hide addresses.
+                library's kernel whose arguments hide addresses, or one whose larger temporary array lay there before.
             ClosedError: the graph is closed.
         """
         return rebind(self._state, pairs)

@@ -56,7 +56,9 @@ def _copy(state: GraphState, made: ExecutableGraph, lease: Lease) -> GraphState:
 
 
 def _as_changed(state: GraphState, copy: GraphState) -> None:
-    """Let a copy know what its graph knows of itself."""
+    """Let a copy know what its graph knows of itself, and hold the arrays that were put into it."""
+    copy.put_in.update(state.put_in)
+    copy.memory.hold_what_is_in(copy.put_in)
     switch_off(copy, _CALL, state.names.off)
     copies = state.device.graph_nodes(copy.made.graph)
     copy.declared = of_copy(state.declared, state.device, state.made.graph, copies)

@@ -16,6 +16,7 @@ from capturekit.driver.kernel_args import encode
 from capturekit.driver.node_writer import Change
 from capturekit.graph.addresses import NodeAt
 from capturekit.graph.given import fits_device, is_array, positive, three
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.new_order import order_again
 from capturekit.graph.nodes import AGAIN, no_way_back, node_at, switch
@@ -118,13 +119,14 @@ def set_child(state: GraphState, node: Node | int, other: GraphState) -> None:
         except CudaCallError as error:
             rule = f'CUDA refuses that {at.words} runs this graph: its nodes or edges differ.'
             raise refused(at.call, rule, AGAIN, error) from None
-        state.device.set_child(state.made.graph, at.handle, child)
-        state.memory.keep(Lent(other.memory, other.made))
-        if state.memory.join_turns(other.memory):
-            aim(state)
-        if other.memory.to_close:
-            close_at_end(state)
-        order_again(state)
+        with whole_or_closed(state, at.call):
+            state.device.set_child(state.made.graph, at.handle, child)
+            state.memory.keep(Lent(other.memory, other.made, other.put_in))
+            if state.memory.join_turns(other.memory):
+                aim(state)
+            if other.memory.to_close:
+                close_at_end(state)
+            order_again(state)
 
 
 def set_enabled(state: GraphState, node: Node | int, on: bool) -> None:
@@ -169,8 +171,9 @@ def _apply(state: GraphState, at: NodeAt, change: Callable[[], Change], arrays: 
         done = change()
         try:
             state.device.node_take(state.made.graphExec, at.source, state.made.graph, at.handle)
-        except CudaCallError:
-            done.undo()
+        except BaseException:
+            with whole_or_closed(state, at.call):
+                done.undo()
             raise
     except CudaCallError as error:
         raise refused(at.call, f'CUDA refuses this change of {at.words}.', AGAIN, error) from None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim_all
-from capturekit.graph.nodes import forget_nodes, switch_off
+from capturekit.graph.nodes import forget_nodes
 from capturekit.graph.refused import refused
-from capturekit.graph.state import GraphState
+from capturekit.graph.state import GraphState, NodeNames
 from capturekit.launch.plan import Part, Plan
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
@@ -17,19 +18,30 @@ _CALL = 'Graph.relane()'
 
 def instantiate(state: GraphState) -> None:
     """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
-    plan, off = state.plan, set(state.names.off)
+    plan = state.plan
     if plan is not None and not plan.plain:
         _instantiate_parts(state, plan)
     else:
         try:
-            state.made = state.made.instantiated(state.device, state.recording.by_priority)
+            made = state.made.instantiated(state.device, state.recording.by_priority)
+            _switch_off(state, made.graphExec)
+            state.made = made
         except CudaCallError as error:
             if plan is None or error.code != Code.cudaErrorNotSupported:
                 raise
             _instantiate_parts(state, plan)
+            with whole_or_closed(state, _CALL):
+                _switch_off(state, state.made.graphExec)
+        handles, off = state.names.handles, state.names.off
         forget_nodes(state)
-        switch_off(state, _CALL, sorted(off))
+        if off:
+            state.names = NodeNames(handles, dict(handles), off)
     note_edges(state)
+
+
+def _switch_off(state: GraphState, executable: int) -> None:
+    for number in sorted(state.names.off):
+        state.device.node_enable(executable, state.names.handles[number], False)
 
 
 def note_edges(state: GraphState) -> None:

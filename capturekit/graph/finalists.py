@@ -14,6 +14,7 @@ import numpy as np
 from capturekit.analysis.lane_order import ranks
 from capturekit.analysis.relaned import OrderTimes
 from capturekit.graph.contest import BEHIND_ONE, NEEDED, RECORDED, Candidate, Contest
+from capturekit.graph.half_changed import taking_back
 from capturekit.graph.needed import rewire
 from capturekit.graph.packed import pack
 from capturekit.model.dag import Order
@@ -77,9 +78,10 @@ def _packed(contest: Contest, one: Candidate) -> Candidate | None:
     try:
         return replace(one, made=contest.with_edges(levels, one.edges), packing=packing)
     finally:
-        rewire(state.device, levels, present)
-        packing.aim_back()
-        state.declared = declared
+        with taking_back():
+            rewire(state.device, levels, present)
+            packing.aim_back()
+            state.declared = declared
 
 
 # -- priorities ---------------------------------------------------------------------------------------------------
@@ -103,10 +105,11 @@ def _with_priorities(contest: Contest, one: Candidate) -> Candidate | None:
         level.give_priorities(state.device, chosen)
         made = contest.with_edges([level], one.edges, by_priority=True)
     finally:
-        level.give_priorities(state.device, before)
-        rewire(state.device, [level], [present])
-        if one.packing is not None:
-            one.packing.aim_back()
+        with taking_back():
+            level.give_priorities(state.device, before)
+            rewire(state.device, [level], [present])
+            if one.packing is not None:
+                one.packing.aim_back()
     return replace(one, made=made, by_priority=chosen)
 
 

@@ -21,6 +21,7 @@ from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.fused_launch import Besides, first_launch, note_graph, trial_of
 from capturekit.graph.fused_state import FusedState
 from capturekit.graph.fusible import Fusible
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.needed import sight_of
 from capturekit.graph.new_edges import Sight
@@ -112,7 +113,8 @@ def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: Besid
         known.kept = _NOTHING
     elif apply:
         trial = trial_of(state, known, fusible, fusion, also)
-        _take_fused(state, known, fusion, made, sight, trial, also is not None)
+        with whole_or_closed(state, _CALL):
+            _take_fused(state, known, fusion, made, sight, trial, also is not None)
     else:
         known.kept = 'only a report was asked for'
     return known

@@ -11,6 +11,7 @@ from capturekit.analysis.node_memory import NotRepeatableError, joined, written_
 from capturekit.analysis.node_view import fill
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.fusible import Fusible
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.new_edges import unsteady_of
 from capturekit.graph.nodes import forget_nodes
@@ -64,7 +65,7 @@ def first_launch(state: GraphState, stream: int) -> None:
     assert fused is not None and fused.trial is not None
     if state.new_edges is not None:
         state.new_edges.not_compared('the launch is compared with the graph before it was fused')
-    trial, fused.trial = fused.trial, None
+    trial = fused.trial
     with state.relaxed():
         try:
             apart = trial.run(state.made.graphExec, stream)
@@ -73,9 +74,11 @@ def first_launch(state: GraphState, stream: int) -> None:
         except MemoryError as error:
             fused.report.compared, apart = f'not compared: no memory for copies ({error})', ''
             state.device.graph_launch(state.made.graphExec, stream)
-        if apart:
-            unfuse(state, f'the first launch gave something else: {apart}')
-        aim(state)
+        fused.trial = None
+        with whole_or_closed(state, _CALL):
+            if apart:
+                unfuse(state, f'the first launch gave something else: {apart}')
+            aim(state)
     if apart:
         words = f'{_CALL} is undone: the first launch gave something else than without it ({apart})'
         if fused.by_calls:
@@ -93,6 +96,7 @@ def unfuse(state: GraphState, why: str) -> None:
     state.made = fused.recorded
     forget_nodes(state)
     state.recording.spans = fused.spans
+    aim(state)  # the launch was bound to an executable graph that is gone
     note_graph(state)
 
 

@@ -22,6 +22,7 @@ from capturekit.graph.contest import BEHIND_ONE, NEEDED, RECORDED, Candidate, Co
 from capturekit.graph.executables import note_edges
 from capturekit.graph.finalists import last_rounds
 from capturekit.graph.first_launch import ON_DEVICE
+from capturekit.graph.half_changed import HalfChangedError, taking_back, whole_or_closed
 from capturekit.graph.launching import aim_all
 from capturekit.graph.measure import timeline
 from capturekit.graph.needed import find_needed, levels_of, rewire, sight_of, written
@@ -65,12 +66,16 @@ def keep_fastest(state: GraphState, report: Relaned, rounds: int) -> None:
         report.untimed = f'no memory for copies ({error})'
     except CudaCallError as error:
         report.untimed = f'CUDA refuses: {error}'
+    except HalfChangedError as half:
+        with whole_or_closed(state, 'Graph.relane()'):
+            raise half.cause from None
     else:
         report.times, report.unit = told, 'us'
         report.bound = _bound(levels[0], sight, took, told.medians[0])
         report.graphs[0] = replace(report.graphs[0], took=tuple(took), laid=())
         new_edges.report = report
-        _take(contest, new_edges, chosen, orders[RECORDED])
+        with whole_or_closed(state, 'Graph.relane()'):
+            _take(contest, new_edges, chosen, orders[RECORDED])
     aim_all(state)
 
 
@@ -156,7 +161,8 @@ def _orders(contest: Contest, new_edges: NewEdges) -> dict[int, Candidate]:
             edges: list[Pairs] = [laid(len(level.handles), level.needed, pairs) for level, pairs in zip(levels, lanes)]
             found[count] = Candidate(count, contest.with_edges(levels, edges), edges, lanes)
     finally:
-        rewire(state.device, levels, present)
+        with taking_back():
+            rewire(state.device, levels, present)
     return found
 
 

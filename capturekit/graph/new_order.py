@@ -14,6 +14,7 @@ from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import Races, Search
 from capturekit.analysis.relaned import Relaned, Wiring
 from capturekit.graph.executables import instantiate, make_whole
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim_all
 from capturekit.graph.needed import allocates, find_needed, levels_of, needed_now, rewire, sight_of
 from capturekit.graph.new_edges import Level, NewEdges, Sight
@@ -26,6 +27,7 @@ from capturekit.model.cleanup import GARBAGE
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording
 
+_CALL = 'Graph.relane()'
 PIECES = 'it is launched in several parts'
 _ENOUGH = 'its data needs the order that was recorded'
 _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
@@ -70,13 +72,15 @@ def _relane(state: GraphState, apply: bool, also: Ranges | None) -> Relaned:
         known.compared, known.packed, known.kept = so_far.compared, so_far.packed, known.kept or so_far.kept
     elif apply and not known.kept:
         unpack(state, 'the order was computed again before the first launch')
-        known.kept = _rewired(state, levels, sight)
-        if not known.kept:
-            _take_edges(state, levels, known, sight, also)
+        with whole_or_closed(state, _CALL):
+            known.kept = _rewired(state, levels, sight)
+            if not known.kept:
+                _take_edges(state, levels, known, sight, also)
     elif not known.kept:
         known.kept = 'only a report was asked for'
     if apply and known.kept and state.new_edges is None:
-        pack_recorded(state, levels, known, sight, also)
+        with whole_or_closed(state, _CALL):
+            pack_recorded(state, levels, known, sight, also)
     return known
 
 
@@ -191,14 +195,19 @@ def order_again(state: GraphState) -> None:
     if new_edges is None:
         return
     new_edges.not_compared('a node was changed before the first launch')
-    with state.relaxed():
+    with whole_or_closed(state, _CALL):
         try:
-            levels = needed_now(state)
-            if not all(level.is_so for level in levels):
-                for level in levels:
-                    level.rewire(state.device, level.wanted)
-                instantiate(state)
+            with state.relaxed():
+                _order_now(state)
         except (CudaCallError, TooManyError) as error:
             rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
-            raise refused('Graph.relane()', rule, 'Record again.') from error
-    aim_all(state)
+            raise refused(_CALL, rule, 'Record again: the graph is closed.') from error
+        aim_all(state)
+
+
+def _order_now(state: GraphState) -> None:
+    levels = needed_now(state)
+    if not all(level.is_so for level in levels):
+        for level in levels:
+            level.rewire(state.device, level.wanted)
+        instantiate(state)

@@ -20,7 +20,7 @@ def node_at(state: GraphState, call: str, number: int) -> NodeAt:
     """A node, for a change by ``call``. Raises IndexError, and UpdateError for a node of a body."""
     names = state.names
     if not names.handles:
-        name_nodes(state)
+        name_nodes(state, call)
     handle = names.handles.get(number)
     if handle is None:
         count = len(state.look().nodes)
@@ -32,14 +32,18 @@ def node_at(state: GraphState, call: str, number: int) -> NodeAt:
     return NodeAt(call, number, handle, names.sources[number], info)
 
 
-def name_nodes(state: GraphState) -> None:
+def name_nodes(state: GraphState, call: str) -> None:
     """Look up the handles of the nodes, by number.
 
     After an update CUDA does not report which node replaced which (two lanes that were recorded in the other order
     are paired by their kinds). So the executable graph is instantiated anew, once, from the definition.
     """
     if state.made.source != state.made.graph:
-        state.made = state.made.instantiated(state.device, state.recording.by_priority)
+        try:
+            state.made = state.made.instantiated(state.device, state.recording.by_priority)
+        except CudaCallError as error:
+            rule = 'After an update it needs another executable graph beside the present one, and CUDA makes none.'
+            raise refused(call, rule, AGAIN, error) from error
         aim(state)
     mine = state.device.graph_nodes(state.made.graph)
     numbers = dict(enumerate(mine))

@@ -16,6 +16,7 @@ from capturekit.analysis.packing import Span, packed
 from capturekit.analysis.relaned import Pairs
 from capturekit.analysis.temporaries import Seen, Temporary, Word, examined
 from capturekit.graph.executables import instantiate
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.new_edges import Level, Sight
 from capturekit.graph.packed_memory import Aim, Packing
@@ -23,6 +24,8 @@ from capturekit.graph.state import GraphState
 from capturekit.launch.lane_blocks import Block
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
+
+_CALL = 'Graph.relane()'
 
 
 def pack(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
@@ -33,11 +36,13 @@ def pack(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs)
         return None
     if packing is None:
         return None
-    try:
-        state.declared = packing.aim(state.declared)
-    except CudaCallError:
-        packing.drop()
-        return None
+    with whole_or_closed(state, _CALL):
+        try:
+            state.declared = packing.aim(state.declared)
+        except CudaCallError:
+            packing.aim_back()
+            packing.drop()
+            return None
     state.index = None
     return packing
 
@@ -54,7 +59,7 @@ def unpack(state: GraphState, why: str = 'the graph was changed before the first
     if new_edges is None or new_edges.packing is None:
         return
     packing, new_edges.packing, new_edges.report.packed, new_edges.report.unpacked = new_edges.packing, None, None, why
-    with state.relaxed():
+    with whole_or_closed(state, _CALL), state.relaxed():
         state.declared, state.index = packing.aim_back(), None
         instantiate(state)
         packing.drop()
@@ -73,11 +78,13 @@ def as_recorded(state: GraphState) -> Iterator[None]:
     if packing is None:
         yield
         return
-    state.declared, state.index = packing.aim_back(), None
+    with whole_or_closed(state, _CALL):
+        state.declared, state.index = packing.aim_back(), None
     try:
         yield
     finally:
-        state.declared, state.index = packing.aim(state.declared), None
+        with whole_or_closed(state, _CALL):
+            state.declared, state.index = packing.aim(state.declared), None
 
 
 def without_trial(state: GraphState) -> None:

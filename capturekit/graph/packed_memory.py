@@ -44,14 +44,12 @@ class Packing:
         self.report = Packed(sum(high - low for low, high in self.old), layout.size)
 
     def aim(self, declared: dict[int, Declared]) -> dict[int, Declared]:
-        """Let the nodes use the packed memory. Return what is said of them now, where it was ``declared``."""
+        """Let the nodes use the packed memory. Return what is said of them now, where it was ``declared``.
+
+        Where CUDA refuses one of them, :meth:`aim_back` brings them back."""
         to = {low: there - low for low, _high, there in self._moves}
-        try:
-            for one in self._aims:
-                one.put(to)
-        except CudaCallError:
-            self.aim_back()
-            raise
+        for one in self._aims:
+            one.put(to)
         self._declared = declared
         return moved(declared, self._moves, self._own)
 

@@ -12,8 +12,21 @@ from typing import Any
 
 from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
-from capturekit.graph.addresses import AGAIN, INSIDE, Index, Move, Slot, Word, all_words, is_ours, within, words_of
+from capturekit.graph.addresses import (
+    AGAIN,
+    INSIDE,
+    Index,
+    Move,
+    Slot,
+    Word,
+    all_words,
+    is_ours,
+    with_far,
+    within,
+    words_of,
+)
 from capturekit.graph.given import fits_device, is_array
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.new_order import order_again
 from capturekit.graph.nodes import name_nodes, no_way_back, node_at
 from capturekit.graph.refused import refused
@@ -42,8 +55,9 @@ def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]], *, unused: bool 
             if state.index is None or state.index.made is not state.made or state.index.aimed:
                 state.index = _indexed(state)
             changed = _change(state, state.index, moves, unused)
-        state.memory.aim((move.low, move.high, move.to, new.data) for (_old, new), move in zip(pairs, moves))
-        order_again(state)
+        with whole_or_closed(state, _CALL):
+            _hold(state, [(move, new.data) for (_old, new), move in zip(pairs, moves)])
+            order_again(state)
         return changed
 
 
@@ -126,15 +140,16 @@ def _move(state: GraphState, old: Any, new: Any) -> Move:
 def _indexed(state: GraphState) -> Index:
     """The addresses in the nodes as they are now."""
     if not state.names.handles:
-        name_nodes(state)
+        name_nodes(state, _CALL)
     device, graph = state.device, state.made.graph
     inner = [info.inner for info in device.node_infos(graph) if info.inner]
     if state.plan is not None:
         inner += [body for part in state.plan.parts for body in part.graphs if body != graph]
     inside = [word for body in inner for word in all_words(device, body)]
     words: list[Word] = []
-    for number in state.names.handles:
-        words += words_of(device, graph, node_at(state, _CALL, number))
+    touched = device.graph_accesses(graph)
+    for number, handle in state.names.handles.items():
+        words += with_far(words_of(device, graph, node_at(state, _CALL, number)), touched[handle])
     return Index(state.made, words, inside)
 
 
@@ -171,6 +186,15 @@ def _change(state: GraphState, index: Index, moves: list[Move], unused: bool) ->
     return len(slots)
 
 
+def _hold(state: GraphState, moved_to: Sequence[tuple[Move, Any]]) -> None:
+    """Hold the new arrays, and drop those that an earlier call had put in. Other graphs that use these hold them."""
+    for move, _thing in moved_to:
+        state.put_in.pop((move.low, move.high), None)
+    for move, thing in moved_to:
+        state.put_in[move.to, move.to + move.high - move.low] = thing
+    state.memory.hold_what_is_in(state.put_in)
+
+
 def _put(state: GraphState, slots: list[Slot], words: list[Word]) -> None:
     """Write the slots' words into the graph; if CUDA refuses one, restore all of them."""
     done = 0
@@ -178,11 +202,14 @@ def _put(state: GraphState, slots: list[Slot], words: list[Word]) -> None:
         for slot in slots:
             slot.put(state.device, state.made)
             done += 1
-    except CudaCallError as error:
-        for word in words:
-            word.slot.write(word.place, word.address)
-        for slot in slots[: done + 1]:
-            slot.put(state.device, state.made)
+    except BaseException as error:
+        with whole_or_closed(state, _CALL):
+            for word in words:
+                word.slot.write(word.place, word.address)
+            for slot in slots[: done + 1]:
+                slot.put(state.device, state.made)
+        if not isinstance(error, CudaCallError):
+            raise
         at = slots[done].at.words
         raise refused(_CALL, f'CUDA refuses this change of {at}.', AGAIN, error) from None
 

@@ -8,13 +8,16 @@ from capturekit.model.source_line import here
 
 def closed(call: str) -> ClosedError:
     """The error for a call on a closed graph."""
-    rule = 'Its executable graph and its memory were given back by close().'
+    rule = 'Its executable graph and its memory were given back by close(), or by a change that ended halfway.'
     return ClosedError(call, location=here(), rule=rule, remedy='Record again, or close it later.')
 
 
 def gone(call: str) -> ClosedError:
     """The error for a change of a graph that is closed, or that another graph has taken over."""
-    rule = 'Its executable graph and its memory were given back by close(), or another graph took them over.'
+    rule = (
+        'Its executable graph and its memory were given back by close() or by a change that ended halfway, '
+        'or another graph took them over.'
+    )
     return ClosedError(call, location=here(), rule=rule, remedy='Record again, or close it later.')
 
 

@@ -9,6 +9,7 @@ from capturekit.analysis.node_memory import NotRepeatableError, joined
 from capturekit.analysis.relaned import Relaned
 from capturekit.graph.executables import note_edges
 from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.needed import levels_of, written
 from capturekit.graph.new_edges import NewEdges, Sight, unsteady_of
@@ -49,28 +50,17 @@ def first_launch(state: GraphState, stream: int) -> None:
     """Launch on a stream, by its handle, with the comparison that is still to come."""
     new_edges = state.new_edges
     assert new_edges is not None and new_edges.trial is not None
-    trial, new_edges.trial = new_edges.trial, None
+    trial = new_edges.trial
     with state.relaxed():
         try:
             apart = trial.run(state.made.graphExec, stream)
-            same = f'the same as with the recorded edges{trial.besides}'
-            new_edges.note(f'differs: {apart}' if apart else same)
         except MemoryError as error:
-            new_edges.note(f'not compared: no memory for copies ({error})')
-            unpack(state, f'no memory for copies ({error})')
+            _without_copies(state, new_edges, error)
             state.device.graph_launch(state.made.graphExec, stream)
-            apart = ''
-        if apart and new_edges.packing is not None:  # the order may be right all the same
-            unpack(state, f'the first launch gave something else: {apart}')
-            trial.gone, trial.passing = (), trial.gone
-            new_edges.trial = None if new_edges.report.kept else trial
-            new_edges.note('not yet')
-            apart = ''
-        elif apart:
-            fall_back(state, trial.recorded, f'the first launch gave something else: {apart}')
-        else:
-            _settle(state, new_edges)
-        aim(state)
+            return
+        with whole_or_closed(state, _CALL):
+            apart = _heed(state, new_edges, trial, apart)
+            aim(state)
     if apart:
         words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
         at = here()
@@ -80,6 +70,30 @@ def first_launch(state: GraphState, stream: int) -> None:
             warnings.warn(words, RuntimeWarning, stacklevel=2)
         else:
             warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
+
+
+def _without_copies(state: GraphState, new_edges: NewEdges, error: MemoryError) -> None:
+    """Do without the comparison, and without packed memory, which nothing else shows to be right."""
+    new_edges.not_compared(f'no memory for copies ({error})')
+    unpack(state, f'no memory for copies ({error})')
+    aim(state)
+
+
+def _heed(state: GraphState, new_edges: NewEdges, trial: FirstLaunch, apart: str) -> str:
+    """Let the graph be as its first launch has shown that it may be; return why its edges are the recorded ones."""
+    new_edges.trial = None
+    new_edges.note(f'differs: {apart}' if apart else f'the same as with the recorded edges{trial.besides}')
+    if not apart:
+        _settle(state, new_edges)
+        return ''
+    if new_edges.packing is None:
+        fall_back(state, trial.recorded, f'the first launch gave something else: {apart}')
+        return apart
+    unpack(state, f'the first launch gave something else: {apart}')  # the order may be right all the same
+    trial.gone, trial.passing = (), trial.gone
+    new_edges.trial = None if new_edges.report.kept else trial
+    new_edges.note('not yet')
+    return ''
 
 
 def _settle(state: GraphState, new_edges: NewEdges) -> None:

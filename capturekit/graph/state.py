@@ -35,9 +35,10 @@ class NodeNames:
 class Lent:
     """Memory and host functions of a graph that is embedded in another; given back with the other graph's memory."""
 
-    def __init__(self, memory: GraphMemory, made: Any) -> None:
+    def __init__(self, memory: GraphMemory, made: Any, put_in: dict[tuple[int, int], Any]) -> None:
         self._lease = memory.hold()
         self._made = made
+        self._put_in = list(put_in.values())  # the graph itself may use others later
 
     def __del__(self) -> None:
         self._lease.release()
@@ -65,6 +66,7 @@ class GraphState:
         new_edges, fused: what there is to know of a graph that was relaned, and of one with fused kernels.
         lock: calls on a graph take turns.
         bind: lets ``launch`` do something else; without an argument it refuses launches from then on.
+        put_in: the arrays that nodes use instead of those that were recorded, by where they lie.
         quick, by_name: how often the graph was launched, by the quick way and by another.
     """
 
@@ -88,6 +90,7 @@ class GraphState:
     bind: Callable[..., None] = _stays
     quick: Callable[[], int] = lambda: 0
     by_name: int = 0
+    put_in: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:
@@ -126,7 +129,7 @@ class GraphState:
         """Let ``memory``, another graph's, keep what this graph's nodes use: that graph holds a copy of this one."""
         with self.lock:
             self.must_be_open('Capture.embed()')
-            memory.keep(Lent(self.memory, self.made))
+            memory.keep(Lent(self.memory, self.made, self.put_in))
             memory.join_turns(self.memory)
             memory.to_close |= self.memory.to_close
 

@@ -20,11 +20,13 @@ from capturekit.analysis.graph_diff import (
 )
 from capturekit.analysis.node_view import Look
 from capturekit.graph.alike import made_alike
+from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.nodes import switch_off
 from capturekit.graph.state import GraphState, NodeNames
 from capturekit.graph.whole import must_be_whole, together
 from capturekit.launch.at_exit import close_at_end
+from capturekit.model.cleanup import uninterrupted
 from capturekit.model.counters import FIGURES
 from capturekit.model.errors import CudaCallError, UpdateError
 from capturekit.model.rules import Code
@@ -57,15 +59,18 @@ def check_update(state: GraphState, call: str) -> None:
 
 def _update(state: GraphState, other: GraphState, instantiate: bool, start: float) -> Update:
     with state.relaxed():
-        alike = made_alike(state, other)
+        with whole_or_closed(other, _CALL):
+            alike = made_alike(state, other)
         why, found = _try_update(state, other, instantiate)
         if why:
-            alike.undo(instantiate)
+            with whole_or_closed(other, _CALL):
+                alike.undo(instantiate)
         if why and not instantiate:
             raise _failure_of(why, found)
         if why and not other.made.graphExec:
             other.made = other.made.instantiated(state.device, other.recording.by_priority)
-        _take_over(state, other, anew=bool(why))
+        with whole_or_closed(state, _CALL), uninterrupted():
+            _take_over(state, other, anew=bool(why))
         seconds = time.perf_counter() - start
         FIGURES.count('reinstantiations' if why else 'updates', seconds)
         return Update('instantiated' if why else 'updated', why, seconds, tuple(found))
@@ -140,6 +145,7 @@ def _take_over(state: GraphState, other: GraphState, *, anew: bool) -> None:
     state.names = NodeNames()
     other.bind()
     other.made, other.plan, other.memory, other.names = None, None, memory, NodeNames()
+    state.put_in, other.put_in = other.put_in, state.put_in
     if anew or turned:
         aim(state)
     calls = old.host_funcargs  # until the memory is given back, which waits for earlier launches

@@ -72,7 +72,7 @@ class GraphMemory(TemporaryBlocks):
         self._held: list[Any] = []
         #: Pinned host memory that launches read: it is given back last, when no launch runs.
         self._pinned: list[Any] = []
-        self._aimed: dict[tuple[int, int], Any] = {}
+        self._put_in: list[dict[tuple[int, int], Any]] = []
         self._identity: dict[int, list[Any]] = {}
         #: How often lanes were active; and how often they may have come into another order without that.
         self.tick = self.ordered = 0
@@ -210,7 +210,7 @@ class GraphMemory(TemporaryBlocks):
 
     def held(self) -> list[Any]:
         """Objects that are held while the graph lives: blocks of this memory, arrays from outside, and others."""
-        return [*self._held, *self._aimed.values()]
+        return [*self._held, *(thing for things in self._put_in for thing in things.values())]
 
     def keep(self, thing: Any) -> None:
         """Hold something for as long as the graph lives."""
@@ -220,16 +220,10 @@ class GraphMemory(TemporaryBlocks):
         """Hold pinned memory that launches read, until the last launch has ended."""
         self._pinned.append(pointer)
 
-    def aim(self, moves: Iterable[tuple[int, int, int, Any]]) -> None:
-        """Hold an object whose memory begins at ``to``: nodes that used [low, high) use it instead.
-
-        An object that an earlier call had put there is dropped.
-        """
-        moves = list(moves)
-        for low, high, _to, _thing in moves:
-            self._aimed.pop((low, high), None)
-        for low, high, to, thing in moves:
-            self._aimed[to, to + high - low] = thing
+    def hold_what_is_in(self, things: dict[tuple[int, int], Any]) -> None:
+        """Hold what one of the graphs puts into ``things``, as long as it is there."""
+        if all(one is not things for one in self._put_in):
+            self._put_in.append(things)
 
     def forget(self, low: int, high: int) -> None:
         """Stop holding objects that begin in [low, high): nodes will use other arrays instead."""
@@ -480,7 +474,8 @@ class GraphMemory(TemporaryBlocks):
         if self.holders > 0:
             return
         self._held.clear()
-        self._aimed.clear()
+        for things in self._put_in:
+            things.clear()
         self.blocks.close()
         for _pool, lanes in self._loops:
             lanes.close()

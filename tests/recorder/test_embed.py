@@ -431,3 +431,23 @@ def test_the_guides_diamond_built_recorded_and_mixed() -> None:
         assert values(d) == [6.0 * i for i in range(8)], make.__name__
         for cap in caps:
             cap.close()
+
+
+@pytest.mark.parametrize('copied', [False, True])
+def test_a_graph_in_a_graph_in_a_graph_is_its_own(cp: Any, copied: bool) -> None:
+    """Whatever becomes of those that it is a copy of."""
+    x = cp.zeros(4)
+    graph, _ = recorded(lambda: x.__iadd__(1))
+    around = graph
+    for _ in range(2):
+        with ck.capture() as cap:
+            cap.embed(around)
+        around, before = cap.graph, around
+    last = around.clone() if copied else around
+    before.close()
+    graph.close()
+    if copied:
+        around.close()
+    assert [node.kind for node in last.nodes] == ['graph'] and last.edges == []
+    last.launch()
+    assert x.get().tolist() == [1.0] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from capturekit.driver.node_reader import NodeInfo
@@ -123,10 +124,19 @@ class Graphs(Streams):
                 raise CudaCallError(Code.cudaErrorNotSupported, 'addChildGraphNode')
             graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
             node.child = copy
-            node.inside = GraphDefinition(self._handle(), list(copy.nodes), is_body=True)
-            self.graphs[node.inside.handle] = node.inside
+            node.inside = self._inside(copy.nodes)
             graph.nodes.append(node)
             return node.handle
+
+    def _inside(self, nodes: Sequence[GraphNode]) -> GraphDefinition:
+        """The graph in a child graph's node, which nobody else has: nor do others have the graphs in its nodes."""
+        inner = {n: None if n.inside is None else self._inside(n.inside.nodes) for n in nodes}
+        copies = {n: replace(n, inside=inside) for n, inside in inner.items()}
+        for n, copy in copies.items():
+            copy.after = frozenset(copies[a] for a in n.after)
+        inside = GraphDefinition(self._handle(), list(copies.values()), is_body=True)
+        self.graphs[inside.handle] = inside
+        return inside
 
     def graph_destroy(self, g: int) -> None:
         """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""

@@ -234,6 +234,7 @@ class Changes:
     _graph: Callable[[int], GraphDefinition]
     _exec: Callable[[int], ExecutableGraph]
     _handle: Callable[[], int]
+    _inside: Callable[[Sequence[GraphNode]], GraphDefinition]
 
     def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
         """``cudaGraphExecUpdate``: return ('', 0), or CUDA's reason for refusing and the node of ``g`` or 0."""
@@ -261,8 +262,7 @@ class Changes:
             for n in graph.nodes:
                 copies[n].after = frozenset(copies[a] for a in n.after)
                 if n.inside is not None:
-                    inside = copies[n].inside = replace(n.inside, handle=self._handle())
-                    self.graphs[inside.handle] = inside
+                    copies[n].inside = self._inside(n.inside.nodes)
             handle = self._handle()
             self.graphs[handle] = type(graph)(handle, list(copies.values()))
             return handle

@@ -1,0 +1,89 @@
+"""A launch of a graphed function that an exception ends, before it has reached the device or behind it.
+
+The calls after it write the rows of the table that the device reads then, and not those beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.driver.cuda import current
+from capturekit.functions import argument_slots, running
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    'one': lambda x, y: x * 2,
+    'two': lambda x, y: [x * 2, y + x],
+    'a read that is checked': lambda x, y: x * (float(y[0]) + 2),
+    'in place': lambda x, y: x.__iadd__(y),
+}
+
+
+def no_memory() -> BaseException:
+    return CudaCallError(Code.cudaErrorMemoryAllocation, 'graphLaunch')
+
+
+def flat(result: Any) -> list[Any]:
+    several = result if isinstance(result, (list, tuple)) else [result]
+    return [np.asarray(one.get() if hasattr(one, 'get') else one) for one in several]
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+@pytest.mark.parametrize('error', [no_memory, KeyboardInterrupt])
+@pytest.mark.parametrize('reached', [False, True])
+def test_calls_after_a_launch_that_failed(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], BaseException], reached: bool
+) -> None:
+    fn = FUNCTIONS[name]
+    step, device = ck.graphed(pure=True)(fn), current().device
+    launch, failing = device.graph_launch, [False]
+
+    def fails(*args: Any) -> None:
+        failed, failing[0] = failing[0], False
+        if reached or not failed:
+            launch(*args)
+        if failed:
+            raise error()
+
+    monkeypatch.setattr(device, 'graph_launch', fails)
+    results = []
+    for number in range(9):
+        x, y = sim.arange(4.0) + number, sim.arange(4.0) * number
+        failing[0] = number in (4, 6)
+        host = flat(fn(x.copy(), y.copy()))
+        with contextlib.suppress(RuntimeError, KeyboardInterrupt):  # a call whose checks failed is answered eagerly
+            results.append((step(x, y), host))
+    assert len(results) >= 7
+    for result, host in results:
+        assert all(np.array_equal(a, b) for a, b in zip(flat(result), host))
+    assert [variant.state for variant in step.variants] == ['recorded']
+
+
+@pytest.mark.parametrize('name', ['one', 'two'])
+def test_ctrl_c_while_a_row_is_waited_for(sim: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """There the host waits where the device is far behind."""
+    waiting: list[int] = []
+
+    def free(_ports: Any, launch: int, _synchronize: Any) -> None:
+        waiting.append(launch)
+        if len(waiting) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(argument_slots.Ports, 'free', free)
+    monkeypatch.setattr(running, '_AHEAD', -1)  # each call looks how far the device is
+    fn, right = FUNCTIONS[name], []
+    step = ck.graphed(pure=True)(fn)
+    for number in range(8):
+        x, y = sim.arange(4.0) + number, sim.arange(4.0) * number
+        try:
+            right.append((step(x, y), flat(fn(x, y))))
+        except KeyboardInterrupt:
+            assert len(waiting) == 3
+    assert len(right) == 7 and all(np.array_equal(a, b) for got, host in right for a, b in zip(flat(got), host))
