@@ -77,18 +77,8 @@ def finish(
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())
     forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
-    environment = Environment(
-        _compared(run),
-        objects,
-        arrays,
-        run.doubts.unwatchable,
-        written,
-        missing,
-        bases,
-        _all_names(run),
-        forms,
-        carried,
-    )
+    compared, unwatchable, names = _compared(run), run.doubts.unwatchable, _all_names(run)
+    environment = Environment(compared, objects, arrays, unwatchable, written, missing, bases, names, forms, carried)
     environment.own, environment.kept, environment.reckoned = run.given.own, kept, reckoned
     environment.times = frozenset({*run.code_watch.clock.times, *run.code_watch.clock.followed})
     environment.addresses = addresses
