@@ -1,10 +1,11 @@
 """Every test leaves the world clean, and proves it; ``sim`` is the simulated CuPy, ``cp`` that and the real one.
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
-repository, its pages and the tools that test, run where they are asked for (``-m slow``, as CI does).
+repository, its pages and the tools that test, and lists of cases tried once more in another way, run where they are
+asked for (``-m slow``, as CI does).
 
-Hypothesis tries a quarter of its examples unless ``HYPOTHESIS_PROFILE=ci`` asks for all. Both try the same ones in
-every run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and more.
+Hypothesis tries 25 examples, and 60 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
+run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.frozen import pass_over
 from tests.late import Late, Spins, wanted
 
 settings.register_profile('quick', max_examples=QUICK, derandomize=True)
-settings.register_profile('ci', max_examples=100, derandomize=True)
+settings.register_profile('ci', max_examples=60, derandomize=True)
 settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 

@@ -92,6 +92,7 @@ def test_what_sees_the_number_is_right(sim: Any, how: str) -> None:
     alike(sim, seen(how), [*ordinary(5), *ODD])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('how', SEEN)
 def test_what_sees_it_there_is_right(sim: Any, how: str) -> None:
     alike(sim, written(how), [*ordinary(5), *ODD])

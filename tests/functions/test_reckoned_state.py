@@ -216,6 +216,7 @@ def test_whatever_is_done_with_it_is_right(sim: Any, work: Work) -> None:
     alike(sim, work, 24)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('work', [*NATURAL, *OTHERS], ids=lambda one: one.__name__)
 def test_an_eager_run_beside_each_launch_agrees(sim: Any, work: Work) -> None:
     alike(sim, work, 16, check=True)
@@ -233,6 +234,7 @@ def other_types(number: int, one: Any) -> None:
         one.rate = {6: 1, 8: 0.25, 10: False, 12: 0.5, 14: 2}[number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('between', [other_numbers, other_types], ids=lambda one: one.__name__)
 @pytest.mark.parametrize('work', [*NATURAL, *OTHERS], ids=lambda one: one.__name__)
 def test_somebody_else_puts_a_number_there(sim: Any, work: Work, between: Any) -> None:

@@ -28,8 +28,6 @@ CALLS = (
 )
 #: At which of its calls in a change each is refused.
 PLACES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
-#: So many launches a graph has behind it that is changed.
-LAUNCHES = (0, 1)
 
 
 class Subject:
@@ -133,9 +131,10 @@ def tried(cp: Any, change: str, call: str, number: int, before: int, error: Call
 
 
 @pytest.mark.parametrize('change', CHANGES)
-@pytest.mark.parametrize('before', LAUNCHES)
+@pytest.mark.parametrize('before', [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('error', [no_memory, KeyboardInterrupt])
 def test_a_change_that_ends_halfway(sim: Any, change: str, before: int, error: Callable[[], BaseException]) -> None:
+    """``before``: how many launches the graph has behind it."""
     found: dict[tuple[str, int], str] = {}
     for call in CALLS:
         for number in PLACES:
