@@ -51,10 +51,10 @@ def consists_of(value: Any, is_leaf: Callable[[Any], bool]) -> bool:
     todo, seen = [value], set[int]()
     while todo:
         one = todo.pop()
-        if is_leaf(one):
+        if is_leaf(one) or (id(one) in seen and type(one) is tuple):
             continue
         parts = parts_of(one)
-        if parts is None or (id(one) in seen and type(one) is not tuple):
+        if parts is None or id(one) in seen:
             return False
         seen.add(id(one))
         todo += parts
@@ -62,19 +62,32 @@ def consists_of(value: Any, is_leaf: Callable[[Any], bool]) -> bool:
 
 
 def made_in(value: Any) -> Iterator[Any]:
-    """The containers and objects in a value, but for empty tuples, of which Python has one."""
-    todo = [value]
+    """The containers and objects in a value, but for empty tuples, of which Python has one.
+
+    One that is in two places comes twice, and what is in it once.
+    """
+    todo, seen = [value], set[int]()
     while todo:
         one = todo.pop()
         parts = parts_of(one)
         if parts is not None and (parts or type(one) is not tuple):
             yield one
-        todo += parts or []
+        todo += [] if id(one) in seen else parts or []
+        seen.add(id(one))
 
 
 def objects_in(value: Any) -> dict[int, Any]:
-    """The objects, lists and dicts in a value, by id."""
-    return {id(one): one for one in made_in(value) if type(one) is not tuple}
+    """The objects, lists and dicts in any value, by id. What was there before may hold itself, or a part twice."""
+    found: dict[int, Any] = {}
+    todo, seen = [value], set[int]()
+    while todo:
+        one = todo.pop()
+        parts = None if id(one) in seen else parts_of(one)
+        seen.add(id(one))
+        if parts is not None and type(one) is not tuple:
+            found[id(one)] = one
+        todo += parts or []
+    return found
 
 
 def holds_one_of(kept: Kept, objects: dict[int, Any]) -> bool:

@@ -438,3 +438,46 @@ def test_objects_that_are_appended_stay_eager(sim: Any) -> None:
     for _ in range(4):
         graphed(sim.ones(3))
     assert all(row is last for row in rows) and len(rows) == 4
+
+
+class Branch:
+    """A node of a tree that knows its parent."""
+
+    def __init__(self, parent: Any = None) -> None:
+        self.parent, self.children = parent, list[Any]()
+        if parent is not None:
+            parent.children.append(self)
+
+
+def of_one_another(kind: type) -> Any:
+    """What holds itself, or the same part by very many ways."""
+    if kind is Branch:
+        return Branch(Branch())
+    if kind is tuple:
+        pair: Any = ([1],)
+        for _ in range(40):
+            pair = (pair, pair)
+        return pair
+    made: Any = [] if kind is list else {}
+    made.append(made) if kind is list else made.update(itself=made)
+    return made
+
+
+@pytest.mark.parametrize('kind', [Branch, tuple, list, dict])
+@pytest.mark.parametrize('put', [lambda x: None, lambda x: [x * 2], lambda x: x * 2, lambda x: of_one_another(tuple)])
+def test_what_was_there_may_hold_itself(sim: Any, kind: type, put: Any) -> None:
+    class Holder:
+        def __init__(self) -> None:
+            self.found = of_one_another(kind)
+
+        def step(self, x: Any) -> Any:
+            self.found = put(x)
+            return x * 3
+
+    x = sim.ones(3)
+    holder = Holder()
+    step = ck.graphed(holder.step)
+    for number in range(5):
+        assert step(x + number).tolist() == [3.0 * (1 + number)] * 3
+        if number == 2:
+            holder.found = of_one_another(kind)
