@@ -181,13 +181,16 @@ def test_table_of_workloads() -> None:
         result('GELU (2, 3): own / eager', 0.04),
         result('GELU (2, 3): torch eager / eager', None),
         result('GELU (2, 3): graph / torch graph', 0.9),
+        result('GELU (2, 3): graph, fused / eager', 0.05),
+        result('GELU (2, 3): graph, fused / fused graph', 0.88),
     ]
     assert readme.rendered({'machine': about, 'lines': found}).splitlines() == [
         'A GPU, CUDA 13000, cupy-cuda13x 14.2.0, torch 2.11.0, TF32 off.',
         '',
-        '| workload | CuPy eager, us | fused | graph | fused + graph | `@ck.graphed` | torch eager | torch graph |',
-        '| --- | --- | --- | --- | --- | --- | --- | --- |',
-        '| GELU (2, 3) | 1,251 | 0.20 | 0.10 | - | - | - | - |',
+        '| workload | CuPy eager, us | fused | graph | fused + graph | graph, `fuse=True` | that / fused + graph '
+        '| `@ck.graphed` | torch eager | torch graph |',
+        '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |',
+        '| GELU (2, 3) | 1,251 | 0.20 | 0.10 | - | 0.05 | 0.88 | - | - | - |',
         '',
         'GELU (2, 3): own 0.04.',
     ]

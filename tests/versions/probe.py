@@ -113,7 +113,7 @@ def _in_its_file(name: str) -> bool:
 def replaced() -> dict[str, Any]:
     """How many names can be replaced and put back as they were: by the contract of tests/guard/test_entry_points.py."""
     from capturekit.guard.entry_points import ENTRIES
-    from tests.guard.test_entry_points import CONTRACT, run
+    from tests.guard.test_entry_names import CONTRACT, run
 
     said = run(CONTRACT)
     wrong = sorted({*ast.literal_eval(said['not'].partition(' ')[2]), *ast.literal_eval(said['changed'])})
