@@ -235,20 +235,20 @@ class Ports:
 
         return write
 
-    def recount(self, launch: int) -> int:
+    def recount(self) -> int | None:
         """The number of the last launch that the device has begun, after one that an exception has ended.
 
-        That one may have reached the device or not: the next has to write the row that the device will read. Beside an
-        open capture the device is not asked, and no graph of this table is launched.
+        That one may have reached the device or not: the next has to write the row that the device will read. None where
+        the device can't be asked: beside an open capture, which that would lose, or because it fails.
         """
         if GUARD.lives:
-            return launch - 1
+            return None
         try:
             with uninterrupted(), GUARD.inside:
                 self._platform.device.device_synchronize()
                 return int(self.state.get()[0])
-        except Exception:  # the one that has ended the launch is to arrive
-            return launch - 1
+        except RuntimeError:  # of CUDA's; the exception that has ended the launch is to arrive
+            return None
 
     def free(self, launch: int, synchronize: Callable[[], Any]) -> None:
         """Wait until the row of a launch can be written: the launch :data:`RING` before it has ended."""

@@ -97,7 +97,7 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
             else:
                 launch_then(state, lambda: recorder.copy_results([blocks] if one else blocks, aimed))
         except BaseException:
-            count = ports.recount(count)
+            count = _recounted(recorder, count)
             raise
         variant.launches += 1
         return blocks if answer is None else answer(leaves, blocks)
@@ -125,12 +125,21 @@ def _one_to_one(recorder: Any, graph: Graph, make: Callable[[], Any]) -> Callabl
             pack(table, 8 + count % RING * row, pointers[0], block.data.ptr)
             launch()
         except BaseException:
-            count = ports.recount(count)
+            count = _recounted(recorder, count)
             raise
         variant.launches += 1
         return block
 
     return quick
+
+
+def _recounted(recorder: Any, launch: int) -> int:
+    """The number of launches that the device has begun, after one that an exception has ended. Where the device can't
+    tell, the variant is not launched again: a later call might be given the arrays of another one."""
+    found: int | None = recorder.ports.recount()
+    if found is None:
+        recorder.variant.stop_launching('a launch of it failed, and the device could not be asked whether it has begun')
+    return launch if found is None else found
 
 
 def _results(recorder: Any) -> tuple[Callable[[], Any], bool, Callable[[Sequence[Any], Any], Any] | None]:
@@ -182,7 +191,7 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
                     launch_then(state, lambda: recorder.copy_results(blocks, aimed))
                 launches[0] = number
             except BaseException:
-                launches[0] = launches[0] if plan is not None else ports.recount(number)
+                launches[0] = launches[0] if plan is not None else _recounted(recorder, number)
                 raise
             variant.launches += 1
 

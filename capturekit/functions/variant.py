@@ -144,6 +144,11 @@ class Variant:
         self.close()
         self.state, self.reason = 'eager', reason
 
+    def stop_launching(self, reason: str) -> None:
+        """Let later calls run eagerly. The graph is kept until the variant is closed: its launch may be under way."""
+        self.run = self.quick = None
+        self.state, self.reason = 'eager', reason
+
     def close(self) -> None:
         """Give the graph and its memory back, after calls whose checks were not awaited have got their outcome."""
         for call in list(self.unsettled):

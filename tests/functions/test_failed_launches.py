@@ -87,3 +87,44 @@ def test_ctrl_c_while_a_row_is_waited_for(sim: Any, monkeypatch: pytest.MonkeyPa
         except KeyboardInterrupt:
             assert len(waiting) == 3
     assert len(right) == 7 and all(np.array_equal(a, b) for got, host in right for a, b in zip(flat(got), host))
+
+
+def asked_in_vain(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> None:
+        raise CudaCallError(Code.cudaErrorMemoryAllocation, 'deviceSynchronize')
+
+    monkeypatch.setattr(device, 'device_synchronize', refuses)
+
+
+def beside_a_capture(_device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread has one open, which a question to the device would lose."""
+    monkeypatch.setattr(argument_slots.GUARD, 'lives', {1: None})
+
+
+@pytest.mark.parametrize('why', [asked_in_vain, beside_a_capture])
+@pytest.mark.parametrize('name', ['one', 'two', 'in place'])
+@pytest.mark.parametrize('reached', [False, True])
+def test_where_the_device_can_not_tell(sim: Any, name: str, reached: bool, why: Any) -> None:
+    """Later calls run eagerly, and explain() says why; the exception of the launch arrives."""
+    fn, device = FUNCTIONS[name], current().device
+    step = ck.graphed(pure=True)(fn)
+    for number in range(4):
+        step(sim.arange(4.0) + number, sim.arange(4.0))
+    with pytest.MonkeyPatch.context() as patch:
+        launch = device.graph_launch
+
+        def fails(*args: Any) -> None:
+            if reached:
+                launch(*args)
+            why(device, patch)
+            raise KeyboardInterrupt
+
+        patch.setattr(device, 'graph_launch', fails)
+        with pytest.raises(KeyboardInterrupt):
+            step(sim.arange(4.0), sim.arange(4.0))
+    (variant,) = step.variants
+    assert variant.state == 'eager' and 'could not be asked whether it has begun' in variant.reason
+    for number in range(3):
+        x, y = sim.arange(4.0) + number, sim.arange(4.0) * number
+        expected = flat(fn(x.copy(), y.copy()))
+        assert all(np.array_equal(a, b) for a, b in zip(flat(step(x, y)), expected))
