@@ -13,8 +13,8 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import CodeType, FunctionType
+from contextlib import AbstractContextManager, contextmanager
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,12 +158,7 @@ class NumberSlots:
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each call."""
         indices = tuple(one._index for one in operands)
-        try:
-            now = plain(*[one._now for one in operands])
-        except Exception as error:
-            raise unfollowed(f'computing with it raises {type(error).__name__}') from None
-        if type(now) not in TYPES:
-            raise unfollowed(f'a {type(now).__name__} is computed from it')
+        now = computed_now(plain, operands)
         found = self._add(plain, indices, now, (plain, indices))
         try:
             self._uses.result(self.standing())
@@ -187,31 +182,14 @@ class NumberSlots:
 
     def standing(self) -> int:
         """The instruction of the function that computes at present. Raises if other code computes."""
-        frame: Any = sys._getframe(2)
-        while frame is not None and is_ours(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = computing_frame()
         if frame is None or frame.f_code is not self._code or frame.f_lasti not in self._uses.operators:
             raise unfollowed('code outside of the function computes with it')
         return int(frame.f_lasti)
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> AbstractContextManager[None]:
         """For the block, note as a refusal that another class's operator method takes a number."""
-        if sys.getprofile() is not None:
-            raise unfollowed('a profiler is on')
-
-        def entered(frame: Any, event: str, _argument: Any) -> None:
-            below = frame.f_back
-            if event != 'call' or below is None or below.f_code is not self._code:
-                return
-            if below.f_lasti in self._uses.operators and not is_ours(frame.f_code.co_filename):
-                unfollowed('an operator of another class takes it')  # counted; raised when the function has returned
-
-        sys.setprofile(entered)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
+        return operators_watched(lambda frame: frame.f_code is self._code and frame.f_lasti in self._uses.operators)
 
     def array(self, number: Number, dtype: Any) -> Any:
         """The array without axes that kernels read a number from, as ``dtype``."""
@@ -244,6 +222,46 @@ class NumberSlots:
         self.numbers.clear()
         self._numbers.clear()
         self._arrays.clear()
+
+
+def computed_now(plain: Callable[..., Any], operands: tuple[Number, ...]) -> Any:
+    """What an operator makes of numbers while they are recorded. Raises UnsupportedCallError."""
+    try:
+        now = plain(*[one._now for one in operands])
+    except Exception as error:
+        raise unfollowed(f'computing with it raises {type(error).__name__}') from None
+    if type(now) not in TYPES:
+        raise unfollowed(f'a {type(now).__name__} is computed from it')
+    return now
+
+
+def computing_frame() -> FrameType | None:
+    """The frame of the code that computes with a number at present."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+@contextmanager
+def operators_watched(takes: Callable[[FrameType], bool]) -> Iterator[None]:
+    """For the block, note as a refusal that another class's operator method takes a number.
+
+    ``takes``: whether an operator that takes numbers runs in a frame.
+    """
+    if sys.getprofile() is not None:
+        raise unfollowed('a profiler is on')
+
+    def entered(frame: FrameType, event: str, _argument: Any) -> None:
+        below = frame.f_back
+        if event == 'call' and below is not None and takes(below) and not is_ours(frame.f_code.co_filename):
+            unfollowed('an operator of another class takes it')  # counted; raised when the function has returned
+
+    sys.setprofile(entered)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def must_fit(slots: int, dtype: Any) -> None:

@@ -10,9 +10,8 @@ has to be as it was; else the launch is given up.
 from __future__ import annotations
 
 import struct
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +20,14 @@ from capturekit.functions.carried_state import NumberPlace
 from capturekit.functions.number_arguments import (
     ROOM,
     STEPS,
-    TYPES,
     WIDTH,
     Number,
     Unfit,
+    computed_now,
+    computing_frame,
     in_bytes,
     must_fit,
+    operators_watched,
     unfollowed,
 )
 from capturekit.functions.reckoning import Operators
@@ -35,7 +36,7 @@ from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.plan import Seam
 from capturekit.model import errors
 from capturekit.model.host_reads import Read
-from capturekit.model.source_line import Place, here, is_ours
+from capturekit.model.source_line import Place, here
 
 #: Up to so many reads one function reckons with. The host waits at each.
 READS = 256
@@ -85,7 +86,6 @@ class ReadNumbers:
     def __init__(self, cupy: Any, live: OpenCapture, reads: list[Read], operators: Operators) -> None:
         self.cupy, self._live, self._reads = cupy, live, reads
         self._operators = operators
-        self._codes = {id(code) for code in operators.codes}
         #: Where the graph puts what is read, and where it finds the numbers: eight bytes each.
         self._room = GUARD.uploads.upload(live, np.zeros(len(reads) * WIDTH, 'u1'))
         self._place = GUARD.uploads.upload(live, np.zeros(ROOM * WIDTH, 'u1'))
@@ -142,12 +142,7 @@ class ReadNumbers:
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each launch."""
         indices = tuple(one._index for one in operands)
-        try:
-            now = plain(*[one._now for one in operands])
-        except Exception as error:
-            raise unfollowed(f'computing with it raises {type(error).__name__}') from None
-        if type(now) not in TYPES:
-            raise unfollowed(f'a {type(now).__name__} is computed from it')
+        now = computed_now(plain, operands)
         if not self._operators.at[self.standing()]:
             raise unfollowed('what is computed from it is used otherwise')
         return self._computed(_Step(plain, indices), now, None)
@@ -170,33 +165,15 @@ class ReadNumbers:
 
     def standing(self) -> tuple[int, int]:
         """The instruction that computes at present. Raises if it is none that is known to take such numbers."""
-        frame: Any = sys._getframe(2)
-        while frame is not None and is_ours(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = computing_frame()
         key = (0, 0) if frame is None else (id(frame.f_code), int(frame.f_lasti))
         if key not in self._operators.at:
             raise unfollowed('code that is not followed computes with it')
         return key
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> AbstractContextManager[None]:
         """For the block, note as a refusal that another class's operator method takes a number."""
-        if sys.getprofile() is not None:
-            raise unfollowed('a profiler is on')
-
-        def entered(frame: Any, event: str, _argument: Any) -> None:
-            below = frame.f_back
-            if event != 'call' or below is None or id(below.f_code) not in self._codes:
-                return
-            key = id(below.f_code), int(below.f_lasti)
-            if key in self._operators.at and not is_ours(frame.f_code.co_filename):
-                unfollowed('an operator of another class takes it')  # counted; raised when the function has returned
-
-        sys.setprofile(entered)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
+        return operators_watched(lambda frame: (id(frame.f_code), int(frame.f_lasti)) in self._operators.at)
 
     def ended(self) -> None:
         """Let go of what only the recording needs."""
