@@ -8,10 +8,10 @@ tells what is right. A program that differs is printed with its seed.
 
 from __future__ import annotations
 
-import argparse
+import math
 import random
-import subprocess
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from typing import Any
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from tests.conftest import why_no_gpu
+from tests.graph import in_jobs
 
 #: Rows of a long side, on a GPU and simulated: cuBLAS splits products over it, in a workspace.
 ROWS, FEW_ROWS, WIDTH = 4096, 40, 32
@@ -153,11 +153,12 @@ def tried(cp: Any, seed: int) -> tuple[list[str], str]:
     return words, ''
 
 
-def one_job(cp: Any, first: int, count: int) -> int:
-    """Try programs and tell; return how many differ."""
+def one_job(cp: Any, first: int, count: int, seconds: float = math.inf) -> int:
+    """Try programs until there are enough or the time is over, and tell; return how many differ."""
     words: Counter[str] = Counter()
-    wrong = 0
-    for seed in range(first, first + count):
+    end, done, wrong = time.monotonic() + seconds, 0, 0
+    while done < count and time.monotonic() < end:
+        seed, done = first + done, done + 1
         with warnings.catch_warnings():
             warnings.simplefilter('error', RuntimeWarning)  # a first launch that differs is undone, with a warning
             made, error = tried(cp, seed)
@@ -166,43 +167,9 @@ def one_job(cp: Any, first: int, count: int) -> int:
             wrong += 1
             print(error, flush=True)
     kinds = ', '.join(f'{number} {word}' for word, number in sorted(words.items()))
-    print(f'seeds {first} to {first + count - 1}: {count} programs, {wrong} differ; {kinds}', flush=True)
+    print(f'seeds {first} to {first + done - 1}: {done} programs, {wrong} differ; {kinds}', flush=True)
     return wrong
 
 
-def several(first: int, count: int, jobs: int) -> int:
-    """The same in several processes; return how many of them failed."""
-    each = -(-count // jobs)
-    command = [sys.executable, '-m', 'tests.graph.changed_programs', '--jobs', '1']
-    running = [
-        subprocess.Popen([*command, '--first', str(low), '--count', str(min(each, first + count - low))])
-        for low in range(first, first + count, each)
-    ]
-    return sum(one.wait() != 0 for one in running)
-
-
-def main() -> int:
-    arguments = argparse.ArgumentParser(prog='python -m tests.graph.changed_programs', description=__doc__)
-    arguments.add_argument('--count', type=int, default=100, help='how many programs (default %(default)s)')
-    arguments.add_argument('--first', type=int, default=0, help='the first seed (default %(default)s)')
-    arguments.add_argument('--jobs', type=int, default=1, help='processes (default %(default)s)')
-    given = arguments.parse_args()
-    if given.jobs > 1:
-        return int(several(given.first, given.count, given.jobs) > 0)
-    if why_no_gpu() is None:
-        import cupy as cp
-
-        return int(one_job(cp, given.first, given.count) > 0)
-    from capturekit.simulated import SimulatedDevice, install, uninstall
-
-    install(SimulatedDevice(0))
-    try:
-        import cupy as cp
-
-        return int(one_job(cp, given.first, given.count) > 0)
-    finally:
-        uninstall()
-
-
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(in_jobs.main('tests.graph.changed_programs', __doc__, one_job))

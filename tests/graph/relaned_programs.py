@@ -6,10 +6,8 @@ many had their order changed and how many their temporaries packed. A program th
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -18,7 +16,7 @@ from typing import Any
 
 import capturekit as ck
 from tests.analysis.test_races import ARRAYS, LANES, VIEWS, N, Op, Wait, record
-from tests.conftest import why_no_gpu
+from tests.graph import in_jobs
 from tests.graph.test_relane import OPERATIONS, SAME, run
 
 #: One way to make a graph of a program: it returns the graph, the arrays to fill before a launch, and those to read.
@@ -123,40 +121,5 @@ def one_job(cp: Any, first: int, count: int, seconds: float = math.inf) -> int:
     return wrong
 
 
-def several(first: int, count: int, jobs: int, seconds: float) -> int:
-    """The same in several processes; return how many of them failed."""
-    each = -(-count // jobs)
-    command = [sys.executable, '-m', 'tests.graph.relaned_programs', '--jobs', '1', '--seconds', str(seconds)]
-    running = [
-        subprocess.Popen([*command, '--first', str(low), '--count', str(min(each, first + count - low))])
-        for low in range(first, first + count, each)
-    ]
-    return sum(one.wait() != 0 for one in running)
-
-
-def main() -> int:
-    arguments = argparse.ArgumentParser(prog='python -m tests.graph.relaned_programs', description=__doc__)
-    arguments.add_argument('--count', type=int, default=200, help='how many programs (default %(default)s)')
-    arguments.add_argument('--first', type=int, default=0, help='the first seed (default %(default)s)')
-    arguments.add_argument('--jobs', type=int, default=1, help='processes (default %(default)s)')
-    arguments.add_argument('--seconds', type=float, default=math.inf, help='no new program after so many')
-    given = arguments.parse_args()
-    if given.jobs > 1:
-        return int(several(given.first, given.count, given.jobs, given.seconds) > 0)
-    if why_no_gpu() is None:
-        import cupy as cp
-
-        return int(one_job(cp, given.first, given.count, given.seconds) > 0)
-    from capturekit.simulated import SimulatedDevice, install, uninstall
-
-    install(SimulatedDevice(0))
-    try:
-        import cupy as cp
-
-        return int(one_job(cp, given.first, given.count, given.seconds) > 0)
-    finally:
-        uninstall()
-
-
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(in_jobs.main('tests.graph.relaned_programs', __doc__, one_job))
