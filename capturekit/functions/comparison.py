@@ -150,8 +150,32 @@ def variables(cells: Sequence[tuple[Any, Any]], slots: Sequence[tuple[Any, Any, 
     return same
 
 
-def containers(sequences: Sequence[tuple[Any, Any]], numbers: Sequence[tuple[Any, Any, bytes]]) -> Same:
-    """Whether containers and arrays of NumPy hold what they held."""
+def attributes_of_functions(table: Sequence[tuple[Any, str, Any]]) -> Same:
+    """Whether functions have the attributes that they had: their texts, types and dictionaries."""
+    functions, names, before = zip(*table)
+    return lambda: all(map(_is, map(getattr, functions, names), before))
+
+
+def returned(table: Sequence[tuple[Callable[[], Any], Any]]) -> Same:
+    """Whether functions return what they returned."""
+
+    def same() -> bool:
+        for get, value in table:
+            if get() is not value:
+                break
+        else:
+            return True
+        return False
+
+    return same
+
+
+def containers(
+    sequences: Sequence[tuple[Any, Any]],
+    numbers: Sequence[tuple[Any, Any, bytes]],
+    shown: Sequence[tuple[Callable[[Any], list[Any]], Any, list[Any]]],
+) -> Same:
+    """Whether containers and arrays of NumPy hold what they held, and functions show what they showed of an object."""
 
     def same() -> bool:
         for sequence, items in sequences:
@@ -161,6 +185,10 @@ def containers(sequences: Sequence[tuple[Any, Any]], numbers: Sequence[tuple[Any
             flags = array.flags
             now = array.dtype, array.shape, array.strides, (flags.writeable, flags.aligned)
             if now != kind[:4] or array.tobytes() != data or exact(array.dtype) != kind[4]:
+                return False
+        for show, value, items in shown:
+            now = show(value)
+            if len(now) != len(items) or not all(map(_is, now, items)):
                 return False
         return True
 

@@ -6,11 +6,12 @@ compares by value only what is another object. It calls no code of the user.
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
-from types import CellType, CodeType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from capturekit.model.class_layout import (
     form_of_class,
     name_of,
 )
-from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
+from capturekit.model.kept_values import DEFAULT_FACTORY, UNCHANGING, Kept, answers_of, contents_of
 from capturekit.model.plain_values import a, is_nan, may_change, show
 from capturekit.model.value_changes import ValueDifference, containers, difference
 
@@ -112,8 +113,10 @@ class Environment:
         self._cells: list[tuple[CellType, Any]] = []
         self._slots: list[tuple[Any, Any, Any]] = []
         self._functions: list[tuple[Any, Any, Any, Any]] = []
-        self._sequences: list[tuple[Any, Any]] = []
-        self._numbers: list[tuple[Any, Any, bytes]] = []
+        self._insides = _Insides()
+        #: What functions return that read a value, and attributes that functions have besides.
+        self._got: list[tuple[Callable[[], Any], Any]] = []
+        self._of_functions: _Rows = []
         self._slow: list[WatchedValue] = []
         #: The containers in these values.
         self._held: list[Any] = []
@@ -293,7 +296,8 @@ class Environment:
         laid: _Laid = ([], [], [], [], [])
         rows, absent, cells, slots, slow = laid
         functions: dict[int, Any] = {}
-        inner = _Insides()
+        self._insides = inner = _Insides()
+        self._got, self._of_functions = [], []
         reached = set[int]()
         dictionaries = {id(value): get(value) for value, _, get, _ in self._objects}
         for entry in self.entries:
@@ -314,8 +318,9 @@ class Environment:
             elif entry.kind in ('argument', 'bound'):
                 pass
             elif entry.mapping is None:
-                slow.append(entry)
-                continue
+                if not self._lay_read(entry, value):
+                    slow.append(entry)
+                    continue
             elif (raw := entry.mapping.get(entry.key, MISSING)) is MISSING:
                 absent.append((entry.mapping, entry.key))
             else:
@@ -324,9 +329,19 @@ class Environment:
                 slow.append(entry)
         self._rows, self._absent, self._cells, self._slots, self._slow = laid
         self._settings = [*self._sharing.memory()]
-        self._functions, self._sequences, self._numbers = list(functions.values()), inner.sequences, inner.numbers
+        self._functions = list(functions.values())
         self._note_reached(reached)
         self._choose()
+
+    def _lay_read(self, entry: WatchedValue, value: Any) -> bool:
+        """Prepare the comparison of what a function reads; False if it returns another object each time."""
+        if entry.get is None or _is_setting(entry) or entry.get() is not value:
+            return False
+        if entry.kind == 'function' and type(entry.holder) is FunctionType:
+            self._of_functions.append((entry.holder, entry.key, value))
+        else:
+            self._got.append((entry.get, value))
+        return True
 
     def _lay_missing(self) -> None:
         """Prepare the comparison of names that were not found. All names of some objects are compared anyway."""
@@ -357,8 +372,10 @@ class Environment:
             (comparison.classes, [self._bases]),
             (comparison.arrays, [self._forms]),
             (comparison.many_names, [[] if few else self._inner_found]),
-            (comparison.variables, [self._cells, self._slots]),
-            (comparison.containers, [self._sequences, self._numbers]),
+            (comparison.variables, [self._cells, [*self._slots, *self._insides.parts]]),
+            (comparison.attributes_of_functions, [self._of_functions]),
+            (comparison.returned, [self._got]),
+            (comparison.containers, [self._insides.sequences, self._insides.numbers, self._insides.shown]),
         )
         rest = [compare(*table) for compare, table in tables if any(table)]
         rest += self._settings
@@ -432,6 +449,10 @@ class _Insides:
     def __init__(self) -> None:
         self.sequences: list[tuple[Any, Any]] = []
         self.numbers: list[tuple[Any, Any, bytes]] = []
+        #: What shows the items of an object, the object and the items.
+        self.shown: list[tuple[Callable[[Any], list[Any]], Any, list[Any]]] = []
+        #: What gets a part of an object, the object and the part.
+        self.parts: _Rows = []
         self.seen: set[int] = set()
 
     def add(self, kept: Kept, value: Any) -> bool:
@@ -441,23 +462,32 @@ class _Insides:
         if kept.kind in ('same', 'method') or id(value) in self.seen:
             return True
         self.seen.add(id(value))
-        cls = type(value)
         contents = contents_of(value)
-        if kept.kind in ('big', 'carried') or contents is None or cls is defaultdict:
+        if kept.kind in ('big', 'carried') or contents is None:
             return False
         if any(part.kind == 'carried' for part in kept.parts):
             return False
-        _, labels, items, data = contents
+        _, labels, items, _ = contents
         if any(may_change(one) for one in (items if kept.kind == 'set' else labels)):
             return False
+        return self._lay(value, contents) and all(self.add(part, item) for part, item in zip(kept.parts, items))
+
+    def _lay(self, value: Any, contents: tuple[str, list[Any], list[Any], Any]) -> bool:
+        """Prepare the comparison of the items of one container; False if there is no fast one."""
+        cls = type(value)
+        _, labels, items, data = contents
         if among(cls, _DICTS):
-            self.sequences.append((value, labels))
-            self.sequences.append((value.values(), items))
+            count = len(value)
+            self.sequences += [(value, labels[:count]), (value.values(), items[:count])]
+            if cls is defaultdict:
+                self.parts.append((DEFAULT_FACTORY.__get__, value, DEFAULT_FACTORY.__get__(value)))
         elif cls is np.ndarray and not value.dtype.hasobject:
             dtype, shape, raw, *more = data
             self.numbers.append((value, (dtype, shape, *more), raw))
         elif among(cls, (list, deque, set)):
             self.sequences.append((value, items))
-        elif not issubclass(cls, UNCHANGING):
-            return False
-        return all(self.add(part, item) for part, item in zip(kept.parts, items))
+        elif cls is functools._lru_cache_wrapper:
+            self.shown.append((answers_of, value, items))
+        else:
+            return issubclass(cls, UNCHANGING)
+        return True

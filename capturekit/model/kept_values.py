@@ -227,7 +227,7 @@ def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None
     """The same for views, proxies and caches, which show or keep the contents of other objects."""
     cls = type(value)
     if cls is functools._lru_cache_wrapper:
-        return 'items', [], _answers_of(value), None
+        return 'items', [], answers_of(value), None
     if cls is operator.itemgetter or cls is operator.methodcaller:
         return 'items', [], list(value.__reduce__()), None  # they hold what they were given, which may be a list
     if among(cls, VIEWS):
@@ -255,7 +255,7 @@ def _flags(array: Any) -> tuple[bool, bool]:
     return flags.writeable, flags.aligned
 
 
-def _answers_of(cached: Any) -> list[Any]:
+def answers_of(cached: Any) -> list[Any]:
     """What a function with a cache (``functools.lru_cache``) has kept: keys and answers, the least recently used first.
 
     The garbage collector visits them: the class; where answers are dropped at some size, for each of them its key, the
