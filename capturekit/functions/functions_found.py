@@ -75,13 +75,19 @@ class FunctionsFound:
             self._swept.add(id(code))
             self._add_known(code, self._functions_of(frame.f_globals).get(id(code), ()))
             running = [function for function in candidates if _runs(function, variables)]
-        for function in running:
-            if id(function) not in self._watched and self._before.had(function):
+        were_there = [one for one in running if id(one) in self._watched or self._was_there(one)]
+        for function in were_there:
+            if id(function) not in self._watched:
                 self.watch(function)
         key = tuple(map(id, running))
-        if running and key not in self.ran and self._calls_it(frame) and all(map(self._before.had, running)):
+        if running and key not in self.ran and self._calls_it(frame) and len(were_there) == len(running):
             self.ran[key] = f'the function runs {code.co_name}, which is reached in a way that is not followed'
         return bool(running) or id(code) in self.inside
+
+    def _was_there(self, function: FunctionType) -> bool:
+        """Whether a function was there before the run. To ask the collector is dear, and the run makes functions of code
+        inside of code that ran. One that it makes in another way is watched, too, which does no harm."""
+        return id(function.__code__) not in self.inside or self._before.had(function)
 
     def _calls_it(self, frame: FrameType) -> bool:
         """Whether the user's code calls it: in a kernel's launch, a function may stand for the kernel."""
@@ -116,16 +122,15 @@ class FunctionsFound:
                     break
 
     def watch(self, function: FunctionType) -> None:
-        """Watch a function that runs: its code, defaults and closure."""
+        """Watch a function that runs and that was there before: its code, defaults and closure."""
         self._watched[id(function)] = function
         self.know(function)
         self.parts_of(function)
         name = function.__name__
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            if self._before.had(cell):
-                value = read_cell(cell)
-                where = ('variable', f' of the closure of {name}')
-                self._values.watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
+            where = ('variable', f' of the closure of {name}')
+            get = functools.partial(read_cell, cell)
+            self._values.watch('variable', cell, variable, get(), where, None, get)
 
     def parts_of(self, function: FunctionType) -> None:
         """Watch the code and the defaults of a function."""

@@ -31,9 +31,16 @@ def test_what_takes_too_long_to_follow_is_eager(sim: Any, monkeypatch: pytest.Mo
     assert fn(sim.ones(2)).get().tolist() == [3.0, 3.0]
 
 
-def test_only_steps_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What both clocks tell."""
     now = [0.0]
-    monkeypatch.setattr(follow_time.time, 'thread_time', lambda: now[0])
+    for clock in ('perf_counter', 'thread_time'):
+        monkeypatch.setattr(follow_time.time, clock, lambda: now[0])
+    return now
+
+
+def test_only_steps_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = times(monkeypatch)
     spent = follow_time.FollowTime()
     for _ in range(3):
         now[0] += 10.0  # the run itself
@@ -47,9 +54,23 @@ def test_only_steps_count(monkeypatch: pytest.MonkeyPatch) -> None:
         spent.check_limit()
 
 
+def test_what_other_processes_take_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock goes on while this thread waits for a processor. That counts at the beginning only."""
+    clock, processor = [0.0], [100.0]
+    monkeypatch.setattr(follow_time.time, 'perf_counter', lambda: clock[0])
+    monkeypatch.setattr(follow_time.time, 'thread_time', lambda: processor[0])
+    spent = follow_time.FollowTime()
+    for _ in range(7):
+        spent.begin()
+        clock[0] += 0.15
+        processor[0] += 0.05
+        spent.check_limit()
+        spent.end()
+    assert spent.spent == pytest.approx(2 * 0.15 + 5 * 0.05)
+
+
 def test_what_is_left_out_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(follow_time.time, 'thread_time', lambda: now[0])
+    now = times(monkeypatch)
     spent = follow_time.FollowTime()
     spent.resume()  # of a collection that had begun before
     spent.begin()
