@@ -147,6 +147,9 @@ class Answering:
     def _chosen(self, given: Given) -> tuple[str, Variant | None]:
         """The state of a call, by the variant that fits it."""
         kind = given.kind
+        if kind.stays_eager():
+            kind.variants[0].calls += 1
+            return 'eager', kind.variants[0]
         here_now = given.platform.cupy.cuda.get_current_stream().ptr
         for number, variant in enumerate(kind.variants):
             if not fits_here(kind, variant, here_now):
@@ -162,6 +165,7 @@ class Answering:
             if shared:
                 return self._overlapping(kind, shared)
             return variant.state, variant
+        kind.eager_in_a_row = 0
         return 'new', None
 
     def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:

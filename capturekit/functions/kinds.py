@@ -19,6 +19,9 @@ from capturekit.model.host_reads import Read, Rehearsal
 
 #: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
 PATIENCE = 8
+#: After so many calls in a row that an eager variant fitted, only each call with the second number is compared with
+#: what that variant read: an eager call is right, whatever has changed.
+SETTLED, SELDOM = 8, 8
 
 
 class Kind:
@@ -48,9 +51,19 @@ class Kind:
         #: Whether the last watched run changed something; and how many such runs were forgiven (tried again).
         self.sure = False
         self.forgiven = 0
+        #: How many calls in a row ran eagerly since the variant that is the first one says so.
+        self.eager_in_a_row = 0
         #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.why_eager = ''
         self.lock = threading.RLock()
+
+    def stays_eager(self) -> bool:
+        """Whether a call runs eagerly without a look at what may have changed, since so many calls before it did."""
+        if not self.variants or self.variants[0].state != 'eager':
+            self.eager_in_a_row = 0
+            return False
+        self.eager_in_a_row += 1
+        return self.eager_in_a_row > SETTLED and self.eager_in_a_row % SELDOM != 0
 
     def repeats(self, reason: str) -> int:
         """Return how many runs in a row could not be recorded for this reason. Numbers in it are not compared."""

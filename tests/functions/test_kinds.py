@@ -1,0 +1,76 @@
+"""What kinds of calls keep in mind from call to call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.functions.environment import Environment
+from capturekit.functions.kinds import SELDOM, SETTLED
+
+CALLS = SETTLED + 3 * SELDOM
+
+
+class Steps:
+    """A function whose eager way is not understood: it makes code."""
+
+    def __init__(self) -> None:
+        self.by = 2.0
+        self.traced = True
+
+    def __call__(self, x: Any) -> Any:
+        return x * (eval('self.by') if self.traced else 3.0)
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[Environment]:
+    """The comparisons that were made."""
+    found: list[Environment] = []
+    changed = Environment.changed
+
+    def noted(self: Environment) -> str | None:
+        found.append(self)
+        return changed(self)
+
+    monkeypatch.setattr(Environment, 'changed', noted)
+    return found
+
+
+def test_a_function_that_stays_eager_is_seldom_compared(sim: Any, compared: list[Environment]) -> None:
+    fn = ck.graphed(Steps())
+    told = []
+    for _ in range(CALLS):
+        compared.clear()
+        assert fn(sim.ones(2)).get().tolist() == [2.0, 2.0]
+        told.append(bool(compared))
+    (variant,) = fn.variants
+    assert variant.state == 'eager' and variant.calls == CALLS - 1  # the first one is followed
+    assert 0 < sum(told[-2 * SELDOM :]) <= 2
+
+
+def test_what_changes_is_seen_by_a_function_that_stays_eager(sim: Any) -> None:
+    steps = Steps()
+    fn = ck.graphed(steps)
+    for number in range(CALLS):
+        steps.by = float(number)
+        assert fn(sim.ones(2)).get().tolist() == [number, number]
+    steps.traced = False
+    for _ in range(SELDOM + 4):
+        assert fn(sim.ones(2)).get().tolist() == [3.0, 3.0]
+    assert [variant.state for variant in fn.variants] == ['recorded', 'eager']
+    steps.traced = True
+    for number in range(4):
+        steps.by = float(number)
+        assert fn(sim.ones(2)).get().tolist() == [number, number]
+
+
+def test_a_recorded_function_is_always_compared(sim: Any, compared: list[Environment]) -> None:
+    steps = Steps()
+    steps.traced = False
+    fn = ck.graphed(steps)
+    for number in range(CALLS):
+        steps.traced = number == SETTLED
+        assert fn(sim.ones(2)).get().tolist() == ([2.0, 2.0] if steps.traced else [3.0, 3.0])
+    assert [variant.state for variant in fn.variants][0] == 'recorded'
