@@ -176,11 +176,12 @@ def containers(
     shown: Sequence[tuple[Callable[[Any], list[Any]], Any, list[Any]]],
 ) -> Same:
     """Whether containers and arrays of NumPy hold what they held, and functions show what they showed of an object."""
+    holders, sizes = [holder for holder, _ in sequences], [len(items) for _, items in sequences]
+    held = [one for _, items in sequences for one in items]
 
     def same() -> bool:
-        for sequence, items in sequences:
-            if len(sequence) != len(items) or not all(map(_is, sequence, items)):
-                return False
+        if [*map(len, holders)] != sizes or not all(map(_is, chain.from_iterable(holders), held)):
+            return False
         for array, kind, data in numbers:
             flags = array.flags
             now = array.dtype, array.shape, array.strides, (flags.writeable, flags.aligned)
