@@ -31,7 +31,6 @@ from capturekit.functions.kinds import (
     PATIENCE,
     Kind,
     assume_more,
-    fits_here,
     fitting,
     fitting_now,
     is_forgiven,
@@ -150,16 +149,11 @@ class Answering:
         if kind.stays_eager():
             kind.variants[0].calls += 1
             return 'eager', kind.variants[0]
-        here_now = given.platform.cupy.cuda.get_current_stream().ptr
-        for number, variant in enumerate(kind.variants):
-            if not fits_here(kind, variant, here_now):
-                continue
-            if variant.environment is not None and variant.environment.changed() is not None:
-                continue
+        for variant in fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr):
             shared = shared_by(given, variant, [] if variant.carried is None else variant.carried.arrays())
             if variant.shares and not shared:
                 continue
-            if number:
+            if variant is not kind.variants[0]:
                 to_front(kind, variant)
             variant.calls += 1
             if shared:
@@ -304,7 +298,7 @@ class Answering:
             return result
         args = (given.args, given.kwargs)
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
-        fitted = fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr)
+        fitted = [*fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr)]
         rehearsal = Rehearsal()
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
         watch = self._watch(given, rehearsal, uncollected)

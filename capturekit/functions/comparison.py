@@ -33,7 +33,8 @@ def names_and_code(
 
     Nearly each run reads such things, so they are compared without a call for each kind of them.
     """
-    lacking = [(keys.isdisjoint, names) for keys, names in absent]
+    empty = [keys for keys, _ in absent if not keys]  # such as the dictionaries of most functions
+    lacking = [(keys.isdisjoint, names) for keys, names in absent if keys]
 
     def same() -> bool:
         for mapping, key, value in rows:
@@ -46,6 +47,8 @@ def names_and_code(
                 or function.__kwdefaults__ is not keywords
             ):
                 return False
+        if any(empty):
+            return False
         for lacks, names in lacking:
             if not lacks(names):
                 return False
@@ -188,8 +191,8 @@ def containers(
             if now != kind[:4] or array.tobytes() != data or exact(array.dtype) != kind[4]:
                 return False
         for show, value, items in shown:
-            now = show(value)
-            if len(now) != len(items) or not all(map(_is, now, items)):
+            seen = show(value)
+            if len(seen) != len(items) or not all(map(_is, seen, items)):
                 return False
         return True
 

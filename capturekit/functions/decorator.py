@@ -22,7 +22,7 @@ from capturekit.functions.busy import BUSY
 from capturekit.functions.direct_call import NOT_ANSWERED, direct_call
 from capturekit.functions.explanation import Newness, explanation
 from capturekit.functions.given_call import Given
-from capturekit.functions.kinds import Kind, all_are, apart, shared
+from capturekit.functions.kinds import Kind, all_are, apart, shared, still_fits
 from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
@@ -201,7 +201,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _quick(self, kind: Kind, leaves: Any, pointers: list[int], numbers: CallNumbers | None) -> Quick | None:
         """What answers a call that needs a launch and nothing else, which is counted then; None if it needs more."""
         first = kind.variants[0] if kind.variants else None
-        if first is None or first.quick is None or first.changed() is not None:
+        if first is None or first.quick is None or not still_fits(kind, first):
             return None
         graph = first.graph
         if not apart(pointers, kind.reach, first.outside) or graph is None or graph.closed or self._options.check:

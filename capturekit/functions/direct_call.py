@@ -9,7 +9,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.comparison import GONE
 from capturekit.functions.given_call import Given
-from capturekit.functions.kinds import Kind, apart
+from capturekit.functions.kinds import Kind, apart, still_fits
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
 
@@ -40,7 +40,7 @@ def direct_call(kind: Kind, answering: Answering, platform: Platform) -> Direct 
 
 def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., Any]) -> Direct:
     """The comparisons before the launch."""
-    watched, changed, graph, run = variant.environment, variant.changed, variant.graph, variant.run
+    watched, graph, run = variant.environment, variant.graph, variant.run
     variants, reach, acquire, release = kind.variants, kind.reach, kind.lock.acquire, kind.lock.release
     outside, far = variant.outside, variant.far
     one, is_apart = len(reach) == 1, _remembering(reach, outside)
@@ -59,10 +59,10 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
             if kind.variants is not variants or variant.run is not run or state.made is None:
                 return NOT_ANSWERED
             try:
-                unchanged = watched is None or watched.as_before()
+                same = watched is None or watched.as_before()
             except GONE:
-                unchanged = False
-            if not unchanged and changed() is not None:
+                same = False
+            if not same and not still_fits(kind, variant):
                 return NOT_ANSWERED
             if fits is not None and not fits():
                 return NOT_ANSWERED

@@ -6,19 +6,16 @@ compares by value only what is another object. It calls no code of the user.
 
 from __future__ import annotations
 
-import functools
 import operator
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
-from types import CellType, CodeType, FunctionType
+from types import CodeType
 from typing import Any
-
-import numpy as np
 
 from capturekit.functions import comparison
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.comparison import GONE, Same
+from capturekit.functions.identity_tables import IdentityTables, is_setting
 from capturekit.functions.outcomes import Kept as KeptReads
 from capturekit.functions.reckoning import NOTHING, Reckoned
 from capturekit.functions.replaced import Replaced
@@ -27,22 +24,16 @@ from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,
-    among,
     attributes_of,
     form_of_class,
     name_of,
 )
-from capturekit.model.kept_values import DEFAULT_FACTORY, UNCHANGING, Kept, answers_of, contents_of
-from capturekit.model.plain_values import a, is_nan, may_change, show
+from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
+from capturekit.model.plain_values import a, is_nan, show
 from capturekit.model.value_changes import ValueDifference, containers, difference
 
-_FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 #: Up to so many names of libraries are compared one by one.
 _FEW = 32
-_DICTS = (dict, OrderedDict, defaultdict, Counter)
-_Rows = list[tuple[Any, Any, Any]]
-#: The order of comparison: entries of dictionaries, names missing there, cells, slots, then what takes longer.
-_Laid = tuple[_Rows, list[tuple[Any, str]], list[tuple[CellType, Any]], _Rows, list[WatchedValue]]
 
 
 class Environment:
@@ -108,15 +99,7 @@ class Environment:
 
     def _empty(self) -> None:
         """Forget the prepared tables."""
-        self._rows: _Rows = []
-        self._absent: list[tuple[Any, str]] = []
-        self._cells: list[tuple[CellType, Any]] = []
-        self._slots: list[tuple[Any, Any, Any]] = []
-        self._functions: list[tuple[Any, Any, Any, Any]] = []
-        self._insides = _Insides()
-        #: What functions return that read a value, and attributes that functions have besides.
-        self._got: list[tuple[Callable[[], Any], Any]] = []
-        self._of_functions: _Rows = []
+        self._tables = IdentityTables()
         self._slow: list[WatchedValue] = []
         #: The containers in these values.
         self._held: list[Any] = []
@@ -199,13 +182,17 @@ class Environment:
         self._settings = [get for get in self._settings if not any(get is entry.get for entry in gone)]
         self._choose()
 
+    def same(self) -> bool:
+        """Whether everything is the same, by a look that takes far less time than the comparison of what is not."""
+        try:
+            return self._same() and (not self._more or self._rest_same())
+        except GONE:
+            return False
+
     def changed(self) -> str | None:
         """None if everything is as it was when the run began; else a sentence about the first thing that isn't."""
-        try:
-            if self._same() and (not self._more or self._rest_same()):
-                return None
-        except GONE:
-            pass
+        if self.same():
+            return None
         try:
             return self._compare()
         except GONE as error:  # an object may have another class by now, which has not what was read
@@ -293,11 +280,7 @@ class Environment:
         """Prepare the tables of identities, which ``changed`` compares first."""
         self._lay_missing()
         self._lay_inner()
-        laid: _Laid = ([], [], [], [], [])
-        rows, absent, cells, slots, slow = laid
-        functions: dict[int, Any] = {}
-        self._insides = inner = _Insides()
-        self._got, self._of_functions = [], []
+        self._tables, self._slow = IdentityTables(), []
         reached = set[int]()
         dictionaries = {id(value): get(value) for value, _, get, _ in self._objects}
         for entry in self.entries:
@@ -305,43 +288,13 @@ class Environment:
                 entry.mapping = dictionaries.get(id(entry.holder), entry.mapping)
             value = entry.read()
             _note_containers(entry.kept, value, reached, self.known)
-            if self.carried is not None and difference(entry.kept, value) is not None:
-                slow.append(entry)  # the run has changed it, and no call has begun with the old value since
-                continue
-            if entry.kind == 'variable' and value is not MISSING:
-                cells.append((entry.holder, value))
-            elif entry.kind == 'slot' and value is not MISSING:
-                slots.append((entry.member.__get__, entry.holder, value))
-            elif entry.kind == 'function' and entry.key in _FUNCTION_PARTS:
-                function = entry.holder
-                functions[id(function)] = (function, *[getattr(function, part) for part in _FUNCTION_PARTS])
-            elif entry.kind in ('argument', 'bound'):
-                pass
-            elif entry.mapping is None:
-                if not self._lay_read(entry, value):
-                    slow.append(entry)
-                    continue
-            elif (raw := entry.mapping.get(entry.key, MISSING)) is MISSING:
-                absent.append((entry.mapping, entry.key))
-            else:
-                rows.append((entry.mapping, entry.key, raw))  # which may be what the guard has put there
-            if not inner.add(entry.kept, value):
-                slow.append(entry)
-        self._rows, self._absent, self._cells, self._slots, self._slow = laid
+            # what the run has changed is no row: no call has begun with the old value since
+            changed = self.carried is not None and difference(entry.kept, value) is not None
+            if changed or not self._tables.add(entry, value):
+                self._slow.append(entry)
         self._settings = [*self._sharing.memory()]
-        self._functions = list(functions.values())
         self._note_reached(reached)
         self._choose()
-
-    def _lay_read(self, entry: WatchedValue, value: Any) -> bool:
-        """Prepare the comparison of what a function reads; False if it returns another object each time."""
-        if entry.get is None or _is_setting(entry) or entry.get() is not value:
-            return False
-        if entry.kind == 'function' and type(entry.holder) is FunctionType:
-            self._of_functions.append((entry.holder, entry.key, value))
-        else:
-            self._got.append((entry.get, value))
-        return True
 
     def _lay_missing(self) -> None:
         """Prepare the comparison of names that were not found. All names of some objects are compared anyway."""
@@ -360,8 +313,8 @@ class Environment:
 
     def _choose(self) -> None:
         """Choose what ``changed`` has to look at."""
-        self._settings += [one.get for one in self._slow if one.get is not None and _is_setting(one)]
-        self._slow = [one for one in self._slow if not _is_setting(one)]
+        self._settings += [one.get for one in self._slow if one.get is not None and is_setting(one)]
+        self._slow = [one for one in self._slow if not is_setting(one)]
         self._held = self._held_slowly()
         inner = [(values, *pair) for values, found in self._inner_found for pair in found]
         few = inner if len(inner) <= _FEW else []
@@ -372,17 +325,14 @@ class Environment:
             (comparison.classes, [self._bases]),
             (comparison.arrays, [self._forms]),
             (comparison.many_names, [[] if few else self._inner_found]),
-            (comparison.variables, [self._cells, [*self._slots, *self._insides.parts]]),
-            (comparison.attributes_of_functions, [self._of_functions]),
-            (comparison.returned, [self._got]),
-            (comparison.containers, [self._insides.sequences, self._insides.numbers, self._insides.shown]),
         )
         rest = [compare(*table) for compare, table in tables if any(table)]
-        rest += self._settings
+        rest += [*self._tables.comparisons(), *self._settings]
         self._more = bool(self._slow) or self.carried is not None
-        absent = [(_keys(mapping), frozenset({key})) for mapping, key in self._absent]
+        functions = [*self._tables.functions.values()]
+        absent = [(_keys(mapping), frozenset({key})) for mapping, key in self._tables.absent]
         absent += [*self._missing, *self._inner_absent]
-        self._same = comparison.names_and_code([*self._rows, *few], self._functions, absent, self._inner_sizes, rest)
+        self._same = comparison.names_and_code([*self._tables.rows, *few], functions, absent, self._inner_sizes, rest)
         self.as_before = (lambda: False) if self._more else self._same
 
 
@@ -393,11 +343,6 @@ def _without_names(names: Iterable[tuple[Any, Any, list[str]]]) -> list[tuple[An
         if not known:
             found.setdefault(get, []).append(value)
     return [*found.items()]
-
-
-def _is_setting(entry: WatchedValue) -> bool:
-    """Whether a function says by True that a setting is as it was."""
-    return entry.kind == 'state' and entry.get is not None and entry.value is True
 
 
 def _keys(mapping: Any) -> Any:
@@ -441,53 +386,3 @@ def _note_containers(kept: Kept, value: Any, reached: set[int], known: set[int])
     contents = contents_of(value)
     for part, item in zip(kept.parts, attributes_of(value).values() if contents is None else contents[2]):
         _note_containers(part, item, reached, known)
-
-
-class _Insides:
-    """Containers in watched values, prepared for a fast comparison of their items."""
-
-    def __init__(self) -> None:
-        self.sequences: list[tuple[Any, Any]] = []
-        self.numbers: list[tuple[Any, Any, bytes]] = []
-        #: What shows the items of an object, the object and the items.
-        self.shown: list[tuple[Callable[[Any], list[Any]], Any, list[Any]]] = []
-        #: What gets a part of an object, the object and the part.
-        self.parts: _Rows = []
-        self.seen: set[int] = set()
-
-    def add(self, kept: Kept, value: Any) -> bool:
-        """Add a container; False if it can't be compared fast."""
-        if kept.kind == 'plain':
-            return not may_change(value)
-        if kept.kind in ('same', 'method') or id(value) in self.seen:
-            return True
-        self.seen.add(id(value))
-        contents = contents_of(value)
-        if kept.kind in ('big', 'carried') or contents is None:
-            return False
-        if any(part.kind == 'carried' for part in kept.parts):
-            return False
-        _, labels, items, _ = contents
-        if any(may_change(one) for one in (items if kept.kind == 'set' else labels)):
-            return False
-        return self._lay(value, contents) and all(self.add(part, item) for part, item in zip(kept.parts, items))
-
-    def _lay(self, value: Any, contents: tuple[str, list[Any], list[Any], Any]) -> bool:
-        """Prepare the comparison of the items of one container; False if there is no fast one."""
-        cls = type(value)
-        _, labels, items, data = contents
-        if among(cls, _DICTS):
-            count = len(value)
-            self.sequences += [(value, labels[:count]), (value.values(), items[:count])]
-            if cls is defaultdict:
-                self.parts.append((DEFAULT_FACTORY.__get__, value, DEFAULT_FACTORY.__get__(value)))
-        elif cls is np.ndarray and not value.dtype.hasobject:
-            dtype, shape, raw, *more = data
-            self.numbers.append((value, (dtype, shape, *more), raw))
-        elif among(cls, (list, deque, set)):
-            self.sequences.append((value, items))
-        elif cls is functools._lru_cache_wrapper:
-            self.shown.append((answers_of, value, items))
-        else:
-            return issubclass(cls, UNCHANGING)
-        return True

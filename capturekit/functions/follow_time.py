@@ -1,8 +1,8 @@
 """The time that following runs takes, apart from the runs themselves, and its limits: of one run, and of many.
 
-From a fifth of a second on the time is that of the processor, so that a busy machine leaves no more functions eager than
-an idle one. What grows with the process instead of with the function is left out: a collection, and one look at all
-objects.
+From a fifth of a second on the time is that of the processor, so that a busy machine leaves no more functions eager
+than an idle one. What grows with the process instead of with the function is left out: a collection, and one look at
+all objects.
 """
 
 from __future__ import annotations

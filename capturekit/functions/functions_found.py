@@ -85,8 +85,11 @@ class FunctionsFound:
         return bool(running) or id(code) in self.inside
 
     def _was_there(self, function: FunctionType) -> bool:
-        """Whether a function was there before the run. To ask the collector is dear, and the run makes functions of code
-        inside of code that ran. One that it makes in another way is watched, too, which does no harm."""
+        """Whether a function was there before the run.
+
+        To ask the collector is dear, and the run makes functions of code inside of code that ran. One that it makes in
+        another way is watched, too, which does no harm.
+        """
         return id(function.__code__) not in self.inside or self._before.had(function)
 
     def _calls_it(self, frame: FrameType) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit.functions import environment
 from capturekit.functions.environment import Environment
 from capturekit.functions.kinds import SELDOM, SETTLED
 
@@ -73,4 +74,20 @@ def test_a_recorded_function_is_always_compared(sim: Any, compared: list[Environ
     for number in range(CALLS):
         steps.traced = number == SETTLED
         assert fn(sim.ones(2)).get().tolist() == ([2.0, 2.0] if steps.traced else [3.0, 3.0])
-    assert [variant.state for variant in fn.variants][0] == 'recorded'
+    assert fn.variants[0].state == 'recorded'
+
+
+def test_values_that_come_back_are_found_by_a_quick_look(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function with a variant for each of two values is not compared closely with the other one at each call."""
+    steps = Steps()
+    steps.traced = False
+    fn = ck.graphed(lambda x: x * (2.0 if steps.by else 4.0))
+    close: list[Any] = []
+    for number in range(4 * SETTLED):
+        steps.by = bool(number // 2 % 2)
+        if number == 2 * SETTLED:
+            monkeypatch.setattr(environment, 'difference', lambda *given: close.append(given))
+        assert fn(sim.ones(2)).get().tolist() == ([2.0, 2.0] if steps.by else [4.0, 4.0])
+    assert [variant.state for variant in fn.variants] == ['recorded', 'recorded']
+    assert sum(variant.launches for variant in fn.variants) >= 3 * SETTLED
+    assert close == []
