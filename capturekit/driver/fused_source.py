@@ -136,7 +136,8 @@ def _body(kernel: FusedKernel, layout: Layout, numbers: Numbers, known: dict[Ope
     yield from _here(kernel.shape, layout, numbers)
     yield from places.checks()
     for n in in_memory:
-        yield from places.load(n)
+        yield from places.declare(n)
+    yield from places.load()
     yield '#pragma unroll'
     yield f'for (int ck_e = 0; ck_e < {layout.together}; ck_e++) {{'
     yield 'const ptrdiff_t ck_i = static_cast<ptrdiff_t>(ck_flat) + ck_e;'

@@ -52,6 +52,7 @@ namespace thrust { template <typename T> using complex = std::complex<T>; }
 struct float16 { unsigned short bits; };
 class bfloat16 { unsigned short bits; };
 static unsigned int __umulhi(unsigned int a, unsigned int b) { return ((unsigned long long)a * b) >> 32; }
+template <typename T> static void __stcg(T *to, T one) { *to = one; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static float __fsub_rn(float a, float b) { return a - b; }
 static float __fmul_rn(float a, float b) { return a * b; }
