@@ -44,6 +44,8 @@ class FunctionsFound:
         self.by_module: dict[int, dict[int, list[FunctionType]]] = {}
         #: Code that is written inside of code that ran: the run may have made functions of it.
         self.inside: set[int] = set()
+        #: The function that is followed; the code that calls it.
+        self.outermost: tuple[FunctionType | None, CodeType | None] = None, None
         #: The functions that are watched, by id.
         self._watched: dict[int, FunctionType] = {}
         self._swept: set[int] = set()
@@ -64,6 +66,8 @@ class FunctionsFound:
         """
         if code.co_name.startswith('<') and code.co_name != '<lambda>':
             return True  # a comprehension: its cells are those of the function around it
+        if self._is_outermost(frame, code):
+            return True
         candidates = self.known.setdefault(id(code), [])
         if id(code) not in self.searched:
             self.searched.add(id(code))
@@ -83,6 +87,12 @@ class FunctionsFound:
         if running and key not in self.ran and self._calls_it(frame) and len(were_there) == len(running):
             self.ran[key] = f'the function runs {code.co_name}, which is reached in a way that is not followed'
         return bool(running) or id(code) in self.inside
+
+    def _is_outermost(self, frame: FrameType, code: CodeType) -> bool:
+        """Whether this is the call by which the run begins: its function is known, and watched."""
+        function, caller = self.outermost
+        below = frame.f_back
+        return function is not None and function.__code__ is code and below is not None and below.f_code is caller
 
     def _was_there(self, function: FunctionType) -> bool:
         """Whether a function was there before the run.

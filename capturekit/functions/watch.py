@@ -138,6 +138,7 @@ class Watch:
         if type(function) is FunctionType:
             run.met.reached.add(id(function))
             run.functions.watch(function)
+            run.functions.outermost = function, Watch.run.__code__
         run.holders.settle()
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:

@@ -112,6 +112,23 @@ def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.
     assert [variant.state for variant in fn.variants] == ['recorded']
 
 
+def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several functions may have the code of a lambda, but the run begins by calling a function that is known."""
+    looks: list[Any] = []
+    monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))
+    made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
+    fns = [ck.graphed(one) for one in made]
+    for _ in range(4):
+        assert [fn(sim.ones(1)).get().tolist() for fn in fns] == [[2.0], [3.0]]
+    assert looks == []
+    made[1].__defaults__ = (5.0,)
+    assert [fn(sim.ones(1)).get().tolist() for fn in fns] == [[2.0], [5.0]]
+
+    inner = ck.graphed(lambda x: sorted([1.0, 2.0], key=lambda v: -v)[0] * made[1](x))
+    assert inner(sim.ones(1)).get().tolist() == [10.0]
+    assert looks != []
+
+
 def paid(cost: follow_time.FollowCost, calls: int, whole: float, plain: float) -> str:
     """Which calls are followed (F) if none of them comes back."""
     found = ''
