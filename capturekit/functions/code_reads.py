@@ -6,7 +6,7 @@ Nothing is run for this. If the instructions do not show which attribute is read
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 from typing import Any, NamedTuple
@@ -319,19 +319,31 @@ def nested(code: CodeType) -> Iterator[CodeType]:
             yield from nested(constant)
 
 
-#: The instructions of code that was asked for last, with the code, by its id: a run asks several times for each.
-_steps: dict[int, tuple[CodeType, list[dis.Instruction]]] = {}
+#: Instructions of code that was asked for last, with the code, by its id: a run asks several times for each.
+_Known = dict[int, tuple[CodeType, list[dis.Instruction]]]
+_instructions: _Known = {}
+_steps: _Known = {}
 _REMEMBERED = 1024
 
 
+def instructions_of(code: CodeType) -> list[dis.Instruction]:
+    """The instructions of code. Do not change the list."""
+    return _remembered(_instructions, code, dis.get_instructions)
+
+
 def single_steps(code: CodeType) -> list[dis.Instruction]:
-    """The instructions of code. An instruction that loads two variables is returned as two. Do not change the list."""
-    found = _steps.get(id(code))
+    """The same, where an instruction that loads two variables is returned as two."""
+    return _remembered(_steps, code, lambda code: [one for both in instructions_of(code) for one in _single(both)])
+
+
+def _remembered(
+    known: _Known, code: CodeType, make: Callable[[CodeType], Iterable[dis.Instruction]]
+) -> list[dis.Instruction]:
+    found = known.get(id(code))
     if found is None:
-        steps = [one for instruction in dis.get_instructions(code) for one in _single(instruction)]
-        if len(_steps) >= _REMEMBERED:
-            _steps.clear()
-        found = _steps[id(code)] = code, steps
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        found = known[id(code)] = code, list(make(code))
     return found[1]
 
 

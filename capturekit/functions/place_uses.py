@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from capturekit.functions.code_reads import line_number
+from capturekit.functions.code_reads import instructions_of, line_number
 from capturekit.functions.handed_on import call_of
 
 #: The names of functions and attributes through which code reads values that it does not name.
@@ -59,7 +59,7 @@ class PlaceUses:
 
     def named_in(self, code: CodeType) -> bool:
         """Whether a library's code names a place."""
-        return self._name in code.co_names and any(map(self._names, dis.get_instructions(code)))
+        return self._name in code.co_names and any(map(self._names, instructions_of(code)))
 
     def only(self, code: CodeType, lines: set[int] | None, use: Use) -> bool:
         """Whether code uses the places only in the way of ``use``, and has the name in no text.
@@ -70,7 +70,7 @@ class PlaceUses:
             return False
         if self._name not in (*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars):
             return True
-        steps = [one for one in dis.get_instructions(code) if one.opname not in _LEFT_OUT]
+        steps = [one for one in instructions_of(code) if one.opname not in _LEFT_OUT]
         named = {n for n, one in enumerate(steps) if self._names(one) and _ran(one, lines)}
         understood: set[int] = set()
         for number in named:
@@ -84,7 +84,7 @@ class PlaceUses:
     def _in_texts(self, code: CodeType) -> bool:
         if not any(self._word.search(text) for text in _texts(code.co_consts)):
             return False
-        loaded = [one.argval for one in dis.get_instructions(code) if one.opcode in dis.hasconst]
+        loaded = [one.argval for one in instructions_of(code) if one.opcode in dis.hasconst]
         return self._docstrings or any(self._word.search(text) for text in _texts(loaded))
 
 
@@ -92,7 +92,7 @@ def opens_where_it_ran(code: CodeType, lines: set[int] | None) -> bool:
     """Whether code names, on lines that ran, what reads values without naming them."""
     if OPENING.isdisjoint(code.co_names):
         return False
-    steps = dis.get_instructions(code)
+    steps = instructions_of(code)
     return any(one.opcode in dis.hasname and one.argval in OPENING and _ran(one, lines) for one in steps)
 
 
@@ -106,7 +106,7 @@ def stores(code: CodeType, lines: set[int] | None, name: str) -> bool:
     """Whether code stores something, on lines that ran, under a name that other code may load."""
     if name not in (*code.co_names, *code.co_cellvars, *code.co_freevars):
         return False
-    steps = dis.get_instructions(code)
+    steps = instructions_of(code)
     return any(one.argval == name and one.opname.startswith(_STORES) and _ran(one, lines) for one in steps)
 
 
@@ -117,7 +117,7 @@ def makes_a_class(code: CodeType, lines: set[int] | None, is_function: Callable[
     """
     if 'type' not in code.co_names:
         return False
-    steps = [one for one in dis.get_instructions(code) if one.opname not in ('CACHE', 'EXTENDED_ARG', 'NOP')]
+    steps = [one for one in instructions_of(code) if one.opname not in ('CACHE', 'EXTENDED_ARG', 'NOP')]
     ran = [number for number, one in enumerate(steps) if _ran(one, lines)]
     many = {number for number in ran if steps[number].opname.startswith('CALL') and _may_pass_three(steps[number])}
     for number in ran:

@@ -22,7 +22,7 @@ from types import (
 from typing import Any, NamedTuple
 
 from capturekit.functions.address_hashes import hashed_by_address
-from capturekit.functions.code_reads import line_number, nested, single_steps
+from capturekit.functions.code_reads import instructions_of, line_number, nested, single_steps
 from capturekit.functions.handed_on import call_of
 from capturekit.functions.number_uses import NotArithmetic, takes
 from capturekit.functions.watched_value import WatchedValue
@@ -183,7 +183,7 @@ class SetsSeen:
 
     def follow(self, code: CodeType) -> tuple[bool, bool]:
         """Whether each line of code, and whether its calls have to be told of."""
-        builds = any(one.opname == 'BUILD_SET' for one in dis.get_instructions(code))
+        builds = any(one.opname == 'BUILD_SET' for one in instructions_of(code))
         if builds or not (_SETS | _JOINS | ADD).isdisjoint(code.co_names):
             places = sets_made(code)
             self._locals[id(code)] = frozenset(one.local for one in places if one.local)
