@@ -119,6 +119,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def explain(self, file: Any = None) -> None:
         """Print, for each kind of call: its state, what is compared, why it is eager and what would change that.
 
+        The last line has the microseconds that the longest comparison takes now, and the milliseconds that following
+        runs has taken.
+
         ``file``: where to print, as for :func:`print`; None: standard output."""
         with self._lock:
             kinds = dict(self._kinds)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from capturekit.functions.environment import Environment
 from capturekit.functions.kind_words import Compared, Said, once, told_together
 from capturekit.functions.kinds import Kind
 from capturekit.functions.number_arguments import NumberArguments
@@ -97,7 +99,28 @@ def explanation(
         lines.append(f'  eager where a kind is new: {newness}.')
     for why, calls in unwatched.items():
         lines.append(f'  {counted(calls, "call")} ran eagerly and unwatched, because {why}')
-    return '\n'.join(lines + told_together((key, _said(kind)) for key, kind in kinds.items()))
+    return '\n'.join(lines + told_together((key, _said(kind)) for key, kind in kinds.items()) + _costs(kinds.values()))
+
+
+def _costs(kinds: Collection[Kind]) -> list[str]:
+    """What comparing takes at a call, measured now, and what following runs has taken so far."""
+    found = [variant.environment for kind in kinds for variant in kind.variants if variant.environment is not None]
+    if not found:
+        return []
+    compare = max(map(_comparison, found)) * 1e6
+    follow = sum(kind.cost.in_all for kind in kinds) * 1e3
+    took = f'{compare:.0f} us at a call to compare what was read, {follow:.0f} ms so far to follow runs'
+    return [f'  what that takes: up to {took}; with pure=True neither']
+
+
+def _comparison(environment: Environment) -> float:
+    """The seconds that a comparison takes; the least of three, since the first one may prepare the others."""
+    taken = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        environment.changed()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
 
 
 def _said(kind: Kind) -> list[Said]:

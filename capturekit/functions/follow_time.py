@@ -77,6 +77,8 @@ class FollowCost:
     """
 
     def __init__(self) -> None:
+        #: The seconds that following runs of this kind has taken, apart from the runs.
+        self.in_all = 0.0
         self._begin_again()
 
     def launched(self) -> None:
@@ -99,6 +101,7 @@ class FollowCost:
     def add(self, followed: float, whole: float) -> None:
         """Note a call whose run was followed: what that took, and the whole call."""
         self.followed += followed
+        self.in_all += followed
         self._calls += 1
         self._whole += whole
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import capturekit as ck
@@ -54,6 +55,18 @@ def test_what_is_compared_is_listed_once(sim: Any) -> None:
     assert sum('compared at each call: the arguments, and the same' in line for line in told) == 1
     factor[0] = 3.0
     assert fn(sim.ones(4)).get().tolist() == [3.0] * 4
+
+
+def test_what_comparing_and_following_take_is_told(sim: Any) -> None:
+    factor = [2.0]
+    fn = ck.graphed(lambda x: x * factor[0])
+    pure = ck.graphed(pure=True)(lambda x: x * factor[0])
+    for _ in range(3):
+        fn(sim.ones(3))
+        pure(sim.ones(3))
+    said = r'  what that takes: up to \d+ us at a call to compare what was read, \d+ ms so far to follow runs; '
+    assert re.fullmatch(f'{said}with pure=True neither', explained(fn)[-1])
+    assert not any('what that takes' in line for line in explained(pure))
 
 
 def test_a_method_is_compared_without_an_empty_line(sim: Any) -> None:
