@@ -443,6 +443,11 @@ def merge(clock: Clock, other: Clock) -> None:
             clock[number] = segment
 
 
+def is_before(clock: Clock, other: Clock) -> bool:
+    """True when another clock is as late in each lane."""
+    return all(other.get(number, 0) >= segment for number, segment in clock.items())
+
+
 def covers(lane: Lane, clock: Iterable[tuple[int, int]]) -> bool:
     """True when everything in a clock's items comes before the lane's next work."""
     reached, me = lane.clock, lane.number

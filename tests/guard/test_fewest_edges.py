@@ -1,0 +1,122 @@
+"""Scopes of lanes give a graph the edges that order its nodes as events by hand would, and hardly more."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+
+Program = list[Any]
+
+
+def programs(choose: random.Random, depth: int = 0) -> Program:
+    """Work, and scopes of lanes, which have such programs on each lane, waits between lanes, and work beside them."""
+    found: Program = []
+    for _ in range(choose.randrange(1, 5)):
+        if depth < 3 and choose.random() < 0.6:
+            lanes = [programs(choose, depth + 1) if choose.random() < 0.8 else [] for _ in range(choose.choice([2, 3]))]
+            waits = [choose.sample(range(len(lanes)), 2) for _ in range(choose.randrange(2))]
+            found.append((lanes, waits, choose.random() < 0.3))
+        elif choose.random() < 0.8:
+            found.append('work')
+    return found
+
+
+def by_scopes(program: Program, work: Callable[[], Any], cp: Any) -> None:
+    for item in program:
+        if item == 'work':
+            work()
+            continue
+        bodies, waits, beside = item
+        with ck.fork(len(bodies)) as lanes:
+            for lane, body in zip(lanes, bodies):
+                with lane:
+                    by_scopes(body, work, cp)
+            if beside:
+                work()
+                cp.cuda.get_current_stream().record()
+            for first, then in waits:
+                lanes[then].wait_event(lanes[first].record())
+                with lanes[then]:
+                    work()
+
+
+def by_events(program: Program, work: Callable[[], Any], cp: Any) -> None:
+    for item in program:
+        if item == 'work':
+            work()
+            continue
+        bodies, waits, beside = item
+        origin = cp.cuda.get_current_stream()
+        lanes = [cp.cuda.Stream(non_blocking=True) for _ in bodies]
+        forked = origin.record()
+        for lane in lanes:
+            lane.wait_event(forked)
+        for lane, body in zip(lanes, bodies):
+            with lane:
+                by_events(body, work, cp)
+        if beside:
+            work()
+        for first, then in waits:
+            lanes[then].wait_event(lanes[first].record())
+            with lanes[then]:
+                work()
+        for lane in lanes:
+            origin.wait_event(lane.record())
+
+
+def edges(cp: Any, record: Callable[[Callable[[], Any]], None]) -> tuple[int, set[tuple[int, int]]]:
+    """The number of nodes of a capture, and its edges."""
+    x, kept = cp.ones(4), []
+    cp.cuda.runtime.deviceSynchronize()
+    with cp.cuda.Stream(non_blocking=True), ck.capture() as cap:
+        record(lambda: kept.append(x * 2))
+    cap.graph.launch()
+    cp.cuda.runtime.deviceSynchronize()
+    assert all(one.get().tolist() == [2.0] * 4 for one in kept)
+    return len(kept), {(a, b) for a, b in cap.graph.describe().arrows}
+
+
+def order(nodes: int, found: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """All pairs of which one comes after the other."""
+    before: list[set[int]] = [set() for _ in range(nodes)]
+    for a, b in sorted(found, key=lambda edge: edge[1]):
+        assert a < b
+        before[b] |= {a} | before[a]
+    return {(a, b) for b in range(nodes) for a in before[b]}
+
+
+@pytest.mark.parametrize('seed', range(30))
+def test_scopes_order_as_events_do(cp: Any, seed: int) -> None:
+    program = programs(random.Random(seed))
+    count, by_hand = edges(cp, lambda work: by_events(program, work, cp))
+    nodes, scoped = edges(cp, lambda work: by_scopes(program, work, cp))
+    assert nodes == count
+    assert order(nodes, scoped) == order(nodes, by_hand)
+    assert len(scoped) <= len(by_hand)
+
+
+@pytest.mark.parametrize(('beside', 'least'), [(False, 4), (True, 4)])
+def test_a_loop_of_scopes_has_as_many_edges_as_it_has_to(cp: Any, beside: bool, least: int) -> None:
+    steps = 12
+    program = [([['work'], ['work']], [], False), *(['work'] if beside else [])] * steps
+    nodes, found = edges(cp, lambda work: by_scopes(program, work, cp))
+    assert nodes == steps * (2 + beside)
+    assert len(found) == least * (steps - 1) + 2 * beside
+
+
+def test_work_on_the_origin_beside_its_lanes_is_no_work_before_them(cp: Any) -> None:
+    """What the origin does inside of a scope is not before the lanes, and the next scope comes after it."""
+    program = [([['work'], ['work']], [], True)] * 2
+    nodes, found = edges(cp, lambda work: by_scopes(program, work, cp))
+    assert order(nodes, found) == {(a, b) for a in range(3) for b in range(3, 6)}
+
+
+def test_lanes_without_work_leave_what_was_before(cp: Any) -> None:
+    program = ['work', ([[], []], [], False), 'work', ([[], ['work']], [], False), 'work']
+    nodes, found = edges(cp, lambda work: by_scopes(program, work, cp))
+    assert order(nodes, found) == {(a, b) for b in range(nodes) for a in range(b)}
