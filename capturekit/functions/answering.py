@@ -186,7 +186,7 @@ class Answering:
                     return self._again(given, [])
                 due = self._beside.due(variant, given)
                 try:
-                    result = variant.run(given.leaves, due is not None or not self._options.later)
+                    result = variant.run(given.leaves, due is not None or not self._options.later or variant.draws)
                 except Exception as error:  # the function must not run in here: it would see one being handled
                     failed = error.with_traceback(None)
                 except BaseException:
@@ -202,7 +202,7 @@ class Answering:
                 count('fallbacks')  # a call between two parts raised, and the eager run will raise the same
                 variant.restore()
                 return self._again(given, variant.drawn())
-            other = fitting(kind, tried, failed)
+            other = fitting(kind, tried, failed, given.platform.cupy.cuda.get_current_stream().ptr)
             other_given = given if other is None else given.beginning_with(other.carried)
             if other is None or shared_by(given.beginning_with(None), other, other_given.held):
                 return self._take_over(given, variant, failed)

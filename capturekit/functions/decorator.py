@@ -359,8 +359,8 @@ def graphed(
         strict: True: a call whose recording fails raises UnsupportedCallError instead of running eagerly. A function
             that stays eager for what it reads or changes besides arrays raises nothing: see :meth:`explain`.
         checks: 'now' waits for the checks of host reads before returning (functions without host reads never wait);
-            'later' returns at once. ``fn.last`` is then None after an eager call; after a launch, ``fn.last.holds()``
-            says whether the result is right.
+            'later' returns at once, unless the host draws random numbers for the launch. ``fn.last`` is then None after
+            an eager call; after a launch, ``fn.last.holds()`` says whether the result is right.
         pieces: whether calls that no capture can hold (svd, eigh ...) are made by the host between graphs.
         limit: how many kinds of calls, and variants of each, are kept; the least recently used are dropped first.
         pool: a ``cupy.cuda.MemoryPool`` that the graphs' memory is taken from, instead of one for each graph. A graph
