@@ -357,7 +357,7 @@ class Answering:
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)
-        if variant.reckons_with_state and run.environment is not None:
+        if variant.reckons_with_state and not variant.reason and run.environment is not None:
             variant.reckon(run.environment.reckoned.reads)
         if variant.reason:
             self.say(variant.reason)
