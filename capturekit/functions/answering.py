@@ -14,7 +14,6 @@ overlapping           its arrays lie where the recording can't follow       runs
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ from capturekit.functions.kinds import (
 )
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
-from capturekit.functions.pending import Call
+from capturekit.functions.pending import Call, Last
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.shared_memory import shared_by
@@ -77,12 +76,6 @@ CHAIN = 16
 FEW_SEAMS = 4
 
 
-class _Last(threading.local):
-    """The last call of a thread that returned before its checks were done."""
-
-    call: Call | None = None
-
-
 @dataclass
 class WatchedRun:
     """A watched eager run: what it read, why it can't be recorded ('' if it can), and its result."""
@@ -107,7 +100,7 @@ class Answering:
         self._options = options
         self._recordings = 0
         self.logged: set[str] = set()
-        self.last = _Last()
+        self.last = Last()
         #: A call whose checks are not done: if one fails, the call has to be undone before the next one.
         self.pending: Call | None = None
         self._beside = Beside(fn, options.check)
@@ -130,14 +123,18 @@ class Answering:
                     return method(self, given, variant)
             return self._fn(*given.args, **given.kwargs)
 
-    def _make_ready(self, given: Given) -> None:
-        """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""
-        kind = given.kind
+    def finish_earlier(self) -> None:
+        """Undo the last call if its checks fail: the next one begins."""
         if self.pending is not None:
             self.pending.holds()
             self.pending = None
         if self._options.later:
             self.last.call = None
+
+    def _make_ready(self, given: Given) -> None:
+        """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""
+        kind = given.kind
+        self.finish_earlier()
         for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:  # by the user's code
             kind.variants = tuple([other for other in kind.variants if other is not variant])
             variant.close()

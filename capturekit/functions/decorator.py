@@ -134,6 +134,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         fn = self.__wrapped__
         if (_BUSY or _REHEARSALS or _LIVES) and (BUSY.depth or GUARD.occupied()):
+            self._answering.last.call = None
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or self._may_change or _LIVES:
@@ -161,6 +162,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
         if found is None:
             self._count_unwatched('their arguments can not be compared')
+            self._answering.finish_earlier()
             return fn(*args, **kwargs)
         leaves, form, numbers = found
         head = form if alone else (form, *map(type, leaves))
@@ -173,6 +175,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
             if self._passing(args, kwargs):
                 self._count_unwatched('nearly each call was of a new kind')
+                self._answering.finish_earlier()
                 return fn(*args, **kwargs)
         elif kind is not self._used and self._answering.pending is None:
             self._touch(key, kind)
