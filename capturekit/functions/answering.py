@@ -190,8 +190,9 @@ class Answering:
                     variant.restore()
                     raise
             if failed is None:
+                drawn = variant.drawn() if due is not None else []  # while there is a graph
                 if due is not None and not self._compare(given, variant, due, result):
-                    return self._again(given, variant.drawn())
+                    return self._again(given, drawn)
                 self._launched(given, variant)
                 return _finished(given, result)
             if not isinstance(failed, errors.AssumptionError):
