@@ -14,7 +14,6 @@ overlapping           its arrays lie where the recording can't follow       runs
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from capturekit.functions.kinds import (
 )
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
-from capturekit.functions.pending import Call
+from capturekit.functions.pending import Call, Last
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.shared_memory import shared_by
@@ -76,12 +75,6 @@ CHAIN = 16
 FEW_SEAMS = 4
 
 
-class _Last(threading.local):
-    """The last call of a thread that returned before its checks were done."""
-
-    call: Call | None = None
-
-
 @dataclass
 class WatchedRun:
     """A watched eager run: what it read, why it can't be recorded ('' if it can), and its result."""
@@ -106,7 +99,7 @@ class Answering:
         self._options = options
         self._recordings = 0
         self.logged: set[str] = set()
-        self.last = _Last()
+        self.last = Last()
         #: A call whose checks are not done: if one fails, the call has to be undone before the next one.
         self.pending: Call | None = None
         self._beside = Beside(fn, options.check)
@@ -129,14 +122,18 @@ class Answering:
                     return method(self, given, variant)
             return self._fn(*given.args, **given.kwargs)
 
-    def _make_ready(self, given: Given) -> None:
-        """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""
-        kind = given.kind
+    def finish_earlier(self) -> None:
+        """Undo the last call if its checks fail: the next one begins."""
         if self.pending is not None:
             self.pending.holds()
             self.pending = None
         if self._options.later:
             self.last.call = None
+
+    def _make_ready(self, given: Given) -> None:
+        """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""
+        kind = given.kind
+        self.finish_earlier()
         for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:  # by the user's code
             kind.variants = tuple([other for other in kind.variants if other is not variant])
             variant.close()
@@ -184,15 +181,16 @@ class Answering:
                     return self._again(given, [])
                 due = self._beside.due(variant, given)
                 try:
-                    result = variant.run(given.leaves, due is not None or not self._options.later)
+                    result = variant.run(given.leaves, due is not None or not self._options.later or variant.draws)
                 except Exception as error:  # the function must not run in here: it would see one being handled
                     failed = error.with_traceback(None)
                 except BaseException:
                     variant.restore()
                     raise
             if failed is None:
+                drawn = variant.drawn() if due is not None else []  # while there is a graph
                 if due is not None and not self._compare(given, variant, due, result):
-                    return self._again(given, variant.drawn())
+                    return self._again(given, drawn)
                 self._launched(given, variant)
                 return _finished(given, result)
             if not isinstance(failed, errors.AssumptionError):
@@ -200,7 +198,7 @@ class Answering:
                 count('fallbacks')  # a call between two parts raised, and the eager run will raise the same
                 variant.restore()
                 return self._again(given, variant.drawn())
-            other = fitting(kind, tried, failed)
+            other = fitting(kind, tried, failed, given.platform.cupy.cuda.get_current_stream().ptr)
             other_given = given if other is None else given.beginning_with(other.carried)
             if other is None or shared_by(given.beginning_with(None), other, other_given.held):
                 return self._take_over(given, variant, failed)
@@ -355,7 +353,7 @@ class Answering:
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)
-        if variant.reckons_with_state and run.environment is not None:
+        if variant.reckons_with_state and not variant.reason and run.environment is not None:
             variant.reckon(run.environment.reckoned.reads)
         if variant.reason:
             self.say(variant.reason)

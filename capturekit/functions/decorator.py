@@ -137,6 +137,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         fn = self.__wrapped__
         if (_BUSY or _REHEARSALS or _LIVES) and (BUSY.depth or GUARD.occupied()):
+            self._answering.last.call = None
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or self._may_change or _LIVES:
@@ -164,6 +165,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
         if found is None:
             self._count_unwatched('their arguments can not be compared')
+            self._answering.finish_earlier()
             return fn(*args, **kwargs)
         leaves, form, numbers = found
         head = form if alone else (form, *map(type, leaves))
@@ -176,6 +178,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
             if self._passing(args, kwargs):
                 self._count_unwatched('nearly each call was of a new kind')
+                self._answering.finish_earlier()
                 return fn(*args, **kwargs)
         elif kind is not self._used and self._answering.pending is None:
             self._touch(key, kind)
@@ -362,8 +365,8 @@ def graphed(
         strict: True: a call whose recording fails raises UnsupportedCallError instead of running eagerly. A function
             that stays eager for what it reads or changes besides arrays raises nothing: see :meth:`explain`.
         checks: 'now' waits for the checks of host reads before returning (functions without host reads never wait);
-            'later' returns at once. ``fn.last`` is then None after an eager call; after a launch, ``fn.last.holds()``
-            says whether the result is right.
+            'later' returns at once, unless the host draws random numbers for the launch. ``fn.last`` is then None after
+            an eager call; after a launch, ``fn.last.holds()`` says whether the result is right.
         pieces: whether calls that no capture can hold (svd, eigh ...) are made by the host between graphs.
         limit: how many kinds of calls, and variants of each, are kept; the least recently used are dropped first.
         pool: a ``cupy.cuda.MemoryPool`` that the graphs' memory is taken from, instead of one for each graph. A graph

@@ -163,8 +163,9 @@ def to_front(kind: Kind, variant: Variant) -> None:
     kind.variants = (variant, *[other for other in kind.variants if other is not variant])
 
 
-def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> Variant | None:
-    """Another variant, which assumes the value that the failed launch found and all values that held before it."""
+def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError, stream: int) -> Variant | None:
+    """Another variant for calls on this stream, which assumes the value that the failed launch found and all values
+    that held before it."""
     found = tried[-1].drawn()
     if error.index is None or error.actual is None or found or tried[-1].plan is None:
         return None
@@ -174,6 +175,8 @@ def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> 
     for variant in kind.variants:
         usable = variant.run is not None or variant.state == 'rehearsed'
         if variant in tried or not usable or (variant.environment and variant.environment.changed() is not None):
+            continue
+        if not fits_here(kind, variant, stream):
             continue
         mine = variant.plan.checks if variant.plan is not None else None
         assumed = [c.value for c in mine.made] if mine is not None else [r.value for r in variant.assumptions]

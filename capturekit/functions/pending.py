@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from capturekit.functions.variant import Variant
@@ -40,3 +41,9 @@ class Call:
         except errors.AssumptionError:
             return False
         return True
+
+
+class Last(threading.local):
+    """The last call of a thread that returned before its checks were done."""
+
+    call: Call | None = None

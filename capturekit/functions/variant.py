@@ -112,6 +112,11 @@ class Variant:
         return None if self.graph is None else self.graph._state.plan
 
     @property
+    def draws(self) -> bool:
+        """Whether the host draws numbers for its launches, which only an eager run of the same call can draw again."""
+        return self.plan is not None and any(part.feeds for part in self.plan.parts)
+
+    @property
     def seams(self) -> list[Seam]:
         return [] if self.plan is None else self.plan.seams
 

@@ -191,6 +191,36 @@ def test_the_last_call_is_none_where_a_call_ran_eagerly(sim: Any) -> None:
     assert fn.last is None
 
 
+def within_another_one(fn: Any, x: Any) -> Any:
+    return ck.graphed(lambda x: fn(x))(x)
+
+
+def with_what_can_not_be_compared(fn: Any, x: Any) -> Any:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    return fn(x, cycle)
+
+
+def of_one_more_kind(fn: Any, x: Any) -> Any:
+    return fn(x, 'one more')
+
+
+@pytest.mark.parametrize('call', [within_another_one, with_what_can_not_be_compared, of_one_more_kind])
+def test_the_last_call_is_none_where_no_kind_answers(sim: Any, call: Callable[[Any, Any], Any]) -> None:
+    """Who asks an earlier call that did not hold runs the function again, which changes its arrays twice."""
+    over: Any = ck.graphed(checks='later')
+    fn = over(lambda x, _other=None: x * 2 if float(x[0]) > 5 else x)
+    for number in range(200):  # new kinds of calls are not watched after that
+        fn(sim.ones(3), f'{number}')
+    for _ in range(4):
+        fn(sim.ones(3))
+    fn(sim.full(3, 9.0))
+    earlier = fn.last
+    call(fn, sim.full(3, 9.0))
+    assert fn.last is None
+    assert not earlier.holds()
+
+
 # -- generators, masks, the host's memory -----------------------------------------------------------------------------
 
 

@@ -318,6 +318,23 @@ def test_the_first_launches_are_compared(cp: Any, monkeypatch: pytest.MonkeyPatc
     assert 'differs' in graphed.numbers.reason
 
 
+def test_the_eager_run_instead_draws_the_same_numbers(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from capturekit.functions.number_arguments import NumberSlots
+
+    def drawn(work: Any) -> list[Any]:
+        cp.random.seed(3)
+        return [*[work(cp.array(X), step).tolist() for step in STEPS], cp.random.random_sample(2).tolist()]
+
+    def work(x: Any, step: Any) -> Any:
+        return cp.random.random_sample(x.shape) + x * step
+
+    fill = NumberSlots.fill
+    monkeypatch.setattr(NumberSlots, 'fill', lambda slots, target, values: fill(slots, target, [v + 1 for v in values]))
+    graphed = ck.graphed(work)
+    assert drawn(graphed) == drawn(work)
+    assert 'differs' in graphed.numbers.reason
+
+
 def test_what_is_said_where_numbers_decide(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, 'capturekit'):
         both(cp, lambda x, step: x * math.sqrt(step), [(X, 0.1 * n) for n in range(1, 40)])

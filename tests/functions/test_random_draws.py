@@ -22,6 +22,14 @@ def by_argument(cp: Any) -> Any:
     return fn
 
 
+def by_truth(cp: Any) -> Any:
+    return lambda x: cp.random.random_sample(4) + (x * 2 if x.sum() > 10 else x)
+
+
+def behind_a_check(cp: Any) -> Any:
+    return lambda x: (x * 2 if x.sum() > 10 else x) + cp.random.random_sample(4)
+
+
 def by_draw(cp: Any) -> Any:
     def fn(x: Any) -> Any:
         a = cp.random.random_sample(4)
@@ -121,3 +129,29 @@ def test_reseeding_between_calls(sim: Any) -> None:
         return cp.arange(4.0)
 
     twins(sim, by_argument, [ar(), ar(), reseeded, ar(), reseeded, ar(5), reseeded, ar(5), ar()])
+
+
+def test_after_a_failed_check_no_other_generator_is_used(sim: Any) -> None:
+    def another(cp: Any) -> Any:
+        cp.random.set_random_state(cp.random.RandomState(4))
+        return cp.arange(4.0) + 5
+
+    twins(sim, behind_a_check, [ar(), ar(), another, ar(5), ar(), ar(), ar(5)])
+
+
+@pytest.mark.parametrize('make', [by_argument, by_truth, by_draw, reseeding, permuting, on_device])
+def test_a_call_whose_later_check_fails_draws_the_same_again(sim: Any, make: Make) -> None:
+    def drawn(launches: bool) -> list[Any]:
+        sim.random.seed(1)
+        fn = make(sim)
+        later: Any = ck.graphed(checks='later')(fn)
+        found = []
+        for value in (0, 0, 0, 5, 0, 5, 5, 0):
+            x = sim.arange(4.0) + value
+            y = later(x) if launches else fn(x)
+            if launches and later.last is not None and not later.last.holds():
+                y = fn(x)
+            found += [y.tolist(), sim.random.random_sample(2).tolist()]
+        return found
+
+    assert drawn(True) == drawn(False)

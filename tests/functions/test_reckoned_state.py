@@ -293,6 +293,39 @@ def test_an_array_that_was_there_before_is_not_compared(sim: Any) -> None:
     alike(sim, decaying, 22, put)
 
 
+def puts_into_an_argument(one: Model, given: dict[str, Any]) -> Any:
+    one.rate *= 0.9
+    given['scaled'] = given['x'] * one.rate
+
+
+def appends_to_an_argument(one: Model, given: dict[str, Any]) -> Any:
+    one.rate *= 0.9
+    given['found'].append(given['x'] * one.rate)
+
+
+def gives_back_its_own(one: Model, given: dict[str, Any]) -> Any:
+    one.rate *= 0.9
+    given['x'] *= one.rate
+    return one.kept  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize('work', [puts_into_an_argument, appends_to_an_argument, gives_back_its_own])
+def test_what_else_keeps_it_eager_counts_beside_it(sim: Any, work: Work) -> None:
+    """The caller's own list or dict gets the arrays, and is what comes back."""
+
+    def results(step: Work, one: Any) -> list[Any]:
+        one.kept, found = [one.mean], []
+        for number in range(8):
+            given: dict[str, Any] = {'x': sim.arange(3.0) + number, 'found': []}
+            result = step(one, given)
+            found.append((told(given), result is one.kept, told(result)))
+        return found
+
+    fn = ck.graphed(work)
+    assert results(fn, Model(sim)) == results(work, Model(sim))
+    assert launches(fn) == 0
+
+
 def test_an_error_comes_with_the_state_that_eager_calls_leave(sim: Any) -> None:
     one = Model(sim)
 
