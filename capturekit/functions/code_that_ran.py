@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.code_reads import line_number, plain_steps
-from capturekit.functions.handed_on import loader_of
+from capturekit.functions.handed_on import call_of, loader_of
+from capturekit.functions.number_functions import BUILT_IN, OF_MATH
 from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
@@ -31,6 +32,7 @@ KNOWN: dict[str, Any] = {'len': len, 'float': float, 'list': list, 'tuple': tupl
 MAKES_ARRAYS = frozenset({'array', 'asarray'})
 ASKS = frozenset({'isnan', 'isinf', 'isfinite'})
 _FOUND = {(module, name): getattr(module, name, None) for module in (np, math) for name in MAKES_ARRAYS | ASKS}
+_FOUND |= {(math, name): function for name, function in OF_MATH.items()}
 #: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
 _RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
 #: The type of functions that jax compiles. They call nothing but jax's own code.
@@ -111,6 +113,30 @@ class CodeThatRan:
         else:
             is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
         return name if is_it else None
+
+    def computes(self, code: RanCode, place: int) -> str | None:
+        """The name of what a call calls, if that makes a number of numbers."""
+        number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
+        if number is None or place in code.entering:
+            return None
+        step = code.steps[number]
+        name = step.argval
+        if name in OF_MATH and step.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+            return name if self._is_of(math, code, number) and self._is_only_called(name) else None
+        function, counts = BUILT_IN.get(name, (None, ()))
+        return name if code.steps[place].arg in counts and self._is_global(code, step, function) else None
+
+    def _is_only_called(self, name: str) -> bool:
+        """Whether code that takes an attribute of this name calls it at once, so that it does not see what it is."""
+        return name not in self._run.names.strings and all(
+            step.argval != name
+            or step.opcode not in dis.hasname
+            or step.opname in ('LOAD_GLOBAL', 'LOAD_NAME')
+            or (step.opname in ('LOAD_ATTR', 'LOAD_METHOD') and call_of(code.steps, place) is not None)
+            for code in self._codes.values()
+            if name in code.names
+            for place, step in enumerate(code.steps)
+        )
 
     def _is_of(self, module: Any, code: RanCode, number: int) -> bool:
         """Whether an instruction loads a function of a module, which is still the one that it was at first."""

@@ -1,17 +1,18 @@
 """Host reads whose value is a number that Python reckons with, as ``alpha = r @ r / (p @ a).item()`` does.
 
 Each launch reckons anew with what it reads (:mod:`capturekit.functions.read_numbers`), if all code that ran does
-nothing with the value but to move it, as :mod:`capturekit.functions.kept_reads` says, and to give it to operators. The
-same has to hold for what an operator makes of it. If that is an array, it may go anywhere: only the recording shows
-which it is.
+nothing with the value but to move it, as :mod:`capturekit.functions.kept_reads` says, and to give it to operators and
+functions of numbers (:mod:`capturekit.functions.number_functions`). The same has to hold for what these make of it. If
+that is an array, it may go anywhere: only the recording shows which it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
+from capturekit.functions.number_functions import CHOOSING, OF_MATH
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
 from capturekit.functions.reckoning import NOTHING, Operators, Reckoned
@@ -44,7 +45,7 @@ def reckoned_numbers(
     program = CodeThatRan(run, changes)
     if program.opened:
         return NOTHING
-    operators = Operators({}, [])
+    operators = Operators({}, [], set())
     if state is not None:
         changes.reckon_with(state, lambda name: _add(program, _takers(program, name), operators))
     known: dict[object, bool] = {}
@@ -82,10 +83,21 @@ def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> b
         key = id(code.code), code.steps[place].offset
         if key not in operators.at:
             found = _takers(program, (code, place))
+            name = program.computes(code, place)
+            if found is None and name in CHOOSING:  # it gives the number itself to what is not followed
+                return False
             operators.codes.append(code.code)
-            operators.at[key] = found is not None
+            operators.at.update(dict.fromkeys(_keys(code, place), found is not None))
+            operators.functions.update({name} & OF_MATH.keys() if name else ())
             todo += found or ()
     return taken is not None
+
+
+def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
+    """Where a frame may stand while the instruction is under way: Python 3.11 may call a function just before CALL."""
+    yield id(code.code), code.steps[place].offset
+    if code.steps[place - 1].opname == 'PRECALL':
+        yield id(code.code), code.steps[place - 1].offset
 
 
 def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str) -> _Places | None:

@@ -9,11 +9,13 @@ from typing import NamedTuple
 class Operators(NamedTuple):
     """The instructions that take numbers, by the id of their code and the offset. ``codes`` keeps that alive.
 
-    The value is whether a number that comes out is followed, too.
+    The value is whether a number that comes out is followed, too. ``functions``: the names of the functions of ``math``
+    that are called there.
     """
 
     at: dict[tuple[int, int], bool]
     codes: list[CodeType]
+    functions: set[str]
 
 
 class Reckoned(NamedTuple):
@@ -23,4 +25,4 @@ class Reckoned(NamedTuple):
     operators: Operators
 
 
-NOTHING = Reckoned(frozenset(), Operators({}, []))
+NOTHING = Reckoned(frozenset(), Operators({}, [], set()))
