@@ -16,8 +16,10 @@ import numpy as np
 
 from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.handed_on import call_of, loader_of
-from capturekit.functions.number_functions import BUILT_IN, OF_MATH
+from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
+from capturekit.functions.only_called import is_only_called
 from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
+from capturekit.functions.reckoning import Place
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
@@ -89,6 +91,7 @@ class CodeThatRan:
         for caller, offset in (one for callers in run.code.callers.values() for one in callers if one is not None):
             calls.setdefault(caller, []).append(offset)
         self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
+        self._only_called: dict[tuple[int, str], bool] = {}
         self.opened = any(opens_where_it_ran(code, run.lines.of(code)) for code in own)
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
@@ -114,17 +117,34 @@ class CodeThatRan:
             is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
         return name if is_it else None
 
-    def computes(self, code: RanCode, place: int) -> str | None:
-        """The name of what a call calls, if that makes a number of numbers."""
+    def computes(self, code: RanCode, place: int) -> Place | None:
+        """Where a call finds what it calls, if that makes a number of numbers."""
         number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
         if number is None or place in code.entering:
             return None
-        step = code.steps[number]
+        step, count = code.steps[number], code.steps[place].arg or 0
         name = step.argval
-        if name in OF_MATH and step.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
-            return name if self._is_of(math, code, number) and self._is_only_called(name) else None
-        function, counts = BUILT_IN.get(name, (None, ()))
-        return name if code.steps[place].arg in counts and self._is_global(code, step, function) else None
+        if step.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+            is_it = name in OF_MATH and self._is_of(math, code, number) and self._is_only_called(name)
+            return Place(vars(math), name, OF_MATH[name]) if is_it else None
+        found = self.global_in(code, name) if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') else MISSING
+        place_of = Place(self._globals_of(code), name, found)
+        if name in BUILT_IN and found is BUILT_IN[name][0]:
+            return place_of if count in BUILT_IN[name][1] else None
+        is_it = id(found) in REPLACED and (found is not float or (name == 'float' and count == 1))
+        return place_of if is_it and self._is_only_called_there(place_of) else None
+
+    def _globals_of(self, code: RanCode) -> dict[str, Any]:
+        _, own = self._run.code.globals_of.get(id(code.code), (None, 0))
+        found: dict[str, Any] = self._run.code.ran_in.get(own, ({}, []))[0]
+        return found
+
+    def _is_only_called_there(self, place: Place) -> bool:
+        """Whether all code of a module calls what it finds in a place of it, so that it does not see what it is."""
+        key = id(place.namespace), place.name
+        if key not in self._only_called:
+            self._only_called[key] = is_only_called(place.namespace, place.name)
+        return self._only_called[key] and place.name not in self._run.names.strings
 
     def _is_only_called(self, name: str) -> bool:
         """Whether code that takes an attribute of this name calls it at once, so that it does not see what it is."""

@@ -172,13 +172,18 @@ class ReadNumbers:
             raise unfollowed('code that is not followed computes with it')
         return key
 
+    def reads_here(self) -> bool:
+        """Whether the code reads an array by the function that it calls at present, and launches reckon with it."""
+        frame = computing_frame()
+        return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.readers
+
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """For the block, note as a refusal that another class's operator method takes a number; and let functions of
-        ``math`` take numbers."""
+        """For the block, note as a refusal that another class's operator method takes a number; and let functions take
+        numbers."""
         at = self._operators.at
         watching = operators_watched(lambda frame: (id(frame.f_code), int(frame.f_lasti)) in at)
-        with taking_numbers(self._operators.functions), watching:
+        with taking_numbers(self, self._operators.places.values()), watching:
             yield
 
     def ended(self) -> None:

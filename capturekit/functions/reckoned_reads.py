@@ -12,18 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
-from capturekit.functions.number_functions import CHOOSING, OF_MATH
+from capturekit.functions.number_functions import BUILT_IN, CHOOSING
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
-from capturekit.functions.reckoning import NOTHING, Operators, Reckoned
+from capturekit.functions.reckoning import NOTHING, Operators, Reckoned, no_operators
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import ValueFlow
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.host_reads import Read
 
-#: The method that reads a number; ``float`` gives a number of Python, which can't be followed.
+#: The method that reads a number. Functions of numbers read one, too, if they are given an array.
 _READER = 'item'
+#: Functions that ask the methods of a number.
+_BY_METHODS = tuple(function for function, _ in BUILT_IN.values())
 _NUMBERS = ('f4', 'f8')
 _Places = set[tuple[RanCode, int]]
 
@@ -45,7 +47,7 @@ def reckoned_numbers(
     program = CodeThatRan(run, changes)
     if program.opened:
         return NOTHING
-    operators = Operators({}, [], set())
+    operators = no_operators()
     if state is not None:
         changes.reckon_with(state, lambda name: _add(program, _takers(program, name), operators))
     known: dict[object, bool] = {}
@@ -70,9 +72,14 @@ def _is_reckoned(program: CodeThatRan, read: Read, operators: Operators) -> bool
     if code is None or read.site is None:
         return False
     place = code.number(read.site.offset)
-    if code.steps[place].arg or program.callee(code, place, {_READER}) != _READER:
+    if not code.steps[place].arg and program.callee(code, place, {_READER}) == _READER:
+        return _add(program, _takers(program, (code, place)), operators)
+    of = program.computes(code, place)
+    if of is None or of.function in _BY_METHODS or code.steps[place].arg != 1 or read.value.shape:
         return False
-    return _add(program, _takers(program, (code, place)), operators)
+    followed = _add(program, {(code, place)}, operators) and operators.at[id(code.code), code.steps[place].offset]
+    operators.readers.update(_keys(code, place) if followed else ())
+    return followed
 
 
 def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> bool:
@@ -83,12 +90,13 @@ def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> b
         key = id(code.code), code.steps[place].offset
         if key not in operators.at:
             found = _takers(program, (code, place))
-            name = program.computes(code, place)
-            if found is None and name in CHOOSING:  # it gives the number itself to what is not followed
+            of = program.computes(code, place)
+            if found is None and of is not None and of.function in CHOOSING:  # it hands the number itself on
                 return False
             operators.codes.append(code.code)
             operators.at.update(dict.fromkeys(_keys(code, place), found is not None))
-            operators.functions.update({name} & OF_MATH.keys() if name else ())
+            if of is not None and of.function not in _BY_METHODS:
+                operators.places[id(of.namespace), of.name] = of
             todo += found or ()
     return taken is not None
 

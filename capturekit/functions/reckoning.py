@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+
+class Place(NamedTuple):
+    """Where code finds a function of numbers, by its name: in the globals of a module, or in the module ``math``."""
+
+    namespace: dict[str, Any]
+    name: str
+    function: Any
 
 
 class Operators(NamedTuple):
     """The instructions that take numbers, by the id of their code and the offset. ``codes`` keeps that alive.
 
-    The value is whether a number that comes out is followed, too. ``functions``: the names of the functions of ``math``
-    that are called there.
+    The value is whether a number that comes out is followed, too. ``places``: where what they call is found, by the id
+    of the namespace and the name. ``readers``: the calls of functions that read an array, as ``float(a)`` does.
     """
 
     at: dict[tuple[int, int], bool]
     codes: list[CodeType]
-    functions: set[str]
+    places: dict[tuple[int, str], Place]
+    readers: set[tuple[int, int]]
 
 
 class Reckoned(NamedTuple):
@@ -25,4 +34,8 @@ class Reckoned(NamedTuple):
     operators: Operators
 
 
-NOTHING = Reckoned(frozenset(), Operators({}, [], set()))
+def no_operators() -> Operators:
+    return Operators({}, [], {}, set())
+
+
+NOTHING = Reckoned(frozenset(), no_operators())

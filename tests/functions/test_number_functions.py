@@ -73,13 +73,14 @@ def reading(work: Any) -> Any:
     return maker
 
 
-def written(text: str, **names: Any) -> Any:
-    """The same, where the number is a variable of the function that reads it."""
+def written(text: str, read: str = 'x.sum().item()', more: str = '', **names: Any) -> Any:
+    """The same, where the number is a variable of the function that reads it; ``more``: what its module has, too."""
 
     def maker(cp: Any) -> Any:
-        space = {'math': math, 'OTHER': OTHER, 'cp': cp, **names}
-        exec(f'def work(x):\n    v = x.sum().item()\n    return {text}\n', space)
-        return space['work'], tuple
+        space = {'math': math, 'root': math.sqrt, 'OTHER': OTHER, 'cp': cp, **names}
+        exec(f'{more}\ndef work(x):\n    v = {read}\n    return {text}\n', space)
+        before = {**space}
+        return space['work'], lambda: [name for name in {**space, **before} if space.get(name) is not before.get(name)]
 
     return maker
 
