@@ -55,6 +55,10 @@ SEEN: dict[str, tuple[str, str, str]] = {
     'in a text': ('float(x.sum())', "x * v * float('nan' if math.isnan(v) else '2')", ''),
     'the root is seen': ('root(cp.abs(x.sum()))', 'x * (2 if root is ROOT else 3) + v', 'ROOT = root'),
     'the root in another function': ('root(cp.abs(x.sum()))', 'x + v', 'def other(): return [root]'),
+    'found by an annotation': (
+        'float(x.sum())', "x * v * (2 if typing.get_type_hints(other)['y'] is KIND else 3)",
+        "import typing\nKIND = float\ndef other(y: 'float'): pass",
+    ),
     'an array of the host': ('float(x.sum().get())', 'x * v', ''),
     'of the user': ('float(MINE)', 'x * v', 'class Mine:\n    def __float__(self): return 2.0\nMINE = Mine()'),
 }  # fmt: skip
