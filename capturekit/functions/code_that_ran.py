@@ -143,7 +143,8 @@ class CodeThatRan:
         """Whether all code of a module calls what it finds in a place of it, so that it does not see what it is."""
         key = id(place.namespace), place.name
         if key not in self._only_called:
-            self._only_called[key] = is_only_called(place.namespace, place.name)
+            ran = self._run.code.ran_in.get(id(place.namespace), ({}, []))[1]
+            self._only_called[key] = is_only_called(place.namespace, place.name, ran)
         return self._only_called[key] and place.name not in self._run.names.strings
 
     def _is_only_called(self, name: str) -> bool:

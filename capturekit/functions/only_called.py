@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -16,12 +16,16 @@ from capturekit.model.class_layout import dictionary_of_class
 _CALLS = ('CALL', 'CALL_FUNCTION')
 
 
-def is_only_called(namespace: dict[str, Any], name: str) -> bool:
-    """Whether all functions with these globals call at once what they load under a name, with plain arguments."""
+def is_only_called(namespace: dict[str, Any], name: str, ran: Iterable[CodeType] = ()) -> bool:
+    """Whether all functions with these globals call at once what they load under a name, with plain arguments.
+
+    ``ran``: other code with these globals, whose functions may be gone.
+    """
     functions = {id(one): one for found in functions_of(namespace).values() for one in found}
     if _may_run_meanwhile(namespace) or not all(id(one) in functions for one in _by_name(namespace)):
         return False
-    inner = {id(code): code for function in functions.values() for code in nested(function.__code__)}
+    outer = (*ran, *[function.__code__ for function in functions.values()])
+    inner = {id(one): one for code in outer for one in nested(code)}
     return all(_only_calls(code, name) for code in inner.values() if name in code.co_names)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit.functions import only_called
 from tests.functions.test_number_functions import TEXTS, written
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary, told
 
@@ -152,8 +153,6 @@ def test_nothing_is_left_in_the_module(sim: Any) -> None:
 
 
 def test_a_frozen_module_may_have_functions_that_are_not_found(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capturekit.functions import only_called
-
     space: dict[str, Any] = {}
     exec('def one(y): return float(y)\n\nclass Two:\n    def two(self, y): return float(y)\n', space)
     assert only_called.is_only_called(space, 'float')
@@ -162,6 +161,14 @@ def test_a_frozen_module_may_have_functions_that_are_not_found(sim: Any, monkeyp
         fewer = {key: [one for one in some if one is not function] for key, some in found.items()}
         monkeypatch.setattr(only_called, 'functions_of', lambda _module, fewer=fewer: fewer)
         assert not only_called.is_only_called(space, 'float')
+
+
+def test_code_whose_function_is_gone_counts(sim: Any) -> None:
+    space: dict[str, Any] = {}
+    exec('def one(y): return float(y)\n\ndef gone(y): return isinstance(y, float)\n', space)
+    code = space.pop('gone').__code__
+    assert only_called.is_only_called(space, 'float')
+    assert not only_called.is_only_called(space, 'float', [code])
 
 
 class Model:
