@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import capturekit as ck
@@ -30,11 +31,18 @@ class Backend:
         return one + other
 
 
+class Alone:
+    kind = datetime.datetime
+
+
 class Later(datetime.datetime):
     """A class of the user's that has the method from its base."""
 
 
 BACKEND = Backend()
+MAKE = datetime.datetime.fromisoformat
+DAYS = np.array(['2020-05-17T12:00'], 'M8[s]')
+MAKERS, PARTIAL = [MAKE], functools.partial(MAKE, '2020-05-17T12:00')
 
 
 def hands_on_its_own(x: Any) -> Any:
@@ -88,6 +96,38 @@ def asks_for_it_by_a_text(x: Any) -> Any:
     return x if isinstance(x, Backend.kind) else _ago(x, map(operator.methodcaller('timestamp'), DATES))
 
 
+def made_by_a_function_of_its_class(x: Any) -> Any:
+    made = MAKE('2020-05-17T12:00')
+    return x if isinstance(x, Backend.kind) else _ago(x, [*map(_call, [made.timestamp])])
+
+
+def made_beside_a_check(x: Any) -> Any:
+    made = MAKE('2020-05-17T12:00')
+    return x if isinstance(x, Alone.kind) else _ago(x, [*map(_call, [made.timestamp])])
+
+
+def made_by_one_in_a_list(x: Any) -> Any:
+    made = MAKERS[0]('2020-05-17T12:00')
+    return x if isinstance(x, Alone.kind) else _ago(x, [*map(_call, [made.timestamp])])
+
+
+def made_by_a_partial(x: Any) -> Any:
+    return x if isinstance(x, Alone.kind) else _ago(x, [*map(_call, [PARTIAL().timestamp])])
+
+
+def made_by_a_function_alone(x: Any) -> Any:
+    made = MAKE('2020-05-17T12:00')
+    return _ago(x, [*map(_call, [made.timestamp])])
+
+
+def made_by_numpy(x: Any) -> Any:
+    return _ago(x, [*map(_call, [DAYS[0].item().timestamp])])
+
+
+def made_by_numpy_in_a_list(x: Any) -> Any:
+    return _ago(x, [*map(_call, [DAYS.tolist()[0].timestamp])])
+
+
 def gives_it_to_a_function(x: Any) -> Any:
     return x if isinstance(x, Backend.kind) else _ago(x, map(_method_of(Backend.kind), DATES))
 
@@ -109,7 +149,8 @@ NATURAL = [hands_on_its_own, compares_the_type]
 HANDED_ON = [
     takes_it_of_the_class, takes_it_of_a_variable, takes_it_of_a_tuple, takes_it_of_an_object, takes_it_of_its_class,
     takes_it_of_one_that_is_made, takes_it_of_a_class_of_its_own, asks_for_it_by_a_text, gives_it_to_a_function,
-    finds_it_in_a_pattern,
+    finds_it_in_a_pattern, made_by_a_function_of_its_class, made_by_one_in_a_list, made_by_a_partial,
+    made_by_a_function_alone, made_beside_a_check, made_by_numpy, made_by_numpy_in_a_list,
 ]  # fmt: skip
 
 
@@ -142,3 +183,11 @@ def test_what_is_handed_on_is_called_each_time(sim: Any, zone: Callable[[str], N
         zone(name)
         x = sim.arange(3.0) + number
         assert fn(x).tolist() == function(x).tolist(), (number, name)
+
+
+def test_a_clock_of_one_that_is_made_is_read_each_time(sim: Any) -> None:
+    """What makes the date is all that the code names."""
+    fn = ck.graphed(lambda x: x * next(map(_call, [MAKE('2020-05-17T12:00').now])).year)
+    for _ in range(5):
+        fn(sim.ones(2))
+    assert [variant.state for variant in fn.variants] == ['eager']
