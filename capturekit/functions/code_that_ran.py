@@ -17,7 +17,7 @@ import numpy as np
 from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
-from capturekit.functions.only_called import is_only_called
+from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
 from capturekit.functions.reckoning import Place
 from capturekit.functions.run_record import RunRecord
@@ -91,7 +91,7 @@ class CodeThatRan:
         for caller, offset in (one for callers in run.code.callers.values() for one in callers if one is not None):
             calls.setdefault(caller, []).append(offset)
         self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
-        self._only_called: dict[tuple[int, str], bool] = {}
+        self._only_called: dict[tuple[int, str], Place | None] = {}
         self.opened = any(opens_where_it_ran(code, run.lines.of(code)) for code in own)
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
@@ -132,20 +132,25 @@ class CodeThatRan:
         if name in BUILT_IN and found is BUILT_IN[name][0]:
             return place_of if count in BUILT_IN[name][1] else None
         is_it = id(found) in REPLACED and (found is not float or (name == 'float' and count == 1))
-        return place_of if is_it and self._is_only_called_there(place_of) else None
+        return self._if_only_called(place_of) if is_it else None
 
     def _globals_of(self, code: RanCode) -> dict[str, Any]:
         _, own = self._run.code.globals_of.get(id(code.code), (None, 0))
         found: dict[str, Any] = self._run.code.ran_in.get(own, ({}, []))[0]
         return found
 
-    def _is_only_called_there(self, place: Place) -> bool:
-        """Whether all code of a module calls what it finds in a place of it, so that it does not see what it is."""
+    def _if_only_called(self, place: Place) -> Place | None:
+        """A place in a module whose code calls what it finds there, so that it does not see what it is; else None.
+
+        Where other threads run, that counts for all code of the module; else for what ran.
+        """
         key = id(place.namespace), place.name
         if key not in self._only_called:
             ran = self._run.code.ran_in.get(id(place.namespace), ({}, []))[1]
-            self._only_called[key] = is_only_called(place.namespace, place.name, ran)
-        return self._only_called[key] and place.name not in self._run.names.strings
+            known = is_called_by(ran, place.name) and place.name not in self._run.names.strings
+            of_all = known and not is_alone() and is_only_called(place.namespace, place.name)
+            self._only_called[key] = place._replace(of_all=of_all) if of_all or (known and is_alone()) else None
+        return self._only_called[key]
 
     def _is_only_called(self, name: str) -> bool:
         """Whether code that takes an attribute of this name calls it at once, so that it does not see what it is."""

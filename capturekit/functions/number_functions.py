@@ -16,23 +16,22 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from capturekit.functions.number_arguments import TYPES, Number, unfollowed
+from capturekit.functions.only_called import is_alone
 from capturekit.functions.reckoning import Place
 
 #: Python's own, each with the numbers of arguments that it may have.
 BUILT_IN: dict[str, tuple[Any, range]] = {
     'abs': (abs, range(1, 2)), 'pow': (pow, range(2, 3)), 'max': (max, range(2, 256)), 'min': (min, range(2, 256)),
 }  # fmt: skip
-#: Those of them that return one of their arguments.
-CHOOSING = (max, min)
 _NAMES = (
     'acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh degrees erf erfc exp exp2 expm1 fabs floor '
     'fmod gamma hypot lgamma log log10 log1p log2 pow radians remainder sin sinh sqrt tan tanh trunc'
 )
 #: What comes out of these is a truth value, which has to come out at each launch as it did.
-_ASKING = frozenset({'isfinite', 'isinf', 'isnan'})
+ASKING = (math.isfinite, math.isinf, math.isnan)
 #: Those of ``math``, by name: some came with a later Python.
 OF_MATH: dict[str, Callable[..., Any]] = {
-    name: getattr(math, name) for name in (*_NAMES.split(), *sorted(_ASKING)) if hasattr(math, name)
+    name: getattr(math, name) for name in (*_NAMES.split(), *(one.__name__ for one in ASKING)) if hasattr(math, name)
 }
 #: The functions in the place of which another object is put, by id.
 REPLACED: dict[int, Any] = {id(function): function for function in (float, *OF_MATH.values())}
@@ -56,7 +55,7 @@ class _OfNumbers:
 
     def __init__(self, function: Any) -> None:
         self._function = function
-        self._asks = function.__name__ in _ASKING
+        self._asks = any(function is one for one in ASKING)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if len(args) == 1 and not named:
@@ -90,7 +89,7 @@ _needed: Counter[tuple[int, str]] = Counter()
 @contextmanager
 def taking_numbers(numbers: Numbers, places: Iterable[Place]) -> Iterator[None]:
     """For the block, let functions that are found in these places take numbers of a recording."""
-    wanted = [*places]
+    wanted = [place for place in places if place.of_all or is_alone()]
     with _lock:
         for place in wanted:
             _needed[_key(place)] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from itertools import starmap
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -16,17 +17,23 @@ from capturekit.model.class_layout import dictionary_of_class
 _CALLS = ('CALL', 'CALL_FUNCTION')
 
 
-def is_only_called(namespace: dict[str, Any], name: str, ran: Iterable[CodeType] = ()) -> bool:
-    """Whether all functions with these globals call at once what they load under a name, with plain arguments.
+def is_alone() -> bool:
+    """Whether no other thread runs code of Python."""
+    return sum(map(len, starmap(sys._current_frames, [()]))) == 1  # in one call: a frame is held by nobody else
 
-    ``ran``: other code with these globals, whose functions may be gone.
-    """
+
+def is_called_by(codes: Iterable[CodeType], name: str) -> bool:
+    """Whether code calls at once what it loads under the name of a global, with plain arguments."""
+    inner = {id(one): one for code in codes for one in nested(code)}
+    return all(_only_calls(code, name) for code in inner.values() if name in code.co_names)
+
+
+def is_only_called(namespace: dict[str, Any], name: str) -> bool:
+    """Whether all functions with these globals do so."""
     functions = {id(one): one for found in functions_of(namespace).values() for one in found}
     if _may_run_meanwhile(namespace) or not all(id(one) in functions for one in _by_name(namespace)):
         return False
-    outer = (*ran, *[function.__code__ for function in functions.values()])
-    inner = {id(one): one for code in outer for one in nested(code)}
-    return all(_only_calls(code, name) for code in inner.values() if name in code.co_names)
+    return is_called_by([function.__code__ for function in functions.values()], name)
 
 
 def _by_name(namespace: dict[str, Any]) -> Iterator[FunctionType]:

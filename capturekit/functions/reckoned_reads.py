@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
-from capturekit.functions.number_functions import BUILT_IN, CHOOSING
+from capturekit.functions.number_functions import ASKING, BUILT_IN
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
 from capturekit.functions.reckoning import NOTHING, Operators, Reckoned, no_operators
@@ -91,7 +91,7 @@ def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> b
         if key not in operators.at:
             found = _takers(program, (code, place))
             of = program.computes(code, place)
-            if found is None and of is not None and of.function in CHOOSING:  # it hands the number itself on
+            if found is None and of is not None and of.function not in ASKING:  # a number goes where it is not followed
                 return False
             operators.codes.append(code.code)
             operators.at.update(dict.fromkeys(_keys(code, place), found is not None))

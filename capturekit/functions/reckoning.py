@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
-    """Where code finds a function of numbers, by its name: in the globals of a module, or in the module ``math``."""
+    """Where code finds a function of numbers, by its name: in the globals of a module, or in the module ``math``.
+
+    ``of_all``: whether no code of the module sees what is there. Else only code that ran is known not to see it.
+    """
 
     namespace: dict[str, Any]
     name: str
     function: Any
+    of_all: bool = True
 
 
 class Operators(NamedTuple):

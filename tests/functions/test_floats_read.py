@@ -163,12 +163,53 @@ def test_a_frozen_module_may_have_functions_that_are_not_found(sim: Any, monkeyp
         assert not only_called.is_only_called(space, 'float')
 
 
-def test_code_whose_function_is_gone_counts(sim: Any) -> None:
-    space: dict[str, Any] = {}
-    exec('def one(y): return float(y)\n\ndef gone(y): return isinstance(y, float)\n', space)
-    code = space.pop('gone').__code__
-    assert only_called.is_only_called(space, 'float')
-    assert not only_called.is_only_called(space, 'float', [code])
+def test_code_that_ran_counts_whose_function_is_gone(sim: Any) -> None:
+    """A function of the module sees the type, and is gone as soon as it has run."""
+    space: dict[str, Any] = {'functools': functools}
+    exec(GONE, space)
+    fn: Any = ck.graphed(space['work'])
+    for number in range(10):
+        x = sim.arange(3.0) + number
+        space['make']()
+        assert fn(x).tolist() == (x * x.sum() * 2).tolist()
+    assert not any('eager run' in variant.reason for variant in fn.variants), 'it was launched, and was wrong'
+
+
+GONE = """
+CHECKS = []
+
+def make():
+    CHECKS[:] = [eval('lambda y: isinstance(y, float)', globals())]
+
+def work(x):
+    v = float(x.sum())
+    return x * v * (2 if CHECKS[0](1.5) else 3)
+"""
+
+
+def test_another_use_that_does_not_run_is_no_reason_alone(sim: Any) -> None:
+    """Where no other thread runs, nobody can see what stands in the place of ``float`` meanwhile."""
+    found = alike(sim, written('x * v', 'float(x.sum())', 'def other(y): return isinstance(y, float)'), ordinary(12))
+    assert only_called.is_alone()
+    assert launches(found) >= 8
+
+
+def test_a_thread_that_comes_before_the_recording(sim: Any) -> None:
+    space: dict[str, Any] = {'math': math}
+    exec(f'{MEANWHILE}\ndef work(x):\n    return x * float(x.sum())\n', space)
+    ends, fn = threading.Event(), ck.graphed(space['work'])
+    threads: list[threading.Thread] = []
+    for number in range(12):
+        if number == 1:  # the first run was watched without it
+            threads.append(threading.Thread(target=ends.wait))
+            threads[0].start()
+            assert not only_called.is_alone()
+        x = sim.arange(3.0) + number
+        assert fn(x).tolist() == (x * x.sum()).tolist()
+        assert space['kinds'](1.5) == (True, True, 2.5, 1.5)
+    ends.set()
+    threads[0].join()
+    assert launches(fn) == 0
 
 
 class Model:
