@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.code_reads import line_number, plain_steps
-from capturekit.functions.handed_on import loader_of
+from capturekit.functions.handed_on import call_of, loader_of
+from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
+from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
+from capturekit.functions.reckoning import Place
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
@@ -31,6 +34,7 @@ KNOWN: dict[str, Any] = {'len': len, 'float': float, 'list': list, 'tuple': tupl
 MAKES_ARRAYS = frozenset({'array', 'asarray'})
 ASKS = frozenset({'isnan', 'isinf', 'isfinite'})
 _FOUND = {(module, name): getattr(module, name, None) for module in (np, math) for name in MAKES_ARRAYS | ASKS}
+_FOUND |= {(math, name): function for name, function in OF_MATH.items()}
 #: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
 _RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
 #: The type of functions that jax compiles. They call nothing but jax's own code.
@@ -87,6 +91,7 @@ class CodeThatRan:
         for caller, offset in (one for callers in run.code.callers.values() for one in callers if one is not None):
             calls.setdefault(caller, []).append(offset)
         self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
+        self._only_called: dict[tuple[int, str], Place | None] = {}
         self.opened = any(opens_where_it_ran(code, run.lines.of(code)) for code in own)
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
@@ -111,6 +116,53 @@ class CodeThatRan:
         else:
             is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
         return name if is_it else None
+
+    def computes(self, code: RanCode, place: int) -> Place | None:
+        """Where a call finds what it calls, if that makes a number of numbers."""
+        number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
+        if number is None or place in code.entering:
+            return None
+        step, count = code.steps[number], code.steps[place].arg or 0
+        name = step.argval
+        if step.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+            is_it = name in OF_MATH and self._is_of(math, code, number) and self._is_only_called(name)
+            return Place(vars(math), name, OF_MATH[name]) if is_it else None
+        found = self.global_in(code, name) if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') else MISSING
+        place_of = Place(self._globals_of(code), name, found)
+        if name in BUILT_IN and found is BUILT_IN[name][0]:
+            return place_of if count in BUILT_IN[name][1] else None
+        is_it = id(found) in REPLACED and (found is not float or (name == 'float' and count == 1))
+        return self._if_only_called(place_of) if is_it else None
+
+    def _globals_of(self, code: RanCode) -> dict[str, Any]:
+        _, own = self._run.code.globals_of.get(id(code.code), (None, 0))
+        found: dict[str, Any] = self._run.code.ran_in.get(own, ({}, []))[0]
+        return found
+
+    def _if_only_called(self, place: Place) -> Place | None:
+        """A place in a module whose code calls what it finds there, so that it does not see what it is; else None.
+
+        Where other threads run, that counts for all code of the module; else for what ran.
+        """
+        key = id(place.namespace), place.name
+        if key not in self._only_called:
+            ran = self._run.code.ran_in.get(id(place.namespace), ({}, []))[1]
+            known = is_called_by(ran, place.name) and place.name not in self._run.names.strings
+            of_all = known and not is_alone() and is_only_called(place.namespace, place.name)
+            self._only_called[key] = place._replace(of_all=of_all) if of_all or (known and is_alone()) else None
+        return self._only_called[key]
+
+    def _is_only_called(self, name: str) -> bool:
+        """Whether code that takes an attribute of this name calls it at once, so that it does not see what it is."""
+        return name not in self._run.names.strings and all(
+            step.argval != name
+            or step.opcode not in dis.hasname
+            or step.opname in ('LOAD_GLOBAL', 'LOAD_NAME')
+            or (step.opname in ('LOAD_ATTR', 'LOAD_METHOD') and call_of(code.steps, place) is not None)
+            for code in self._codes.values()
+            if name in code.names
+            for place, step in enumerate(code.steps)
+        )
 
     def _is_of(self, module: Any, code: RanCode, number: int) -> bool:
         """Whether an instruction loads a function of a module, which is still the one that it was at first."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -18,6 +18,7 @@ from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.understood import SPECIAL, makes_unknown, owner_of, reads
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import among, bases_of, dictionary_of_class
+from capturekit.model.kept_values import Kept
 
 _BUILTIN = (
     types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -46,17 +47,22 @@ def handed_on(
     asked: set[str],
     given: set[str],
     followed: Container[str] = (),
+    only_checks: Callable[[type], bool] | None = None,
 ) -> Iterator[str]:
     """Say which functions of that kind the code hands on.
 
     ``others``: what is watched besides the entries. ``asked``: names of attributes that are in texts; ``given``: that
-    code asked for; ``followed``: of which it is known where their values go, but for those of modules.
+    code asked for; ``followed``: of which it is known where their values go, but for those of modules. ``only_checks``
+    says of which classes the code only asks whether objects are of them: it gets no method from such a class.
     """
     watched = {entry.key: entry.kept.value for entry in entries if entry.key and reads_unknown(entry.kept.value)}
     every = [inner for code in codes for inner in nested(code)]
     named = {name for code in every for name in code.co_names}
     by_name = asked if named & _MAKERS else set()
     values = [*(entry.kept.value for entry in entries), *others]
+    if only_checks is not None:
+        values = [one for one in values if not (issubclass(type(one), type) and only_checks(one))]
+    values += [one for entry in entries for one in _makers_in(entry.kept)]
     methods = dict(_methods(values, named | by_name | given, bool(named & _WHOLE)))
     unshown = by_name | (methods.keys() - named)  # no instruction shows these names
     got = by_name | (asked - named) if 'getattr' in named else by_name
@@ -66,6 +72,19 @@ def handed_on(
             where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads, only)), None)
             if where is not None or name in anyhow:
                 yield _sentence(function, 'hands on', '' if where is None else f' in {where.co_name}')
+
+
+def _makers_in(kept: Kept) -> Iterator[type]:
+    """The classes whose methods are in a value: ``datetime.fromisoformat`` makes an object without naming its class."""
+    todo, seen = [kept], set[int]()
+    while todo:
+        one = todo.pop()
+        bound: Any = one.value.__self__ if type(one.value) is types.BuiltinFunctionType else None
+        if issubclass(type(bound), type):
+            yield bound
+        if id(one) not in seen:
+            seen.add(id(one))
+            todo += one.parts
 
 
 def classes_called(entries: list[WatchedValue], codes: list[CodeType]) -> Iterator[str]:

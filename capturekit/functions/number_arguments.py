@@ -369,6 +369,12 @@ def _negated(self: Number) -> Number:
     return made
 
 
+def _absolute(self: Number) -> Number:
+    self._of.standing()
+    made: Number = self._of.computed(abs, (self,))
+    return made
+
+
 _UFUNCS = frozenset(
     'add subtract multiply true_divide divide floor_divide remainder power equal not_equal less less_equal greater '
     'greater_equal'.split()
@@ -414,7 +420,7 @@ class Number:
     __floordiv__, __rfloordiv__ = _binary('floordiv', 'floor_divide'), _binary('floordiv', 'floor_divide', swapped=True)
     __mod__, __rmod__ = _binary('mod', 'remainder'), _binary('mod', 'remainder', swapped=True)
     __pow__, __rpow__ = _binary('pow', 'power'), _binary('pow', 'power', swapped=True)
-    __neg__ = _negated
+    __neg__, __abs__ = _negated, _absolute
     __eq__, __ne__ = _compared('equal', operator.eq), _compared('not_equal', operator.ne)
     __lt__, __le__ = _compared('less', operator.lt), _compared('less_equal', operator.le)
     __gt__, __ge__ = _compared('greater', operator.gt), _compared('greater_equal', operator.ge)

@@ -10,8 +10,8 @@ has to be as it was; else the launch is given up.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from capturekit.functions.number_arguments import (
     operators_watched,
     unfollowed,
 )
+from capturekit.functions.number_functions import taking_numbers
 from capturekit.functions.reckoning import Operators
 from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
@@ -171,9 +172,19 @@ class ReadNumbers:
             raise unfollowed('code that is not followed computes with it')
         return key
 
-    def watched(self) -> AbstractContextManager[None]:
-        """For the block, note as a refusal that another class's operator method takes a number."""
-        return operators_watched(lambda frame: (id(frame.f_code), int(frame.f_lasti)) in self._operators.at)
+    def reads_here(self) -> bool:
+        """Whether the code reads an array by the function that it calls at present, and launches reckon with it."""
+        frame = computing_frame()
+        return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.readers
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """For the block, note as a refusal that another class's operator method takes a number; and let functions take
+        numbers."""
+        at = self._operators.at
+        watching = operators_watched(lambda frame: (id(frame.f_code), int(frame.f_lasti)) in at)
+        with taking_numbers(self, self._operators.places.values()), watching:
+            yield
 
     def ended(self) -> None:
         """Let go of what only the recording needs."""

@@ -1,28 +1,31 @@
 """Host reads whose value is a number that Python reckons with, as ``alpha = r @ r / (p @ a).item()`` does.
 
 Each launch reckons anew with what it reads (:mod:`capturekit.functions.read_numbers`), if all code that ran does
-nothing with the value but to move it, as :mod:`capturekit.functions.kept_reads` says, and to give it to operators. The
-same has to hold for what an operator makes of it. If that is an array, it may go anywhere: only the recording shows
-which it is.
+nothing with the value but to move it, as :mod:`capturekit.functions.kept_reads` says, and to give it to operators and
+functions of numbers (:mod:`capturekit.functions.number_functions`). The same has to hold for what these make of it. If
+that is an array, it may go anywhere: only the recording shows which it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
+from capturekit.functions.number_functions import ASKING, BUILT_IN
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
-from capturekit.functions.reckoning import NOTHING, Operators, Reckoned
+from capturekit.functions.reckoning import NOTHING, Operators, Reckoned, no_operators
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import ValueFlow
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.host_reads import Read
 
-#: The method that reads a number; ``float`` gives a number of Python, which can't be followed.
+#: The method that reads a number. Functions of numbers read one, too, if they are given an array.
 _READER = 'item'
+#: Functions that ask the methods of a number.
+_BY_METHODS = tuple(function for function, _ in BUILT_IN.values())
 _NUMBERS = ('f4', 'f8')
 _Places = set[tuple[RanCode, int]]
 
@@ -44,7 +47,7 @@ def reckoned_numbers(
     program = CodeThatRan(run, changes)
     if program.opened:
         return NOTHING
-    operators = Operators({}, [])
+    operators = no_operators()
     if state is not None:
         changes.reckon_with(state, lambda name: _add(program, _takers(program, name), operators))
     known: dict[object, bool] = {}
@@ -69,9 +72,14 @@ def _is_reckoned(program: CodeThatRan, read: Read, operators: Operators) -> bool
     if code is None or read.site is None:
         return False
     place = code.number(read.site.offset)
-    if code.steps[place].arg or program.callee(code, place, {_READER}) != _READER:
+    if not code.steps[place].arg and program.callee(code, place, {_READER}) == _READER:
+        return _add(program, _takers(program, (code, place)), operators)
+    of = program.computes(code, place)
+    if of is None or of.function in _BY_METHODS or code.steps[place].arg != 1 or read.value.shape:
         return False
-    return _add(program, _takers(program, (code, place)), operators)
+    followed = _add(program, {(code, place)}, operators) and operators.at[id(code.code), code.steps[place].offset]
+    operators.readers.update(_keys(code, place) if followed else ())
+    return followed
 
 
 def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> bool:
@@ -82,10 +90,22 @@ def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> b
         key = id(code.code), code.steps[place].offset
         if key not in operators.at:
             found = _takers(program, (code, place))
+            of = program.computes(code, place)
+            if found is None and of is not None and of.function not in ASKING:  # a number goes where it is not followed
+                return False
             operators.codes.append(code.code)
-            operators.at[key] = found is not None
+            operators.at.update(dict.fromkeys(_keys(code, place), found is not None))
+            if of is not None and of.function not in _BY_METHODS:
+                operators.places[id(of.namespace), of.name] = of
             todo += found or ()
     return taken is not None
+
+
+def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
+    """Where a frame may stand while the instruction is under way: Python 3.11 may call a function just before CALL."""
+    yield id(code.code), code.steps[place].offset
+    if code.steps[place - 1].opname == 'PRECALL':
+        yield id(code.code), code.steps[place - 1].offset
 
 
 def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str) -> _Places | None:

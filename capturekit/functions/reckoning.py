@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+
+class Place(NamedTuple):
+    """Where code finds a function of numbers, by its name: in the globals of a module, or in the module ``math``.
+
+    ``of_all``: whether no code of the module sees what is there. Else only code that ran is known not to see it.
+    """
+
+    namespace: dict[str, Any]
+    name: str
+    function: Any
+    of_all: bool = True
 
 
 class Operators(NamedTuple):
     """The instructions that take numbers, by the id of their code and the offset. ``codes`` keeps that alive.
 
-    The value is whether a number that comes out is followed, too.
+    The value is whether a number that comes out is followed, too. ``places``: where what they call is found, by the id
+    of the namespace and the name. ``readers``: the calls of functions that read an array, as ``float(a)`` does.
     """
 
     at: dict[tuple[int, int], bool]
     codes: list[CodeType]
+    places: dict[tuple[int, str], Place]
+    readers: set[tuple[int, int]]
 
 
 class Reckoned(NamedTuple):
@@ -23,4 +38,8 @@ class Reckoned(NamedTuple):
     operators: Operators
 
 
-NOTHING = Reckoned(frozenset(), Operators({}, []))
+def no_operators() -> Operators:
+    return Operators({}, [], {}, set())
+
+
+NOTHING = Reckoned(frozenset(), no_operators())

@@ -20,6 +20,8 @@ _TEXTS = frozenset('str repr format int print format_map ascii'.split())
 _BY_LOCALE = re.compile(r'(?:^|[:}<>=^+\- #0-9,_.])n(?:\}|$)')
 #: A format for a date, which may have names of days and months.
 _OF_DATES = re.compile('%[aAbBcpxX]')
+#: Methods of dates that read the time zone. NumPy makes dates, too, so that code need not name their class.
+_OF_TIME_ZONES = frozenset({'strftime', 'timestamp', 'astimezone', 'fromtimestamp'})
 #: Names of what takes a format, and the flag of the instruction that does before Python 3.13.
 _TAKING = frozenset({'format', 'format_map', '__format__'})
 _GIVEN = 4
@@ -41,7 +43,7 @@ def settings_of(code: CodeType) -> Iterator[str]:
             yield DIGITS
         if _takes_formats(inner) or any(map(is_by_locale, texts)):
             yield LOCALE
-        if 'strftime' in inner.co_names:
+        if not _OF_TIME_ZONES.isdisjoint(inner.co_names):
             yield DATES
 
 

@@ -273,7 +273,8 @@ CONSTANT_NAMES = _set(
     '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
     'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime _struct.Struct '
     'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
-    '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec typing.TypeAliasType uarray._Function'
+    '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec typing.TypeAliasType uarray._Function '
+    'torch._C.Generator'
 )
 
 #: Metaclasses written in C whose ``isinstance`` asks for nothing but the type of the object.

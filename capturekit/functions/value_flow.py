@@ -204,6 +204,9 @@ class ValueFlow:
     def _given(self, held: _Held, number: int) -> None:
         """A function gets the value as an argument: one that only makes another value of the same number of it."""
         code, what = held.code, held.what
+        if self._of_any_use and what == _VALUE and self._program.computes(code, number):
+            self.operators.add((code, number))
+            return
         name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
         if name is None or code.steps[number].arg != 1:
             raise Counts

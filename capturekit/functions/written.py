@@ -153,8 +153,9 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
     entries = [entry for entry in run.values.entries.values() if paths is None or paths.reads(entry)]
     yield from classes_called(entries, codes)
     yield from handed_on(
-        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed
-    )
+        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed,
+        None if paths is None else paths.only_checks,
+    )  # fmt: skip
     yield from classes_of_files([value for value, _, _ in run.hidden.states.values()], codes)
     for cls, count in run.uses.finalized.values():
         if count > 0:

@@ -33,6 +33,8 @@ USES_OF_NUMBERS = (
     'y = y + cp.full((3,), {v})',
     'y = y.clip(None, {v})',
     'y = y + cp.asarray([{v}, 1.0, 2.0])',
+    'y = y + math.sqrt(abs({v}))',
+    'y = y * max({v}, 0.5) - pow(abs({v}), 0.5)',
 )
 USES_OF_ARRAYS = (
     'y = y + {v}',
@@ -82,6 +84,11 @@ PLAIN = (
     'with cupyx.errstate(linalg="raise"):\n    y = y + 1.0',
     'y = y + math.sqrt(4.0)',
     'y = y + abs(-2.0)',
+    'w = float(y.sum())\ny = y / (abs(w) + 1.0) + math.cos(w)',
+    'y = y + math.sqrt(cp.abs(y.sum()))',
+    'w = y.sum().item()\ny = y * max(w, 1.0) - min(w, 5.0)',
+    'w = float(y.max())\ny = y + (w if type(w) is float else 2.0)',
+    'try:\n    y = y + math.log(float(y.min()))\nexcept ValueError:\n    y = y + 0.25',
     'y = y + len((1, 2))',
     'if y is x:\n    y = y + 1.0',
 )

@@ -301,7 +301,7 @@ def test_what_differs_at_every_call_stays_eager_in_the_end(sim: Any, by: str, ca
         def step(self, x: Any) -> Any:
             if by == 'itself':
                 self.n += 1
-            return x * abs(self.n)
+            return x * int(self.n)
 
     counter = Counter()
     for i in range(1, 26):

@@ -109,7 +109,7 @@ def test_a_loop_of_scopes_has_as_many_edges_as_it_has_to(cp: Any, beside: bool, 
     assert len(found) == least * (steps - 1) + 2 * beside
 
 
-def test_work_on_the_origin_beside_its_lanes_is_no_work_before_them(cp: Any) -> None:
+def test_work_beside_lanes_is_no_work_before_them(cp: Any) -> None:
     """What the origin does inside of a scope is not before the lanes, and the next scope comes after it."""
     program = [([['work'], ['work']], [], True)] * 2
     nodes, found = edges(cp, lambda work: by_scopes(program, work, cp))

@@ -1,0 +1,126 @@
+"""Functions that make numbers of numbers, by which launches reckon: Python's own, and those of ``math``.
+
+Python's ``abs``, ``max``, ``min`` and ``pow`` ask the methods of a number. ``float`` and functions of ``math`` ask a
+number for its value, which a :class:`~capturekit.functions.number_arguments.Number` shows to nobody. So while code is
+recorded that gives them such numbers, it finds another object in their place, which does the same with all others. If
+that gets an array which the code reads in this way (``float(a)``, ``math.sqrt(a)``), it reads it as ``a.item()`` does.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from capturekit.functions.number_arguments import TYPES, Number, unfollowed
+from capturekit.functions.only_called import is_alone
+from capturekit.functions.reckoning import Place
+
+#: Python's own, each with the numbers of arguments that it may have.
+BUILT_IN: dict[str, tuple[Any, range]] = {
+    'abs': (abs, range(1, 2)), 'pow': (pow, range(2, 3)), 'max': (max, range(2, 256)), 'min': (min, range(2, 256)),
+}  # fmt: skip
+_NAMES = (
+    'acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh degrees erf erfc exp exp2 expm1 fabs floor '
+    'fmod gamma hypot lgamma log log10 log1p log2 pow radians remainder sin sinh sqrt tan tanh trunc'
+)
+#: What comes out of these is a truth value, which has to come out at each launch as it did.
+ASKING = (math.isfinite, math.isinf, math.isnan)
+#: Those of ``math``, by name: some came with a later Python.
+OF_MATH: dict[str, Callable[..., Any]] = {
+    name: getattr(math, name) for name in (*_NAMES.split(), *(one.__name__ for one in ASKING)) if hasattr(math, name)
+}
+#: The functions in the place of which another object is put, by id.
+REPLACED: dict[int, Any] = {id(function): function for function in (float, *OF_MATH.values())}
+
+
+class Numbers(Protocol):
+    """The numbers of a recording, as the functions need them."""
+
+    cupy: Any
+
+    def reads_here(self) -> bool:
+        """Whether the code reads an array by the function that it calls at present."""
+        ...
+
+
+class _OfNumbers:
+    """What stands in the place of a function while numbers are recorded.
+
+    It is no function of Python: a frame that calls one does not tell which of its instructions does.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._asks = any(function is one for one in ASKING)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if len(args) == 1 and not named:
+            args = (_read(args[0]),)
+        of = next((one._of for one in args if type(one) is Number), None)
+        if of is None:
+            return self._function(*args, **named)
+        of.standing()
+        if named or not all(type(one) is Number or type(one) in TYPES for one in args):
+            raise unfollowed(f'{self._function.__name__} gets it beside something else than numbers')
+        numbers = tuple([one if type(one) is Number else of.constant(one) for one in args])
+        return of.compared(self._function, numbers) if self._asks else of.computed(self._function, numbers)
+
+
+def _read(value: Any) -> Any:
+    """What an array holds that the code under way reads, if launches reckon with that; any other value itself."""
+    numbers: Numbers | None = getattr(_recorded, 'numbers', None)
+    if numbers is None or type(value) is not numbers.cupy.ndarray or value.shape or not numbers.reads_here():
+        return value
+    return value.item()
+
+
+_standing = {key: _OfNumbers(function) for key, function in REPLACED.items()}
+#: The numbers that this thread records.
+_recorded = threading.local()
+_lock = threading.Lock()
+#: How many recordings that are under way need each place.
+_needed: Counter[tuple[int, str]] = Counter()
+
+
+@contextmanager
+def taking_numbers(numbers: Numbers, places: Iterable[Place]) -> Iterator[None]:
+    """For the block, let functions that are found in these places take numbers of a recording."""
+    wanted = [place for place in places if place.of_all or is_alone()]
+    with _lock:
+        for place in wanted:
+            _needed[_key(place)] += 1
+            _put(place, _standing[id(place.function)])
+    _recorded.numbers = numbers
+    try:
+        yield
+    finally:
+        _recorded.numbers = None
+        with _lock:
+            for place in wanted:
+                _needed[_key(place)] -= 1
+                if not _needed[_key(place)]:
+                    _take_back(place, _standing[id(place.function)])
+
+
+def _key(place: Place) -> tuple[int, str]:
+    return id(place.namespace), place.name
+
+
+def _put(place: Place, standing: Any) -> None:
+    """Put something in the place of a function, unless somebody else has done so."""
+    if place.function is float:
+        place.namespace.setdefault(place.name, standing)
+    elif place.namespace.get(place.name) is place.function:
+        place.namespace[place.name] = standing
+
+
+def _take_back(place: Place, standing: Any) -> None:
+    if place.namespace.get(place.name) is standing:
+        if place.function is float:
+            del place.namespace[place.name]  # the builtin is found again
+        else:
+            place.namespace[place.name] = place.function
