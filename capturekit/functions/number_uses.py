@@ -12,8 +12,6 @@ import dis
 import sys
 from types import FunctionType
 
-from capturekit.functions.code_reads import instructions_of
-
 #: The opcodes that are operators before Python 3.11, and the operators of BINARY_OP since then.
 _OLD = ('ADD', 'SUBTRACT', 'MULTIPLY', 'TRUE_DIVIDE', 'FLOOR_DIVIDE', 'MODULO', 'POWER')
 _OPERATORS = {'+', '-', '*', '/', '//', '%', '**'}
@@ -54,7 +52,7 @@ class NumberUses:
     def __init__(self, fn: FunctionType, names: tuple[str, ...]) -> None:
         code = fn.__code__
         self.operators: set[int] = set()
-        self._instructions = instructions_of(code)
+        self._instructions = list(dis.get_instructions(code))
         self._at = {one.offset: number for number, one in enumerate(self._instructions)}
         self._names: set[str] = set()
         self._known: set[int] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import threading
 import types
 from typing import Any
@@ -187,8 +188,9 @@ def work(x):
 """
 
 
-def test_another_use_that_does_not_run_is_no_reason_alone(sim: Any) -> None:
+def test_another_use_that_does_not_run_is_no_reason_alone(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no other thread runs, nobody can see what stands in the place of ``float`` meanwhile."""
+    monkeypatch.setattr(sys, '_current_frames', lambda: {1: None})  # some runners of tests have a thread of their own
     found = alike(sim, written('x * v', 'float(x.sum())', 'def other(y): return isinstance(y, float)'), ordinary(12))
     assert only_called.is_alone()
     assert launches(found) >= 8
