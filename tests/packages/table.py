@@ -7,8 +7,10 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
+from capturekit.model.counted import counted
 from tests.packages.judge import FAILS, Row
 from tests.packages.run import RIGHT, ratio_of
 
@@ -61,6 +63,16 @@ def in_numbers(rows: list[Row], packages: list[str]) -> Iterator[str]:
         yield f'| {package or "all"} | {len(mine)} | {right} | {" | ".join(map(str, numbers))} |'
 
 
+def in_short(rows: list[Row]) -> Iterator[str]:
+    """What the calls of programs that are launched take, in the geometric mean."""
+    ratios = [ratio for row in rows if row.get('launches') and (ratio := ratio_of(row)) is not None]
+    if ratios:
+        slower = sum(ratio > 1 for ratio in ratios)
+        some = f'{counted(len(ratios), "program")}, of which {slower} take longer'
+        mean = f'{geometric_mean(ratios):.2f} of the eager time, in the geometric mean'
+        yield f'\nA call of what is launched ({some}) takes {mean}.'
+
+
 def way(row: Row) -> str:
     """How a program runs."""
     state = str(row.get('state', ''))
@@ -106,7 +118,7 @@ def page(found: dict[str, Any]) -> str:
     packages = list(dict.fromkeys(row['package'] for row in rows))
     ran = [row for row in rows if row['outcome'] != FAILS]
     parts = [INTRODUCTION.format(count=len(ran)), *of_machine(found['machine'], packages), '']
-    parts += in_numbers(rows, packages)
+    parts += [*in_numbers(rows, packages), *in_short(ran)]
     for package in packages:
         mine = [row for row in ran if row['package'] == package]
         parts += of_package(package, mine) if mine else ()

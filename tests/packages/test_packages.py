@@ -272,6 +272,7 @@ def test_the_page_has_each_program_and_each_reason() -> None:
     assert '| POT: `emd` | status -11: |' in made
     assert '| POT: `dist` | ImportError: no |' in made
     assert r'call 1: a \| b' in made
+    assert 'A call of what is launched (1 program, of which 0 take longer) takes 0.25 of the eager time' in made
 
 
 def test_what_is_recorded_and_never_launched_is_counted_apart() -> None:
