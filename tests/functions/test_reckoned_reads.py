@@ -87,7 +87,9 @@ def test_odd_numbers_are_right(sim: Any, maker: Maker) -> None:
     alike(sim, sized(maker), [*ordinary(5), *ODD, *ordinary(3), *reversed(ODD)])
 
 
-@pytest.mark.parametrize('how', SEEN)
+@pytest.mark.parametrize(
+    'how', [pytest.param(how, marks=pytest.mark.slow) if n % 2 else how for n, how in enumerate(SEEN)]
+)
 def test_what_sees_the_number_is_right(sim: Any, how: str) -> None:
     alike(sim, seen(how), [*ordinary(5), *ODD])
 
