@@ -226,7 +226,7 @@ def fitting_now(kind: Kind, stream: int) -> Iterator[Variant]:
     if same is not None:
         yield same
     for variant in here:
-        if variant is not same and variant.environment is not None and variant.environment.changed() is None:
+        if variant is not same and variant.changed() is None:
             yield variant
 
 

@@ -89,18 +89,19 @@ _needed: Counter[tuple[int, str]] = Counter()
 @contextmanager
 def taking_numbers(numbers: Numbers, places: Iterable[Place]) -> Iterator[None]:
     """For the block, let functions that are found in these places take numbers of a recording."""
-    wanted = [place for place in places if place.of_all or is_alone()]
-    with _lock:
-        for place in wanted:
-            _needed[_key(place)] += 1
-            _put(place, _standing[id(place.function)])
-    _recorded.numbers = numbers
+    taken: list[Place] = []
     try:
+        with _lock:
+            for place in [place for place in places if place.of_all or is_alone()]:
+                _needed[_key(place)] += 1
+                taken.append(place)
+                _put(place, _standing[id(place.function)])
+        _recorded.numbers = numbers
         yield
     finally:
         _recorded.numbers = None
         with _lock:
-            for place in wanted:
+            for place in taken:
                 _needed[_key(place)] -= 1
                 if not _needed[_key(place)]:
                     _take_back(place, _standing[id(place.function)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import capturekit as ck
 from capturekit.functions import environment
 from capturekit.functions.environment import Environment
-from capturekit.functions.kinds import SELDOM, SETTLED
+from capturekit.functions.kinds import SELDOM, SETTLED, Kind, fitting_now
 
 CALLS = SETTLED + 3 * SELDOM
 
@@ -91,3 +92,21 @@ def test_values_that_come_back_are_found_by_a_quick_look(sim: Any, monkeypatch: 
     assert [variant.state for variant in fn.variants] == ['recorded', 'recorded']
     assert sum(variant.launches for variant in fn.variants) >= 3 * SETTLED
     assert close == []
+
+
+def test_all_variants_that_fit_are_found() -> None:
+    """Variants that read nothing always fit, as those of pure functions, whatever their place."""
+
+    def made(same: bool, changed: str | None) -> Any:
+        read = SimpleNamespace(same=lambda: same)
+        return SimpleNamespace(environment=read, changed=lambda: changed, stream_order=None, state='recorded')
+
+    nothing = [
+        SimpleNamespace(environment=None, changed=lambda: None, stream_order=None, state='recorded') for _ in '12'
+    ]
+    other, equal, same = made(False, 'it is another'), made(False, None), made(True, None)
+    kind = Kind([])
+    kind.variants = other, equal, same, *nothing  # type: ignore[assignment]
+    assert [*fitting_now(kind, 0)] == [same, equal, *nothing]
+    kind.variants = nothing[0], other, equal, nothing[1]  # type: ignore[assignment]
+    assert [*fitting_now(kind, 0)] == [nothing[0], equal, nothing[1]]

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit.functions.number_functions import taking_numbers
+from capturekit.functions.reckoning import Place
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary, told
 
 OTHER = 2.5
@@ -328,3 +330,22 @@ def test_nobody_sees_what_stands_for_a_function(sim: Any, how: str) -> None:
         assert told(fn(x)) == told(space['work'](x)), number  # type: ignore[operator]
     assert all(one is math.sqrt for one in kept)
     assert not any('eager run' in variant.reason for variant in fn.variants), 'it was launched, and was wrong'
+
+
+class Interrupted(dict[str, Any]):
+    """A module's globals; Ctrl-C comes as something is put there."""
+
+    def setdefault(self, *_: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_leaves_no_other_object_in_a_module() -> None:
+    """It comes after the first place was taken, and before the recording has begun."""
+    first: dict[str, Any] = {'sqrt': math.sqrt}
+    places = [Place(first, 'sqrt', math.sqrt), Place(Interrupted(), 'float', float)]
+    with pytest.raises(KeyboardInterrupt), taking_numbers(None, places):  # type: ignore[arg-type]
+        raise AssertionError('it began')
+    assert first == {'sqrt': math.sqrt}
+    with taking_numbers(None, places[:1]):  # type: ignore[arg-type]
+        assert first['sqrt'] is not math.sqrt
+    assert first == {'sqrt': math.sqrt}
