@@ -19,7 +19,7 @@ from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
-from capturekit.functions.reckoning import Place
+from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
@@ -91,7 +91,7 @@ class CodeThatRan:
         for caller, offset in (one for callers in run.code.callers.values() for one in callers if one is not None):
             calls.setdefault(caller, []).append(offset)
         self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
-        self._only_called: dict[tuple[int, str], Place | None] = {}
+        self._only_called: dict[tuple[int, str], FunctionPlace | None] = {}
         self.opened = any(opens_where_it_ran(code, run.lines.of(code)) for code in own)
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
@@ -117,7 +117,7 @@ class CodeThatRan:
             is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
         return name if is_it else None
 
-    def computes(self, code: RanCode, place: int) -> Place | None:
+    def computes(self, code: RanCode, place: int) -> FunctionPlace | None:
         """Where a call finds what it calls, if that makes a number of numbers."""
         number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
         if number is None or place in code.entering:
@@ -126,9 +126,9 @@ class CodeThatRan:
         name = step.argval
         if step.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
             is_it = name in OF_MATH and self._is_of(math, code, number) and self._is_only_called(name)
-            return Place(vars(math), name, OF_MATH[name]) if is_it else None
+            return FunctionPlace(vars(math), name, OF_MATH[name]) if is_it else None
         found = self.global_in(code, name) if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') else MISSING
-        place_of = Place(self._globals_of(code), name, found)
+        place_of = FunctionPlace(self._globals_of(code), name, found)
         if name in BUILT_IN and found is BUILT_IN[name][0]:
             return place_of if count in BUILT_IN[name][1] else None
         is_it = id(found) in REPLACED and (found is not float or (name == 'float' and count == 1))
@@ -139,7 +139,7 @@ class CodeThatRan:
         found: dict[str, Any] = self._run.code.ran_in.get(own, ({}, []))[0]
         return found
 
-    def _if_only_called(self, place: Place) -> Place | None:
+    def _if_only_called(self, place: FunctionPlace) -> FunctionPlace | None:
         """A place in a module whose code calls what it finds there, so that it does not see what it is; else None.
 
         Where other threads run, that counts for all code of the module; else for what ran.

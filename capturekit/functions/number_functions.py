@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from capturekit.functions.number_arguments import TYPES, Number, unfollowed
 from capturekit.functions.only_called import is_alone
-from capturekit.functions.reckoning import Place
+from capturekit.functions.reckoning import FunctionPlace
 
 #: Python's own, each with the numbers of arguments that it may have.
 BUILT_IN: dict[str, tuple[Any, range]] = {
@@ -87,9 +87,9 @@ _needed: Counter[tuple[int, str]] = Counter()
 
 
 @contextmanager
-def taking_numbers(numbers: Numbers, places: Iterable[Place]) -> Iterator[None]:
+def taking_numbers(numbers: Numbers, places: Iterable[FunctionPlace]) -> Iterator[None]:
     """For the block, let functions that are found in these places take numbers of a recording."""
-    taken: list[Place] = []
+    taken: list[FunctionPlace] = []
     try:
         with _lock:
             for place in [place for place in places if place.of_all or is_alone()]:
@@ -107,11 +107,11 @@ def taking_numbers(numbers: Numbers, places: Iterable[Place]) -> Iterator[None]:
                     _take_back(place, _standing[id(place.function)])
 
 
-def _key(place: Place) -> tuple[int, str]:
+def _key(place: FunctionPlace) -> tuple[int, str]:
     return id(place.namespace), place.name
 
 
-def _put(place: Place, standing: Any) -> None:
+def _put(place: FunctionPlace, standing: Any) -> None:
     """Put something in the place of a function, unless somebody else has done so."""
     if place.function is float:
         place.namespace.setdefault(place.name, standing)
@@ -119,7 +119,7 @@ def _put(place: Place, standing: Any) -> None:
         place.namespace[place.name] = standing
 
 
-def _take_back(place: Place, standing: Any) -> None:
+def _take_back(place: FunctionPlace, standing: Any) -> None:
     if place.namespace.get(place.name) is standing:
         if place.function is float:
             del place.namespace[place.name]  # the builtin is found again

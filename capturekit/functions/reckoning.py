@@ -6,7 +6,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 
-class Place(NamedTuple):
+class FunctionPlace(NamedTuple):
     """Where code finds a function of numbers, by its name: in the globals of a module, or in the module ``math``.
 
     ``of_all``: whether no code of the module sees what is there. Else only code that ran is known not to see it.
@@ -27,7 +27,7 @@ class Operators(NamedTuple):
 
     at: dict[tuple[int, int], bool]
     codes: list[CodeType]
-    places: dict[tuple[int, str], Place]
+    places: dict[tuple[int, str], FunctionPlace]
     readers: set[tuple[int, int]]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions.number_functions import taking_numbers
-from capturekit.functions.reckoning import Place
+from capturekit.functions.reckoning import FunctionPlace
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary, told
 
 OTHER = 2.5
@@ -342,7 +342,7 @@ class Interrupted(dict[str, Any]):
 def test_an_interrupt_leaves_no_other_object_in_a_module() -> None:
     """It comes after the first place was taken, and before the recording has begun."""
     first: dict[str, Any] = {'sqrt': math.sqrt}
-    places = [Place(first, 'sqrt', math.sqrt), Place(Interrupted(), 'float', float)]
+    places = [FunctionPlace(first, 'sqrt', math.sqrt), FunctionPlace(Interrupted(), 'float', float)]
     with pytest.raises(KeyboardInterrupt), taking_numbers(None, places):  # type: ignore[arg-type]
         raise AssertionError('it began')
     assert first == {'sqrt': math.sqrt}
