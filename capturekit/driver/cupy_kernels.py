@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.model.live_objects import instances
+
 _PASS = re.compile(r'_pass[12]$')
 #: Code in a user's kernel because of which it may touch only some elements.
 _CHOICE = re.compile(r'\b(if|for|while|do|switch|goto|return|continue|break)\b')
@@ -99,12 +101,11 @@ def _objects() -> Iterable[Any]:
     if kernel is None or reduction is None:
         return []
     kinds = (kernel.ElementwiseKernel, kernel.ufunc, reduction._AbstractReductionKernel)
-    objects: Iterable[Any] = gc.get_objects()
+    objects: Iterable[Any] = instances(*kinds)
     if gc.get_freeze_count():
         named = [list(vars(module).values()) for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
-        objects = chain(objects, *named)
-    found = [one for one in objects if issubclass(type(one), kinds)]  # `__class__` may be a property
-    return {id(one): one for one in found}.values()
+        objects = chain(objects, (one for one in chain(*named) if issubclass(type(one), kinds)))
+    return {id(one): one for one in objects}.values()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ overlapping           its arrays lie where the recording can't follow       runs
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,6 +103,8 @@ class Answering:
         self.last = Last()
         #: A call whose checks are not done: if one fails, the call has to be undone before the next one.
         self.pending: Call | None = None
+        #: Calls of all kinds wait for each other where such a call has to be undone before any other.
+        self.lock = threading.RLock() if options.later else None
         self._beside = Beside(fn, options.check)
 
     @property
@@ -124,11 +127,13 @@ class Answering:
 
     def finish_earlier(self) -> None:
         """Undo the last call if its checks fail: the next one begins."""
-        if self.pending is not None:
-            self.pending.holds()
-            self.pending = None
-        if self._options.later:
-            self.last.call = None
+        if self.lock is None:
+            return
+        with self.lock:
+            pending, self.pending = self.pending, None
+            if pending is not None:
+                pending.holds()
+        self.last.call = None
 
     def _make_ready(self, given: Given) -> None:
         """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""

@@ -191,7 +191,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
             with kind.lock:
                 if kind.direct is None and rest[-1] is None and kind.usual is not None and self._plainly:
                     kind.direct = direct_call(kind, self._answering, rest[0])
-                quick = self._quick(kind, leaves, pointers, rest[-1])
+                settled = self._answering.pending is None  # asked again: calls of other kinds may have this lock, too
+                quick = self._quick(kind, leaves, pointers, rest[-1]) if settled else None
                 if quick is not None:
                     try:
                         return quick(leaves, pointers)
@@ -287,14 +288,17 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self._unwatched[why] = self._unwatched.get(why, 0) + 1
 
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:
+        old = []
         with self._lock:
-            kind = self._kinds.setdefault(key, Kind(leaves, alike))
+            kind = self._kinds.setdefault(key, Kind(leaves, alike, self._answering.lock))
             while len(self._kinds) > self._options.limit:
-                _key, old = self._kinds.popitem(last=False)
-                if old is self._used:
+                old.append(self._kinds.popitem(last=False)[1])
+                if old[-1] is self._used:
                     self._used = None
-                self._newness.came_back += old.close()
-            return kind
+        came_back = sum(one.close() for one in old)  # waits for calls of these kinds, which may ask for the lock above
+        with self._lock:
+            self._newness.came_back += came_back
+        return kind
 
 
 @overload

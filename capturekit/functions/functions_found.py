@@ -11,6 +11,7 @@ from typing import Any
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.follow_time import FollowTime
+from capturekit.functions.frame_function import function_of
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.library_state import LibraryState
 from capturekit.functions.ownership import Ownership
@@ -46,7 +47,8 @@ class FunctionsFound:
         self.inside: set[int] = set()
         #: The function that is followed; the code that calls it.
         self.outermost: tuple[FunctionType | None, CodeType | None] = None, None
-        #: The functions that are watched, by id.
+        #: The functions that ran and that Python has told; those that are watched, by id.
+        self._told: dict[int, FunctionType] = {}
         self._watched: dict[int, FunctionType] = {}
         self._swept: set[int] = set()
 
@@ -62,23 +64,20 @@ class FunctionsFound:
     def find(self, frame: FrameType, code: CodeType, variables: Any) -> bool:
         """Find the function that runs, whose defaults and closure are watched.
 
-        False if it is not found, and the run did not make it: ``gc.freeze`` takes functions out of the lists.
+        False if it is not found, and the run did not make it: before Python 3.11 all objects are looked through, and
+        ``gc.freeze`` takes functions out of the lists.
         """
         if code.co_name.startswith('<') and code.co_name != '<lambda>':
             return True  # a comprehension: its cells are those of the function around it
         if self._is_outermost(frame, code):
             return True
-        candidates = self.known.setdefault(id(code), [])
+        self.known.setdefault(id(code), [])
         if id(code) not in self.searched:
             self.searched.add(id(code))
             named = frame.f_globals.get(code.co_name)
             wrapped = named.__dict__.get('__wrapped__') if type(named) is FunctionType else None
             self._add_known(code, [named, wrapped, *self._methods(code, variables)])
-        running = [function for function in candidates if _runs(function, variables)]
-        if id(code) not in self._swept and (not running or _is_made_again(code)):
-            self._swept.add(id(code))
-            self._add_known(code, self._functions_of(frame.f_globals).get(id(code), ()))
-            running = [function for function in candidates if _runs(function, variables)]
+        running = self._running(frame, code, variables)
         were_there = [one for one in running if id(one) in self._watched or self._was_there(one)]
         for function in were_there:
             if id(function) not in self._watched:
@@ -87,6 +86,28 @@ class FunctionsFound:
         if running and key not in self.ran and self._calls_it(frame) and len(were_there) == len(running):
             self.ran[key] = f'the function runs {code.co_name}, which is reached in a way that is not followed'
         return bool(running) or id(code) in self.inside
+
+    def is_new(self, frame: FrameType, code: CodeType) -> bool:
+        """Whether the function that runs is to be found: it has a closure, or is none of those that were."""
+        if code.co_freevars or id(code) not in self.searched:
+            return True
+        function = function_of(frame)
+        return function is not None and id(function) not in self._told
+
+    def _running(self, frame: FrameType, code: CodeType, variables: Any) -> list[FunctionType]:
+        """The function that runs; before Python 3.11, all that may be it."""
+        function = function_of(frame)
+        if function is not None:
+            self._told[id(function)] = function
+            self.know(function)
+            return [function]
+        candidates = self.known[id(code)]
+        running = [function for function in candidates if _runs(function, variables)]
+        if id(code) not in self._swept and (not running or _is_made_again(code)):
+            self._swept.add(id(code))
+            self._add_known(code, self._functions_of(frame.f_globals).get(id(code), ()))
+            running = [function for function in candidates if _runs(function, variables)]
+        return running
 
     def _is_outermost(self, frame: FrameType, code: CodeType) -> bool:
         """Whether this is the call by which the run begins: its function is known, and watched."""
@@ -150,6 +171,11 @@ class FunctionsFound:
         for part in FUNCTION_PARTS:
             get = functools.partial(getattr, function, part)
             self._values.watch('function', function, part, get(), ('', f' of {function.__name__}'), None, get)
+
+    def forget(self) -> None:
+        """Let go of the functions that were found."""
+        for found in (self.known, self.by_module, self._told):
+            found.clear()
 
     def know(self, function: FunctionType) -> None:
         """Note a function, by its code."""

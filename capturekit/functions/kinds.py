@@ -28,9 +28,10 @@ class Kind:
     """Calls of one kind: they agree in shapes, dtypes, strides, and the values of arguments that are not arrays.
 
     ``reach``: for each array, how many bytes it extends below and above the address of its first element.
+    ``lock``: what lets one call after the other be answered; None: a lock of its own.
     """
 
-    def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = ()) -> None:
+    def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = (), lock: Any = None) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
         #: Those that were made, the last used first. Each change makes another tuple.
         self.variants: tuple[Variant, ...] = ()
@@ -55,7 +56,7 @@ class Kind:
         self.eager_in_a_row = 0
         #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.why_eager = ''
-        self.lock = threading.RLock()
+        self.lock = threading.RLock() if lock is None else lock
 
     def stays_eager(self) -> bool:
         """Whether a call runs eagerly without a look at what may have changed, since so many calls before it did."""

@@ -72,7 +72,7 @@ class PythonCalls:
         self._code.callers.setdefault(id(code), set()).add(_caller_of(frame, self._outermost))
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
         if not count and not code.co_freevars:
-            if id(code) not in self._functions.searched:
+            if self._functions.is_new(frame, code):
                 self._identify(frame, code, {})
             return
         variables = frame.f_locals
@@ -91,7 +91,7 @@ class PythonCalls:
             if code.co_varnames[number] != '.0' and (self._ignore is None or not self._ignore(argument)):
                 self._values.at = f'argument {code.co_varnames[number]} of {code.co_name}'
                 self._given.argument(argument)
-        if code.co_freevars or id(code) not in self._functions.searched:
+        if self._functions.is_new(frame, code):
             self._identify(frame, code, variables)
         self._holders.settle()
 

@@ -242,8 +242,7 @@ def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
 def _let_go(run: RunRecord) -> None:
     run.names.full.clear()
     run.code.codes.clear()
-    run.functions.known.clear()
-    run.functions.by_module.clear()
+    run.functions.forget()
     run.code_watch.globals.clear()
     run.hidden.states.clear()
     run.hidden.uncompiled.clear()

@@ -8,7 +8,6 @@ than arrays holds, such as a ``MemoryPointer`` of the user's: it may live withou
 
 from __future__ import annotations
 
-import gc
 import sys
 import weakref
 from bisect import bisect_left
@@ -19,6 +18,7 @@ from typing import Any
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model import errors
+from capturekit.model.live_objects import instances
 from capturekit.model.source_line import Place, here
 
 
@@ -76,8 +76,8 @@ class GraphInputs:
             touched = sorted({one.address for node in device.graph_accesses(graph).values() for one in node.accesses})
         blocks: dict[int, Block] = {}
         holders: dict[int, Holders] = {}
-        for array in gc.get_objects() if touched else ():
-            data = getattr(array, 'data', None) if issubclass(type(array), kind) else None
+        for array in instances(kind) if touched else ():
+            data = getattr(array, 'data', None)
             if data is None or not array.size or live.records(data.mem):  # without data it was never made
                 continue
             start = int(data.mem.ptr)

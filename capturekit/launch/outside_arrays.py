@@ -9,7 +9,6 @@ the array behind an address in one of CuPy's own kernels is gone, this is report
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import sys
 from bisect import bisect_right
@@ -20,6 +19,7 @@ from typing import Any
 
 from capturekit.driver.node_reader import Kernel, Reader
 from capturekit.launch.graph_memory import GraphMemory
+from capturekit.model.live_objects import instances
 from capturekit.model.source_line import is_foreign
 
 #: Values below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
@@ -49,7 +49,7 @@ def held_by(frame: FrameType | None, array: type) -> list[Any]:
     modules: set[int] = set()
     while frame is not None:
         if not _readable(frame):
-            return _all(array)
+            return instances(array)
         values = _variables(frame)
         if id(frame.f_globals) not in modules:
             modules.add(id(frame.f_globals))
@@ -148,10 +148,6 @@ def _in_slots(frame: FrameType, names: Iterable[str]) -> Iterator[tuple[str, Any
             yield name, value
 
 
-def _all(array: type) -> list[Any]:
-    return [one for one in gc.get_objects() if issubclass(type(one), array)]  # `__class__` may be a property
-
-
 def _inside(value: Any, array: type) -> Iterable[Any]:
     if isinstance(value, array):
         return (value,)
@@ -204,7 +200,7 @@ def keep(
     lost = []
     real = {address: kernel for address, kernel in open_.items() if reader.is_device_memory(address)}
     if real:
-        everything = ArrayBlocks(_all(array), memory)
+        everything = ArrayBlocks(instances(array), memory)
         for address, kernel in real.items():
             data = everything.at(address)
             if data is not None:
@@ -232,7 +228,7 @@ def arrays_at(addresses: Iterable[int], memory: GraphMemory, array: type) -> lis
     outside = {address for address in addresses if address > _LOWEST and not memory.holds(address)}
     if not outside:
         return []
-    blocks = ArrayBlocks(_all(array), memory)
+    blocks = ArrayBlocks(instances(array), memory)
     return list({id(found): found for found in map(blocks.at, outside) if found is not None}.values())
 
 
@@ -246,7 +242,7 @@ def keep_touched(device: Any, graphs: Iterable[int], memory: GraphMemory, held: 
     outside = [address for address in addresses if not memory.holds(address)]
     found = _around(outside, held, memory)
     if None in found:
-        found += _around(outside, _all(array), memory)
+        found += _around(outside, instances(array), memory)
     for data in {int(one.mem.ptr): one for one in found if one is not None}.values():
         memory.keep(data)
 
@@ -261,7 +257,7 @@ def keep_named(addresses: Iterable[int], memory: GraphMemory, array: type) -> No
     """Keep for the graph the arrays at addresses that a library was given, whose nodes may not show them."""
     outside = [address for address in addresses if not memory.holds(address)]
     if outside:
-        blocks = ArrayBlocks(_all(array), memory)
+        blocks = ArrayBlocks(instances(array), memory)
         for data in {id(found): found for found in map(blocks.at, outside) if found is not None}.values():
             memory.keep(data)
 

@@ -168,7 +168,7 @@ def settable() -> Any:
 
 
 def test_a_frozen_function_is_not_known() -> None:
-    """Objects that ``gc.freeze`` took out are in no list of the collector: which function runs is not known."""
+    """Objects that ``gc.freeze`` took out are in no list of the collector, where Python does not tell what runs."""
     program = """
         import gc, sys
         import capturekit as ck, cupy as cp
@@ -194,5 +194,7 @@ def test_a_frozen_function_is_not_known() -> None:
         assert run.returncode == 0, run.stderr
         said[how] = run.stdout
     assert said['frozen'].startswith('eager') and said['free'].startswith('eager')
-    assert 'runs replaced, whose function object is not found after gc.freeze()' in said['frozen']
-    assert 'runs replaced, which is reached in a way that is not followed' in said['free']
+    followed = 'runs replaced, which is reached in a way that is not followed'
+    frozen = 'runs replaced, whose function object is not found after gc.freeze()'
+    assert (followed if sys.version_info >= (3, 11) else frozen) in said['frozen']
+    assert followed in said['free']

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
 from typing import Any
 
 import pytest
 
 import capturekit as ck
-from capturekit.functions import follow_time, functions_found
+from capturekit.functions import follow_time, frame_function, functions_found
 from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
 from capturekit.functions.place_uses import PlaceUses, counting
@@ -88,6 +89,7 @@ def test_what_is_left_out_does_not_count(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One look at all objects takes as long as the process is large, whatever the function does."""
+    monkeypatch.setattr(frame_function, '_HERE', None)
     monkeypatch.setattr(follow_time, 'LONGEST', 0.5)
     looks = []
 
@@ -114,6 +116,7 @@ def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.
 
 def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several functions may have the code of a lambda, but the run begins by calling a function that is known."""
+    monkeypatch.setattr(frame_function, '_HERE', None)
     looks: list[Any] = []
     monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))
     made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
@@ -127,6 +130,18 @@ def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: py
     inner = ck.graphed(lambda x: sorted([1.0, 2.0], key=lambda v: -v)[0] * made[1](x))
     assert inner(sim.ones(1)).get().tolist() == [10.0]
     assert looks != []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason='this Python does not tell which function runs')
+def test_no_function_is_looked_for_where_python_tells(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Any] = []
+    monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))
+    made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
+    fn = ck.graphed(lambda x: sorted([1.0, 2.0], key=lambda v: -v)[0] * made[1](x))
+    assert [fn(sim.ones(1)).get().tolist() for _ in range(4)] == [[6.0]] * 4
+    made[1].__defaults__ = (5.0,)
+    assert [fn(sim.ones(1)).get().tolist() for _ in range(4)] == [[10.0]] * 4
+    assert looks == [] and sum(variant.launches for variant in fn.variants) > 2
 
 
 def paid(cost: follow_time.FollowCost, calls: int, whole: float, plain: float) -> str:

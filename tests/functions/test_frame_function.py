@@ -1,0 +1,156 @@
+"""The function whose call a frame is: the very one, where Python tells; and no other one where it does not."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, FunctionType
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.functions import frame_function
+from capturekit.functions.frame_function import function_of
+
+TOLD = pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 14), reason='this Python does not tell')
+
+
+def frame() -> FrameType:
+    return sys._getframe(1)
+
+
+def found_by(seen: list[Any]) -> None:
+    seen.append(function_of(sys._getframe(1)))
+
+
+def closures() -> list[Callable[[list[Any]], Any]]:
+    def made(number: int) -> Callable[[list[Any]], Any]:
+        return lambda seen: (number, found_by(seen))
+
+    return [made(number) for number in range(3)]
+
+
+def generator(seen: list[Any]) -> Iterator[int]:
+    found_by(seen)
+    yield 1
+    found_by(seen)
+
+
+def plain(seen: list[Any], also: Any = None, *more: Any, **named: Any) -> None:
+    found_by(seen)
+
+
+class Methods:
+    def method(self, seen: list[Any]) -> None:
+        found_by(seen)
+
+    @property
+    def value(self) -> Any:
+        return function_of(sys._getframe())
+
+
+@TOLD
+def test_it_is_the_very_function() -> None:
+    seen: list[Any] = []
+    made = closures()
+    for function in made:
+        function(seen)
+    plain(seen)
+    again = FunctionType(plain.__code__, globals(), 'again', (5,))
+    again(seen)
+    Methods().method(seen)
+    expected = [*made, plain, again, Methods.method]
+    assert [one is other for one, other in zip(seen, expected)] == [True] * len(expected)
+    assert Methods().value is vars(Methods)['value'].fget
+
+
+@TOLD
+def test_it_is_that_of_a_generator_at_each_step() -> None:
+    seen: list[Any] = []
+    assert [*generator(seen)] == [1]
+    assert seen[0] is seen[1] is generator
+
+
+@TOLD
+def test_it_is_found_by_the_profiler_and_after_a_freeze() -> None:
+    seen: list[Any] = []
+
+    def profile(where: FrameType, event: str, _argument: Any) -> None:
+        if event == 'call' and where.f_code is plain.__code__:
+            seen.append(function_of(where))
+
+    gc.freeze()
+    sys.setprofile(profile)
+    try:
+        plain([])
+    finally:
+        sys.setprofile(None)
+        gc.unfreeze()
+    assert seen == [plain]
+
+
+@TOLD
+def test_nothing_is_held_and_nothing_is_lost() -> None:
+    def inner(seen: list[Any]) -> None:
+        found_by(seen)
+
+    before = sys.getrefcount(inner)
+    for _ in range(50):
+        inner([])
+    assert sys.getrefcount(inner) == before
+
+
+@TOLD
+def test_modules_and_bodies_of_classes_have_one_for_once() -> None:
+    """Python makes it to run the code."""
+    names: dict[str, Any] = {'function_of': function_of}
+    exec('import sys\nfound = function_of(sys._getframe())', names)
+    assert names['found'].__name__ == '<module>'
+
+    class Body:
+        found = function_of(sys._getframe())
+
+    assert Body.found.__name__ == 'Body'  # type: ignore[union-attr]
+
+
+def test_none_once_its_code_was_replaced() -> None:
+    def other() -> Any:
+        return replaced, other
+
+    def replaced() -> Any:
+        replaced.__code__ = other.__code__
+        return function_of(sys._getframe())
+
+    assert other() == (replaced, other)
+    assert replaced() is None
+
+
+def test_none_for_a_frame_that_has_ended() -> None:
+    ended = (lambda: frame())()
+    assert function_of(ended) is None or function_of(ended).__code__ is ended.f_code  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize('told', [True, False])
+def test_functions_that_share_their_code_are_watched(sim: Any, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+    """Each has defaults of its own."""
+    if not told:
+        monkeypatch.setattr(frame_function, '_HERE', None)
+
+    def scaled(x: Any, by: float = 2.0) -> Any:
+        return x * by
+
+    again = FunctionType(scaled.__code__, globals(), 'again', (3.0,))
+
+    @ck.graphed
+    def work(x: Any) -> Any:
+        return again(scaled(x))
+
+    x = sim.ones(2)
+    assert [float(work(x)[0]) for _ in range(4)] == [6.0] * 4
+    again.__defaults__ = (5.0,)
+    assert [float(work(x)[0]) for _ in range(4)] == [10.0] * 4
+    scaled.__defaults__ = (4.0,)
+    assert [float(work(x)[0]) for _ in range(4)] == [20.0] * 4
+    assert sum(variant.launches for variant in work.variants) > 3
