@@ -14,7 +14,6 @@ overlapping           its arrays lie where the recording can't follow       runs
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from capturekit.functions.kinds import (
 )
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
-from capturekit.functions.pending import Call, Last
+from capturekit.functions.pending import Call, Earlier
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.shared_memory import shared_by
@@ -100,11 +99,7 @@ class Answering:
         self._options = options
         self._recordings = 0
         self.logged: set[str] = set()
-        self.last = Last()
-        #: A call whose checks are not done: if one fails, the call has to be undone before the next one.
-        self.pending: Call | None = None
-        #: Calls of all kinds wait for each other where such a call has to be undone before any other.
-        self.lock = threading.RLock() if options.later else None
+        self.earlier = Earlier(options.later)
         self._beside = Beside(fn, options.check)
 
     @property
@@ -125,20 +120,10 @@ class Answering:
                     return method(self, given, variant)
             return self._fn(*given.args, **given.kwargs)
 
-    def finish_earlier(self) -> None:
-        """Undo the last call if its checks fail: the next one begins."""
-        if self.lock is None:
-            return
-        with self.lock:
-            pending, self.pending = self.pending, None
-            if pending is not None:
-                pending.holds()
-        self.last.call = None
-
     def _make_ready(self, given: Given) -> None:
         """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""
         kind = given.kind
-        self.finish_earlier()
+        self.earlier.finish()
         for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:  # by the user's code
             kind.variants = tuple([other for other in kind.variants if other is not variant])
             variant.close()
@@ -231,8 +216,8 @@ class Answering:
         given.kind.cost.launched()
         if self._options.later and variant.plan is not None:
             call = Call(variant, variant.plan.launches, given.platform.cupy.cuda.get_current_stream())
-            self.last.call = call
-            self.pending = call if variant.backups else None
+            self.earlier.last.call = call
+            self.earlier.call = call if variant.backups else None
 
     def _compare(self, given: Given, variant: Variant, due: Any, result: Any) -> bool:
         """Compare a launch with an eager run. False if the graph does not read numbers as the function does."""

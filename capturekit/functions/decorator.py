@@ -93,13 +93,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
     @property
     def last(self) -> Call | None:
         """The last call of this thread, with ``checks='later'``; None if it ran eagerly."""
-        return self._answering.last.call
+        return self._answering.earlier.last.call
 
     def clear(self) -> None:
         """Drop all variants and give their memory back. Waits for the device."""
         with self._lock:
             kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
-            self._answering.pending = None
+            self._answering.earlier.call = None
             self._answering.logged.clear()
             self._unwatched.clear()
         for kind in kinds.values():
@@ -123,6 +123,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
         runs has taken.
 
         ``file``: where to print, as for :func:`print`; None: standard output."""
+        from capturekit.functions.explanation import explanation
+
         with self._lock:
             kinds = dict(self._kinds)
             unwatched = dict(self._unwatched)
@@ -137,7 +139,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         fn = self.__wrapped__
         if (_BUSY or _REHEARSALS or _LIVES) and (BUSY.depth or GUARD.occupied()):
-            self._answering.last.call = None
+            self._answering.earlier.last.call = None
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or self._may_change or _LIVES:
@@ -165,7 +167,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
         if found is None:
             self._count_unwatched('their arguments can not be compared')
-            self._answering.finish_earlier()
+            self._answering.earlier.finish()
             return fn(*args, **kwargs)
         leaves, form, numbers = found
         head = form if alone else (form, *map(type, leaves))
@@ -178,20 +180,22 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
             if self._passing(args, kwargs):
                 self._count_unwatched('nearly each call was of a new kind')
-                self._answering.finish_earlier()
+                self._answering.earlier.finish()
                 return fn(*args, **kwargs)
-        elif kind is not self._used and self._answering.pending is None:
+        elif kind is not self._used and self._answering.earlier.call is None:
             self._touch(key, kind)
         return self._answered(kind, key, leaves, (platform, args, kwargs, form, numbers))
 
     def _answered(self, kind: Kind, key: Any, leaves: list[Any], rest: _Rest) -> Any:
         """Answer a call of this kind, or of one of the same ``key`` whose arrays share memory."""
         pointers = [leaf.data.ptr for leaf in leaves]
-        if kind.variants and self._answering.pending is None:
+        if kind.variants and self._answering.earlier.call is None:
             with kind.lock:
                 if kind.direct is None and rest[-1] is None and kind.usual is not None and self._plainly:
                     kind.direct = direct_call(kind, self._answering, rest[0])
-                settled = self._answering.pending is None  # asked again: calls of other kinds may have this lock, too
+                settled = (
+                    self._answering.earlier.call is None
+                )  # asked again: calls of other kinds may have this lock, too
                 quick = self._quick(kind, leaves, pointers, rest[-1]) if settled else None
                 if quick is not None:
                     try:
@@ -225,7 +229,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         first.calls += 1
         kind.misses = kind.strange = 0
         if self._options.later:
-            self._answering.last.call = None
+            self._answering.earlier.last.call = None
         return first.quick
 
     def _taken_apart(self, cupy: Any, args: Any, kwargs: Any) -> tuple[list[Any], Any, CallNumbers | None] | None:
@@ -290,7 +294,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:
         old = []
         with self._lock:
-            kind = self._kinds.setdefault(key, Kind(leaves, alike, self._answering.lock))
+            kind = self._kinds.setdefault(key, Kind(leaves, alike, self._answering.earlier.lock))
             while len(self._kinds) > self._options.limit:
                 old.append(self._kinds.popitem(last=False)[1])
                 if old[-1] is self._used:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import sysconfig
 from types import FrameType, FunctionType
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
@@ -19,7 +18,7 @@ _INNER = 3
 def _places() -> tuple[int, int, int, int] | None:
     """None where objects may be laid out in another way: other interpreters, free threads, builds that trace them."""
     odd = sys.implementation.name != 'cpython' or hasattr(sys, 'getobjects')
-    return None if odd or sysconfig.get_config_var('Py_GIL_DISABLED') else _PLACES.get(sys.version_info[:2])
+    return None if odd or 'free-threading' in sys.version else _PLACES.get(sys.version_info[:2])
 
 
 _HERE = _places()

@@ -43,6 +43,27 @@ class Call:
         return True
 
 
+class Earlier:
+    """The call whose checks are not done (``checks='later'``): if one fails, it is undone before the next call."""
+
+    def __init__(self, later: bool) -> None:
+        self.call: Call | None = None
+        #: Calls of all kinds wait for each other by this; None: those of one kind only.
+        self.lock = threading.RLock() if later else None
+        #: The last call of each thread.
+        self.last = Last()
+
+    def finish(self) -> None:
+        """Undo the call if its checks fail: the next one begins."""
+        if self.lock is None:
+            return
+        with self.lock:
+            call, self.call = self.call, None
+            if call is not None:
+                call.holds()
+        self.last.call = None
+
+
 class Last(threading.local):
     """The last call of a thread that returned before its checks were done."""
 
