@@ -20,9 +20,9 @@ from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.busy import BUSY
 from capturekit.functions.direct_call import NOT_ANSWERED, direct_call
-from capturekit.functions.explanation import Newness, explanation
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, all_are, apart, shared, still_fits
+from capturekit.functions.newness import Newness
 from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
