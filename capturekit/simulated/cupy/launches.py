@@ -58,6 +58,8 @@ def as_array(value: Any) -> Any:
 
 def lower(value: Any) -> Any:
     """Return ``value`` with every array in it replaced by its :class:`Slot`; host arrays are refused."""
+    if type(value) is tuple:
+        return tuple([lower(v) for v in value])
     if isinstance(value, np.ndarray):
         raise TypeError(f'Unsupported type {type(value)}')
     if isinstance(value, _SCALARS) or value is None or isinstance(value, (str, slice, type)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -21,8 +22,13 @@ _MAX_NDIM = 32
 
 def _extent(shape: Shape, strides: Shape, itemsize: int) -> tuple[int, int]:
     """Return the first and one past the last byte that elements lie in, relative to the first element."""
-    reach = [(n - 1) * s for n, s in zip(shape, strides)]
-    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + itemsize
+    low = high = 0
+    for n, s in zip(shape, strides):
+        if s < 0:
+            low += (n - 1) * s
+        else:
+            high += (n - 1) * s
+    return low, high + itemsize
 
 
 def _contiguous_strides(shape: Shape, itemsize: int, c_order: bool) -> Shape:
@@ -123,7 +129,7 @@ class Layout:
         shape = tuple(int(n) for n in shape) if isinstance(shape, Sequence) else (int(shape),)
         if len(shape) > _MAX_NDIM:
             raise ValueError(f'maximum supported dimension for an ndarray is {_MAX_NDIM}, found {len(shape)}')
-        if any(n < 0 for n in shape):
+        if min(shape, default=0) < 0:
             raise ValueError('Negative dimensions are not allowed')
         found = check_dtype(dtype) if memptr is None else np.dtype(dtype)
         if strides is None:
@@ -156,7 +162,7 @@ class Layout:
         self._shape: Shape = shape
         self._strides: Shape = strides
         self.dtype = dtype
-        self.size = int(np.prod(shape, dtype=np.int64))
+        self.size = int(math.prod(shape))
         self._c_contiguous = self.size == 0 or _is_contiguous(shape, strides, dtype.itemsize)
         self._f_contiguous = self.size == 0 or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
 

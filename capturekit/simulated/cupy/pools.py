@@ -172,6 +172,9 @@ class PooledMemory(BaseMemory):
         pool = self.pool()
         if ptr == 0 or pool is None:
             return
+        if not hooks.get_memory_hooks():
+            pool._free(self.chunk)
+            return
         facts = {'device_id': self.device_id, 'mem_size': self.size, 'mem_ptr': ptr, 'pmem_id': id(self)}
         with hooks.told('free', facts, {}):
             pool._free(self.chunk)
@@ -201,6 +204,8 @@ class SingleDeviceMemoryPool:
 
     def malloc(self, size: int) -> MemoryPointer:
         rounded = _round_size(size)
+        if not hooks.get_memory_hooks():
+            return self._malloc(rounded)
         after = {'mem_ptr': 0, 'pmem_id': 0}
         before = {'device_id': self._device_id, 'size': size, 'mem_size': rounded}
         with hooks.told('malloc', before, after):

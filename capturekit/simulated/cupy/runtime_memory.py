@@ -45,14 +45,15 @@ def _allocate(size: int) -> int:
 
 def spoil(stream: int, ptr: int, size: int) -> None:
     """Let a block that was in use before hold garbage, in the order of the stream that gets it."""
+    if not calls.is_late():
+        return
 
     def work() -> None:
         found = device_memory.find(ptr, size)
         if found is not None:
             found[0][found[1] : found[1] + size] = GARBAGE
 
-    if calls.is_late():
-        calls.device().spoil(stream, work)
+    calls.device().spoil(stream, work)
 
 
 def first_recorded(ptr: int, size: int) -> bool:

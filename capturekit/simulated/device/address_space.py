@@ -60,7 +60,8 @@ class AddressSpace:
     def find(self, address: int, nbytes: int = 0) -> tuple[Bytes, int] | None:
         """Return the block that holds ``nbytes`` at ``address`` and the offset in it, or None."""
         with self._lock:
-            self._let_go()
+            if self._leaving:
+                self._let_go()
             self._depth += 1
             try:
                 at = bisect.bisect_right(self._starts, address) - 1

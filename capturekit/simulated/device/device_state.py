@@ -177,6 +177,8 @@ class DeviceState(Devices):
 
     def _blocking(self) -> list[SimulatedCapture]:
         """Captures that hold a blocking stream of the device: its legacy stream must not be touched beside them."""
+        if not self.captures:
+            return []
         here = self.get_device()
         members = [(c, [self._member(s) for s in c.streams]) for c in self.captures]
         return [c for c, streams in members if any(not s.non_blocking and s.device == here for s in streams)]
