@@ -64,6 +64,8 @@ class Captures:
         """Take the capture out of the ledger, the trace of lines, and its thread's list."""
         state = self.state
         state.ledger.end(live.capture)
+        if live.uncollected is not None:
+            live.uncollected.let_go()
         live.allocators.clear()
         if live.trace is not None:
             TRACING.close(live.trace)

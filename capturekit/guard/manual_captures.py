@@ -20,6 +20,7 @@ from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
 from capturekit.guard.unjoined import Joins
 from capturekit.guard.verdicts import Verdicts
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.counters import LOG
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import Lane
@@ -52,7 +53,7 @@ class ManualCaptures:
         return self._begin('cupy.cuda.runtime.streamBeginCapture()', stream, mode, lambda: original(stream, mode))
 
     def _begin(self, call: str, ptr: int, mode: Any, go: Callable[[], Any], stream: Any = None) -> Any:
-        with self.state.lock:
+        with ExitStack() as undo, self.state.lock:
             self.verdicts.give_way()
             self.verdicts.start()
             self.outside.release(ptr)
@@ -63,6 +64,9 @@ class ManualCaptures:
                 blocking = not self.state.platform.device.stream_flags(ptr) & 1
                 priority = self.state.platform.device.stream_priority(ptr)
             device = self.lanes.device_of(stream or self.lanes.wrapped(ptr))
+            uncollected = Uncollected()  # the destructor of a garbage object may make a call that loses the capture
+            uncollected.__enter__()
+            undo.callback(uncollected.let_go)
             answer = go()
             at = here()
             real = Mode.RELAXED if mode is None else Mode(int(mode))
@@ -73,7 +77,7 @@ class ManualCaptures:
             if stream is None:
                 stream = self.lanes.wrapped(ptr)
             live = OpenCapture(self.state.platform, capture, True, stream, None, recording, threading.get_ident(), at)
-            live.active_at = at
+            live.active_at, live.uncollected = at, uncollected
             live.trace = Trace(self.state.platform.device.last_nodes(), ptr, self.lanes.lane_number, at)
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []
@@ -82,6 +86,7 @@ class ManualCaptures:
                 self.lanes.make_current(live, ptr)
             self.by_hand.keep_out(live)
             TRACING.open(live.trace, sys._getframe(1))
+            undo.pop_all()
         return answer
 
     def stream_end_capture(self, original: Callable[..., Any], stream: Any) -> Any:

@@ -23,6 +23,7 @@ from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Feed
 from capturekit.model import counters
 from capturekit.model.causes import Causes
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.errors import CaptureError
 from capturekit.model.followed_captures import FollowedCapture
 from capturekit.model.ledger import Lane, LedgerCapture
@@ -65,6 +66,8 @@ class OpenCapture:
     #: What went wrong in the block so far: the exception that ends the block is told with it.
     causes: Causes = field(default_factory=Causes)
     begun: float = field(default_factory=time.perf_counter)
+    #: For a capture that was begun by hand: keeps garbage collection off until it ends.
+    uncollected: Uncollected | None = None
     #: The CuPy memory hook that notes allocations, for a capture that was begun by hand.
     pool_hook: Any = None
     #: Memory that was allocated on lanes of such a capture: addresses, each with the identity of CuPy's object.

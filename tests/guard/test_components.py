@@ -119,7 +119,7 @@ def test_what_is_allowed_is_carried_out_once(state: State) -> None:
 def test_the_end_of_a_capture_is_told_in_order(state: State) -> None:
     captures, told = Captures(state), []
     capture = captured(state)
-    live: Any = SimpleNamespace(capture=capture, allocators={}, trace=None, thread=THEIRS)
+    live: Any = SimpleNamespace(capture=capture, allocators={}, trace=None, thread=THEIRS, uncollected=None)
     state.lives[capture] = live
     state.threads[THEIRS] = [live]
 
