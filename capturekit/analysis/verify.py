@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.analysis.baked_in import Suspect, suspects
 from capturekit.driver.cuda import Platform, StreamHandle, current
 from capturekit.guard import GUARD
 from capturekit.model import errors
@@ -28,6 +27,7 @@ from capturekit.model.shown import Shown
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
+    from capturekit.analysis.baked_in import Suspect
     from capturekit.analysis.examined import Examined
 
 VERSION = 1
@@ -463,6 +463,8 @@ class _Trial:
             kinds = [('constant' if still and 0 not in out.wrong else 'differs', out.wrong), ('changes', out.unsteady)]
             for kind, rounds in kinds:
                 if rounds:
+                    from capturekit.analysis.baked_in import suspects
+
                     found = suspects(self.graph, self.fn, self.frame, out.array, kind != 'changes')
                     largest = max(rounds.values())
                     report.mismatches.append(Mismatch(kind, out.name, largest, list(rounds), found))

@@ -10,6 +10,7 @@ from typing import Any
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.compiled_uploads import CompiledUploads
+from capturekit.guard.fewest_edges import only_after, passed_by
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
@@ -132,14 +133,14 @@ class Events:
         at = here() if lane is not None else None
         if lane is not None:
             self.lanes.was_used(lane)
-        self.state.ledger.record(handle, ptr, at)
-        if lane is None:
+        mark = self.state.ledger.record(handle, ptr, at)
+        if lane is None or mark is None:
             return
         live = self.state.live_of(lane)
         live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
         lane.last_use = at
         with self.state.inside:
-            lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
+            lane.nodes = mark.nodes = self.state.platform.device.capture_info(ptr).dependencies
         live.note('record', lane, f'event {handle:#x} recorded on lane {lane.number}', at, event=handle)
         self.allocators.refresh()
 
@@ -194,10 +195,11 @@ class Events:
                 self._one_device_in_body(mine, device)
                 with self.state.inside:
                     blocking = not self.state.platform.device.stream_flags(ptr) & 1
+            before = self._passed(mine, ptr, event)
         made = partial(self.verdicts.carry_out, verdict, call, ptr, go)
         answer = made() if mine is not None else self.verdicts.about_event(_O.WAIT_EVENT, call, event, made, ptr)
         with self.state.lock:
-            self._waited(ptr, event, blocking, device, stream)
+            self._waited(ptr, event, blocking, device, stream, before)
             self.outside.hold_again()
             self._turn_of(mine)
         return answer
@@ -206,7 +208,25 @@ class Events:
         if mine is not None and mine.devices.before and device != mine.origin_device:
             self.parts.refuse_second_device(mine)
 
-    def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any) -> None:
+    def _passed(self, mine: OpenCapture | None, ptr: int, event: int) -> set[int]:
+        """The nodes that a lane's next work comes after, if they come before what an event stands for; else none."""
+        lane, mark = self.state.ledger.lane(ptr), self.state.ledger.marks.get(event)
+        if mine is None or mine.memory is None or mine.caller is not None or lane is None or mark is None:
+            return set()
+        if self.state.inside.substitute is not None:  # nothing is recorded
+            return set()
+        if not mine.capture is lane.capture is mark.capture or lane.device != mine.capture.origin.device:
+            return set()
+        return passed_by(mine, lane, mark.clock)
+
+    def _only_after(self, live: OpenCapture, lane: Lane, before: set[int], ends: tuple[int, ...]) -> Any:
+        """After the wait for an event: drop the edges to ``before`` if the driver has those of the event."""
+        if not before or not set(ends) <= set(live.graph_memory.ends(lane.stream)):
+            return None
+        with self.state.inside:
+            return only_after(self.state.platform.device, lane, before, ends)
+
+    def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any, before: set[int]) -> None:
         at = here()
         mark = self.state.ledger.marks.get(event)
         if mark is None or mark.capture not in self.state.lives:
@@ -223,5 +243,5 @@ class Events:
         elif lane is not None:
             kind = 'join' if mark.lane != lane.number else 'wait'
             live.note(kind, lane, f'lane {lane.number} waits for lane {mark.lane}', at, event=event, other=mark.lane)
-            self.lanes.rests(lane)
+            self.lanes.rests(lane, self._only_after(live, lane, before, mark.nodes))
         self.allocators.refresh()

@@ -48,10 +48,10 @@ class Lanes:
             )
             live.note('note', lane, text, here())
 
-    def rests(self, lane: Lane) -> None:
+    def rests(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
         live = self.state.lives.get(lane.capture)
         if live is not None and live.memory is not None and not lane.current:
-            live.memory.rests(lane)
+            live.memory.rests(lane, ends)
 
     def device_of(self, stream: Any) -> int:
         """The number of a stream's device. Asking CUDA about a captured stream would lose the capture."""

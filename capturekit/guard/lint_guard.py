@@ -274,7 +274,7 @@ class _Memory:
     def owns(self, mem: Any) -> bool:
         return mem.ptr in self.addresses
 
-    def active(self, lane: Lane) -> None:
+    def active(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
         """Do nothing: the run's memory is CuPy's own."""
 
     rests = active

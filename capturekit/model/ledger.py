@@ -73,12 +73,16 @@ def next_after(info: CaptureInfo) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class EventMark:
-    """What a captured event stands for: all that lay before ``lane``'s next work when it was recorded."""
+    """What a captured event stands for: all that lay before ``lane``'s next work when it was recorded.
+
+    ``nodes``: the driver's dependencies of that work, if they are known.
+    """
 
     capture: LedgerCapture
     lane: int
     clock: Clock
     at: object = None
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Scopes of lanes give a graph the edges that order its nodes as events by hand would, and hardly more."""
+"""Forks and joins by scopes and by events give a graph the edges that order its nodes as CUDA does, and few more."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit.guard import events
 
 Program = list[Any]
 
@@ -91,13 +92,75 @@ def order(nodes: int, found: set[tuple[int, int]]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize('seed', range(30))
-def test_scopes_order_as_events_do(cp: Any, seed: int) -> None:
+def test_forks_order_as_cuda_does(cp: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     program = programs(random.Random(seed))
-    count, by_hand = edges(cp, lambda work: by_events(program, work, cp))
     nodes, scoped = edges(cp, lambda work: by_scopes(program, work, cp))
+    evented = edges(cp, lambda work: by_events(program, work, cp))
+    monkeypatch.setattr(events, 'passed_by', lambda *_: set())
+    count, all_of_cuda = edges(cp, lambda work: by_events(program, work, cp))
+    assert nodes == count == evented[0]
+    assert order(nodes, scoped) == order(nodes, evented[1]) == order(nodes, all_of_cuda)
+    assert max(len(scoped), len(evented[1])) <= len(all_of_cuda)
+
+
+class Streams:
+    """Random work on a few streams, records of events, and waits for them: also for old ones and for one's own."""
+
+    def __init__(self, seed: int) -> None:
+        choose = random.Random(seed)
+        self.steps: Program = []
+        for _ in range(choose.randrange(20, 60)):
+            kind = choose.choice(['work', 'work', 'record', 'record', 'wait', 'wait', 'wait'])
+            self.steps.append((kind, choose.randrange(4), choose.random()))
+
+    def __call__(self, work: Callable[[], Any], cp: Any) -> None:
+        origin = cp.cuda.get_current_stream()
+        streams = [origin, *(cp.cuda.Stream(non_blocking=True) for _ in range(3))]
+        known = [origin.record()]
+        for one in streams[1:]:
+            one.wait_event(known[0])
+        for kind, stream, chosen in self.steps:
+            if kind == 'work':
+                with streams[stream]:
+                    work()
+            elif kind == 'record':
+                known.append(streams[stream].record())
+            else:  # mostly for the latest ones
+                streams[stream].wait_event(known[int(len(known) * max(chosen, 0.7 * (chosen > 0.3)))])
+        for one in streams[1:]:
+            origin.wait_event(one.record())
+
+
+@pytest.mark.parametrize('seed', range(40))
+def test_waits_order_as_cuda_does(cp: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Streams(seed)
+    nodes, found = edges(cp, lambda work: program(work, cp))
+    monkeypatch.setattr(events, 'passed_by', lambda *_: set())
+    count, all_of_cuda = edges(cp, lambda work: program(work, cp))
     assert nodes == count
-    assert order(nodes, scoped) == order(nodes, by_hand)
-    assert len(scoped) <= len(by_hand)
+    assert order(nodes, found) == order(nodes, all_of_cuda)
+    assert len(found) <= len(all_of_cuda)
+
+
+def test_a_loop_of_events_has_as_many_edges_as_it_has_to(cp: Any) -> None:
+    steps = 12
+    sides = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
+
+    def loop(work: Callable[[], Any]) -> None:
+        origin = cp.cuda.get_current_stream()
+        for _ in range(steps):
+            forked = origin.record()
+            for side in sides:
+                side.wait_event(forked)
+                with side:
+                    work()
+            for side in sides:
+                origin.wait_event(side.record())
+            work()
+
+    nodes, found = edges(cp, loop)
+    assert nodes == steps * 3
+    assert len(found) == 2 * (steps - 1) + 2 * steps
 
 
 @pytest.mark.parametrize(('beside', 'least'), [(False, 4), (True, 4)])
