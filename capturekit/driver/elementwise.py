@@ -19,6 +19,7 @@ import numpy as np
 
 from capturekit.driver.cupy_kernels import _memo, _objects, axes
 from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_reader import Described
 from capturekit.model.errors import CudaCallError
 
 _WORD = 8
@@ -282,11 +283,12 @@ class ElementwiseNodes:
         known = operations()
         writer = self._writer()
         found: dict[int, Elementwise | str] = {}
+        described: Described = {}
         for info in self.reader.infos(g):
             if info.kind != 'kernel':
                 continue
             try:
-                function, arguments = writer.kernel(info.handle)
+                function, arguments = writer.kernel(info.handle, described)
             except CudaCallError:
                 found[info.handle] = 'its arguments can not be read'
                 continue

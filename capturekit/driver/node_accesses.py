@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from capturekit.driver.cupy_kernels import Forms, Parameter, axes
 from capturekit.driver.kernel_args import Argument
-from capturekit.driver.node_reader import NodeInfo, _Memcpy, _Memset
+from capturekit.driver.node_reader import Described, NodeInfo, _Memcpy, _Memset
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -185,6 +185,7 @@ class _Walk:
         self.reader = reader
         self.writer = writer
         self.forms = Forms()
+        self.known: Described = {}
 
     def graph(self, g: int) -> dict[int, Touched]:
         return {info.handle: self._node(info) for info in self.reader.infos(g)}
@@ -201,7 +202,7 @@ class _Walk:
         return Touched((), info.kind in _IDLE)
 
     def _kernel(self, info: NodeInfo) -> Touched:
-        function, arguments = self.writer.kernel(info.handle)
+        function, arguments = self.writer.kernel(info.handle, self.known)
         sizes = tuple(len(one.data) for one in arguments)
         form = self.forms.of(info.name, sizes, function)
         known = info.name not in _TABLES and not any(one.texture for one in form)

@@ -185,6 +185,10 @@ def _scattered(kernel: Kernel, addresses: Any) -> bytes:
     return bytes(data)
 
 
+#: Names and layouts of kernels.
+Described = dict[tuple[int, int], tuple[str, list[tuple[int, int]]]]
+
+
 class Reader:
     """Reads graphs of the driver's. Raises LookupError where the driver's library is not loaded."""
 
@@ -194,16 +198,32 @@ class Reader:
         self._get.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         #: Whether this driver can be asked by :meth:`last_nodes`.
         self.knows_last = hasattr(self._cuda, 'cuStreamGetCaptureInfo_v2')
-        self._layouts: dict[tuple[int, int], tuple[str, list[tuple[int, int]]]] = {}
 
     @property
     def library(self) -> Any:
         """The driver's library."""
         return self._cuda
 
-    def described(self, key: tuple[int, int]) -> tuple[str, list[tuple[int, int]]]:
-        """Name and layout (offset and size of each argument) of a kernel, by its function and its kernel."""
-        return self._described(key)
+    def described(self, key: tuple[int, int], known: Described | None = None) -> tuple[str, list[tuple[int, int]]]:
+        """Name and layout (offset and size of each argument) of a kernel, by its function and its kernel.
+
+        ``known``: what was asked before in the same look at nodes. It is kept no longer: once a module is unloaded, the
+        driver may give another function the handle of one of its functions.
+        """
+        known = {} if known is None else known
+        if key not in known:
+            func, kern = key
+            handle = ctypes.c_void_p(func or kern)
+            prefix = 'cuFunc' if func else 'cuKernel'
+            name = ctypes.c_char_p()
+            getattr(self._cuda, f'{prefix}GetName')(ctypes.byref(name), handle)
+            layout: list[tuple[int, int]] = []
+            offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+            ask = getattr(self._cuda, f'{prefix}GetParamInfo')
+            while not ask(handle, ctypes.c_size_t(len(layout)), ctypes.byref(offset), ctypes.byref(size)):
+                layout.append((offset.value, size.value))
+            known[key] = ((name.value or b'').decode(), layout)
+        return known[key]
 
     def kernels(self, graph: int, first: int = 0) -> tuple[list[Kernel], list[int]]:
         """The kernels of a graph, and the handles of its other nodes, from node number ``first`` on."""
@@ -221,7 +241,7 @@ class Reader:
             key = words[func], words[kern]
             reading = found.get(key)
             if reading is None:
-                reading = found[key] = _Reading.of(Kernel(*self._described(key)))
+                reading = found[key] = _Reading.of(Kernel(*self.described(key)))
             kernel, addresses_at, bytes_at, last, distance = reading
             if kernel.layout and words[args]:
                 addresses = addresses_at(words[args])
@@ -235,28 +255,14 @@ class Reader:
         kernels = [reading.kernel for reading in found.values()]
         return [kernel for kernel in kernels if kernel.nodes], others
 
-    def _described(self, key: tuple[int, int]) -> tuple[str, list[tuple[int, int]]]:
-        if key not in self._layouts:
-            func, kern = key
-            handle = ctypes.c_void_p(func or kern)
-            prefix = 'cuFunc' if func else 'cuKernel'
-            name = ctypes.c_char_p()
-            getattr(self._cuda, f'{prefix}GetName')(ctypes.byref(name), handle)
-            layout: list[tuple[int, int]] = []
-            offset, size = ctypes.c_size_t(), ctypes.c_size_t()
-            ask = getattr(self._cuda, f'{prefix}GetParamInfo')
-            while not ask(handle, ctypes.c_size_t(len(layout)), ctypes.byref(offset), ctypes.byref(size)):
-                layout.append((offset.value, size.value))
-            self._layouts[key] = ((name.value or b'').decode(), layout)
-        return self._layouts[key]
-
     def infos(self, graph: int) -> list[NodeInfo]:
         """The nodes of a graph, in the order in which they were made."""
         params, kind = _Params(), ctypes.c_int()
         found = []
+        known: Described = {}
         for handle in self.handles(graph):
             if not self._get(handle, ctypes.byref(params)):
-                found.append(self._kernel_info(handle, params))
+                found.append(self._kernel_info(handle, params, known))
             else:
                 found.append(self._other_info(handle, kind))
         return found
@@ -294,8 +300,8 @@ class Reader:
         ask(ctypes.c_void_p(graph), starts, ends, data, ctypes.byref(count))
         return [(a or 0, b or 0) for a, b in zip(starts, ends)]
 
-    def _kernel_info(self, handle: int, params: _Params) -> NodeInfo:
-        name, layout = self._described((params.func or 0, params.kern or 0))
+    def _kernel_info(self, handle: int, params: _Params, known: Described | None = None) -> NodeInfo:
+        name, layout = self.described((params.func or 0, params.kern or 0), known)
         words: list[int] = []
         for number, (_offset, size) in enumerate(layout if params.args else ()):
             if size >= 8:

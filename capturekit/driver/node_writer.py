@@ -15,7 +15,7 @@ from typing import Any
 
 from capturekit.driver.checked_calls import CheckedCalls
 from capturekit.driver.kernel_args import Argument
-from capturekit.driver.node_reader import _SCALARS, KINDS, NodeInfo, _Memcpy, _Memset, _Params
+from capturekit.driver.node_reader import _SCALARS, KINDS, Described, NodeInfo, _Memcpy, _Memset, _Params
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -137,9 +137,9 @@ class Writer(CheckedCalls):
         self._call(call, ctypes.c_void_p(node), ctypes.byref(into))
         return into
 
-    def _params(self, node: int) -> tuple[_Params, str, list[tuple[int, int]]]:
+    def _params(self, node: int, known: Described | None = None) -> tuple[_Params, str, list[tuple[int, int]]]:
         params = self.read('cuGraphKernelNodeGetParams_v2', node, _Params())
-        name, layout = self._reader.described((params.func or 0, params.kern or 0))
+        name, layout = self._reader.described((params.func or 0, params.kern or 0), known)
         if layout and not params.args:
             raise CudaCallError(Code.cudaErrorNotSupported, 'cuGraphKernelNodeGetParams: arguments in one buffer')
         return params, name, layout
@@ -148,9 +148,12 @@ class Writer(CheckedCalls):
         """The arguments of a kernel's node. Of CuPy's own kernels what each is, too."""
         return self.kernel(node)[1]
 
-    def kernel(self, node: int) -> tuple[int, list[Argument]]:
-        """The driver's handle of a kernel node's function, 0 where it has a library's kernel instead; its arguments."""
-        params, name, layout = self._params(node)
+    def kernel(self, node: int, known: Described | None = None) -> tuple[int, list[Argument]]:
+        """The driver's handle of a kernel node's function, 0 where it has a library's kernel instead; its arguments.
+
+        ``known``: what the reader was asked before in the same look at nodes.
+        """
+        params, name, layout = self._params(node, known)
         types = _types(name, layout)
         found = []
         for number, (_offset, size) in enumerate(layout):

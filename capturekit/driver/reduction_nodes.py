@@ -7,6 +7,7 @@ from typing import Any
 
 from capturekit.driver.block_reduction import block_codes, of_block_node
 from capturekit.driver.elementwise import Rounded
+from capturekit.driver.node_reader import Described
 from capturekit.driver.reduction import CUB, Reduction, of_node, reductions
 from capturekit.model.errors import CudaCallError
 
@@ -24,6 +25,7 @@ class ReductionNodes:
         """
         known, blocks, writer = reductions(), block_codes(), self._writer()
         found: dict[int, Reduction | str] = {}
+        described: Described = {}
         for info in self.reader.infos(g):
             if info.kind != 'kernel':
                 continue
@@ -31,7 +33,7 @@ class ReductionNodes:
             if library:
                 found[info.handle] = CUB
             try:
-                function, arguments = writer.kernel(info.handle)
+                function, arguments = writer.kernel(info.handle, described)
             except CudaCallError:
                 continue
             if library or function in blocks:

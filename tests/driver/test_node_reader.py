@@ -279,7 +279,7 @@ def test_words_are_aligned_whole_and_once_each() -> None:
 
 
 def test_functions_and_kernels_of_libraries(driver: Driver) -> None:
-    """A node names a function of a module, or a kernel of a library: each is asked for its name once."""
+    """A node names a function of a module, or a kernel of a library: each is asked for its name once in each look."""
     function = driver.function('of a module', (0, 8))
     kernel = driver.function('of a library', (0, 8), of_library=True)
     graph = driver.graph(
@@ -289,7 +289,20 @@ def test_functions_and_kernels_of_libraries(driver: Driver) -> None:
     reader, before = Reader(), driver.asked
     for _ in range(2):
         assert [(k.name, len(k.nodes)) for k in reader.kernels(graph)[0]] == [('of a module', 3), ('of a library', 3)]
-    assert driver.asked == before + 2
+    assert driver.asked == before + 4
+
+
+def test_another_function_may_get_the_handle_of_an_unloaded_one(driver: Driver) -> None:
+    function, other = driver.function('unloaded', (0, 8), (8, 8)), driver.function('loaded since', (0, 8), (8, 4))
+    reader = Reader()
+    first = driver.graph(driver.node(function, [words(1), words(2)], [0, 8]))
+    assert [info.name for info in reader.infos(first)] == ['unloaded']
+    ctypes.memmove(function, other, 5 * 8)  # the whole of a `Function`
+    graph = driver.graph(driver.node(function, [words(1), words(2)], [0, 8]))
+    assert [(one.name, one.layout) for one in reader.kernels(graph)[0]] == [('loaded since', [(0, 8), (8, 4)])]
+    (info,) = reader.infos(graph)
+    assert (info.name, reader.info(info.handle).name) == ('loaded since', 'loaded since')
+    assert reader.described((function, 0)) == ('loaded since', [(0, 8), (8, 4)])
 
 
 def test_nodes_of_every_kind(driver: Driver) -> None:
