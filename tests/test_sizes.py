@@ -154,6 +154,16 @@ def private_reads(text: str) -> Iterator[ast.Attribute]:
             yield node
 
 
+def test_each_class_has_a_name_of_its_own() -> None:
+    """The simulated device has the names of what it stands for, and what has an underscore is its file's alone."""
+    homes: dict[str, list[str]] = {}
+    for path, text in sources('capturekit'):
+        for node in ast.parse(text).body if not path.startswith('capturekit/simulated/') else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
+                homes.setdefault(node.name, []).append(path)
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
 def test_tests_use_public_names() -> None:
     found = [f'{path}:{node.lineno} {node.attr}' for path, text in sources('tests') for node in private_reads(text)]
     assert len(found) <= PRIVATE_READS, found

@@ -18,7 +18,7 @@ import numpy as np
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Fusing, Fusion
 from capturekit.analysis.needed_order import Memory
-from capturekit.driver.fused_kernel import FusedKernel, Place
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace
 from capturekit.driver.node_accesses import Access
 from capturekit.model.dag import Order
 
@@ -217,7 +217,7 @@ def housed(values: Sequence[_Value], homes: Sequence[tuple[int, int]]) -> dict[i
 
 def _aimed(kernel: FusedKernel, by: dict[tuple[int, int], int]) -> FusedKernel:
     """A kernel some of whose addresses lie so much further."""
-    places: list[Place] = []
+    places: list[FusedPlace] = []
     for n, place in enumerate(kernel.places):
         pieces = tuple(replace(one, address=one.address + by.get((n, k), 0)) for k, one in enumerate(place.pieces))
         places.append(replace(place, address=place.address + by.get((n, -1), 0), pieces=pieces))

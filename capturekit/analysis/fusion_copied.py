@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from capturekit.analysis.fusion_runs import Item, Key, Run, Used
-from capturekit.driver.elementwise import Elementwise, Operand
+from capturekit.driver.elementwise import ElementOperand, Elementwise
 
 #: Dtypes that move so many bytes as one element, whatever they are.
 _WORDS = {1: 'uint8', 2: 'uint16', 4: 'uint32', 8: 'uint64'}
@@ -52,5 +52,8 @@ def _copy(item: Item, dtype: str, count: int) -> Elementwise | None:
     shape, strides = ((count,), (size,)) if count > 1 else ((), ())
     if to % size or source % size:
         return None
-    ends = Operand(dtype, source, shape, strides), Operand(dtype, to, shape, strides, None, False, True, True)
+    ends = (
+        ElementOperand(dtype, source, shape, strides),
+        ElementOperand(dtype, to, shape, strides, None, False, True, True),
+    )
     return Elementwise(_NAME, item.copying(dtype), ends, True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from capturekit.analysis.fusion_runs import Item, access_of, key_of
 from capturekit.analysis.iteration_space import common, shortest, split
-from capturekit.driver.elementwise import Elementwise, Operand, Piece
+from capturekit.driver.elementwise import ElementOperand, Elementwise, Piece
 from capturekit.driver.node_accesses import Access, overlap
 
 #: Of so many parts at most.
@@ -33,12 +33,12 @@ class Copied:
     """A node that copies elements: its place in the line, where to and where from."""
 
     place: int
-    to: Operand
-    source: Operand
+    to: ElementOperand
+    source: ElementOperand
 
 
 @dataclass
-class Joins:
+class FusionJoins:
     """A line of nodes in which some read from the sources of copies.
 
     Attributes:
@@ -49,9 +49,9 @@ class Joins:
     used: dict[int, set[int]]
 
 
-def joined(line: Sequence[Item], stays: frozenset[int]) -> Joins:
+def joined(line: Sequence[Item], stays: frozenset[int]) -> FusionJoins:
     """Let the nodes of a line read from the sources of copies, but for copies at the places ``stays``."""
-    found = Joins(list(line), {})
+    found = FusionJoins(list(line), {})
     live: list[Copied] = []
     for place, item in enumerate(line):
         if isinstance(item.does, Elementwise) and live:
@@ -76,8 +76,8 @@ def _copied(place: int, item: Item) -> Copied | None:
     return Copied(place, to, source)
 
 
-def _bytes(address: int, nbytes: int) -> Operand:
-    return Operand('uint8', address, (nbytes,), (1,))
+def _bytes(address: int, nbytes: int) -> ElementOperand:
+    return ElementOperand('uint8', address, (nbytes,), (1,))
 
 
 def _holds(one: Copied, item: Item) -> bool:
@@ -107,14 +107,14 @@ def _reading(item: Item, place: int, live: Sequence[Copied], used: dict[int, set
     return Item(item.number, replace(does, operands=tuple(operands)), memory)
 
 
-def _instead(operand: Operand, pieces: Sequence[Piece]) -> Operand:
+def _instead(operand: ElementOperand, pieces: Sequence[Piece]) -> ElementOperand:
     """An operand that is read from pieces; one element has a single place, whatever it is copied from."""
     if prod(operand.shape) == 1:
         return replace(operand, address=pieces[0].address)
     return replace(operand, pieces=tuple(pieces))
 
 
-def accesses(operand: Operand) -> Iterator[Access]:
+def accesses(operand: ElementOperand) -> Iterator[Access]:
     """The memory that an operand uses."""
     if not operand.pieces:
         yield access_of(key_of(operand), operand.writes)
@@ -123,7 +123,7 @@ def accesses(operand: Operand) -> Iterator[Access]:
         yield Access(piece.address, piece.lengths, piece.strides, size, False)
 
 
-def _parts(operand: Operand, live: Sequence[Copied]) -> list[tuple[Copied, Piece]] | None:
+def _parts(operand: ElementOperand, live: Sequence[Copied]) -> list[tuple[Copied, Piece]] | None:
     """The copies that fill an array in one piece, each element once; None if there are none such."""
     item, key = np.dtype(operand.dtype).itemsize, key_of(operand)
     count = prod(key.shape)
@@ -140,7 +140,7 @@ def _parts(operand: Operand, live: Sequence[Copied]) -> list[tuple[Copied, Piece
     return [(one, piece) for one, piece in zip(inside, pieces) if piece is not None]
 
 
-def _piece(one: Copied, operand: Operand, count: int) -> Piece | None:
+def _piece(one: Copied, operand: ElementOperand, count: int) -> Piece | None:
     """A copy as a part of an array of so many elements in one piece."""
     item = np.dtype(operand.dtype).itemsize
     ends = []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from capturekit.analysis.fusion_runs import Key, Run
 from capturekit.analysis.iteration_space import common, split
-from capturekit.driver.fused_kernel import FusedKernel, Place, Step
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep
 
 
 def harmless(run: Run) -> list[Key]:
@@ -22,7 +22,7 @@ def kernel_of(run: Run, stores: Mapping[Key, bool]) -> FusedKernel:
     in_memory = [key for key, use in run.used.items() if not key.part and (use.reads or written[key])]
     wholes = [piece.whole for key in run.joins for piece in key.pieces]
     shape = common([*(key.shape for key in in_memory), *wholes]) or (1,)
-    places: list[Place] = []
+    places: list[FusedPlace] = []
     number_of: dict[Key, int] = {}
     for key, use in run.used.items():
         if key.part:
@@ -30,14 +30,14 @@ def kernel_of(run: Run, stores: Mapping[Key, bool]) -> FusedKernel:
         number_of[key] = len(places)
         if key in in_memory:
             strides = split(key.shape, key.strides, shape)
-            places.append(Place(key.dtype, key.address, shape, strides, use.reads, written[key]))
+            places.append(FusedPlace(key.dtype, key.address, shape, strides, use.reads, written[key]))
         else:
-            places.append(Place(key.dtype, 0, (), (), False, False))
+            places.append(FusedPlace(key.dtype, 0, (), (), False, False))
     for key in run.joins:
         number_of[key] = len(places)
-        places.append(Place(key.dtype, 0, (), (), True, False, key.pieces))
+        places.append(FusedPlace(key.dtype, 0, (), (), True, False, key.pieces))
     numbers: list[tuple[str, bytes]] = []
-    steps: list[Step] = []
+    steps: list[FusedStep] = []
     for does, keys in zip(run.does, run.operands):
         operands = []
         for operand, used in zip(does.operands, keys):
@@ -46,5 +46,5 @@ def kernel_of(run: Run, stores: Mapping[Key, bool]) -> FusedKernel:
                 operands.append(-len(numbers))
             else:
                 operands.append(number_of[used])
-        steps.append(Step(does.operation, tuple(operands)))
+        steps.append(FusedStep(does.operation, tuple(operands)))
     return FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps))

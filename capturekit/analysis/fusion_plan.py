@@ -16,14 +16,14 @@ MOST_OPEN = 8
 
 
 @dataclass
-class Plan:
+class FusionPlan:
     """The runs of a line, and for other elementwise nodes why they are in none, by place."""
 
     runs: list[Run]
     why: dict[int, str]
 
 
-def runs_of(line: Sequence[Item], alone: Collection[int] = ()) -> Plan:
+def runs_of(line: Sequence[Item], alone: Collection[int] = ()) -> FusionPlan:
     """Divide a line of nodes, each of which comes after the one before it, into runs of two members and more.
 
     A run may have one member if that reads an array from several parts.
@@ -40,7 +40,7 @@ def runs_of(line: Sequence[Item], alone: Collection[int] = ()) -> Plan:
     for run in made:
         if len(run.members) == 1 and not run.joins:
             division.why.setdefault(run.members[0], 'no elementwise kernel of the same elements is next to it')
-    return Plan(found, {place: text for place, text in division.why.items() if place not in inside})
+    return FusionPlan(found, {place: text for place, text in division.why.items() if place not in inside})
 
 
 def _is_kernel(run: Run, line: Sequence[Item]) -> bool:

@@ -24,8 +24,8 @@ from capturekit.analysis.fusion_thinned import operand_access
 from capturekit.analysis.iteration_space import Shape, shortest
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.cub_reduction import Halves
-from capturekit.driver.elementwise import Elementwise, Operand
-from capturekit.driver.fused_kernel import FusedKernel, Place, Step
+from capturekit.driver.elementwise import ElementOperand, Elementwise
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep
 from capturekit.driver.fused_reduction import FusedReduction, uses_number
 from capturekit.driver.node_accesses import Access, overlap
 from capturekit.driver.reduction import Reduction
@@ -65,7 +65,7 @@ def accesses_of(kernel: FusedKernel | FusedReduction) -> list[Access]:
     return [one for one in found if one.address]
 
 
-def _access(place: Place, writes: bool) -> Access:
+def _access(place: FusedPlace, writes: bool) -> Access:
     return Access(place.address, place.shape, place.strides, np.dtype(place.dtype).itemsize, writes)
 
 
@@ -250,25 +250,25 @@ class _Reducing:
         kernel = FusedReduction(reduction, *halves, inputs, output)
         return kernel if _fits(kernel) else None
 
-    def _stored(self, place: Place, node: int, around: _Around) -> Place:
+    def _stored(self, place: FusedPlace, node: int, around: _Around) -> FusedPlace:
         """A place that is only written if anybody else reads it."""
         if not place.stores or self._live.needed(node, [_access(place, True)], around.nodes):
             return place
         if place.loads:
             return replace(place, stores=False)
-        return Place(place.dtype, 0, (), (), False, False)
+        return FusedPlace(place.dtype, 0, (), (), False, False)
 
 
 _Numbers = tuple[tuple[str, Any], ...]
-_Front = tuple[list[Place], tuple[Step, ...], _Numbers, tuple[Any, ...]]
-_Behind = tuple[list[Place], tuple[Step, ...], _Numbers, int]
+_Front = tuple[list[FusedPlace], tuple[FusedStep, ...], _Numbers, tuple[Any, ...]]
+_Behind = tuple[list[FusedPlace], tuple[FusedStep, ...], _Numbers, int]
 
 
 def _elementwise(unit: Fusing | None) -> FusedKernel | None:
     return unit.kernel if unit is not None and isinstance(unit.kernel, FusedKernel) else None
 
 
-def _taken(kernel: FusedKernel, way: Arrangement) -> list[Place] | None:
+def _taken(kernel: FusedKernel, way: Arrangement) -> list[FusedPlace] | None:
     """The places of a kernel in another order; None if that can not be."""
     if any(one.pieces for one in kernel.places):
         return None
@@ -297,7 +297,7 @@ def _front(kernel: FusedKernel | None, reduction: Reduction) -> _Front | None:
         wanted = (operand.dtype, operand.address, strides)
         same = [n for n, one in enumerate(places) if one.in_memory and (one.dtype, one.address, one.strides) == wanted]
         if not same:
-            new = Place(operand.dtype, operand.address, way.shape, strides, True, False)
+            new = FusedPlace(operand.dtype, operand.address, way.shape, strides, True, False)
             if any(one.stores and overlap(_access(one, True), _access(new, False)) is not False for one in places):
                 return None
             places.append(new)
@@ -306,7 +306,7 @@ def _front(kernel: FusedKernel | None, reduction: Reduction) -> _Front | None:
     return places, steps, numbers, tuple(inputs)
 
 
-def _way(kernel: FusedKernel, inputs: Sequence[Operand]) -> Arrangement | None:
+def _way(kernel: FusedKernel, inputs: Sequence[ElementOperand]) -> Arrangement | None:
     """How the elements that a kernel makes are gone through by a reduction that reads them."""
     for operand in inputs:
         for place in kernel.places:
@@ -321,7 +321,7 @@ def _behind(kernel: FusedKernel | None, reduction: Reduction) -> _Behind | None:
     """The part behind: places, steps, numbers, and the place of the result."""
     output = reduction.output
     if kernel is None:
-        return [Place(output.dtype, output.address, output.shape, output.strides, False, True)], (), (), 0
+        return [FusedPlace(output.dtype, output.address, output.shape, output.strides, False, True)], (), (), 0
     for n, place in enumerate(kernel.places):
         if not place.loads or place.pieces or (place.dtype, place.address) != (output.dtype, output.address):
             continue
@@ -334,7 +334,7 @@ def _behind(kernel: FusedKernel | None, reduction: Reduction) -> _Behind | None:
     return None
 
 
-def _tangled(places: Sequence[Place], results: Sequence[Place]) -> bool:
+def _tangled(places: Sequence[FusedPlace], results: Sequence[FusedPlace]) -> bool:
     """Whether what is done to results needs its order with what is done to the elements in front.
 
     All elements of one result are done by one block, before the result: what the front reads once for each result may
@@ -348,7 +348,7 @@ def _tangled(places: Sequence[Place], results: Sequence[Place]) -> bool:
     return False
 
 
-def _of_results(place: Place, result: Place) -> bool:
+def _of_results(place: FusedPlace, result: FusedPlace) -> bool:
     """Whether a place of the front is, for all elements of a result, the memory of that result."""
     if np.dtype(place.dtype).itemsize != np.dtype(result.dtype).itemsize or place.address != result.address:
         return False
@@ -360,23 +360,25 @@ def _of_results(place: Place, result: Place) -> bool:
     return shortest(place.shape[first:], place.strides[first:]) == shortest(result.shape, result.strides)
 
 
-def _touched(place: Place) -> list[Access]:
+def _touched(place: FusedPlace) -> list[Access]:
     return [*_read(place), *_written(place)]
 
 
-def _written(place: Place) -> list[Access]:
+def _written(place: FusedPlace) -> list[Access]:
     return [_access(place, True)] if place.stores else []
 
 
-def _read(place: Place) -> list[Access]:
+def _read(place: FusedPlace) -> list[Access]:
     return [_access(place, False)] if place.loads else []
 
 
-def _shape(places: Sequence[Place], otherwise: Shape) -> Shape:
+def _shape(places: Sequence[FusedPlace], otherwise: Shape) -> Shape:
     return next((one.shape for one in places if one.in_memory), otherwise)
 
 
-def _half(shape: Shape, places: Sequence[Place], numbers: _Numbers, steps: tuple[Step, ...], ndim: int) -> FusedKernel:
+def _half(
+    shape: Shape, places: Sequence[FusedPlace], numbers: _Numbers, steps: tuple[FusedStep, ...], ndim: int
+) -> FusedKernel:
     """A part of the kernel, with so many axes."""
     even = []
     for one in places:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.analysis.iteration_space import Shape, apart, common, shortest
-from capturekit.driver.elementwise import Elementwise, Operand, Piece
+from capturekit.driver.elementwise import ElementOperand, Elementwise, Piece
 from capturekit.driver.node_accesses import Access, overlap
 
 #: The most members of a run, and the most arrays: beyond these registers run out.
@@ -51,12 +51,12 @@ class Key(NamedTuple):
     turn: int = 0
 
 
-def key_of(operand: Operand) -> Key:
+def key_of(operand: ElementOperand) -> Key:
     """The elements of an operand that is an array."""
     return Key(operand.dtype, operand.address, *shortest(operand.shape, operand.strides), operand.pieces)
 
 
-def parts_of(operand: Operand) -> list[Key]:
+def parts_of(operand: ElementOperand) -> list[Key]:
     """The parts that an operand is read from."""
     return [Key(operand.dtype, one.address, one.lengths, one.strides, (), True) for one in operand.pieces]
 
@@ -157,7 +157,7 @@ class Run:
         self.operands.append(tuple(keys.get(n) for n in range(len(does.operands))))
         return ''
 
-    def _use_parts(self, place: int, operand: Operand) -> Key | str:
+    def _use_parts(self, place: int, operand: ElementOperand) -> Key | str:
         """An operand is read from its parts, by index: nothing that the run writes may lie there."""
         for key in parts_of(operand):
             access = access_of(key, False)
@@ -167,7 +167,7 @@ class Run:
         self.joins[key_of(operand)] = None
         return key_of(operand)
 
-    def _use(self, place: int, operand: Operand) -> Key | str:
+    def _use(self, place: int, operand: ElementOperand) -> Key | str:
         base = key_of(operand)
         access = access_of(base, operand.writes)
         spread = place in self.spread

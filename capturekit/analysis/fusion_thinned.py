@@ -18,7 +18,7 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion_liveness import Liveness
 from capturekit.analysis.iteration_space import apart
 from capturekit.analysis.needed_order import Memory
-from capturekit.driver.elementwise import Elementwise, Operand
+from capturekit.driver.elementwise import ElementOperand, Elementwise
 from capturekit.driver.node_accesses import Access, covers, overlap
 from capturekit.driver.reduction import Reduction
 from capturekit.model.dag import Order
@@ -29,7 +29,7 @@ _MOST = 8
 UNREAD = 'nobody reads its result'
 
 
-def operand_access(one: Operand) -> Access:
+def operand_access(one: ElementOperand) -> Access:
     """The memory of an operand."""
     return Access(one.address, one.shape, one.strides, np.dtype(one.dtype).itemsize, one.writes)
 
@@ -183,7 +183,9 @@ class _Equal:
         readers = {n for n in reads if not any(before(end, n) for end in ends)}
         return readers if all(before(n, end) for n in readers for end in ends) else None
 
-    def _take(self, one: int, first: Operand, second: Operand, readers: Collection[int], node: int) -> bool:
+    def _take(
+        self, one: int, first: ElementOperand, second: ElementOperand, readers: Collection[int], node: int
+    ) -> bool:
         """Let readers read from one result instead of another."""
         old, new = operand_access(second), operand_access(first)
         made: dict[int, Elementwise | Reduction] = {}
@@ -215,7 +217,7 @@ class _Equal:
         self._high = np.append(self._high, np.array([one.extent[1] for one in accesses], np.int64))
 
 
-def _ends(does: Does) -> tuple[list[Operand], Operand]:
+def _ends(does: Does) -> tuple[list[ElementOperand], ElementOperand]:
     """The arrays that a node reads, and the one that it writes."""
     assert isinstance(does, (Elementwise, Reduction))
     arrays = [one for one in does.operands if one.number is None]
@@ -239,11 +241,11 @@ def _key(does: Does) -> Any:
     return ('computes', does.operation, order, inputs, _array(output))
 
 
-def _array(one: Operand) -> tuple[Any, ...]:
+def _array(one: ElementOperand) -> tuple[Any, ...]:
     return one.dtype, one.shape, one.strides
 
 
-def _elsewhere(end: Operand, old: Access, distance: int) -> Operand | None:
+def _elsewhere(end: ElementOperand, old: Access, distance: int) -> ElementOperand | None:
     """An operand that lies in another place if it lies in ``old``; None if only a part of it does."""
     if end.number is not None:
         return end
@@ -255,7 +257,7 @@ def _elsewhere(end: Operand, old: Access, distance: int) -> Operand | None:
     return replace(end, address=end.address + distance)
 
 
-def _with(does: Elementwise | Reduction, operands: list[Operand]) -> Elementwise | Reduction:
+def _with(does: Elementwise | Reduction, operands: list[ElementOperand]) -> Elementwise | Reduction:
     if isinstance(does, Elementwise):
         return replace(does, operands=tuple(operands))
     return replace(does, inputs=tuple(operands[:-1]), output=operands[-1])

@@ -21,7 +21,7 @@ _LOOKED_AT = 48
 
 
 @dataclass(frozen=True)
-class Span:
+class TemporarySpan:
     """A temporary of ``size`` bytes, and the nodes that use it."""
 
     size: int
@@ -29,14 +29,14 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PackedLayout:
     """The first byte of each temporary in one piece of memory, and how many bytes this has."""
 
     offsets: tuple[int, ...]
     size: int
 
 
-def packed(orders: Sequence[Order], spans: Sequence[Span]) -> Layout:
+def packed(orders: Sequence[Order], spans: Sequence[TemporarySpan]) -> PackedLayout:
     """Lay temporaries into one piece of memory.
 
     Args:
@@ -55,7 +55,7 @@ def packed(orders: Sequence[Order], spans: Sequence[Span]) -> Layout:
                     earlier &= before[node]
             size = -(-max(spans[number].size, 1) // UNIT) * UNIT
             offsets[number] = arena.take(size, uses[number], earlier)
-    return Layout(tuple(offsets), arena.end)
+    return PackedLayout(tuple(offsets), arena.end)
 
 
 def _bits(places: Iterator[int]) -> int:

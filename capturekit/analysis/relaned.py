@@ -189,7 +189,7 @@ def in_words(order: int) -> str:
 
 
 @dataclass
-class Packed:
+class PackedBytes:
     """Bytes of a graph's temporaries as recorded, each in memory of its own, and packed by who may run beside whom.
 
     ``settled``: whether a launch of both has given the same, so that the graph has the packed memory alone.
@@ -234,7 +234,7 @@ class Relaned(Shown):
     times: OrderTimes | None = None
     untimed: str = ''
     bound: Bound | None = None
-    packed: Packed | None = None
+    packed: PackedBytes | None = None
     unpacked: str = ''
     unit: str = 'nodes'
 

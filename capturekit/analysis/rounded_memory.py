@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.analysis.needed_order import Memory
-from capturekit.driver.elementwise import Elementwise, Operand, Rounded, kind_of
+from capturekit.driver.elementwise import ElementOperand, Elementwise, Rounded, kind_of
 from capturekit.driver.node_accesses import Access, covers
 from capturekit.driver.reduction import Reduction
 
@@ -27,7 +27,7 @@ _COMPUTED = {2: ('float16',), 4: ('float32',), 8: ('float64', 'complex64'), 16: 
 
 
 @dataclass(frozen=True)
-class Numbers:
+class RoundedNumbers:
     """Elements that were computed: where they lie, and the dtypes that they may have; none where every bit counts."""
 
     access: Access
@@ -96,7 +96,7 @@ def rounded_numbers(
     fused: Collection[int],
     calls: Mapping[int, tuple[str, ...] | None],
     copies: Mapping[int, tuple[int, int, int]],
-) -> list[Numbers]:
+) -> list[RoundedNumbers]:
     """The elements that a launch may leave rounded otherwise, in the order in which they are written.
 
     Args:
@@ -107,7 +107,7 @@ def rounded_numbers(
         calls: of those that a library's call has recorded the dtypes that it computes; None for real or complex ones.
         copies: of nodes that copy bytes where to, where from, and how many.
     """
-    found: list[Numbers] = []
+    found: list[RoundedNumbers] = []
     for node in sequence:
         touched = memory[node]
         if touched is None and node in fused:  # a kernel of the user's, whose code tells what it writes
@@ -120,7 +120,7 @@ def rounded_numbers(
         more = list(_made(node, does[node], written, calls, copies, found)) if follows else []
         found = [one for one in found if not any(covers(over, one.access) for over in written)]
         if not follows:  # what it writes is as it was recorded
-            more = [Numbers(one) for one in written if any(_meets(one, piece) for piece in found)]
+            more = [RoundedNumbers(one) for one in written if any(_meets(one, piece) for piece in found)]
         found += more
     return found
 
@@ -140,8 +140,8 @@ def _made(
     written: Sequence[Access],
     calls: Mapping[int, tuple[str, ...] | None],
     copies: Mapping[int, tuple[int, int, int]],
-    found: Sequence[Numbers],
-) -> Iterator[Numbers]:
+    found: Sequence[RoundedNumbers],
+) -> Iterator[RoundedNumbers]:
     """What a node writes that computes with numbers which are rounded otherwise."""
     does = does.does if isinstance(does, Rounded) else does
     if isinstance(does, (Elementwise, Reduction)):
@@ -151,18 +151,18 @@ def _made(
     elif node in calls:
         dtypes = calls[node]
         for one in written:
-            yield Numbers(one, _COMPUTED.get(one.itemsize, ()) if dtypes is None else dtypes)
+            yield RoundedNumbers(one, _COMPUTED.get(one.itemsize, ()) if dtypes is None else dtypes)
     else:
-        yield from map(Numbers, written)
+        yield from map(RoundedNumbers, written)
 
 
-def _of(operand: Operand) -> Numbers:
+def _of(operand: ElementOperand) -> RoundedNumbers:
     size = 2 if operand.dtype == 'bfloat16' else np.dtype(operand.dtype).itemsize
     access = Access(operand.address, operand.shape, operand.strides, size, True)
-    return Numbers(access, (operand.dtype,) if kind_of(operand.dtype) in 'fc' else ())
+    return RoundedNumbers(access, (operand.dtype,) if kind_of(operand.dtype) in 'fc' else ())
 
 
-def _copied(to: int, source: int, nbytes: int, found: Sequence[Numbers]) -> Iterator[Numbers]:
+def _copied(to: int, source: int, nbytes: int, found: Sequence[RoundedNumbers]) -> Iterator[RoundedNumbers]:
     """Bytes that are copied: numbers, if all that lies there are numbers of one dtype."""
     inside = [one for one in found if one.low < source + nbytes and source < one.high]
     dtypes, size = {one.dtypes for one in inside}, {one.access.itemsize for one in inside}
@@ -170,9 +170,9 @@ def _copied(to: int, source: int, nbytes: int, found: Sequence[Numbers]) -> Iter
     whole = item > 1 and not nbytes % item and all((one.low - source) % item == 0 for one in inside)
     item = item if whole else 1
     access = Access(to, (nbytes // item,), (item,), item, True)
-    yield Numbers(access, inside[0].dtypes if whole else ())
+    yield RoundedNumbers(access, inside[0].dtypes if whole else ())
 
 
-def _meets(one: Access, piece: Numbers) -> bool:
+def _meets(one: Access, piece: RoundedNumbers) -> bool:
     low, high = one.extent
     return low < piece.high and piece.low < high

@@ -24,7 +24,7 @@ Lives = Sequence[tuple[int, int]] | None
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenNode:
     """One node: what it is, the addresses that it has, what it touches, and what a library's call says of it.
 
     ``by_word``: whether it is the call that tells what it touches.
@@ -38,7 +38,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Word:
+class NodeWord:
     """An address in a node: of a kernel the number of its argument and the place in it, else 'dst' or 'src'."""
 
     info: NodeInfo
@@ -58,7 +58,7 @@ class Temporary:
     lives: Lives = None
     of_library: bool = False
     uses: set[int] = field(default_factory=set)
-    words: list[Word] = field(default_factory=list)
+    words: list[NodeWord] = field(default_factory=list)
     #: Why it stays where it is; ''.
     stays: str = ''
     written: list[tuple[int, int]] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Temporary:
             self.written = found
 
 
-def examined(nodes: Sequence[Seen], blocks: Iterable[Temporary]) -> list[Temporary]:
+def examined(nodes: Sequence[SeenNode], blocks: Iterable[Temporary]) -> list[Temporary]:
     """Note for each block which nodes use it, by which addresses, and why it has to stay.
 
     ``nodes``: all nodes of a graph, in the recorded order. ``blocks`` are disjoint.
@@ -118,10 +118,10 @@ class _Search:
         #: The nodes of unknown memory.
         self._strangers: list[tuple[int, NodeInfo]] = []
 
-    def look(self, number: int, node: Seen) -> None:
+    def look(self, number: int, node: SeenNode) -> None:
         if node.info.kind in _IDLE:
             return
-        look: Callable[[int, Seen], None] = self._unknown
+        look: Callable[[int, SeenNode], None] = self._unknown
         if node.memory is not None and node.by_word:
             look = self._of_library if node.said is not None and node.said.call and node.touched.complete else look
         elif node.memory is not None:
@@ -136,39 +136,39 @@ class _Search:
 
     # -- kinds of nodes -----------------------------------------------------------------------------------------
 
-    def _unknown(self, number: int, node: Seen) -> None:
+    def _unknown(self, number: int, node: SeenNode) -> None:
         self._strangers.append((number, node.info))
         for address in [*node.info.words, *(one.address for one in node.touched.accesses)]:
             for one in self._in(address, address + 1):
                 one.stays = _unknown(node.info)
 
-    def _stay(self, number: int, node: Seen) -> None:
+    def _stay(self, number: int, node: SeenNode) -> None:
         for access in node.memory or ():
             for one in self._in(*access.extent):
                 one.stays = f'a node of kind {node.info.kind} uses it'
 
-    def _kernel(self, number: int, node: Seen) -> None:
+    def _kernel(self, number: int, node: SeenNode) -> None:
         for access in node.touched.accesses:
             for one in self._in(*access.extent):
                 one.uses.add(number)
-                one.words.append(Word(node.info, (access.argument, access.offset), access.address))
+                one.words.append(NodeWord(node.info, (access.argument, access.offset), access.address))
                 if not one.has(access.address, access.address + 1) or access.argument < 0:
                     one.stays = f'{node.info.name} has no address in it'
         self._touch(node.memory or ())
 
-    def _copy(self, number: int, node: Seen) -> None:
+    def _copy(self, number: int, node: SeenNode) -> None:
         size = int(node.info.detail.get('bytes', 0))
         for access in node.touched.accesses:
             side = 'dst' if access.writes else 'src'
             flat = access.extent == (access.address, access.address + size)
             for one in self._in(*access.extent):
                 one.uses.add(number)
-                one.words.append(Word(node.info, side, access.address))
+                one.words.append(NodeWord(node.info, side, access.address))
                 if not flat or node.info.detail.get(side) != access.address:
                     one.stays = 'a copy of several rows uses it'
         self._touch(node.memory or ())
 
-    def _of_library(self, number: int, node: Seen) -> None:
+    def _of_library(self, number: int, node: SeenNode) -> None:
         said = node.said
         assert said is not None
         named = {one.address for one in said.accesses}
@@ -180,7 +180,7 @@ class _Search:
             inside = self._in(access.address, access.address + 1)
             for one in inside:
                 one.uses.add(number)
-                one.words.append(Word(node.info, (access.argument, access.offset), access.address))
+                one.words.append(NodeWord(node.info, (access.argument, access.offset), access.address))
                 if one.low in of_arrays and access.address not in named:
                     one.stays = f'{said.call} has an address in it that is not one of its arrays'
             before = [] if access.address in named else self._in(access.address - 1, access.address)

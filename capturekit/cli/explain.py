@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, Kind, Lesson, program
+from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, ExampleKind, Lesson, program
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import Ledger, Verdict
@@ -28,7 +28,7 @@ _STATUSES = {Effect.INVALIDATES: CaptureStatus.INVALIDATED, Effect.ENDS: Capture
 _ORIGIN, _SIDE, _EVENT, _THREAD = 16, 17, 18, 1
 _WIDTH = 100
 
-Topic = Code | Rule | Kind | type[RuntimeError]
+Topic = Code | Rule | ExampleKind | type[RuntimeError]
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def listing() -> str:
     for name, topic in topics().items():
         if isinstance(topic, Code):
             lines.append(f'{topic.value:<23}{name}')
-        elif isinstance(topic, (Rule, Kind)):
+        elif isinstance(topic, (Rule, ExampleKind)):
             lines.append(f'{name:<23}{_short(topic.says, _WIDTH - 23)}')
         else:
             lines.append(f'{name:<23}{_short(_docstring(topic), _WIDTH - 23)}')
@@ -212,7 +212,7 @@ def explain(word: str) -> str:
         parts = _of_code(topic)
     elif isinstance(topic, Rule):
         parts = _of_rule(topic)
-    elif isinstance(topic, Kind):
+    elif isinstance(topic, ExampleKind):
         parts = _of_kind(topic)
     else:
         parts = _of_exception(topic)
@@ -262,7 +262,7 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     yield from _ends(taught, [*map(str, sorted(codes)), rule.error.__name__])
 
 
-def _of_kind(kind: Kind) -> Iterator[str]:
+def _of_kind(kind: ExampleKind) -> Iterator[str]:
     taught = lesson(kind)
     yield f'{kind.name}  a kind of step in recordings\n{_text(kind.says)}\n{_text(taught.met)}'
     yield from _examples(taught, [])

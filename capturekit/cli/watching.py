@@ -12,7 +12,7 @@ from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
 from capturekit.guard.finding_words import error_of
 from capturekit.model.counted import counted
-from capturekit.model.followed_captures import Finding, FollowedCapture
+from capturekit.model.followed_captures import CaptureFinding, FollowedCapture
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def watched() -> Iterator[None]:
     Raises:
         Untraceable: CUPTI is not available, or another tool uses it.
     """
-    report = Report()
+    report = WatchReport()
     hear, watch = report.hear, GUARD.state.call_watch
     watch.open(current(), hear, GUARD.ledger.table)
     try:
@@ -38,13 +38,13 @@ def watched() -> Iterator[None]:
 class _Found:
     """Findings of one line and one function: the first, with its capture, and the numbers of calls and captures."""
 
-    finding: Finding
+    finding: CaptureFinding
     one: FollowedCapture
     calls: int = 0
     captures: int = 0
 
 
-class Report:
+class WatchReport:
     """What has harmed captures, in the words of refusals. Of captures that are good it keeps the number."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from capturekit.driver.cub_reduction import threads
 from capturekit.driver.cupy_kernels import _memo
-from capturekit.driver.elementwise import Operand, Rounded
+from capturekit.driver.elementwise import ElementOperand, Rounded
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.reduction import _OWN, Made, Reduction, ReductionCode, code_of
 
@@ -61,8 +61,8 @@ def of_block_node(info: Any, code: ReductionCode | None, arguments: Sequence[Arg
     return Reduction(
         info.name,
         code,
-        (Operand(given.dtype, source, (length, results), (item, item * length)),),
-        Operand(made.dtype, output, (results,), (size,), None, False, True, True),
+        (ElementOperand(given.dtype, source, (length, results), (item, item * length)),),
+        ElementOperand(made.dtype, output, (results,), (size,), None, False, True, True),
         -(-results // stride),
         stride,
     )

@@ -47,7 +47,7 @@ _BY_NAME = {name: offset for offset, names in _STREAMS.items() for name in names
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """The offsets of what is read of a function's parameters, or None where it has no such parameter.
 
     ``config``: the stream is in the structure that the first parameter points to. ``exchanged``: the first parameter
@@ -63,7 +63,7 @@ class Layout:
     exchanged: bool = False
 
 
-def layout(name: str) -> Layout:
+def layout(name: str) -> ParameterLayout:
     """Return the layout of a driver's function by CUPTI's name for it: ``'cuStreamBeginCapture_v2_ptsz'``."""
     versioned = re.sub(r'_pt(?:sz|ds)$', '', name)
     plain = re.sub(r'_v\d+$', '', versioned)
@@ -71,7 +71,7 @@ def layout(name: str) -> Layout:
     def find(table: dict[str, int]) -> int | None:
         return table.get(versioned, table.get(plain))
 
-    return Layout(
+    return ParameterLayout(
         find(_BY_NAME),
         find(_EVENTS),
         find(_SECOND_EVENTS),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.driver.elementwise import Operand
+from capturekit.driver.elementwise import ElementOperand
 from capturekit.driver.node_accesses import Access, Touched, linear
 from capturekit.driver.reduction import Input, Made, Reduction, ReductionCode
 
@@ -129,8 +129,8 @@ def _halves(rows: Rows, ends: Mapping[int, tuple[int, int]], blocks: Mapping[int
 
 def _reduction(rows: Rows) -> Reduction:
     item, length = np.dtype(rows.dtype).itemsize, rows.count // rows.results
-    source = Operand(rows.dtype, rows.source, (length, rows.results), (item, item * length))
-    output = Operand(rows.dtype, rows.output, (rows.results,), (item,), None, False, True, True)
+    source = ElementOperand(rows.dtype, rows.source, (length, rows.results), (item, item * length))
+    output = ElementOperand(rows.dtype, rows.output, (rows.results,), (item,), None, False, True, True)
     block, stride = threads(length)
     code = _code(rows, block, length)
     return Reduction(code.made.name, code, (source,), output, -(-rows.results // stride), stride)

@@ -23,7 +23,7 @@ from capturekit.driver.fused_reduction_nodes import FusingReductions
 from capturekit.driver.graph_edges import Rewiring
 from capturekit.driver.node_accesses import Accessing
 from capturekit.driver.node_reader import KINDS, NodeInfo, Reader
-from capturekit.driver.node_writer import Setting
+from capturekit.driver.node_writer import NodeVerbs
 from capturekit.driver.reduction_nodes import ReductionNodes
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_after
@@ -109,7 +109,9 @@ class StreamHandle:
         return (0, self.ptr)
 
 
-class CudaDevice(Accessing, ElementwiseNodes, FusingNodes, FusingReductions, ReductionNodes, Rewiring, Setting, Timing):
+class CudaDevice(
+    Accessing, ElementwiseNodes, FusingNodes, FusingReductions, ReductionNodes, Rewiring, NodeVerbs, Timing
+):
     """CUDA through cuda-bindings, with the methods of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit.driver.call_notices import Listener
-from capturekit.driver.call_parameters import STREAM_OF_CONFIG, Layout, layout
+from capturekit.driver.call_parameters import STREAM_OF_CONFIG, ParameterLayout, layout
 from capturekit.driver.cupti import Profiler, Untraceable, profiler
 from capturekit.driver.shared_objects import callers, files
 from capturekit.model.cuda_functions import EXCHANGE, ApiCall, Function, function
@@ -73,7 +73,7 @@ class _Callback:
     domain: int
     number: int
     function: Function
-    layout: Layout
+    layout: ParameterLayout
 
     @property
     def begins(self) -> bool:
@@ -333,7 +333,9 @@ def _callbacks(library: Any) -> list[_Callback]:
             called = name.value.decode()
             what = function(called)
             if what is not None and (domain == _DRIVER or _told_by_runtime(what)):
-                found.append(_Callback(domain, number, what, layout(called) if domain == _DRIVER else Layout()))
+                found.append(
+                    _Callback(domain, number, what, layout(called) if domain == _DRIVER else ParameterLayout())
+                )
     return found
 
 

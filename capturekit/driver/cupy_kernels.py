@@ -33,7 +33,7 @@ _SIZED = re.compile(r'^(bool|u?int\d+|float\d+|complex\d+)$')
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """A kernel's parameter. ``itemsize`` is the size of an element in bytes, 0 if it is not known.
 
     ``reads_only`` is None where kernels of one name differ. ``memory`` is False for sizes and indices, which hold no
@@ -60,13 +60,13 @@ class Forms:
 
     def __init__(self) -> None:
         self._kernels: dict[str, list[Any]] = {}
-        self._of: dict[tuple[str, tuple[int, ...], int], tuple[Parameter, ...]] = {}
+        self._of: dict[tuple[str, tuple[int, ...], int], tuple[KernelParameter, ...]] = {}
         self._compiled: dict[int, _Compiled] = dict(_remembered())
         for one in _objects():
             self._kernels.setdefault(str(one.name), []).append(one)
             self._compiled.update(_compilations(one))
 
-    def of(self, name: str, sizes: tuple[int, ...], function: int = 0) -> tuple[Parameter, ...]:
+    def of(self, name: str, sizes: tuple[int, ...], function: int = 0) -> tuple[KernelParameter, ...]:
         """The parameters of the kernel of this name, whose node has arguments of so many bytes; () if not known.
 
         ``function`` is the driver's handle of it, 0 if that is not known.
@@ -78,9 +78,9 @@ class Forms:
             self._of[key] = _agreed(found) if found else self._find(name, sizes)
         return self._of[key]
 
-    def _find(self, name: str, sizes: tuple[int, ...]) -> tuple[Parameter, ...]:
+    def _find(self, name: str, sizes: tuple[int, ...]) -> tuple[KernelParameter, ...]:
         base, _, words = name.rpartition('__')
-        found: list[tuple[Parameter, ...]] = []
+        found: list[tuple[KernelParameter, ...]] = []
         for wanted, typed in ((name, ''), (base, words), (base.removesuffix('_where'), words)):
             for kernel in self._kernels.get(wanted, ()):
                 found += _forms(kernel, typed, sizes)
@@ -144,11 +144,11 @@ def _memo(function: Any) -> list[tuple[tuple[Any, ...], Any]]:
     ]
 
 
-def _parameter(info: Any) -> Parameter:
+def _parameter(info: Any) -> KernelParameter:
     if info.dtype is None and info.ctype is None:  # an indexer
-        return Parameter(True, memory=False)
+        return KernelParameter(True, memory=False)
     # CuPy leaves the condition of `where=` without its const, and only reads it
-    return Parameter(
+    return KernelParameter(
         bool(info.is_const) or info.name == '_where',
         0 if info.dtype is None else int(np.dtype(info.dtype).itemsize),
         whole=not info.raw,
@@ -156,7 +156,7 @@ def _parameter(info: Any) -> Parameter:
     )
 
 
-def _forms(kernel: Any, words: str, sizes: tuple[int, ...]) -> Iterable[tuple[Parameter, ...]]:
+def _forms(kernel: Any, words: str, sizes: tuple[int, ...]) -> Iterable[tuple[KernelParameter, ...]]:
     for where in ('params', '_params', '_params_with_where'):
         infos = getattr(kernel, where, None)
         if not infos or not _passes(infos, sizes):
@@ -190,7 +190,7 @@ def _passes(infos: Sequence[Any], sizes: tuple[int, ...]) -> bool:
     return True
 
 
-def _chosen(kernel: Any, infos: Sequence[Any], form: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+def _chosen(kernel: Any, infos: Sequence[Any], form: tuple[KernelParameter, ...]) -> tuple[KernelParameter, ...]:
     """Whether an elementwise kernel may leave some elements untouched, as far as its code shows."""
     code = ';\n'.join((str(getattr(kernel, 'kwargs', {}).get('loop_prep', '')), str(kernel.operation)))
     choice = _CHOICE.search(code) is not None
@@ -201,14 +201,16 @@ def _chosen(kernel: Any, infos: Sequence[Any], form: tuple[Parameter, ...]) -> t
     return tuple(found)
 
 
-def _sized(form: tuple[Parameter, ...], words: list[str]) -> tuple[Parameter, ...]:
+def _sized(form: tuple[KernelParameter, ...], words: list[str]) -> tuple[KernelParameter, ...]:
     """A ufunc's kernel has the dtypes of its arguments in its name."""
     sizes = [2 if word == 'bfloat16' else np.dtype(word).itemsize if _SIZED.match(word) else 0 for word in words]
     sizes += [0] * (len(form) - len(sizes))
     return tuple(replace(one, itemsize=size or one.itemsize) for one, size in zip(form, sizes))
 
 
-def _compiled(kernel: Any, form: tuple[Parameter, ...], arguments: tuple[int, ...]) -> tuple[Parameter, ...]:
+def _compiled(
+    kernel: Any, form: tuple[KernelParameter, ...], arguments: tuple[int, ...]
+) -> tuple[KernelParameter, ...]:
     """An elementwise kernel remembers for which dtypes it was compiled: where all of them have one size, that is it."""
     sizes: list[set[int]] = [set() for _ in form]
     kinds: list[set[str]] = [set() for _ in form]
@@ -235,23 +237,23 @@ def _compiled(kernel: Any, form: tuple[Parameter, ...], arguments: tuple[int, ..
     )
 
 
-def _cub(kernel: Any, sizes: tuple[int, ...]) -> Iterable[tuple[Parameter, ...]]:
+def _cub(kernel: Any, sizes: tuple[int, ...]) -> Iterable[tuple[KernelParameter, ...]]:
     """CUB's kernels take an input and an output as bare addresses, then two sizes."""
     infos = (*kernel.in_params, *kernel.out_params)
     if len(infos) == 2 and len(sizes) == 4 and sizes[:2] == (_WORD, _WORD) and set(sizes[2:]) <= {4, 8}:
-        yield (*(replace(_parameter(one), number=False) for one in infos), *[Parameter(True, memory=False)] * 2)
+        yield (*(replace(_parameter(one), number=False) for one in infos), *[KernelParameter(True, memory=False)] * 2)
 
 
-def _agreed(forms: list[tuple[Parameter, ...]]) -> tuple[Parameter, ...]:
+def _agreed(forms: list[tuple[KernelParameter, ...]]) -> tuple[KernelParameter, ...]:
     """The properties that all kernels of one name share."""
     if not forms or len({len(form) for form in forms}) > 1:
         return ()
     return tuple(map(_common, zip(*forms)))
 
 
-def _common(column: tuple[Parameter, ...]) -> Parameter:
+def _common(column: tuple[KernelParameter, ...]) -> KernelParameter:
     reads, sizes = {one.reads_only for one in column}, {one.itemsize for one in column}
-    return Parameter(
+    return KernelParameter(
         reads.pop() if len(reads) == 1 else None,
         sizes.pop() if len(sizes) == 1 else 0,
         any(one.memory for one in column),

@@ -53,7 +53,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Operand:
+class ElementOperand:
     """One argument of an elementwise operation.
 
     An array has ``address``, ``shape`` (that of the iteration) and ``strides`` in bytes. A number has its bytes in
@@ -82,7 +82,7 @@ class Elementwise:
 
     name: str
     operation: Any
-    operands: tuple[Operand, ...]
+    operands: tuple[ElementOperand, ...]
     copies: bool = False
 
     @property
@@ -108,7 +108,7 @@ class Rounded(str):
 
 
 @dataclass(frozen=True)
-class Parameter:
+class OperationParameter:
     """A parameter of an operation: the name in its code, the element's dtype, the dtype that the code computes with."""
 
     name: str
@@ -119,7 +119,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Operation:
+class ElementOperation:
     """The code of an operation of CuPy's. ``ufunc``: its operands are converted to the dtypes that it computes with.
 
     ``types`` are names of types in the code with their dtypes.
@@ -127,7 +127,7 @@ class Operation:
 
     code: str
     preamble: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[OperationParameter, ...]
     types: tuple[tuple[str, str], ...]
     ufunc: bool
 
@@ -135,12 +135,12 @@ class Operation:
 # -- from CuPy's kernel objects ---------------------------------------------------------------------------------
 
 
-def operations() -> dict[int, Operation | str]:
+def operations() -> dict[int, ElementOperation | str]:
     """The operations of all elementwise kernels that CuPy has compiled, by function; or why one is no such operation.
 
     A user's elementwise kernels are among them.
     """
-    found: dict[int, Operation | str] = {}
+    found: dict[int, ElementOperation | str] = {}
     for one in _objects():
         for key, function in list(getattr(one, '_kernel_memo', {}).items()):
             found[int(function.ptr)] = _of_ufunc(one, key)
@@ -151,7 +151,7 @@ def operations() -> dict[int, Operation | str]:
     return found
 
 
-def _remembered() -> Iterable[tuple[int, Operation | str]]:
+def _remembered() -> Iterable[tuple[int, ElementOperation | str]]:
     """Those of kernel objects that are gone: CuPy remembers what it has compiled."""
     import sys
 
@@ -163,7 +163,7 @@ def _remembered() -> Iterable[tuple[int, Operation | str]]:
         yield int(function.ptr), _of_kernel(infos, types, params, operation, preamble, **options)
 
 
-def _of_ufunc(ufunc: Any, key: tuple[Any, ...]) -> Operation | str:
+def _of_ufunc(ufunc: Any, key: tuple[Any, ...]) -> ElementOperation | str:
     _device, op, infos, has_where = key
     if ufunc._loop_prep or getattr(op, '_resolution_func', None) is not None:  # CuPy 14.0 has none
         return 'its code does more than work on one element'
@@ -172,16 +172,18 @@ def _of_ufunc(ufunc: Any, key: tuple[Any, ...]) -> Operation | str:
     found = []
     for param, info, dtype in zip(params, infos, computed):
         written = not param.is_const and param.name != '_where'
-        found.append(Parameter(str(param.name), str(info.dtype), str(np.dtype(dtype)), int(info.arg_kind), written))
+        found.append(
+            OperationParameter(str(param.name), str(info.dtype), str(np.dtype(dtype)), int(info.arg_kind), written)
+        )
     types = [(f'in{n}_type', str(np.dtype(one))) for n, one in enumerate(op.in_types)]
     types += [(f'out{n}_type', str(np.dtype(one))) for n, one in enumerate(op.out_types)]
     code = ('if (!_where) continue;\n' if has_where else '') + str(op.routine)
-    return checked(Operation(code, str(ufunc._preamble), tuple(found), tuple(types), True))
+    return checked(ElementOperation(code, str(ufunc._preamble), tuple(found), tuple(types), True))
 
 
 def _of_kernel(
     infos: Sequence[Any], types: Any, params: Sequence[Any], operation: Any, preamble: Any, **more: Any
-) -> Operation | str:
+) -> ElementOperation | str:
     if more.get('loop_prep') or more.get('after_loop'):
         return 'its code does more than work on one element'
     if tuple(more.get('options', ())) not in _PLAIN_OPTIONS:
@@ -189,11 +191,11 @@ def _of_kernel(
     if any(one.raw for one in params):
         return 'it has raw arguments, which it may use at any index'
     found = tuple(
-        Parameter(str(p.name), str(info.dtype), str(info.dtype), int(info.arg_kind), not p.is_const)
+        OperationParameter(str(p.name), str(info.dtype), str(info.dtype), int(info.arg_kind), not p.is_const)
         for p, info in zip(params[:-1], infos)
     )
     names = tuple((str(name), str(np.dtype(dtype))) for name, dtype in types._pairs)
-    return checked(Operation(str(operation), str(preamble), found, names, False))
+    return checked(ElementOperation(str(operation), str(preamble), found, names, False))
 
 
 #: What is done to complex numbers part by part, or without rounding.
@@ -208,7 +210,7 @@ _PARTWISE = frozenset(
 _SUMS = re.compile(r'\b(r?hypotf?|r?norm\w*)\s*\(|::')
 
 
-def _sums_products(one: Operation) -> bool:
+def _sums_products(one: ElementOperation) -> bool:
     """Whether an operation may add two products: which of them a compiler contracts depends on what is around it."""
     dtypes = {kind_of(dtype) for _name, dtype in one.types} | {kind_of(p.dtype) for p in one.parameters}
     if 'c' in dtypes:
@@ -220,7 +222,7 @@ def _sums_products(one: Operation) -> bool:
     return own or one.code.count('*') > 1 or _SUMS.search(one.code) is not None
 
 
-def checked(one: Operation) -> Operation | str:
+def checked(one: ElementOperation) -> ElementOperation | str:
     """An operation, or why it is not one that can be fused."""
     beyond = _BEYOND.search(one.code)
     if beyond is not None:
@@ -252,7 +254,7 @@ _CHOICE = re.compile(r'\b(if|for|while|do|switch|continue)\b|\?|&&|\|\|')
 
 
 @cache
-def written_first(one: Operation) -> tuple[bool, ...]:
+def written_first(one: ElementOperation) -> tuple[bool, ...]:
     """For each parameter whether the operation surely writes the element before it reads it."""
     whole = not _CHOICE.search(one.code) if not one.ufunc else not one.code.startswith('if (!_where)')
     found = []
@@ -271,7 +273,7 @@ class ElementwiseNodes:
     reader: Any
     _writer: Callable[[], Any]
 
-    def copy_operation(self, dtype: str) -> Operation:
+    def copy_operation(self, dtype: str) -> ElementOperation:
         """The operation that copies an element of a dtype."""
         return copying(dtype)
 
@@ -298,13 +300,13 @@ class ElementwiseNodes:
 
 
 @cache
-def copying(dtype: str) -> Operation:
+def copying(dtype: str) -> ElementOperation:
     """The operation that copies an element, as CuPy's own kernel does it."""
-    parameters = Parameter('in0', dtype, dtype, ARRAY), Parameter('out0', dtype, dtype, ARRAY, True)
-    return Operation('out0 = in0', '', parameters, (('in0_type', dtype), ('out0_type', dtype)), True)
+    parameters = OperationParameter('in0', dtype, dtype, ARRAY), OperationParameter('out0', dtype, dtype, ARRAY, True)
+    return ElementOperation('out0 = in0', '', parameters, (('in0_type', dtype), ('out0_type', dtype)), True)
 
 
-def of_node(name: str, operation: Operation | str, arguments: Sequence[Argument]) -> Elementwise | str:
+def of_node(name: str, operation: ElementOperation | str, arguments: Sequence[Argument]) -> Elementwise | str:
     """What a node with these arguments, the last of which is CuPy's index, computes."""
     if isinstance(operation, Rounded):
         does = of_node(name, operation.does, arguments)
@@ -317,14 +319,16 @@ def of_node(name: str, operation: Operation | str, arguments: Sequence[Argument]
     found = []
     for parameter, argument, first in zip(operation.parameters, arguments, sure):
         if parameter.kind == SCALAR:
-            found.append(Operand(parameter.dtype, number=argument.data))
+            found.append(ElementOperand(parameter.dtype, number=argument.data))
             continue
         ndim = axes(len(argument.data))
         if ndim < 0:
             return 'it has arguments of another form than its kernel'
         words = struct.unpack(f'{len(argument.data) // _WORD}q', argument.data)
         shape, strides = words[2 : 2 + ndim], words[2 + ndim :]
-        found.append(Operand(parameter.dtype, words[0], shape, strides, None, not first, parameter.written, first))
+        found.append(
+            ElementOperand(parameter.dtype, words[0], shape, strides, None, not first, parameter.written, first)
+        )
     if not any(one.writes for one in found):
         return 'it writes nothing'
     dtypes = {p.dtype for p in operation.parameters}

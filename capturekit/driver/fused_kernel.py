@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.driver.elementwise import SCALAR, Operation, Parameter, Piece, kind_of
+from capturekit.driver.elementwise import SCALAR, ElementOperation, OperationParameter, Piece, kind_of
 from capturekit.driver.rounding import rounded_code
 
 #: Types of CUDA's, by dtype.
@@ -52,7 +52,7 @@ _INCLUDE = re.compile(r'^\s*#\s*include\b.*$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Place:
+class FusedPlace:
     """Elements of memory that a fused kernel has in a register: how they lie, whether it loads and stores them.
 
     With ``pieces`` they are loaded from these instead.
@@ -78,7 +78,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Step:
+class FusedStep:
     """One operation. ``operands`` are numbers of places, and for a number among its arguments -1 - its place in
     ``FusedKernel.numbers``."""
 
@@ -94,9 +94,9 @@ class FusedKernel:
     """
 
     shape: tuple[int, ...]
-    places: tuple[Place, ...]
+    places: tuple[FusedPlace, ...]
     numbers: tuple[tuple[str, Any], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[FusedStep, ...]
     fast: bool = False
 
     @property
@@ -108,7 +108,7 @@ class FusedKernel:
 # -- its operations ----------------------------------------------------------------------------------------------
 
 
-def _function(operation: Operation, number: int, fast: bool = False) -> str:
+def _function(operation: ElementOperation, number: int, fast: bool = False) -> str:
     """An operation as a function, in a namespace with the names of its types and its preamble."""
     types = [f'typedef {_C_TYPES[dtype]} {name};' for name, dtype in operation.types]
     taken = ['const ptrdiff_t i', *(_taken(p, operation.ufunc) for p in operation.parameters)]
@@ -120,11 +120,11 @@ def _function(operation: Operation, number: int, fast: bool = False) -> str:
     return '\n'.join([*lines, '} while (0);', '}', '}'])
 
 
-def _dtypes(operation: Operation) -> set[str]:
+def _dtypes(operation: ElementOperation) -> set[str]:
     return {dtype for _name, dtype in operation.types} | {one.dtype for one in operation.parameters}
 
 
-def _taken(p: Parameter, ufunc: bool) -> str:
+def _taken(p: OperationParameter, ufunc: bool) -> str:
     kind = _C_TYPES[p.dtype]
     if p.kind == SCALAR:
         return f'const {kind} {p.name}'
@@ -132,7 +132,7 @@ def _taken(p: Parameter, ufunc: bool) -> str:
     return f'{kind} &{name}' if p.written else f'const {kind} &{name}'
 
 
-def _converted(operation: Operation, code: str) -> list[str]:
+def _converted(operation: ElementOperation, code: str) -> list[str]:
     """The code of a ufunc, between the conversions of its operands, as CuPy makes it."""
     lines, after = [], []
     if code.startswith('if (!_where)'):
@@ -161,12 +161,12 @@ def _cast(of: str, to: str, code: str) -> str:
 # -- its arrays --------------------------------------------------------------------------------------------------
 
 
-def _array(place: Place) -> bytes:
+def _array(place: FusedPlace) -> bytes:
     ndim = len(place.shape)
     return struct.pack(f'{2 + 2 * ndim}q', place.address, prod(place.shape), *place.shape, *place.strides)
 
 
-def contiguous(place: Place) -> bool:
+def contiguous(place: FusedPlace) -> bool:
     """Whether its elements lie one after the other."""
     step = np.dtype(place.dtype).itemsize
     for length, stride in zip(reversed(place.shape), reversed(place.strides)):
@@ -176,7 +176,7 @@ def contiguous(place: Place) -> bool:
     return True
 
 
-def narrow(place: Place) -> bool:
+def narrow(place: FusedPlace) -> bool:
     """Whether 32 bits are enough for the distances between its elements."""
     low = sum(min(0, (n - 1) * s) for n, s in zip(place.shape, place.strides))
     high = sum(max(0, (n - 1) * s) for n, s in zip(place.shape, place.strides))

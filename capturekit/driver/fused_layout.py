@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from capturekit.driver.elementwise import Piece
-from capturekit.driver.fused_kernel import FusedKernel, Place, narrow
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, narrow
 
 #: Threads of a block.
 THREADS = 128
@@ -29,7 +29,7 @@ _MOST = (1 << 31) - (1 << 16)
 
 
 @dataclass(frozen=True)
-class Layout:
+class TileLayout:
     """Rows and columns, how many columns a thread has, the block's threads (along a row, rows), and the tiles of a row.
 
     ``narrow``: 32 bits are enough for all indices and distances.
@@ -57,13 +57,13 @@ class Layout:
         return self.columns % self.together == 0
 
 
-def layout_of(kernel: FusedKernel) -> Layout:
+def layout_of(kernel: FusedKernel) -> TileLayout:
     """The layout for a kernel."""
     *outer, columns = kernel.shape
     rows = prod(outer)
     together = _TOGETHER if columns >= _SHORT and kernel.size >= _MANY else 1
     along = min(THREADS if rows == 1 else _ALONG, _power(-(-columns // together)))
-    return Layout(rows, columns, together, (along, min(THREADS // along, _power(rows))), _narrow(kernel))
+    return TileLayout(rows, columns, together, (along, min(THREADS // along, _power(rows))), _narrow(kernel))
 
 
 def _power(number: int) -> int:
@@ -79,7 +79,7 @@ def _narrow(kernel: FusedKernel) -> bool:
             return False
         size = np.dtype(place.dtype).itemsize
         for piece in place.pieces:
-            part = Place(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
+            part = FusedPlace(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
             reach = sum((n - 1) * abs(s) for n, s in zip(kernel.shape, through(kernel.shape, piece, size)))
             if not narrow(part) or reach > _MOST or abs(shift(piece, size)) > _MOST:
                 return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 _WORD = 1 << 32
 
 
-class Numbers:
+class SourceNumbers:
     """The numbers in the order in which the source asks for them. ``narrow``: distances fit into one word."""
 
     def __init__(self, narrow: bool) -> None:

@@ -18,9 +18,9 @@ from math import prod
 import numpy as np
 
 from capturekit.driver.elementwise import Piece
-from capturekit.driver.fused_kernel import _C_TYPES, FusedKernel, Place
-from capturekit.driver.fused_layout import Layout, in_order, shift, steps, through
-from capturekit.driver.fused_numbers import Numbers
+from capturekit.driver.fused_kernel import _C_TYPES, FusedKernel, FusedPlace
+from capturekit.driver.fused_layout import TileLayout, in_order, shift, steps, through
+from capturekit.driver.fused_numbers import SourceNumbers
 
 #: The widest load of a GPU, in bytes.
 WIDEST = 16
@@ -126,7 +126,7 @@ __device__ __forceinline__ void ck_join(T (&to)[N], W which, F from, int left) {
 class Places:
     """The code that loads and stores places."""
 
-    def __init__(self, kernel: FusedKernel, layout: Layout, numbers: Numbers) -> None:
+    def __init__(self, kernel: FusedKernel, layout: TileLayout, numbers: SourceNumbers) -> None:
         self._kernel = kernel
         self._layout = layout
         self._numbers = numbers
@@ -156,7 +156,7 @@ class Places:
         low = f'static_cast<unsigned int>(reinterpret_cast<size_t>({array}.data))'
         return f'(({low} - static_cast<unsigned int>({off})) & {word - 1})'
 
-    def _off_piece(self, n: int, place: Place) -> Iterator[str]:
+    def _off_piece(self, n: int, place: FusedPlace) -> Iterator[str]:
         """What has to be a multiple of a word, for the largest piece of a place."""
         size = np.dtype(place.dtype).itemsize
         k = _largest(place)
@@ -210,7 +210,7 @@ class Places:
 
     # -- distances ----------------------------------------------------------------------------------------------
 
-    def _reach(self, n: int, place: Place) -> Iterator[str]:
+    def _reach(self, n: int, place: FusedPlace) -> Iterator[str]:
         """Make the variable with the distance of a place's element, if there is none yet."""
         size = np.dtype(place.dtype).itemsize
         terms = [
@@ -236,7 +236,7 @@ class Places:
         self._distances[strides] = name
         yield f'const ck_int {name} = {words};'
 
-    def _at(self, n: int, place: Place) -> str:
+    def _at(self, n: int, place: FusedPlace) -> str:
         return f'ck_far(ck_m{n}.data, {self._distances[place.strides]})'
 
     def _load(self, n: int, at: str, off: int | None, before: str = '', after: str = '') -> None:
@@ -248,7 +248,7 @@ class Places:
         self._by_words.append(f'{before}{words}{after}')
         self._one_by_one.append(f'{before}{plain}{after}')
 
-    def _off(self, place: Place) -> int | None:
+    def _off(self, place: FusedPlace) -> int | None:
         """How many bytes behind a word the elements of each thread begin; None if the strides allow no words."""
         if place.pieces or not place.in_memory:
             return None
@@ -262,7 +262,7 @@ class Places:
 
     # -- places that are read from several parts ----------------------------------------------------------------
 
-    def _join(self, n: int, place: Place) -> Iterator[str]:
+    def _join(self, n: int, place: FusedPlace) -> Iterator[str]:
         """Load each element from the part that it lies in. A thread's elements mostly lie in the largest one."""
         size = np.dtype(place.dtype).itemsize
         far = [through(self._kernel.shape, piece, size) for piece in place.pieces]
@@ -299,7 +299,7 @@ class Places:
     def _stride(self, axis: int, stride: int, size: int) -> str:
         return str(size) if axis == self._inner and stride == size else self._numbers.distance(stride)
 
-    def _word_of(self, place: Place, far: Sequence[tuple[int, ...]]) -> int:
+    def _word_of(self, place: FusedPlace, far: Sequence[tuple[int, ...]]) -> int:
         """The bytes of a word by which the parts can be loaded if addresses allow it; 0 if their strides do not."""
         size = np.dtype(place.dtype).itemsize
         word = min(WIDEST, self._layout.together * size)
@@ -325,6 +325,6 @@ class Places:
         return ' && '.join(found)
 
 
-def _largest(place: Place) -> int:
+def _largest(place: FusedPlace) -> int:
     """The number of the largest piece of a place, in which most threads have all of their elements."""
     return max(range(len(place.pieces)), key=lambda k: prod(place.pieces[k].lengths))

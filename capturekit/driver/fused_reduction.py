@@ -22,8 +22,8 @@ from capturekit.driver.fused_kernel import (
     _INCLUDE,
     _SEALS,
     FusedKernel,
-    Place,
-    Step,
+    FusedPlace,
+    FusedStep,
     _array,
     _function,
     contiguous,
@@ -48,7 +48,7 @@ class FusedReduction:
     output: int
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[FusedPlace, ...]:
         """All places: those in front first."""
         return (*self.front.places, *self.behind.places)
 
@@ -68,7 +68,7 @@ class _Argument:
     declared: str
     data: bytes
     dtype: str
-    place: Place | None = None
+    place: FusedPlace | None = None
 
 
 def _inputs(kernel: FusedReduction) -> Iterator[_Argument]:
@@ -126,7 +126,7 @@ def infos(kernel: FusedReduction, cupy: Any) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Parts:
+class SourceParts:
     """The parts of the source that differ from CuPy's.
 
     The front loads an element, computes, stores, and gives the reduction its inputs, each in lines of its own.
@@ -148,7 +148,7 @@ class Parts:
         return (*self.values, self.loads, self.steps, self.stores, self.inputs, self.result, self.after, self.functions)
 
 
-def parts(kernel: FusedReduction) -> Parts:
+def parts(kernel: FusedReduction) -> SourceParts:
     """The parts of a kernel's source."""
     known: dict[Any, int] = {}
     front, behind, code = kernel.front, kernel.behind, kernel.reduction.code
@@ -180,10 +180,10 @@ def parts(kernel: FusedReduction) -> Parts:
         f'{_by("_i", p)}_raw_ck_m{n}[_out_ind.get()] = ck_v{n};' for n, p in enumerate(behind.places, first) if p.stores
     ]
     lines = [loads, steps, [at, *stores] if stores else [], inputs, before, after, [_functions(known, fast)]]
-    return Parts(values, *map('\n'.join, lines))
+    return SourceParts(values, *map('\n'.join, lines))
 
 
-def _by(number: str, place: Place) -> str:
+def _by(number: str, place: FusedPlace) -> str:
     """What all elements have is stored with the first one."""
     return f'if ({number} == 0) ' if place.one else ''
 
@@ -195,7 +195,7 @@ def _functions(known: dict[Any, int], fast: bool) -> str:
     return '\n'.join([_SEALS, *includes, *(_function(operation, number, fast) for operation, number in known.items())])
 
 
-def _step(step: Step, first: tuple[int, int], of: str, at: str, known: dict[Any, int], fast: bool) -> list[str]:
+def _step(step: FusedStep, first: tuple[int, int], of: str, at: str, known: dict[Any, int], fast: bool) -> list[str]:
     """A call of an operation. ``first``: the numbers of the first place and of the first number."""
     number, (place, numbers) = known.setdefault(step.operation, len(known)), first
     names = [f'ck_v{place + n}{of}' if n >= 0 else f'ck_n{numbers - 1 - n}' for n in step.operands]
@@ -285,7 +285,7 @@ def source(
     return code.replace(_GLOBAL, f'{_GLOBAL}__launch_bounds__({made.block}) ')
 
 
-def _body(text: Parts, combine: str, many: int) -> str:
+def _body(text: SourceParts, combine: str, many: int) -> str:
     """Code for so many elements: all are loaded before the first is computed, and combined after the last is stored."""
     lines = [f'      {one}[{many}];' for one in text.values]
     for part in (text.loads, text.steps, text.stores, f'{text.inputs}{combine}'):

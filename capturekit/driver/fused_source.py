@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from capturekit.driver.elementwise import Operation
-from capturekit.driver.fused_kernel import _C_TYPES, _INCLUDE, _SEALS, FusedKernel, Place, _array, _function
-from capturekit.driver.fused_layout import THREADS, Layout, divisor, layout_of
-from capturekit.driver.fused_numbers import Numbers
+from capturekit.driver.elementwise import ElementOperation
+from capturekit.driver.fused_kernel import _C_TYPES, _INCLUDE, _SEALS, FusedKernel, FusedPlace, _array, _function
+from capturekit.driver.fused_layout import THREADS, TileLayout, divisor, layout_of
+from capturekit.driver.fused_numbers import SourceNumbers
 from capturekit.driver.fused_places import ACCESS, JOINS, Places
 from capturekit.driver.rounding import sealed
 
 
 @dataclass(frozen=True)
-class Argument:
+class FusedArgument:
     """A parameter of the kernel: as ``cupy.ElementwiseKernel`` declares it, as C++ does, and its bytes."""
 
     declared: str
@@ -35,12 +35,12 @@ class Argument:
 class Source:
     """A kernel's source but for its name, its parameters (those that are only read first), and how it is launched."""
 
-    inputs: tuple[Argument, ...]
-    outputs: tuple[Argument, ...]
-    index: Argument
+    inputs: tuple[FusedArgument, ...]
+    outputs: tuple[FusedArgument, ...]
+    index: FusedArgument
     functions: str
     body: str
-    layout: Layout
+    layout: TileLayout
 
     @property
     def text(self) -> tuple[str, str, str, str]:
@@ -67,7 +67,7 @@ class Source:
 def source(kernel: FusedKernel) -> Source:
     """The source and the arguments of a kernel."""
     layout = layout_of(kernel)
-    numbers, known = Numbers(layout.narrow), _known(kernel)
+    numbers, known = SourceNumbers(layout.narrow), _known(kernel)
     body = '\n'.join(_body(kernel, layout, numbers, known))
     inputs = [*_arrays(kernel), *_given(kernel)]
     inputs += [_word(name, number) for name, number in numbers.named()]
@@ -75,19 +75,19 @@ def source(kernel: FusedKernel) -> Source:
     outputs = [_argument(f'ck_m{n}', place) for n, place in enumerate(kernel.places) if place.stores]
     ndim = len(kernel.shape)
     index = struct.pack(f'{1 + 2 * ndim}q', kernel.size, *kernel.shape, *[0] * ndim)
-    last = Argument('', f'const ck_index<{ndim}> ck_at', index)
+    last = FusedArgument('', f'const ck_index<{ndim}> ck_at', index)
     return Source(tuple(inputs), tuple(outputs), last, _functions(kernel, layout, known), body, layout)
 
 
-def _known(kernel: FusedKernel) -> dict[Operation, int]:
+def _known(kernel: FusedKernel) -> dict[ElementOperation, int]:
     """The operations of a kernel, each with the number of its function."""
-    found: dict[Operation, int] = {}
+    found: dict[ElementOperation, int] = {}
     for step in kernel.steps:
         found.setdefault(step.operation, len(found))
     return found
 
 
-def _functions(kernel: FusedKernel, layout: Layout, known: dict[Operation, int]) -> str:
+def _functions(kernel: FusedKernel, layout: TileLayout, known: dict[ElementOperation, int]) -> str:
     """All that stands before the kernel."""
     kind = 'int' if layout.narrow else 'long long'
     parts = [_SEALS, f'typedef {kind} ck_int;', f'typedef unsigned {kind} ck_uint;', ACCESS]
@@ -101,36 +101,38 @@ def _functions(kernel: FusedKernel, layout: Layout, known: dict[Operation, int])
 # -- parameters -------------------------------------------------------------------------------------------------
 
 
-def _arrays(kernel: FusedKernel) -> Iterator[Argument]:
+def _arrays(kernel: FusedKernel) -> Iterator[FusedArgument]:
     """The arrays that are only read, and parts of arrays."""
     for n, place in enumerate(kernel.places):
         for k, piece in enumerate(place.pieces):
-            part = Place(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
+            part = FusedPlace(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
             yield _argument(f'ck_s{n}_{k}', part, 'raw ')
         if place.loads and not place.stores and not place.pieces:
             yield _argument(f'ck_m{n}', place)
 
 
-def _argument(name: str, place: Place, raw: str = '') -> Argument:
+def _argument(name: str, place: FusedPlace, raw: str = '') -> FusedArgument:
     kind = ('' if place.stores else 'const ') + _C_TYPES[place.dtype]
     code = f'const ck_array<{kind}, {len(place.shape)}> {name}'
-    return Argument(f'{raw}{place.dtype} {name}', code, _array(place))
+    return FusedArgument(f'{raw}{place.dtype} {name}', code, _array(place))
 
 
-def _given(kernel: FusedKernel) -> Iterator[Argument]:
+def _given(kernel: FusedKernel) -> Iterator[FusedArgument]:
     """The numbers among the operands."""
     for n, (dtype, data) in enumerate(kernel.numbers):
-        yield Argument(f'{dtype} ck_n{n}', f'const {_C_TYPES[dtype]} ck_n{n}', data)
+        yield FusedArgument(f'{dtype} ck_n{n}', f'const {_C_TYPES[dtype]} ck_n{n}', data)
 
 
-def _word(name: str, number: int) -> Argument:
-    return Argument(f'uint32 {name}', f'const unsigned int {name}', struct.pack('I', number))
+def _word(name: str, number: int) -> FusedArgument:
+    return FusedArgument(f'uint32 {name}', f'const unsigned int {name}', struct.pack('I', number))
 
 
 # -- the body ---------------------------------------------------------------------------------------------------
 
 
-def _body(kernel: FusedKernel, layout: Layout, numbers: Numbers, known: dict[Operation, int]) -> Iterator[str]:
+def _body(
+    kernel: FusedKernel, layout: TileLayout, numbers: SourceNumbers, known: dict[ElementOperation, int]
+) -> Iterator[str]:
     places = Places(kernel, layout, numbers)
     in_memory = [n for n, place in enumerate(kernel.places) if place.in_memory]
     yield from _here(kernel.shape, layout, numbers)
@@ -162,7 +164,7 @@ def _sealed(kernel: FusedKernel) -> list[bool]:
     return sealed([(one.operation, one.operands) for one in kernel.steps])
 
 
-def _here(shape: tuple[int, ...], layout: Layout, numbers: Numbers) -> Iterator[str]:
+def _here(shape: tuple[int, ...], layout: TileLayout, numbers: SourceNumbers) -> Iterator[str]:
     """Which elements a thread has: the index along each axis, that of the first one among all, how many are left."""
     inner = len(shape) - 1
     columns, together, tile, row = f'static_cast<ck_uint>(ck_at.shape[{inner}])', layout.together, 'blockIdx.x', ''
@@ -181,7 +183,7 @@ def _here(shape: tuple[int, ...], layout: Layout, numbers: Numbers) -> Iterator[
         yield f'const int ck_left = {rest} < {together} ? static_cast<int>({rest}) : {together};'
 
 
-def _axes(shape: tuple[int, ...], layout: Layout, numbers: Numbers) -> Iterator[str]:
+def _axes(shape: tuple[int, ...], layout: TileLayout, numbers: SourceNumbers) -> Iterator[str]:
     """The index along each axis but the innermost one, of the number of a row."""
     yield 'ck_uint ck_rest = ck_row;'
     for axis in range(len(shape) - 2, 0, -1):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.driver.cupy_kernels import Forms, Parameter, axes
+from capturekit.driver.cupy_kernels import Forms, KernelParameter, axes
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Described, NodeInfo, _Memcpy, _Memset
 from capturekit.model.errors import CudaCallError
@@ -233,7 +233,7 @@ def copied(copy: _Memcpy, side: str) -> Access | None:
     )
 
 
-def kernel_accesses(arguments: Iterable[Argument], form: tuple[Parameter, ...]) -> list[Access]:
+def kernel_accesses(arguments: Iterable[Argument], form: tuple[KernelParameter, ...]) -> list[Access]:
     """The accesses of a kernel with these arguments. ``form`` describes its parameters; () if they are not known."""
     found: list[Access] = []
     for number, argument in enumerate(arguments):
@@ -258,11 +258,11 @@ def kernel_accesses(arguments: Iterable[Argument], form: tuple[Parameter, ...]) 
     return found
 
 
-def _writes(parameter: Parameter) -> bool | None:
+def _writes(parameter: KernelParameter) -> bool | None:
     return None if parameter.reads_only is None else not parameter.reads_only
 
 
-def _array(data: bytes, parameter: Parameter, number: int, dtype: str) -> Access | None:
+def _array(data: bytes, parameter: KernelParameter, number: int, dtype: str) -> Access | None:
     """An array of CuPy's, from the structure that its kernels take; None if it is not one."""
     ndim = axes(len(data))
     if ndim < 0:

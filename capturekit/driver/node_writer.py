@@ -349,7 +349,7 @@ def _types(name: str, layout: list[tuple[int, int]]) -> dict[int, tuple[str, boo
     return found
 
 
-class Setting:
+class NodeVerbs:
     """The verbs of :class:`capturekit.driver.cuda.CudaDevice` that change graphs and nodes. They need the driver's
     library."""
 

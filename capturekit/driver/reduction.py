@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.driver.cupy_kernels import _memo, axes
-from capturekit.driver.elementwise import _BEYOND, _SUMS, ARRAY, PRODUCTS, SCALAR, Operand, Rounded
+from capturekit.driver.elementwise import _BEYOND, _SUMS, ARRAY, PRODUCTS, SCALAR, ElementOperand, Rounded
 from capturekit.driver.kernel_args import Argument
 
 _WORD = 8
@@ -87,8 +87,8 @@ class Reduction:
 
     name: str
     code: Any
-    inputs: tuple[Operand, ...]
-    output: Operand
+    inputs: tuple[ElementOperand, ...]
+    output: ElementOperand
     blocks: int = 1
     stride: int = 1
 
@@ -98,7 +98,7 @@ class Reduction:
         return next(one.shape for one in self.inputs if one.number is None)
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[ElementOperand, ...]:
         """The inputs and the output."""
         return (*self.inputs, self.output)
 
@@ -205,7 +205,7 @@ def of_node(info: Any, code: ReductionCode | str, arguments: Sequence[Argument])
     operands = []
     for one, argument in zip((*code.inputs, code.output), arguments):
         if one.number:
-            operands.append(Operand(one.dtype, number=argument.data))
+            operands.append(ElementOperand(one.dtype, number=argument.data))
             continue
         ndim = axes(len(argument.data))
         if ndim < 0:
@@ -213,7 +213,7 @@ def of_node(info: Any, code: ReductionCode | str, arguments: Sequence[Argument])
         words = struct.unpack(f'{len(argument.data) // _WORD}q', argument.data)
         written = one is code.output
         shape, strides = words[2 : 2 + ndim], words[2 + ndim :]
-        operands.append(Operand(one.dtype, words[0], shape, strides, None, not written, written, written))
+        operands.append(ElementOperand(one.dtype, words[0], shape, strides, None, not written, written, written))
     inner, outer = (_shape(one.data) for one in arguments[-_OWN:-1])
     arrays = [one.shape for one in operands[:-1] if one.number is None]
     if not arrays or any(shape != inner for shape in arrays) or operands[-1].shape != outer or 0 in (*inner, *outer):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from capturekit.driver.elementwise import Operation, kind_of
+from capturekit.driver.elementwise import ElementOperation, kind_of
 
 _PREFIX = {'float32': '__f', 'float64': '__d'}
 #: Universal functions of one rounding, by their code, and the intrinsics that do the same.
@@ -36,7 +36,7 @@ _HANDING = frozenset({'out0 = in0', 'out0 = +in0', 'out0 = -in0', 'out0 = in0 ? 
 
 
 @cache
-def rounded_code(operation: Operation) -> str:
+def rounded_code(operation: ElementOperation) -> str:
     """The code of an operation, with intrinsics where it is a sum, a difference or a product alone."""
     words = _words(operation)
     kinds = {dtype for _name, dtype in operation.types}
@@ -45,7 +45,7 @@ def rounded_code(operation: Operation) -> str:
     return operation.code
 
 
-def sealed(steps: Sequence[tuple[Operation, Sequence[int]]]) -> list[bool]:
+def sealed(steps: Sequence[tuple[ElementOperation, Sequence[int]]]) -> list[bool]:
     """For each step, an operation and the numbers of its values, whether what it computes has to be sealed."""
     found = [False] * len(steps)
     loose: dict[int, int] = {}  # by the number of a value that may end in a product the step that computes it
@@ -65,12 +65,12 @@ def sealed(steps: Sequence[tuple[Operation, Sequence[int]]]) -> list[bool]:
     return found
 
 
-def _words(operation: Operation) -> str:
+def _words(operation: ElementOperation) -> str:
     return ' '.join(operation.code.split()).rstrip('; ')
 
 
 @cache
-def _apart(operation: Operation) -> bool:
+def _apart(operation: ElementOperation) -> bool:
     """Whether an operation neither begins with a sum that could be merged nor ends in such a product."""
     if not operation.ufunc or any(kind_of(dtype) == 'c' for _name, dtype in operation.types):
         return False
@@ -79,5 +79,5 @@ def _apart(operation: Operation) -> bool:
 
 
 @cache
-def _hands_on(operation: Operation) -> bool:
+def _hands_on(operation: ElementOperation) -> bool:
     return operation.ufunc and _words(operation) in _HANDING

@@ -24,7 +24,7 @@ from capturekit.functions.unsettled import Unsettled
 from capturekit.functions.watched_value import Holder, itself, of_this_thread
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import (
-    Layout,
+    ClassLayout,
     among,
     bases_of,
     dictionary_of_class,
@@ -90,7 +90,7 @@ class Holders:
             self.hold_class(cls)
         elif issubclass(cls, type):
             owned = not self._ownership.is_foreign_class(value)
-            layout, kind = Layout(None, {}), 'class'
+            layout, kind = ClassLayout(None, {}), 'class'
             self._library.of_library(value)
             self.hold_class(value)
             self.hold_class(cls)
@@ -103,7 +103,7 @@ class Holders:
             layout, kind = layout_of(cls), 'object'
             owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._ownership.is_foreign_class(cls)
             if cls is threading.local:
-                layout = Layout(of_this_thread, {})
+                layout = ClassLayout(of_this_thread, {})
             whole = is_whole(cls) and not is_logger(cls)
             if owned:
                 self.hold_class(cls)

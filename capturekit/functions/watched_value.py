@@ -8,7 +8,7 @@ from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING, Layout, made_by_class_statement
+from capturekit.model.class_layout import MISSING, ClassLayout, made_by_class_statement
 from capturekit.model.kept_values import Kept
 from capturekit.model.plain_values import a
 
@@ -23,7 +23,7 @@ class Holder(NamedTuple):
     value: Any
     cls: type
     kind: str
-    layout: Layout
+    layout: ClassLayout
     start: dict[str, Any]
     slots: dict[str, Any]
     owned: bool

@@ -66,7 +66,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Word:
+class AddressWord:
     """An address in a node: the slot that holds it, its place there, and how many bytes from it on are used.
 
     ``far``: the same by what is known of the node's work, which tells more than its arguments; 0 where that is unknown.
@@ -74,12 +74,12 @@ class Word:
 
     address: int
     reach: int
-    slot: Slot
+    slot: AddressSlot
     place: Any
     far: int = 0
 
 
-class Slot(ABC):
+class AddressSlot(ABC):
     """A node that holds addresses."""
 
     def __init__(self, at: NodeAt) -> None:
@@ -98,7 +98,7 @@ class Slot(ABC):
         """Return a function that writes the words into the executable graph alone, and returns CUDA's code."""
 
 
-class KernelSlot(Slot):
+class KernelSlot(AddressSlot):
     """``place`` is (number of the argument, offset in it)."""
 
     def __init__(self, at: NodeAt, aim: Any) -> None:
@@ -116,7 +116,7 @@ class KernelSlot(Slot):
         return run
 
 
-class CopySlot(Slot):
+class CopySlot(AddressSlot):
     """``place`` is 'dst' or 'src'. Memsets have no 'src'."""
 
     def __init__(self, at: NodeAt) -> None:
@@ -156,7 +156,7 @@ class CopySlot(Slot):
 class Index:
     """All addresses in the nodes of a graph, sorted; made once, and kept up to date by each rebinding."""
 
-    def __init__(self, made: Any, words: Iterable[Word], inside: Iterable[int]) -> None:
+    def __init__(self, made: Any, words: Iterable[AddressWord], inside: Iterable[int]) -> None:
         self.made = made
         self.words = sorted(words, key=_address)
         self.inside = sorted(inside)
@@ -165,13 +165,13 @@ class Index:
         #: No word reaches further than this.
         self.reach = max((word.reach for word in self.words), default=1)
 
-    def between(self, low: int, high: int) -> list[Word]:
+    def between(self, low: int, high: int) -> list[AddressWord]:
         """The words that touch [low, high)."""
         first = bisect_left(self.words, low - self.reach + 1, key=_address)
         found = self.words[first : bisect_left(self.words, high, key=_address)]
         return [word for word in found if word.address + word.reach > low]
 
-    def movable(self, low: int, high: int) -> list[Word]:
+    def movable(self, low: int, high: int) -> list[AddressWord]:
         """The words that use memory in [low, high). Raises UpdateError if one of them can't be changed."""
         if self.uses_inside(low, high):
             raise refused(_CALL, INSIDE, AGAIN)
@@ -204,11 +204,11 @@ class Index:
         self.words.sort(key=_address)
 
 
-def _address(word: Word) -> int:
+def _address(word: AddressWord) -> int:
     return word.address
 
 
-def with_far(words: Iterable[Word], touched: Touched) -> list[Word]:
+def with_far(words: Iterable[AddressWord], touched: Touched) -> list[AddressWord]:
     """Words of a node that tell how far it goes from each address."""
     far: dict[int, int] = {}
     for one in touched.accesses:
@@ -217,11 +217,11 @@ def with_far(words: Iterable[Word], touched: Touched) -> list[Word]:
     return [replace(word, far=far.get(word.address, 0)) for word in words]
 
 
-def words_of(device: Any, graph: int, at: NodeAt) -> Iterable[Word]:
+def words_of(device: Any, graph: int, at: NodeAt) -> Iterable[AddressWord]:
     """The addresses in a node. Raises UpdateError where they are hidden."""
     if at.info.kind in ('memcpy', 'memset'):
         copy = CopySlot(at)
-        return [Word(address, copy.size, copy, name) for name, address in copy.ends.items()]
+        return [AddressWord(address, copy.size, copy, name) for name, address in copy.ends.items()]
     if at.info.kind != 'kernel':
         return []
     try:
@@ -232,7 +232,7 @@ def words_of(device: Any, graph: int, at: NodeAt) -> Iterable[Word]:
     found = []
     for number, argument in enumerate(aim.arguments):
         for offset, address, reach in _addresses(argument, at):
-            found.append(Word(address, reach, slot, (number, offset)))
+            found.append(AddressWord(address, reach, slot, (number, offset)))
     return found
 
 
@@ -268,7 +268,7 @@ def _reach(data: bytes) -> int:
     return 1 + int(sum((n - 1) * s for n, s in zip(shape, strides) if n > 0 and s > 0))
 
 
-def within(word: Word, low: int, high: int) -> int:
+def within(word: AddressWord, low: int, high: int) -> int:
     """The word's address, if all that it reaches lies in the memory that is moved."""
     if word.address < low:
         rule = f'{word.slot.at.words} uses the old array and memory before it.'

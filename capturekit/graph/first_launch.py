@@ -17,7 +17,7 @@ import numpy as np
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.races import MemoryBlocks
-from capturekit.analysis.rounded_memory import Numbers
+from capturekit.analysis.rounded_memory import RoundedNumbers
 from capturekit.analysis.unsteady import Unsteady
 from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.executable_graph import ExecutableGraph
@@ -52,7 +52,7 @@ class FirstLaunch:
         again: bool = False,
         unseen: Sequence[tuple[int, int]] = (),
         unsteady: Sequence[Unsteady] = (),
-        rounded: Sequence[Numbers] = (),
+        rounded: Sequence[RoundedNumbers] = (),
     ) -> None:
         self._platform = platform
         self.recorded = recorded

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.needed_order import Memory
 from capturekit.analysis.node_memory import _DEVICE, memory_of
-from capturekit.analysis.rounded_memory import Numbers, rounded_numbers
+from capturekit.analysis.rounded_memory import RoundedNumbers, rounded_numbers
 from capturekit.driver.cub_reduction import Halves, of_calls
 from capturekit.driver.elementwise import Rounded, kind_of
 from capturekit.driver.fused_kernel import FusedKernel
@@ -75,7 +75,7 @@ class Fusible:
             why.update({n: f'{one}; {_FAST}' for n, one in why.items() if n in other})
         return why
 
-    def rounded(self, fusion: Fusion, arrays: Iterable[Any]) -> list[Numbers]:
+    def rounded(self, fusion: Fusion, arrays: Iterable[Any]) -> list[RoundedNumbers]:
         """The numbers that a launch rounds otherwise, of a fusion that does not keep every bit.
 
         ``arrays``: those that it writes by addresses which no node shows.
@@ -91,7 +91,7 @@ class Fusible:
         found = rounded_numbers(self.order.sequence, self.does, seen, fused, calls, self._copies)
         for array in arrays:
             access = Access(int(array.data.ptr), array.shape, array.strides, array.itemsize, True)
-            found.append(Numbers(access, (str(array.dtype),) if array.dtype.kind in 'fc' else ()))
+            found.append(RoundedNumbers(access, (str(array.dtype),) if array.dtype.kind in 'fc' else ()))
         return found
 
     def _numbered(self, one: Halves) -> Halves:

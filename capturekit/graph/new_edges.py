@@ -16,7 +16,7 @@ from capturekit.analysis.unsteady import Unsteady, adds_loosely, unsteady
 from capturekit.driver.cuda import Platform
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.packed_memory import Aim, Packing
-from capturekit.launch.lane_blocks import Block
+from capturekit.launch.lane_blocks import PoolBlock
 from capturekit.model.dag import Order
 
 
@@ -82,7 +82,7 @@ class Sight:
     look: Look
     blocks: MemoryBlocks
     definitions: Definitions
-    movable: list[tuple[list[Aim], list[tuple[Temporary, Block]]]] = field(default_factory=list)
+    movable: list[tuple[list[Aim], list[tuple[Temporary, PoolBlock]]]] = field(default_factory=list)
 
 
 def unsteady_of(sight: Sight, graph: int) -> list[Unsteady]:

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from capturekit.analysis.node_memory import memory_of
-from capturekit.analysis.packing import Span, packed
+from capturekit.analysis.packing import TemporarySpan, packed
 from capturekit.analysis.relaned import Pairs
-from capturekit.analysis.temporaries import Seen, Temporary, Word, examined
+from capturekit.analysis.temporaries import NodeWord, SeenNode, Temporary, examined
 from capturekit.graph.executables import instantiate
 from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.new_edges import Level, Sight
 from capturekit.graph.packed_memory import Aim, Packing
 from capturekit.graph.state import GraphState
-from capturekit.launch.lane_blocks import Block
+from capturekit.launch.lane_blocks import PoolBlock
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 
@@ -108,7 +108,7 @@ def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pa
     if not sight.movable:
         sight.movable.append(_movable_blocks(state, level, sight, recorded))
     aims, moved = sight.movable[0]
-    spans = [Span(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
+    spans = [TemporarySpan(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
     orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
     layout, least = packed(orders, spans), 0 if state.memory.packs else 1
     saved = sum(one.size for one in spans) - layout.size
@@ -119,7 +119,7 @@ def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pa
 
 def _movable_blocks(
     state: GraphState, level: Level, sight: Sight, recorded: Order
-) -> tuple[list[Aim], list[tuple[Temporary, Block]]]:
+) -> tuple[list[Aim], list[tuple[Temporary, PoolBlock]]]:
     """The temporaries that may lie elsewhere, and the nodes that have addresses of them."""
     blocks = sorted(state.memory.temporaries(), key=_low)
     found = _examined(level, sight, recorded, blocks) if blocks else []
@@ -127,13 +127,13 @@ def _movable_blocks(
     return aims, [(one, block) for one, block in zip(found, blocks) if not one.stays]
 
 
-def _examined(level: Level, sight: Sight, recorded: Order, blocks: Sequence[Block]) -> list[Temporary]:
+def _examined(level: Level, sight: Sight, recorded: Order, blocks: Sequence[PoolBlock]) -> list[Temporary]:
     known, g = sight.definitions, level.graph
     infos = {info.handle: info for info in known.infos(g)}
     touched, alone = known.accesses(g), memory_of(known, g, sight.blocks)
     memory = memory_of(known, g, sight.blocks, by_word=True) if known.declared else alone
     handles = [level.handles[n] for n in recorded.sequence]
-    nodes = [Seen(infos[h], touched[h], memory[h], known.declared.get(h), alone[h] is None) for h in handles]
+    nodes = [SeenNode(infos[h], touched[h], memory[h], known.declared.get(h), alone[h] is None) for h in handles]
     place = {handle: number for number, handle in enumerate(handles)}
     return examined(
         nodes,
@@ -142,18 +142,18 @@ def _examined(level: Level, sight: Sight, recorded: Order, blocks: Sequence[Bloc
 
 
 def _aims(device: Any, g: int, blocks: Sequence[Temporary]) -> list[Aim]:
-    words: dict[int, list[tuple[Word, Temporary]]] = {}
+    words: dict[int, list[tuple[NodeWord, Temporary]]] = {}
     for block in blocks:
         for word in block.words if not block.stays else ():
             words.setdefault(word.info.handle, []).append((word, block))
     return [Aim(device, g, several[0][0].info, several) for several in words.values()]
 
 
-def _low(block: Block) -> int:
+def _low(block: PoolBlock) -> int:
     return int(block.pointer.ptr)
 
 
-def _lives(block: Block, place: Mapping[int, int]) -> list[tuple[int, int]] | None:
+def _lives(block: PoolBlock, place: Mapping[int, int]) -> list[tuple[int, int]] | None:
     """When a block was in use, by the places of nodes; None where that is not known."""
     found = []
     for since, until in block.lives:

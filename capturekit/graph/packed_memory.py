@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from capturekit.analysis.packing import Layout
-from capturekit.analysis.relaned import Packed
-from capturekit.analysis.temporaries import Temporary, Word
+from capturekit.analysis.packing import PackedLayout
+from capturekit.analysis.relaned import PackedBytes
+from capturekit.analysis.temporaries import NodeWord, Temporary
 from capturekit.driver.node_accesses import Access
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.launch.declared import Declared, moved
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.lane_blocks import Block
+from capturekit.launch.lane_blocks import PoolBlock
 from capturekit.model.errors import CudaCallError
 
 _WORD = 8
@@ -27,8 +27,8 @@ class Packing:
         self,
         memory: GraphMemory,
         aims: Sequence[Aim],
-        moved: Sequence[tuple[Temporary, Block]],
-        layout: Layout,
+        moved: Sequence[tuple[Temporary, PoolBlock]],
+        layout: PackedLayout,
         own: Mapping[int, tuple[Access, ...]],
     ) -> None:
         """``own``: the graph's own memory that nodes have by an argument, by their handles, where it was recorded."""
@@ -41,7 +41,7 @@ class Packing:
         pairs = zip(self.old, layout.offsets)
         self._moves = sorted((low, high, self._place + offset) for (low, high), offset in pairs)
         self._declared: dict[int, Declared] | None = None
-        self.report = Packed(sum(high - low for low, high in self.old), layout.size)
+        self.report = PackedBytes(sum(high - low for low, high in self.old), layout.size)
 
     def aim(self, declared: dict[int, Declared]) -> dict[int, Declared]:
         """Let the nodes use the packed memory. Return what is said of them now, where it was ``declared``.
@@ -77,7 +77,7 @@ class Packing:
 class Aim:
     """The addresses in one node that are changed. A block stays that the node has in another way than was seen."""
 
-    def __init__(self, device: Any, g: int, info: NodeInfo, words: Sequence[tuple[Word, Temporary]]) -> None:
+    def __init__(self, device: Any, g: int, info: NodeInfo, words: Sequence[tuple[NodeWord, Temporary]]) -> None:
         self._words = words
         self._put = self._kernel(device, g, info) if info.kind == 'kernel' else _copy(device, g, info)
 

@@ -15,10 +15,10 @@ from capturekit.driver.node_reader import NodeInfo
 from capturekit.graph.addresses import (
     AGAIN,
     INSIDE,
+    AddressSlot,
+    AddressWord,
     Index,
     Move,
-    Slot,
-    Word,
     all_words,
     is_ours,
     with_far,
@@ -61,7 +61,7 @@ def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]], *, unused: bool 
         return changed
 
 
-def movable(state: GraphState, extents: Sequence[tuple[int, int, bool]]) -> list[list[Word]]:
+def movable(state: GraphState, extents: Sequence[tuple[int, int, bool]]) -> list[list[AddressWord]]:
     """The addresses in nodes that lie in each of these extents; the slots that hold them are the caller's own.
 
     An extent is (low, high, whether one array lies there throughout the graph). Where others may have been there
@@ -86,7 +86,7 @@ def movable(state: GraphState, extents: Sequence[tuple[int, int, bool]]) -> list
     return found
 
 
-def runners(state: GraphState, slots: Sequence[Slot]) -> list[Callable[[], int]]:
+def runners(state: GraphState, slots: Sequence[AddressSlot]) -> list[Callable[[], int]]:
     """For slots of :func:`movable` the functions that bring their words to the executable graph alone.
 
     They return CUDA's code. The definition stays as it was recorded.
@@ -146,7 +146,7 @@ def _indexed(state: GraphState) -> Index:
     if state.plan is not None:
         inner += [body for part in state.plan.parts for body in part.graphs if body != graph]
     inside = [word for body in inner for word in all_words(device, body)]
-    words: list[Word] = []
+    words: list[AddressWord] = []
     touched = device.graph_accesses(graph)
     for number, handle in state.names.handles.items():
         words += with_far(words_of(device, graph, node_at(state, _CALL, number)), touched[handle])
@@ -195,7 +195,7 @@ def _hold(state: GraphState, moved_to: Sequence[tuple[Move, Any]]) -> None:
     state.memory.hold_what_is_in(state.put_in)
 
 
-def _put(state: GraphState, slots: list[Slot], words: list[Word]) -> None:
+def _put(state: GraphState, slots: list[AddressSlot], words: list[AddressWord]) -> None:
     """Write the slots' words into the graph; if CUDA refuses one, restore all of them."""
     done = 0
     try:

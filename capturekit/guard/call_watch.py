@@ -21,7 +21,7 @@ from capturekit.driver.call_notices import CallSource
 from capturekit.driver.cuda import Platform
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.cuda_functions import ApiCall
-from capturekit.model.followed_captures import Finding, FollowedCapture, Follower
+from capturekit.model.followed_captures import CaptureFinding, FollowedCapture, Follower
 from capturekit.model.rules import CaptureStatus, Operation, Table
 from capturekit.model.source_line import Place, here, is_foreign_frame
 
@@ -89,7 +89,7 @@ class CallWatch:
         self._source: CallSource | None = None
         self._follower: Follower | None = None
         self._told: list[Told] = []
-        self._losses: dict[int, Finding] = {}
+        self._losses: dict[int, CaptureFinding] = {}
         #: How many open captures hold garbage collection off.
         self._held = 0
         #: What went wrong in the watch itself: it then follows nothing more, and the program goes on.
@@ -127,7 +127,7 @@ class CallWatch:
             source.close()  # without the lock: callbacks that are under way may wait for it
         self._collect_again()
 
-    def loss(self, stream: int) -> Finding | None:
+    def loss(self, stream: int) -> CaptureFinding | None:
         """Return what has lost the capture that began on a stream, the last one if there were several."""
         with self._lock:
             known = [] if self._follower is None else list(self._follower.captures.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from capturekit.guard.watch_remedies import remedy
 from capturekit.model.counted import counted
 from capturekit.model.errors import CaptureError, EscapedWorkError, InvalidatedError, UnjoinedError
-from capturekit.model.followed_captures import Finding
+from capturekit.model.followed_captures import CaptureFinding
 from capturekit.model.rules import Code
 from capturekit.model.source_line import Place
 
@@ -15,7 +15,7 @@ _NEVER_SEEN = 'The call that lost it is none that is followed, and the capture w
 _UNSEEN = 'A call that is not followed has lost the capture before: see the line of this one, and what runs above it'
 
 
-def error_of(finding: Finding, begun: Place | None, maker: str) -> CaptureError:
+def error_of(finding: CaptureFinding, begun: Place | None, maker: str) -> CaptureError:
     """Return a finding as the exception of its rule. ``begun`` is the line that began the capture."""
     rule = finding.rule
     unseen = finding.kind == 'lost' and finding.code == Code.cudaErrorStreamCaptureInvalidated
@@ -35,7 +35,7 @@ def error_of(finding: Finding, begun: Place | None, maker: str) -> CaptureError:
     return error
 
 
-def invalidated(finding: Finding, stream: int, begun: Place | None, maker: str) -> InvalidatedError:
+def invalidated(finding: CaptureFinding, stream: int, begun: Place | None, maker: str) -> InvalidatedError:
     """Return the exception of a capture that a watched call has lost."""
     told = error_of(finding, begun, maker)
     error = InvalidatedError(
@@ -58,7 +58,7 @@ def code_name(code: int) -> str:
     return Code(code).name if code in tuple(Code) else f'error {code}'
 
 
-def _kind(finding: Finding) -> type[CaptureError]:
+def _kind(finding: CaptureFinding) -> type[CaptureError]:
     if finding.kind == 'escaped' and (finding.rule is None or finding.rule.name == 'escaped-work'):
         return EscapedWorkError
     if finding.kind == 'unjoined':
@@ -66,7 +66,7 @@ def _kind(finding: Finding) -> type[CaptureError]:
     return InvalidatedError if finding.rule is None else finding.rule.error
 
 
-def _says(finding: Finding, unseen: bool) -> str:
+def _says(finding: CaptureFinding, unseen: bool) -> str:
     if finding.rule is None:
         return _UNKNOWN
     if finding.kind == 'escaped' and finding.rule.name == 'escaped-work':
@@ -76,7 +76,7 @@ def _says(finding: Finding, unseen: bool) -> str:
     return _UNSEEN if unseen else finding.rule.says
 
 
-def _operation(finding: Finding) -> str:
+def _operation(finding: CaptureFinding) -> str:
     made = f'{finding.call.function}()' if finding.call.function else 'A call that was not seen'
     by = f', called by {finding.libraries[0]}' if finding.libraries else ''
     pause = ',' if by else ''
@@ -86,7 +86,7 @@ def _operation(finding: Finding) -> str:
     return f'{counted(len(finding.lanes) or 1, "lane")} left unjoined{lanes}; {made}{by}{pause} ended the capture'
 
 
-def _answer(finding: Finding, begun: Place | None) -> str:
+def _answer(finding: CaptureFinding, begun: Place | None) -> str:
     if finding.kind == 'escaped':
         return ''
     whose = '' if begun is None else f' begun at {begun}'

@@ -23,7 +23,7 @@ from capturekit.model.source_line import Place, here
 
 
 @dataclass
-class Block:
+class InputBlock:
     """Memory from outside that nodes touch. ``arrays``: those that it belongs to; views hold their array as a base."""
 
     start: int
@@ -39,7 +39,7 @@ def _references(held: list[Any]) -> int:
 _OWN = _references([object()])
 
 
-class Holders:
+class BlockHolders:
     """Who holds a block of memory: objects that are no arrays may keep it alive without them."""
 
     def __init__(self) -> None:
@@ -66,16 +66,16 @@ class GraphInputs:
     def __init__(self, state: State) -> None:
         self.state = state
         #: By handle of the executable graph, of which the newest graph counts: where its capture ended, and the blocks.
-        self._graphs: dict[int, tuple[Place | None, list[Block]]] = {}
+        self._graphs: dict[int, tuple[Place | None, list[InputBlock]]] = {}
 
-    def found(self, live: OpenCapture) -> list[Block]:
+    def found(self, live: OpenCapture) -> list[InputBlock]:
         """Return the memory from outside that the nodes of a capture touch, just before it ends."""
         kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
         with self.state.inside:
             graph = device.capture_info(live.origin.ptr).graph
             touched = sorted({one.address for node in device.graph_accesses(graph).values() for one in node.accesses})
-        blocks: dict[int, Block] = {}
-        holders: dict[int, Holders] = {}
+        blocks: dict[int, InputBlock] = {}
+        holders: dict[int, BlockHolders] = {}
         for array in instances(kind) if touched else ():
             data = getattr(array, 'data', None)
             if data is None or not array.size or live.records(data.mem):  # without data it was never made
@@ -83,13 +83,13 @@ class GraphInputs:
             start = int(data.mem.ptr)
             first = bisect_left(touched, start)
             if first < len(touched) and touched[first] < start + data.mem.size:
-                block = blocks.setdefault(start, Block(start, f'{array.dtype}{list(array.shape)}'))
+                block = blocks.setdefault(start, InputBlock(start, f'{array.dtype}{list(array.shape)}'))
                 block.arrays.append(weakref.ref(array if array.base is None else array.base))
-                holders.setdefault(start, Holders()).add(data)
+                holders.setdefault(start, BlockHolders()).add(data)
         array = data = None  # neither is a holder
         return [block for start, block in blocks.items() if holders[start].are_arrays()]
 
-    def made(self, graph: Any, blocks: list[Block]) -> None:
+    def made(self, graph: Any, blocks: list[InputBlock]) -> None:
         """Note what a graph of CuPy's touches. Another kind of graph is instantiated elsewhere."""
         if hasattr(graph, 'graphExec'):
             self._graphs[int(graph.graphExec)] = here(), blocks

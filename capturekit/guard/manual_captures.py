@@ -11,7 +11,7 @@ from typing import Any
 
 from capturekit.guard.by_hand import ByHand
 from capturekit.guard.captures import Captures
-from capturekit.guard.graph_inputs import Block, GraphInputs
+from capturekit.guard.graph_inputs import GraphInputs, InputBlock
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.manual_remedies import without_cap
@@ -106,7 +106,7 @@ class ManualCaptures:
                 return go()
             outcome = 'failed'
             try:
-                used: list[Block] = []
+                used: list[InputBlock] = []
                 with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended
                     self._count(live)
                     used = self.inputs.found(live)

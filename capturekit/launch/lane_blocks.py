@@ -51,7 +51,7 @@ class Ticket:
 
     __slots__ = ('block', 'lanes')
 
-    def __init__(self, lanes: LaneBlocks, block: Block) -> None:
+    def __init__(self, lanes: LaneBlocks, block: PoolBlock) -> None:
         self.lanes = lanes
         self.block = block
 
@@ -62,7 +62,7 @@ class Ticket:
             lanes._put_back()
 
 
-class Block:
+class PoolBlock:
     """A piece of the pool: ``born`` is the tick at which it was last handed out.
 
     ``lives``: of memory that is used again late, the nodes that came before the next one when it was handed out and
@@ -87,10 +87,10 @@ class LaneBlocks:
     def __init__(self, memory: BlockSource) -> None:
         self._memory = memory
         #: The key is the device and size, and how far lanes must have got, which most blocks share.
-        self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[Block]]] = defaultdict(dict)
+        self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[PoolBlock]]] = defaultdict(dict)
         self._lock = threading.RLock()
         #: Blocks whose arrays are gone. Garbage collection may add some at any line here, so they wait.
-        self._dropped: deque[Block] = deque()
+        self._dropped: deque[PoolBlock] = deque()
         self._busy = 0
         self._closed = False
         #: Bytes of these blocks that arrays hold, the most that they have held, and all bytes of these blocks.
@@ -116,7 +116,7 @@ class LaneBlocks:
                 fits = late is not None and self._total + rounded <= self._room(late)
                 block = None if fits else self._take(lane, rounded)
                 if block is None:
-                    block = Block(memory.new_block(rounded), rounded)
+                    block = PoolBlock(memory.new_block(rounded), rounded)
                     self._total += rounded
                 memory.active(lane)
                 block.born, block.since = memory.tick, None if late is None else memory.place()
@@ -131,7 +131,7 @@ class LaneBlocks:
         """The bytes up to which new memory is taken before some is used again."""
         return late - self._memory.besides if late else max(_TIMES * self._peak, LEAST)
 
-    def _take(self, lane: Lane, size: int) -> Block | None:
+    def _take(self, lane: Lane, size: int) -> PoolBlock | None:
         free, late = self._free[lane.device, size], self._memory.late is not None
         if not free:
             return None
@@ -152,12 +152,12 @@ class LaneBlocks:
                 if every:
                     free[()] = every
 
-    def free(self) -> list[Block]:
+    def free(self) -> list[PoolBlock]:
         """The free blocks, which stay free."""
         with self:
             return [one for free in self._free.values() for blocks in free.values() for one in blocks]
 
-    def give_up(self, blocks: Sequence[Block]) -> None:
+    def give_up(self, blocks: Sequence[PoolBlock]) -> None:
         """Hand out these free blocks no more, and let go of their memory."""
         gone = {id(one) for one in blocks}
         with self:
@@ -198,7 +198,7 @@ class LaneBlocks:
             finally:
                 self._busy = 0
 
-    def _put(self, block: Block) -> None:
+    def _put(self, block: PoolBlock) -> None:
         self._live -= block.size
         if not self._closed:
             memory = self._memory

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit.launch.asked_bytes import AskedBytes
-from capturekit.launch.lane_blocks import UNIT, Block, LaneBlocks
+from capturekit.launch.lane_blocks import UNIT, LaneBlocks, PoolBlock
 from capturekit.launch.memory_group import Share
 from capturekit.launch.workspaces import Workspaces
 from capturekit.model.ledger import LedgerCapture
@@ -51,13 +51,13 @@ class TemporaryBlocks:
             return None
         return self.ends(capture.origin.stream) if capture.status is CaptureStatus.ACTIVE else None
 
-    def temporaries(self) -> list[Block]:
+    def temporaries(self) -> list[PoolBlock]:
         """Blocks that no array lies in any more, and workspaces, as far as this graph alone has them."""
         stay = self.share is not None and self.share.scratch is not None and not self.packs
         if self.late is None or not self.private or stay or self._loops or self.holders != 1:
             return []
         own, size = [] if self.workspaces_stay else self.workspaces.every(), self.workspaces.nbytes
-        return self.blocks.free() + [Block(pointer, size, True) for pointer in own]
+        return self.blocks.free() + [PoolBlock(pointer, size, True) for pointer in own]
 
     def take(self, size: int) -> Any:
         """Take memory that is nobody's yet: :meth:`keep` or :meth:`give_back` decides on it."""
@@ -73,7 +73,7 @@ class TemporaryBlocks:
         else:
             self._give({(low, low + size)})
 
-    def give_up(self, blocks: Sequence[Block]) -> None:
+    def give_up(self, blocks: Sequence[PoolBlock]) -> None:
         """Give such blocks back to the device, for good. No node may use them; launches that do must have ended."""
         gone = {(int(one.pointer.ptr), int(one.pointer.ptr) + one.size) for one in blocks}
         starts = {low for low, _high in gone}

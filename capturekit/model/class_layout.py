@@ -62,7 +62,7 @@ def among(cls: type, group: Iterable[type]) -> bool:
     return any(cls is one for one in group)
 
 
-class Layout(NamedTuple):
+class ClassLayout(NamedTuple):
     """Where instances of a class keep their attributes: a getter of the ``__dict__`` or None, and the slots."""
 
     dictionary: Callable[[Any], dict[str, Any]] | None
@@ -79,7 +79,7 @@ class Layout(NamedTuple):
 _NO_SLOTS = frozenset({'__dict__', '__vectorcalloffset__', '__dictoffset__', '__weaklistoffset__'})
 
 
-def layout_of(cls: type) -> Layout:
+def layout_of(cls: type) -> ClassLayout:
     """Find the ``__dict__`` and the slots of a class's instances without asking the instances."""
     dictionary = None
     slots: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def layout_of(cls: type) -> Layout:
         for name, member in members.items():
             if type(member) is types.MemberDescriptorType and name not in _NO_SLOTS:
                 slots.setdefault(name, member)
-    return Layout(dictionary, slots)
+    return ClassLayout(dictionary, slots)
 
 
 def solid_base(cls: type) -> type:

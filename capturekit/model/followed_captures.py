@@ -65,7 +65,7 @@ class Surroundings(Protocol):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CaptureFinding:
     """A call that has harmed a capture.
 
     Attributes:
@@ -101,12 +101,12 @@ class FollowedCapture:
     at: Place | None
     maker: str
     own: bool = False
-    loss: Finding | None = None
-    escaped: list[Finding] = field(default_factory=list)
+    loss: CaptureFinding | None = None
+    escaped: list[CaptureFinding] = field(default_factory=list)
     copied: dict[int, tuple[int, Place | None]] = field(default_factory=dict)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[CaptureFinding]:
         """What has lost it, and then what has escaped it."""
         return ([] if self.loss is None else [self.loss]) + self.escaped
 
@@ -177,7 +177,7 @@ class Follower:
             if one.loss is None and self._ask.status(origin) is CaptureStatus.INVALIDATED:
                 call = ApiCall('', None, one.capture.thread, origin)
                 code = Code.cudaErrorStreamCaptureInvalidated
-                one.loss = Finding('lost', call, code, RULES['invalidated'], None, (), self.subject(call))
+                one.loss = CaptureFinding('lost', call, code, RULES['invalidated'], None, (), self.subject(call))
 
     # -- what a call has done -----------------------------------------------------------------------------------------
 
@@ -241,9 +241,9 @@ class Follower:
         at, known = self._place(call), mine[-1].escaped
         for number, one in enumerate(known):
             if (one.at, one.call.function, one.call.stream) == (at, call.function, call.stream):
-                known[number] = Finding(**{**vars(one), 'count': one.count + 1})
+                known[number] = CaptureFinding(**{**vars(one), 'count': one.count + 1})
                 return
-        known.append(Finding('escaped', call, code, verdict.rule, at, self._ask.libraries(), self.subject(call)))
+        known.append(CaptureFinding('escaped', call, code, verdict.rule, at, self._ask.libraries(), self.subject(call)))
 
     def _captured(self, stream: int | None) -> bool:
         """Whether a stream is in a capture that began before it was followed."""
@@ -271,13 +271,13 @@ class Follower:
             return lane is not None and lane.capture is one.capture
         return verdict is not None and one.capture in verdict.lost
 
-    def _finding(self, one: FollowedCapture, call: ApiCall, code: int, verdict: Verdict | None) -> Finding:
+    def _finding(self, one: FollowedCapture, call: ApiCall, code: int, verdict: Verdict | None) -> CaptureFinding:
         at = self._place(call)
         rule = self.rule(call, code, verdict)
         elsewhere = call.thread != one.capture.thread
         if rule is not None and rule.name == 'sync-captured' and one.copied.get(call.thread) == (call.stream, at):
             rule = RULES['host-read']
-        return Finding('lost', call, code, rule, at, self._ask.libraries(), self.subject(call), elsewhere)
+        return CaptureFinding('lost', call, code, rule, at, self._ask.libraries(), self.subject(call), elsewhere)
 
     def rule(self, call: ApiCall, code: int, verdict: Verdict | None) -> Rule | None:
         """Return the rule for an answer: the table's for such a call, or else the one for the code."""
@@ -305,7 +305,7 @@ class Follower:
         if code == Code.cudaErrorStreamCaptureUnjoined:
             kind = 'unjoined'
         at = self._place(call)
-        one.loss = Finding(kind, call, code, rule, at, self._ask.libraries(), self.subject(call), False, lanes)
+        one.loss = CaptureFinding(kind, call, code, rule, at, self._ask.libraries(), self.subject(call), False, lanes)
         return True
 
     def _over(self, call: ApiCall, code: int) -> None:

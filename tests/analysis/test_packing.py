@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capturekit.analysis.packing import UNIT, Layout, Span, packed
+from capturekit.analysis.packing import UNIT, PackedLayout, TemporarySpan, packed
 from capturekit.model.dag import Order
 
 NODES = 7
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[Order], list[Span]]:
+def graphs(draw: st.DrawFn) -> tuple[list[Order], list[TemporarySpan]]:
     """A recorded order, perhaps another one, and temporaries that nodes use."""
     count = draw(st.integers(1, NODES))
     pairs = list(itertools.combinations(range(count), 2))
@@ -24,7 +24,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[Order], list[Span]]:
     recorded, other = draw(st.one_of(chain, some)), draw(st.one_of(some, st.none()))
     nodes = st.lists(st.integers(0, count - 1), max_size=3, unique=True)
     sizes = st.sampled_from([1, UNIT, UNIT + 1, 4 * UNIT, 9 * UNIT])
-    spans = draw(st.lists(st.builds(Span, sizes, nodes.map(tuple)), max_size=8))
+    spans = draw(st.lists(st.builds(TemporarySpan, sizes, nodes.map(tuple)), max_size=8))
     return [Order(count, edges) for edges in (recorded, other) if edges is not None], spans
 
 
@@ -34,18 +34,18 @@ def sequences(order: Order) -> list[tuple[int, ...]]:
     return [one for one in every if all(one.index(a) < one.index(b) for b in one for a in order.before_each[b])]
 
 
-def share(layout: Layout, spans: list[Span], one: int, other: int) -> bool:
+def share(layout: PackedLayout, spans: list[TemporarySpan], one: int, other: int) -> bool:
     (a, b), (c, d) = ((layout.offsets[n], layout.offsets[n] + spans[n].size) for n in (one, other))
     return a < d and c < b
 
 
-def alive(sequence: tuple[int, ...], span: Span) -> tuple[int, int]:
+def alive(sequence: tuple[int, ...], span: TemporarySpan) -> tuple[int, int]:
     places = [sequence.index(node) for node in span.uses]
     return min(places), max(places)
 
 
 @given(given_=graphs())
-def test_no_two_that_may_be_alive_at_once_share_a_byte(given_: tuple[list[Order], list[Span]]) -> None:
+def test_no_two_that_may_be_alive_at_once_share_a_byte(given_: tuple[list[Order], list[TemporarySpan]]) -> None:
     orders, spans = given_
     layout = packed(orders, spans)
     used = [n for n, span in enumerate(spans) if span.uses]
@@ -62,7 +62,7 @@ def test_no_two_that_may_be_alive_at_once_share_a_byte(given_: tuple[list[Order]
 
 
 @given(given_=graphs())
-def test_all_lies_within_what_is_taken(given_: tuple[list[Order], list[Span]]) -> None:
+def test_all_lies_within_what_is_taken(given_: tuple[list[Order], list[TemporarySpan]]) -> None:
     orders, spans = given_
     layout = packed(orders, spans)
     ends = [offset + span.size for offset, span in zip(layout.offsets, spans) if span.uses]
@@ -75,13 +75,13 @@ def row(count: int) -> Order:
 
 
 def test_a_chain_takes_what_two_neighbours_take() -> None:
-    spans = [Span(1000, (n, n + 1)) for n in range(9)]
+    spans = [TemporarySpan(1000, (n, n + 1)) for n in range(9)]
     assert packed([row(10)], spans).size == 2 * 1024
 
 
 def test_branches_share_nothing_and_their_own_steps_do() -> None:
     edges = [(n, n + 1) for n in range(9) if n != 4]
-    spans = [Span(512, (n, n + 1)) for n in range(9) if n != 4]
+    spans = [TemporarySpan(512, (n, n + 1)) for n in range(9) if n != 4]
     assert packed([row(10)], spans).size == 2 * 512
     layout = packed([row(10), Order(10, edges)], spans)
     assert layout.size == 4 * 512
@@ -90,18 +90,25 @@ def test_branches_share_nothing_and_their_own_steps_do() -> None:
 
 
 def test_a_large_one_takes_neighbours_and_a_small_one_a_part() -> None:
-    spans = [Span(512, (0,)), Span(512, (0,)), Span(1024, (1,)), Span(512, (2,)), Span(512, (2,)), Span(1536, (3,))]
+    spans = [
+        TemporarySpan(512, (0,)),
+        TemporarySpan(512, (0,)),
+        TemporarySpan(1024, (1,)),
+        TemporarySpan(512, (2,)),
+        TemporarySpan(512, (2,)),
+        TemporarySpan(1536, (3,)),
+    ]
     layout = packed([row(4)], spans)
     assert layout.offsets == (0, 512, 0, 0, 512, 0) and layout.size == 1536
 
 
 def test_what_no_node_uses_takes_nothing() -> None:
-    assert packed([row(2)], [Span(4096, ()), Span(512, (1,))]) == Layout((0, 0), 512)
+    assert packed([row(2)], [TemporarySpan(4096, ()), TemporarySpan(512, (1,))]) == PackedLayout((0, 0), 512)
 
 
 @pytest.mark.parametrize('width', [1, 4, 100])
 def test_ten_thousand_of_them(width: int) -> None:
     count = 10_000
     edges = [(n, n + 1) for n in range(count - 1) if (n + 1) % (count // width)]
-    spans = [Span(4096, (a, b)) for a, b in edges]
+    spans = [TemporarySpan(4096, (a, b)) for a, b in edges]
     assert packed([row(count), Order(count, edges)], spans).size == width * 2 * 4096

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.analysis.rounded_memory import TOLERANCES, Numbers, rounded_numbers
-from capturekit.driver.elementwise import Elementwise, Operand
+from capturekit.analysis.rounded_memory import TOLERANCES, RoundedNumbers, rounded_numbers
+from capturekit.driver.elementwise import ElementOperand, Elementwise
 from capturekit.driver.node_accesses import Access, linear
 
 BASE = 1 << 40
 
 
-def left(one: Numbers, a: Any, b: Any) -> int:
+def left(one: RoundedNumbers, a: Any, b: Any) -> int:
     """How many bytes still differ."""
     then, now = (np.frombuffer(x.tobytes(), np.uint8) for x in (a, b))
     apart = then != now
@@ -23,9 +23,9 @@ def left(one: Numbers, a: Any, b: Any) -> int:
     return int(differ.sum())
 
 
-def numbers(dtype: str, count: int = 8, itemsize: int = 0) -> Numbers:
+def numbers(dtype: str, count: int = 8, itemsize: int = 0) -> RoundedNumbers:
     size = itemsize or np.dtype(dtype).itemsize
-    return Numbers(Access(BASE, (count,), (size,), size, True), (dtype,))
+    return RoundedNumbers(Access(BASE, (count,), (size,), size, True), (dtype,))
 
 
 @pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64', 'complex64', 'complex128'])
@@ -68,14 +68,14 @@ def test_bfloat16_is_the_upper_half_of_float32() -> None:
 def test_every_bit_of_whole_numbers_counts() -> None:
     a = np.arange(8, dtype='i4') + (1 << 24)
     access = Access(BASE, (8,), (4,), 4, True)
-    assert left(Numbers(access), a, a + 1) == 8 and left(Numbers(access), a, a) == 0
+    assert left(RoundedNumbers(access), a, a + 1) == 8 and left(RoundedNumbers(access), a, a) == 0
 
 
 def test_only_elements_of_the_access_are_looked_at() -> None:
     a = np.arange(16, dtype='f4') + 1
     b = a * np.float32(1 + 1e-6)
-    every_second = Numbers(Access(BASE, (8,), (8,), 4, True), ('float32',))
-    backwards = Numbers(Access(BASE + 56, (8,), (-8,), 4, True), ('float32',))
+    every_second = RoundedNumbers(Access(BASE, (8,), (8,), 4, True), ('float32',))
+    backwards = RoundedNumbers(Access(BASE + 56, (8,), (-8,), 4, True), ('float32',))
     for one in (every_second, backwards):
         assert (one.low, one.high) == (BASE, BASE + 60)
         then, now = a[:15], b[:15]
@@ -85,7 +85,7 @@ def test_only_elements_of_the_access_are_looked_at() -> None:
 
 def test_what_a_library_computes_may_be_real_or_complex() -> None:
     a = np.linspace(1, 2, 8).astype('c8') * (1 + 2j)
-    one = Numbers(Access(BASE, (8,), (8,), 8, True), ('float64', 'complex64'))
+    one = RoundedNumbers(Access(BASE, (8,), (8,), 8, True), ('float64', 'complex64'))
     assert left(one, a, a * np.float32(1 + 1e-6)) == 0
     assert left(one, a, a * np.float32(1.01)) > 0
 
@@ -95,8 +95,8 @@ def test_what_a_library_computes_may_be_real_or_complex() -> None:
 
 def does(dtype: str, to: int, of: int) -> Elementwise:
     item = np.dtype(dtype).itemsize
-    source = Operand(dtype, BASE + of, (8,), (item,))
-    return Elementwise('f', 'op', (source, Operand(dtype, BASE + to, (8,), (item,), None, False, True, True)))
+    source = ElementOperand(dtype, BASE + of, (8,), (item,))
+    return Elementwise('f', 'op', (source, ElementOperand(dtype, BASE + to, (8,), (item,), None, False, True, True)))
 
 
 def touched(one: Elementwise) -> list[Access]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capturekit.analysis.temporaries import Seen, Temporary, examined
+from capturekit.analysis.temporaries import SeenNode, Temporary, examined
 from capturekit.driver.node_accesses import Access, Touched, linear
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.launch.declared import Declared
@@ -18,26 +18,26 @@ def block(low: int = LOW, **more: object) -> Temporary:
     return Temporary(low, low + SIZE, **more)  # type: ignore[arg-type]
 
 
-def kernel(*touches: Access, name: str = 'cupy_add') -> Seen:
-    return Seen(NodeInfo(1, 'kernel', name), Touched(touches), touches)
+def kernel(*touches: Access, name: str = 'cupy_add') -> SeenNode:
+    return SeenNode(NodeInfo(1, 'kernel', name), Touched(touches), touches)
 
 
 def on(address: int, writes: bool, nbytes: int = SIZE, argument: int = 0) -> Access:
     return linear(address, nbytes, writes, argument=argument)
 
 
-def of_library(words: list[int], *said: Access, call: str = CALL, complete: bool = True) -> Seen:
+def of_library(words: list[int], *said: Access, call: str = CALL, complete: bool = True) -> SeenNode:
     """A kernel whose arguments have these addresses, and what its call says that it touches."""
     touched = Touched(tuple(Access(one, (), (), 0, None, False, 0, 8 * n) for n, one in enumerate(words)), complete)
     memory = tuple(said)
-    return Seen(NodeInfo(2, 'kernel', 'gemm'), touched, memory, Declared(True, True, said, call=call), True)
+    return SeenNode(NodeInfo(2, 'kernel', 'gemm'), touched, memory, Declared(True, True, said, call=call), True)
 
 
-def stranger(*words: int, name: str = 'mine') -> Seen:
-    return Seen(NodeInfo(3, 'kernel', name, words=words), Touched(), None)
+def stranger(*words: int, name: str = 'mine') -> SeenNode:
+    return SeenNode(NodeInfo(3, 'kernel', name, words=words), Touched(), None)
 
 
-def why(nodes: list[Seen], **more: object) -> str:
+def why(nodes: list[SeenNode], **more: object) -> str:
     return examined(nodes, [block(**more)])[0].stays
 
 
@@ -80,16 +80,16 @@ def test_what_reaches_beyond_it_stays() -> None:
 def test_a_copy_moves_if_it_is_one_row() -> None:
     ends = (on(LOW, True, argument=-1), on(OTHER, False, argument=-1))
     flat = NodeInfo(4, 'memcpy', '', {'dst': LOW, 'src': OTHER, 'bytes': SIZE})
-    (found, other) = examined([Seen(flat, Touched(ends), ends)], [block(), block(OTHER)])
+    (found, other) = examined([SeenNode(flat, Touched(ends), ends)], [block(), block(OTHER)])
     assert not found.stays and [word.place for word in found.words] == ['dst']
     assert other.stays == 'it is read before the launch has written it'
     rows = NodeInfo(4, 'memcpy', '', {'dst': LOW, 'src': OTHER, 'bytes': 64})
-    assert examined([Seen(rows, Touched(ends), ends)], [block()])[0].stays == 'a copy of several rows uses it'
+    assert examined([SeenNode(rows, Touched(ends), ends)], [block()])[0].stays == 'a copy of several rows uses it'
 
 
 def test_a_child_graph_keeps_it() -> None:
     touches = (on(LOW, True),)
-    assert why([Seen(NodeInfo(5, 'graph', inner=9), Touched(touches), touches)]) == 'a node of kind graph uses it'
+    assert why([SeenNode(NodeInfo(5, 'graph', inner=9), Touched(touches), touches)]) == 'a node of kind graph uses it'
 
 
 # -- nodes of unknown memory ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from capturekit.driver.call_parameters import Layout, layout
+from capturekit.driver.call_parameters import ParameterLayout, layout
 from capturekit.model.cuda_functions import EXCHANGE, OPERATIONS, function
 from capturekit.model.rules import Operation
 
@@ -69,10 +69,10 @@ def test_a_version_of_its_own_has_its_own_layout() -> None:
 
 
 def test_modes_and_configured_launches_are_pointed_to() -> None:
-    assert layout(f'cu{EXCHANGE}') == Layout(exchanged=True)
-    assert layout('cuLaunchKernelEx_ptsz') == Layout(config=True)
+    assert layout(f'cu{EXCHANGE}') == ParameterLayout(exchanged=True)
+    assert layout('cuLaunchKernelEx_ptsz') == ParameterLayout(config=True)
 
 
 def test_what_names_nothing_has_no_layout() -> None:
-    assert layout('cuMemAlloc_v2') == Layout()
+    assert layout('cuMemAlloc_v2') == ParameterLayout()
     assert OPERATIONS['MemAlloc'] is _O.UNSAFE

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capturekit.driver.cupy_kernels import Forms, Parameter
+from capturekit.driver.cupy_kernels import Forms, KernelParameter
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_accesses import Access, copied, covers, kernel_accesses, linear, overlap
 from capturekit.driver.node_reader import _Memcpy
@@ -111,7 +111,7 @@ def array(address: int, *shape: int, strides: tuple[int, ...] | None = None, ite
 
 
 def test_arrays_of_cupys_kernels_have_shapes_and_strides():
-    form = (Parameter(True, 4), Parameter(False, 4), Parameter(True, memory=False))
+    form = (KernelParameter(True, 4), KernelParameter(False, 4), KernelParameter(True, memory=False))
     found = kernel_accesses([array(BASE, 3, 4), array(BASE + 512, 3, 4), Argument(bytes(24))], form)
     assert found == [
         Access(BASE, (3, 4), (16, 4), 4, False, True, 0),
@@ -120,13 +120,13 @@ def test_arrays_of_cupys_kernels_have_shapes_and_strides():
 
 
 def test_an_element_of_unknown_size_is_at_most_its_stride():
-    (found,) = kernel_accesses([array(BASE, 5, itemsize=2)], (Parameter(True),))
+    (found,) = kernel_accesses([array(BASE, 5, itemsize=2)], (KernelParameter(True),))
     assert (found.itemsize, found.exact, found.sure) == (2, False, Access(BASE, (5,), (2,), 1, False))
 
 
 def test_a_complex_scalar_is_no_array():
     scalar = Argument(struct.pack('dd', 1.5, 2.5))
-    found = kernel_accesses([scalar, array(BASE)], (Parameter(True, 16), Parameter(False, 16)))
+    found = kernel_accesses([scalar, array(BASE)], (KernelParameter(True, 16), KernelParameter(False, 16)))
     assert [(one.address, one.itemsize) for one in found if one.shape == () and one.itemsize] == [(BASE, 16)]
 
 
@@ -140,7 +140,12 @@ def test_every_word_of_an_unknown_kernel_may_be_an_address():
 
 
 def test_of_cubs_kernels_the_first_byte_is_sure():
-    form = (Parameter(True), Parameter(False), Parameter(True, memory=False), Parameter(True, memory=False))
+    form = (
+        KernelParameter(True),
+        KernelParameter(False),
+        KernelParameter(True, memory=False),
+        KernelParameter(True, memory=False),
+    )
     addresses = [Argument(struct.pack('Q', at)) for at in (BASE, BASE + 512)]
     found = kernel_accesses([*addresses, Argument(bytes(4)), Argument(bytes(4))], form)
     assert [(one.writes, one.sure) for one in found] == [
@@ -150,12 +155,12 @@ def test_of_cubs_kernels_the_first_byte_is_sure():
 
 def test_a_floating_point_number_is_no_address():
     two = [Argument(struct.pack('d', 2.0))]
-    assert kernel_accesses(two, (Parameter(True, 8, number=True),)) == []
-    assert [one.itemsize for one in kernel_accesses(two, (Parameter(True, 8),))] == [0]
+    assert kernel_accesses(two, (KernelParameter(True, 8, number=True),)) == []
+    assert [one.itemsize for one in kernel_accesses(two, (KernelParameter(True, 8),))] == [0]
 
 
 def test_of_a_raw_argument_nothing_is_sure():
-    form = (Parameter(False, 4, whole=False),)
+    form = (KernelParameter(False, 4, whole=False),)
     (found,) = kernel_accesses([array(BASE, 8)], form)
     assert (found.exact, found.sure, found.writes, found.extent) == (False, None, True, (BASE, BASE + 32))
     assert overlap(found, linear(BASE, 4, True)) is None

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.analysis.iteration_space import common, shortest, split
-from capturekit.driver.elementwise import ARRAY, SCALAR, Operation, Parameter, Piece
-from capturekit.driver.fused_kernel import FusedKernel, Place, Step
+from capturekit.driver.elementwise import ARRAY, SCALAR, ElementOperation, OperationParameter, Piece
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep
 from tests.fusion.on_host import PAGE
 
 Choose = Callable[[Sequence[Any]], Any]
@@ -83,7 +83,7 @@ def _view(dtype: str, address: int, shape: tuple[int, ...], strides: tuple[int, 
     return np.asarray(Memory())
 
 
-def _loaded(place: Place, shape: tuple[int, ...], away: int) -> NDArray[Any]:
+def _loaded(place: FusedPlace, shape: tuple[int, ...], away: int) -> NDArray[Any]:
     found = np.zeros(shape, place.dtype)
     if place.loads and not place.pieces:
         found[...] = _view(place.dtype, place.address + away, place.shape, place.strides)
@@ -153,21 +153,21 @@ def draw(choose: Choose) -> Drawn:
     assert shape is not None
     shape = shape or (1,)
     places = [
-        Place(dtype, address, shape, split(*one, shape), True, False)
+        FusedPlace(dtype, address, shape, split(*one, shape), True, False)
         for (dtype, address, _strides), one in zip(arrays, short)
     ]
-    places += [Place(dtype, 0, (), (), True, False, pieces) for dtype, pieces in joins]
-    places += [Place(choose(NUMBERS), 0, (), (), False, False) for _ in range(choose((1, 2)))]
+    places += [FusedPlace(dtype, 0, (), (), True, False, pieces) for dtype, pieces in joins]
+    places += [FusedPlace(choose(NUMBERS), 0, (), (), False, False) for _ in range(choose((1, 2)))]
     first = len(places)
     for (dtype, address, _strides), one, in_place in zip(
         results, short[len(arrays) :], (*choose(((0, 0), (1, 0), (0, 1))), 0, 0)
     ):
         strides = split(*one, shape)
-        places.append(Place(dtype, address, shape, strides, bool(in_place) and any(strides), True))
+        places.append(FusedPlace(dtype, address, shape, strides, bool(in_place) and any(strides), True))
     return _with_steps(choose, blocks, shape, places, first)
 
 
-def _with_steps(choose: Choose, blocks: _Blocks, shape: tuple[int, ...], places: list[Place], first: int) -> Drawn:
+def _with_steps(choose: Choose, blocks: _Blocks, shape: tuple[int, ...], places: list[FusedPlace], first: int) -> Drawn:
     numbers: list[tuple[str, bytes]] = []
     steps, does = [], []
     ready = [n for n, place in enumerate(places) if place.loads]
@@ -182,17 +182,17 @@ def _with_steps(choose: Choose, blocks: _Blocks, shape: tuple[int, ...], places:
                 numbers.append(('float32', np.float32(choose((2, 3))).tobytes()))
                 operands[n] = -len(numbers)
         dtypes = [places[n].dtype if n >= 0 else 'float32' for n in operands]
-        steps.append(Step(_operation(code, dtypes, [n < 0 for n in operands], places[to].dtype), (*operands, to)))
+        steps.append(FusedStep(_operation(code, dtypes, [n < 0 for n in operands], places[to].dtype), (*operands, to)))
         does.append(CODES[code])
         ready.append(to)
     return Drawn(FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps)), blocks.memory, does, blocks.guards)
 
 
-def _operation(code: str, given: list[str], number: list[bool], to: str) -> Operation:
+def _operation(code: str, given: list[str], number: list[bool], to: str) -> ElementOperation:
     """One that computes in the dtype of its result."""
-    found = [Parameter(f'in{n}', d, to, SCALAR if number[n] else ARRAY) for n, d in enumerate(given)]
+    found = [OperationParameter(f'in{n}', d, to, SCALAR if number[n] else ARRAY) for n, d in enumerate(given)]
     types = (*((f'in{n}_type', to) for n in range(len(given))), ('out0_type', to))
-    return Operation(code, '', (*found, Parameter('out0', to, to, ARRAY, True)), types, True)
+    return ElementOperation(code, '', (*found, OperationParameter('out0', to, to, ARRAY, True)), types, True)
 
 
 def _pieces(blocks: _Blocks, choose: Choose, dtype: str, whole: tuple[int, ...]) -> tuple[Piece, ...]:

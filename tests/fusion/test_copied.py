@@ -12,7 +12,7 @@ import capturekit as ck
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Fusion, fusion_of
 from capturekit.analysis.fusion_runs import Item
-from capturekit.driver.elementwise import Operand, copying
+from capturekit.driver.elementwise import ElementOperand, copying
 from tests.fusion.test_runs import BASE, BLOCK, N, array, item, memory, to, whole
 
 SAME = 'the same as without fused kernels'
@@ -20,8 +20,8 @@ SAME = 'the same as without fused kernels'
 
 def moved(number: int, into: int, of: int, nbytes: int = 4 * N, at: int = 0) -> Item:
     """A copy of the bytes at the start of a block (or ``at`` bytes behind it)."""
-    source = Operand('uint8', BASE + of * BLOCK + at, (nbytes,), (1,))
-    target = Operand('uint8', BASE + into * BLOCK, (nbytes,), (1,), None, False, True, True)
+    source = ElementOperand('uint8', BASE + of * BLOCK + at, (nbytes,), (1,))
+    target = ElementOperand('uint8', BASE + into * BLOCK, (nbytes,), (1,), None, False, True, True)
     copies = target.address, source.address, nbytes
     return Item(number, 'it is no kernel', memory(source, target), copies)
 
@@ -52,7 +52,7 @@ def test_where_no_kernel_can_copy_the_node_stays() -> None:
 def test_only_the_same_bytes_are_taken_from_registers() -> None:
     for nbytes, at in ((4 * N - 4, 0), (4 * N - 4, 4), (4 * N, 4)):
         assert fused([item(0, array(0), to(1)), moved(1, 2, 1, nbytes, at), item(2, array(0), to(3))], []) == []
-    strided = Operand('float32', BASE + BLOCK, (N,), (8,), None, False, True, True)
+    strided = ElementOperand('float32', BASE + BLOCK, (N,), (8,), None, False, True, True)
     assert fused([item(0, array(0), strided), moved(1, 2, 1), item(2, array(0), to(3))], []) == []
 
 

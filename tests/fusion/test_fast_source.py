@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capturekit.driver.cub_reduction import Rows, of_calls, rows_of
-from capturekit.driver.elementwise import Operation, Rounded, checked, of_node
+from capturekit.driver.elementwise import ElementOperation, Rounded, checked, of_node
 from capturekit.driver.fused_reduction import parts
 from capturekit.driver.fused_source import source
 from capturekit.driver.kernel_args import Argument
@@ -44,7 +44,7 @@ def test_what_may_add_products_tells_what_it_does() -> None:
     assert isinstance(found, Rounded) and found.does is product and 'two products' in found
     node = of_node('f', found, [Argument(b'')])
     assert type(node) is str and 'other arguments' in node
-    macro = Operation('y = x * x + x * x', '#define A 1', product.parameters, product.types, False)
+    macro = ElementOperation('y = x * x + x * x', '#define A 1', product.parameters, product.types, False)
     assert type(checked(macro)) is str
     code = code_of(made(combine='a * b', dtype='complex64'))
     assert isinstance(code, Rounded) and code.does.output.name == 'out0'

@@ -12,7 +12,7 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Fusion, fusion_of
 from capturekit.analysis.fusion_joins import joined
 from capturekit.analysis.fusion_runs import Item
-from capturekit.driver.elementwise import Elementwise, Operand, Piece
+from capturekit.driver.elementwise import ElementOperand, Elementwise, Piece
 from capturekit.driver.fused_source import source
 from capturekit.model.dag import Order
 from tests.fusion.test_runs import BASE, BLOCK, array, item, memory, to
@@ -21,14 +21,14 @@ ROWS, COLUMNS = 5, 8
 ROW, ALL = 4 * COLUMNS, 4 * ROWS * COLUMNS
 
 
-def part(block: int, rows: slice, columns: slice, **more: bool) -> Operand:
+def part(block: int, rows: slice, columns: slice, **more: bool) -> ElementOperand:
     """A box of an array of 5 x 8 elements at the start of a block."""
     first, width = rows.start or 0, (columns.start or 0)
     shape = (len(range(ROWS)[rows]), len(range(COLUMNS)[columns]))
-    return Operand('float32', BASE + block * BLOCK + first * ROW + width * 4, shape, (ROW, 4), None, **more)
+    return ElementOperand('float32', BASE + block * BLOCK + first * ROW + width * 4, shape, (ROW, 4), None, **more)
 
 
-def copy(number: int, source: Operand, target: tuple[int, slice, slice]) -> Item:
+def copy(number: int, source: ElementOperand, target: tuple[int, slice, slice]) -> Item:
     ends = source, part(*target, reads=False, writes=True, sure=True)
     return Item(number, Elementwise('cupy_copy', 'copy', ends, True), memory(*ends))
 
@@ -42,11 +42,11 @@ def rolled(first: int, of: int, into: int) -> list[Item]:
     ]
 
 
-def whole(block: int, **more: bool) -> Operand:
+def whole(block: int, **more: bool) -> ElementOperand:
     return array(block, (ROWS, COLUMNS), **more)
 
 
-def adds(number: int, *operands: Operand) -> Item:
+def adds(number: int, *operands: ElementOperand) -> Item:
     return item(number, *operands)
 
 
@@ -122,7 +122,10 @@ def test_copies_of_bytes_are_parts_as_well() -> None:
     moved = [(BASE + BLOCK + ROW, BASE, ALL - ROW), (BASE + BLOCK, BASE + ALL - ROW, ROW)]
     line = []
     for n, (at, of, size) in enumerate(moved):
-        ends = [Operand('uint8', of, (size,), (1,)), Operand('uint8', at, (size,), (1,), None, False, True)]
+        ends = [
+            ElementOperand('uint8', of, (size,), (1,)),
+            ElementOperand('uint8', at, (size,), (1,), None, False, True),
+        ]
         line.append(Item(n, 'it is no kernel', memory(*ends), (at, of, size)))
     line.append(adds(2, whole(1), to(2, shape=(ROWS, COLUMNS))))
     found = fused(line, [1])

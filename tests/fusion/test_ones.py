@@ -9,22 +9,22 @@ from capturekit.analysis.fusion import Fusion, fusion_of
 from capturekit.analysis.fusion_ones import MOST_ONES
 from capturekit.analysis.fusion_plan import MOST_OPEN
 from capturekit.analysis.fusion_runs import Item
-from capturekit.driver.elementwise import ARRAY, Elementwise, Operand, Operation, Parameter
-from capturekit.driver.fused_kernel import FusedKernel, Place
+from capturekit.driver.elementwise import ARRAY, ElementOperand, ElementOperation, Elementwise, OperationParameter
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace
 from tests.fusion.test_runs import BASE, BLOCK, N, array, item, memory, to, whole
 
 
-def one(block: int, **more: object) -> Operand:
+def one(block: int, **more: object) -> ElementOperand:
     return array(block, (1,), **more)  # type: ignore[arg-type]
 
 
-def to_one(block: int) -> Operand:
+def to_one(block: int) -> ElementOperand:
     return to(block, shape=(1,))
 
 
-def every(block: int) -> Operand:
+def every(block: int) -> ElementOperand:
     """One element that is read for each of N."""
-    return Operand('float32', BASE + block * BLOCK, (N,), (0,))
+    return ElementOperand('float32', BASE + block * BLOCK, (N,), (0,))
 
 
 def fusion(nodes: list[Item], free: list[int], reduces: tuple[int, ...] = ()) -> Fusion:
@@ -36,7 +36,7 @@ def fused(nodes: list[Item], free: list[int], reduces: tuple[int, ...] = ()) -> 
     return [found.nodes for found in fusion(nodes, free, reduces).kernels]
 
 
-def place_of(nodes: list[Item], free: list[int], block: int) -> Place | None:
+def place_of(nodes: list[Item], free: list[int], block: int) -> FusedPlace | None:
     """The place of a block in the first kernel, if it is in memory there."""
     kernel = fusion(nodes, free).kernels[0].kernel
     found = [place for place in kernel.places if place.in_memory and place.address == BASE + block * BLOCK]
@@ -80,19 +80,22 @@ def test_what_every_thread_reads_is_changed_by_none() -> None:
     changed = item(0, one(2), to_one(2))
     assert fused([changed, SCALED], []) == []
     assert fused([QUOTIENT, item(1, one(2), to_one(2)), item(2, array(3), every(2), to(4))], []) == [(0, 1, 2)]
-    masked = item(0, one(0), Operand('float32', BASE + 2 * BLOCK, (1,), (4,), None, True, True))
+    masked = item(0, one(0), ElementOperand('float32', BASE + 2 * BLOCK, (1,), (4,), None, True, True))
     assert fused([masked, SCALED], []) == []
 
 
 def test_an_operation_that_asks_for_its_number_stays_alone() -> None:
-    parameters = Parameter('x', 'float32', 'float32', ARRAY), Parameter('y', 'float32', 'float32', ARRAY, True)
+    parameters = (
+        OperationParameter('x', 'float32', 'float32', ARRAY),
+        OperationParameter('y', 'float32', 'float32', ARRAY, True),
+    )
     for code, nodes in (('y = x + i', []), ('y = x + 1', [(0, 1)])):
-        does = Elementwise('mine', Operation(code, '', parameters, (), False), (one(0), to_one(2)))
+        does = Elementwise('mine', ElementOperation(code, '', parameters, (), False), (one(0), to_one(2)))
         assert fused([Item(0, does, memory(one(0), to_one(2))), SCALED], [2]) == nodes
 
 
 @pytest.mark.parametrize('touched', [to_one(0), one(2), to_one(2)])
-def test_a_node_between_that_needs_its_order_keeps_it_alone(touched: Operand) -> None:
+def test_a_node_between_that_needs_its_order_keeps_it_alone(touched: ElementOperand) -> None:
     nodes = [QUOTIENT, Item(1, 'other', memory(touched, to(7))), item(2, array(3), every(2), to(4))]
     assert fused(nodes, [2]) == []
     nodes[1] = Item(1, 'other', memory(one(0), to(7)))
@@ -109,7 +112,7 @@ def test_the_kernel_writes_nothing_that_a_thread_reads_for_it() -> None:
 
 
 def test_an_array_that_has_the_value_in_it_is_read_after_it() -> None:
-    part = item(0, one(0), Operand('float32', BASE + 3 * BLOCK, (1,), (4,), None, False, True, True))
+    part = item(0, one(0), ElementOperand('float32', BASE + 3 * BLOCK, (1,), (4,), None, False, True, True))
     assert fused([part, item(1, array(3), every(1), to(4))], []) == []
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.driver.elementwise import ARRAY, SCALAR, Operand
-from capturekit.driver.fused_kernel import FusedKernel, Place, Step
+from capturekit.driver.elementwise import ARRAY, SCALAR, ElementOperand
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep
 from capturekit.driver.fused_reduction import FusedReduction, arguments, declared, parts, source, uses_number
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.reduction import Made, Reduction, ReductionCode, code_of, of_node
@@ -47,18 +47,20 @@ def code(**given: Any) -> ReductionCode:
 
 
 def column_sum(of: ReductionCode | None = None) -> Reduction:
-    source = Operand('float32', BASE, (64, 32), (128, 4))
-    output = Operand('float32', BASE + 9 * 4096, (32,), (4,), None, False, True, True)
+    source = ElementOperand('float32', BASE, (64, 32), (128, 4))
+    output = ElementOperand('float32', BASE + 9 * 4096, (32,), (4,), None, False, True, True)
     return Reduction('cupy_sum', of or code(), (source,), output, 1, 32)
 
 
 def fused(numbers: tuple[Any, ...] = ()) -> FusedReduction:
     """A product and a sum in front, a square behind."""
-    where = [Place('float32', BASE + 4096 * (3 + n), (64, 32), (128, 4), True, False) for n in range(2)]
-    register = Place('float32', 0, (), (), False, False)
-    front = FusedKernel((64, 32), (*where, register, register), (), (Step(PRODUCT, (0, 1, 2)), Step(SUM, (2, 0, 3))))
-    result = Place('float32', BASE + 9 * 4096, (1, 32), (0, 4), False, True)
-    behind = FusedKernel((1, 32), (register, result), numbers, (Step(PRODUCT, (0, 0, 1)),))
+    where = [FusedPlace('float32', BASE + 4096 * (3 + n), (64, 32), (128, 4), True, False) for n in range(2)]
+    register = FusedPlace('float32', 0, (), (), False, False)
+    front = FusedKernel(
+        (64, 32), (*where, register, register), (), (FusedStep(PRODUCT, (0, 1, 2)), FusedStep(SUM, (2, 0, 3)))
+    )
+    result = FusedPlace('float32', BASE + 9 * 4096, (1, 32), (0, 4), False, True)
+    behind = FusedKernel((1, 32), (register, result), numbers, (FusedStep(PRODUCT, (0, 0, 1)),))
     return FusedReduction(column_sum(), front, behind, (3,), 0)
 
 
@@ -99,7 +101,7 @@ def test_the_arguments_are_those_that_are_declared() -> None:
 
 def test_what_all_elements_have_is_stored_with_the_first() -> None:
     kernel = fused()
-    value = Place('float32', BASE + 20 * 4096, (64, 32), (0, 0), False, True)
+    value = FusedPlace('float32', BASE + 20 * 4096, (64, 32), (0, 0), False, True)
     front = replace(kernel.front, places=(*kernel.front.places[:3], value))
     text = parts(replace(kernel, front=front))
     assert text.stores.splitlines()[1:] == ['if (_j == 0) _raw_ck_m3[ck_at] = ck_v3[ck_k];']
@@ -109,12 +111,12 @@ def test_what_all_elements_have_is_stored_with_the_first() -> None:
 
 
 def test_axes_that_were_split_are_found_by_division() -> None:
-    front = FusedKernel((4, 16, 32), (Place('float32', BASE, (4, 16, 32), (2048, 128, 4), True, False),), (), ())
-    behind = FusedKernel((1, 1, 32), (Place('float32', BASE + 4096, (1, 1, 32), (0, 0, 4), False, True),), (), ())
+    front = FusedKernel((4, 16, 32), (FusedPlace('float32', BASE, (4, 16, 32), (2048, 128, 4), True, False),), (), ())
+    behind = FusedKernel((1, 1, 32), (FusedPlace('float32', BASE + 4096, (1, 1, 32), (0, 0, 4), False, True),), (), ())
     text = parts(FusedReduction(column_sum(), front, behind, (0,), 0))
     assert 'ck_at[1] = static_cast<int>(_J) % static_cast<int>(_raw_ck_m0.shape()[1]);' in text.loads
     assert 'ck_at[0] = static_cast<int>(_J) / static_cast<int>(_raw_ck_m0.shape()[1]);' in text.loads
-    flat = FusedKernel((2048,), (Place('float32', BASE, (2048,), (4,), True, False),), (), ())
+    flat = FusedKernel((2048,), (FusedPlace('float32', BASE, (2048,), (4,), True, False),), (), ())
     text = parts(FusedReduction(column_sum(), flat, behind, (0,), 0))
     assert text.loads.startswith('_in_ind.set(_j);')
 

@@ -9,36 +9,38 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import fusion_of, lines_of
 from capturekit.analysis.fusion_kernels import kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
-from capturekit.analysis.fusion_plan import Plan, runs_of
+from capturekit.analysis.fusion_plan import FusionPlan, runs_of
 from capturekit.analysis.fusion_runs import MOST_MEMBERS, Item, access_of, key_of
 from capturekit.analysis.iteration_space import apart, common, shortest, split
-from capturekit.driver.elementwise import Elementwise, Operand
+from capturekit.driver.elementwise import ElementOperand, Elementwise
 from capturekit.driver.node_accesses import Access
 from capturekit.model.dag import Order
 
 BASE, BLOCK, N = 1 << 40, 4096, 100
 
 
-def array(block: int, shape: tuple[int, ...] = (N,), dtype: str = 'float32', offset: int = 0, **more: bool) -> Operand:
+def array(
+    block: int, shape: tuple[int, ...] = (N,), dtype: str = 'float32', offset: int = 0, **more: bool
+) -> ElementOperand:
     """An operand at the start of a block (or ``offset`` bytes behind it), in C order."""
     size = np.dtype(dtype).itemsize
     strides = tuple(size * int(np.prod(shape[n + 1 :])) for n in range(len(shape)))
-    return Operand(dtype, BASE + block * BLOCK + offset, shape, strides, None, **more)
+    return ElementOperand(dtype, BASE + block * BLOCK + offset, shape, strides, None, **more)
 
 
-def to(block: int, **more: object) -> Operand:
+def to(block: int, **more: object) -> ElementOperand:
     return array(block, reads=False, writes=True, sure=True, **more)  # type: ignore[arg-type]
 
 
-def item(number: int, *operands: Operand) -> Item:
+def item(number: int, *operands: ElementOperand) -> Item:
     return Item(number, Elementwise(f'cupy_op{number}', ('op', number), operands), memory(*operands))
 
 
-def memory(*operands: Operand) -> list[Access]:
+def memory(*operands: ElementOperand) -> list[Access]:
     return [access_of(key_of(one), one.writes) for one in operands if one.number is None]
 
 
-def members(plan: Plan) -> list[list[int]]:
+def members(plan: FusionPlan) -> list[list[int]]:
     return [run.members for run in plan.runs]
 
 
@@ -124,13 +126,13 @@ def test_two_views_that_are_only_read_may_overlap() -> None:
 
 
 def test_an_array_read_in_another_order_than_written_ends_a_run() -> None:
-    turned = Operand('float32', BASE + BLOCK, (10, 10), (4, 40))
+    turned = ElementOperand('float32', BASE + BLOCK, (10, 10), (4, 40))
     line = [item(0, array(0), to(1)), item(1, turned, to(2, shape=(10, 10)))]
     assert members(runs_of(line)) == []
 
 
 def test_elements_that_are_written_twice_are_in_no_run() -> None:
-    row = Operand('float32', BASE + BLOCK, (10, 10), (0, 4), None, False, True, True)
+    row = ElementOperand('float32', BASE + BLOCK, (10, 10), (0, 4), None, False, True, True)
     line = [item(0, array(0, (10, 10)), row), item(1, array(0), to(2))]
     plan = runs_of(line)
     assert members(plan) == [] and plan.why[0] == 'it writes elements more than once'
@@ -257,7 +259,7 @@ def test_of_an_array_that_is_gone_the_rest_may_belong_to_another() -> None:
 
 def test_a_kernel_has_registers_for_what_it_does_not_write() -> None:
     line = [
-        item(0, array(0, (10, 10)), Operand('float32', number=b'abcd'), to(1, shape=(10, 10))),
+        item(0, array(0, (10, 10)), ElementOperand('float32', number=b'abcd'), to(1, shape=(10, 10))),
         item(1, array(1), to(2)),
     ]
     run = runs_of(line).runs[0]

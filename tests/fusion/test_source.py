@@ -6,8 +6,16 @@ import struct
 
 import pytest
 
-from capturekit.driver.elementwise import ARRAY, SCALAR, Operation, Parameter, checked, of_node, written_first
-from capturekit.driver.fused_kernel import FusedKernel, Place, Step, contiguous, narrow
+from capturekit.driver.elementwise import (
+    ARRAY,
+    SCALAR,
+    ElementOperation,
+    OperationParameter,
+    checked,
+    of_node,
+    written_first,
+)
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep, contiguous, narrow
 from capturekit.driver.fused_nodes import name_of
 from capturekit.driver.fused_source import source
 from capturekit.driver.kernel_args import Argument
@@ -16,20 +24,22 @@ from capturekit.driver.rounding import sealed
 BASE = 1 << 40
 
 
-def ufunc(code: str, dtypes: str, preamble: str = '', computed: str = '', number: bool = False) -> Operation:
+def ufunc(code: str, dtypes: str, preamble: str = '', computed: str = '', number: bool = False) -> ElementOperation:
     """An operation of a universal function, with inputs and one output of these dtypes (``'f4 f8 f8'``)."""
     names = {'f2': 'float16', 'f4': 'float32', 'f8': 'float64', '?': 'bool', 'i8': 'int64', 'c8': 'complex64'}
     given = [names[one] for one in dtypes.split()]
     inside = [names[one] for one in (computed or dtypes).split()]
     words = [*(f'in{n}' for n in range(len(given) - 1)), 'out0']
     kinds = [SCALAR if number and n == 1 else ARRAY for n in range(len(given))]
-    found = tuple(Parameter(word, *one, word == 'out0') for word, *one in zip(words, given, inside, kinds))
-    return Operation(code, preamble, found, tuple((f'{word}_type', kind) for word, kind in zip(words, inside)), True)
+    found = tuple(OperationParameter(word, *one, word == 'out0') for word, *one in zip(words, given, inside, kinds))
+    return ElementOperation(
+        code, preamble, found, tuple((f'{word}_type', kind) for word, kind in zip(words, inside)), True
+    )
 
 
-def place(dtype: str, loads: bool, stores: bool, n: int = 0, shape: tuple[int, ...] = (8,)) -> Place:
+def place(dtype: str, loads: bool, stores: bool, n: int = 0, shape: tuple[int, ...] = (8,)) -> FusedPlace:
     size = {'float32': 4, 'float64': 8, 'float16': 2, 'bool': 1, 'complex64': 8}[dtype]
-    return Place(dtype, BASE + 4096 * n, shape, (size,) * len(shape), loads, stores)
+    return FusedPlace(dtype, BASE + 4096 * n, shape, (size,) * len(shape), loads, stores)
 
 
 PRODUCT, SUM = ufunc('out0 = in0 * in1', 'f4 f4 f4'), ufunc('out0 = in0 + in1', 'f4 f4 f4')
@@ -39,10 +49,10 @@ def product_and_sum() -> FusedKernel:
     places = (
         place('float32', True, False),
         place('float32', True, False, 1),
-        Place('float32', 0, (), (), False, False),
+        FusedPlace('float32', 0, (), (), False, False),
         place('float32', False, True, 2),
     )
-    return FusedKernel((8,), places, (), (Step(PRODUCT, (0, 1, 2)), Step(SUM, (2, 0, 3))))
+    return FusedKernel((8,), places, (), (FusedStep(PRODUCT, (0, 1, 2)), FusedStep(SUM, (2, 0, 3))))
 
 
 def steps_of(kernel: FusedKernel) -> list[str]:
@@ -75,25 +85,38 @@ HALVES = ufunc('out0 = in0 * in1', 'f2 f2 f2'), ufunc('out0 = in0 + in1', 'f2 f2
 @pytest.mark.parametrize(
     'steps, seals',
     [
-        ([Step(EXP, (0, 1)), Step(LOG, (1, 2))], [True, False]),  # a product, perhaps, that goes into a sum, perhaps
-        ([Step(EXP, (0, 1)), Step(SUM, (1, 0, 2))], [False, False]),  # the sum rounds by itself
-        ([Step(PRODUCT, (0, 0, 1)), Step(LOG, (1, 2))], [False, False]),  # so does the product
-        ([Step(EXP, (0, 1)), Step(DIVIDE, (1, 0, 2)), Step(LOG, (2, 3))], [False, False, False]),
-        ([Step(EXP, (0, 1)), Step(NEGATIVE, (1, 2)), Step(LOG, (2, 3))], [False, True, False]),  # it hands it on
-        ([Step(SUM, (0, 0, 1)), Step(NEGATIVE, (1, 2)), Step(LOG, (2, 3))], [False, False, False]),
-        ([Step(EXP, (0, 1)), Step(SUM, (0, 0, 1)), Step(LOG, (1, 2))], [False, False, False]),  # it is written over
-        ([Step(MASKED, (0, 0, 1)), Step(LOG, (1, 2))], [True, False]),
-        ([Step(EXP, (0, 1)), Step(LOG, (0, 2)), Step(LOG, (1, 3))], [True, False, False]),
-        ([Step(HALVES[0], (0, 0, 1)), Step(HALVES[1], (1, 0, 2))], [True, False]),
+        (
+            [FusedStep(EXP, (0, 1)), FusedStep(LOG, (1, 2))],
+            [True, False],
+        ),  # a product, perhaps, that goes into a sum, perhaps
+        ([FusedStep(EXP, (0, 1)), FusedStep(SUM, (1, 0, 2))], [False, False]),  # the sum rounds by itself
+        ([FusedStep(PRODUCT, (0, 0, 1)), FusedStep(LOG, (1, 2))], [False, False]),  # so does the product
+        ([FusedStep(EXP, (0, 1)), FusedStep(DIVIDE, (1, 0, 2)), FusedStep(LOG, (2, 3))], [False, False, False]),
+        (
+            [FusedStep(EXP, (0, 1)), FusedStep(NEGATIVE, (1, 2)), FusedStep(LOG, (2, 3))],
+            [False, True, False],
+        ),  # it hands it on
+        ([FusedStep(SUM, (0, 0, 1)), FusedStep(NEGATIVE, (1, 2)), FusedStep(LOG, (2, 3))], [False, False, False]),
+        (
+            [FusedStep(EXP, (0, 1)), FusedStep(SUM, (0, 0, 1)), FusedStep(LOG, (1, 2))],
+            [False, False, False],
+        ),  # it is written over
+        ([FusedStep(MASKED, (0, 0, 1)), FusedStep(LOG, (1, 2))], [True, False]),
+        ([FusedStep(EXP, (0, 1)), FusedStep(LOG, (0, 2)), FusedStep(LOG, (1, 3))], [True, False, False]),
+        ([FusedStep(HALVES[0], (0, 0, 1)), FusedStep(HALVES[1], (1, 0, 2))], [True, False]),
     ],
 )
-def test_possible_products_are_sealed_before_possible_sums(steps: list[Step], seals: list[bool]) -> None:
+def test_possible_products_are_sealed_before_possible_sums(steps: list[FusedStep], seals: list[bool]) -> None:
     assert sealed([(one.operation, one.operands) for one in steps]) == seals
 
 
 def test_a_seal_is_written_behind_the_operation() -> None:
-    places = place('float32', True, False), Place('float32', 0, (), (), False, False), place('float32', False, True, 1)
-    lines = steps_of(FusedKernel((8,), places, (), (Step(EXP, (0, 1)), Step(LOG, (1, 2)))))
+    places = (
+        place('float32', True, False),
+        FusedPlace('float32', 0, (), (), False, False),
+        place('float32', False, True, 1),
+    )
+    lines = steps_of(FusedKernel((8,), places, (), (FusedStep(EXP, (0, 1)), FusedStep(LOG, (1, 2)))))
     assert lines[2:] == [
         'ck_0::run(ck_i, ck_v0[ck_e], ck_v1);',
         'ck_seal(ck_v1, ck_zero);',
@@ -106,7 +129,7 @@ def test_an_operation_keeps_its_code_types_and_preamble() -> None:
         'out0 = max(in0, in1)', 'f2 f4 f4', '#include <x.h>\n#ifndef NAN\n#define NAN 1\n#endif', 'f4 f4 f4'
     )
     kernel = FusedKernel(
-        (8,), (place('float16', True, False), place('float32', True, True, 1)), (), (Step(operation, (0, 1, 1)),)
+        (8,), (place('float16', True, False), place('float32', True, True, 1)), (), (FusedStep(operation, (0, 1, 1)),)
     )
     preamble = source(kernel).functions
     function = preamble[preamble.index('namespace ck_0') :]
@@ -125,7 +148,9 @@ def test_numbers_are_arguments_and_not_part_of_the_source() -> None:
     made = []
     for number, address in ((1.5, 0), (2.5, 3)):
         places = place('float32', True, False, address), place('float32', False, True, address + 1)
-        kernel = FusedKernel((8,), places, (('float32', struct.pack('f', number)),), (Step(operation, (0, -1, 1)),))
+        kernel = FusedKernel(
+            (8,), places, (('float32', struct.pack('f', number)),), (FusedStep(operation, (0, -1, 1)),)
+        )
         made.append((source(kernel).text, source(kernel).arguments()))
     (text, first), (other, second) = made
     assert text == other and name_of(product_and_sum(), ('cupy_add__x',), text) == name_of(
@@ -148,7 +173,7 @@ def test_inputs_are_converted_as_cupy_does(of: str, to: str, code: str) -> None:
     operation = ufunc('out0 = in0', of, computed=to)
     dtypes = [one.dtype for one in operation.parameters]
     places = place(dtypes[0], True, False), place(dtypes[1], False, True, 1)
-    assert code in source(FusedKernel((8,), places, (), (Step(operation, (0, 1)),))).functions
+    assert code in source(FusedKernel((8,), places, (), (FusedStep(operation, (0, 1)),))).functions
 
 
 def test_elements_that_where_leaves_out_keep_their_values() -> None:
@@ -157,15 +182,15 @@ def test_elements_that_where_leaves_out_keep_their_values() -> None:
     assert written_first(ufunc('out0 = in0', 'f4 f4')) == (False, True)
     text = source(
         FusedKernel(
-            (8,), (place('float32', True, False), place('float32', True, True, 1)), (), (Step(operation, (0, 1)),)
+            (8,), (place('float32', True, False), place('float32', True, True, 1)), (), (FusedStep(operation, (0, 1)),)
         )
     )
     assert 'do {\nif (!_where) continue;' in text.functions
 
 
-def user(code: str, preamble: str = '', kind: str = 'float32') -> Operation:
-    parameters = Parameter('x', kind, kind, ARRAY), Parameter('y', kind, kind, ARRAY, True)
-    return Operation(code, preamble, parameters, (), False)
+def user(code: str, preamble: str = '', kind: str = 'float32') -> ElementOperation:
+    parameters = OperationParameter('x', kind, kind, ARRAY), OperationParameter('y', kind, kind, ARRAY, True)
+    return ElementOperation(code, preamble, parameters, (), False)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +212,7 @@ def user(code: str, preamble: str = '', kind: str = 'float32') -> Operation:
         (ufunc('out0 = in0 + in1', 'c8 c8 c8'), ''),
     ],
 )
-def test_what_is_not_for_fusing(operation: Operation, why: str) -> None:
+def test_what_is_not_for_fusing(operation: ElementOperation, why: str) -> None:
     found = checked(operation)
     assert found is operation if not why else isinstance(found, str) and why in found
 
@@ -212,15 +237,20 @@ def test_a_node_has_the_operands_that_its_arguments_say() -> None:
 
 
 def test_one_element_is_stored_by_the_first_thread() -> None:
-    value = Place('float32', BASE + 4096, (8,), (0,), False, True)
-    made = source(FusedKernel((8,), (place('float32', True, False), value), (), (Step(NEGATIVE, (0, 1)),)))
+    value = FusedPlace('float32', BASE + 4096, (8,), (0,), False, True)
+    made = source(FusedKernel((8,), (place('float32', True, False), value), (), (FusedStep(NEGATIVE, (0, 1)),)))
     assert made.body.splitlines()[-1] == 'if (ck_flat == 0) *ck_m1.data = ck_v1[0];'
-    small = Place('float32', BASE + 4096, (1,), (0,), False, True)
-    made = source(FusedKernel((1,), (place('float32', True, False, 0, (1,)), small), (), (Step(NEGATIVE, (0, 1)),)))
+    small = FusedPlace('float32', BASE + 4096, (1,), (0,), False, True)
+    made = source(
+        FusedKernel((1,), (place('float32', True, False, 0, (1,)), small), (), (FusedStep(NEGATIVE, (0, 1)),))
+    )
     assert made.body.splitlines()[-1].startswith('ck_store(')
 
 
 def test_arrays_are_described_as_cupy_does() -> None:
-    whole, turned = Place('float32', 0, (3, 4), (16, 4), True, False), Place('float32', 0, (3, 4), (4, 12), True, False)
+    whole, turned = (
+        FusedPlace('float32', 0, (3, 4), (16, 4), True, False),
+        FusedPlace('float32', 0, (3, 4), (4, 12), True, False),
+    )
     assert contiguous(whole) and not contiguous(turned)
-    assert narrow(whole) and not narrow(Place('float32', 0, (1 << 30,), (4,), True, False))
+    assert narrow(whole) and not narrow(FusedPlace('float32', 0, (1 << 30,), (4,), True, False))

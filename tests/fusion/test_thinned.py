@@ -11,7 +11,7 @@ import pytest
 import capturekit as ck
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion_thinned import UNREAD, thinned
-from capturekit.driver.elementwise import Elementwise, Operand
+from capturekit.driver.elementwise import ElementOperand, Elementwise
 from capturekit.driver.node_accesses import Access
 from capturekit.model.dag import Order
 from capturekit.model.errors import UpdateError
@@ -118,12 +118,14 @@ def test_what_changed_in_between_is_computed_again(cp: Any, x: Any) -> None:
 # -- without a device -------------------------------------------------------------------------------------------
 
 
-def array(place: int, writes: bool = False, dtype: str = 'float32') -> Operand:
-    return Operand(dtype, BASE + 4096 * place, (8,), (np.dtype(dtype).itemsize,), None, not writes, writes, writes)
+def array(place: int, writes: bool = False, dtype: str = 'float32') -> ElementOperand:
+    return ElementOperand(
+        dtype, BASE + 4096 * place, (8,), (np.dtype(dtype).itemsize,), None, not writes, writes, writes
+    )
 
 
 def node(name: str, reads: list[int], writes: int, number: bytes | None = None) -> Elementwise:
-    numbers = [] if number is None else [Operand('float32', number=number)]
+    numbers = [] if number is None else [ElementOperand('float32', number=number)]
     return Elementwise(name, name, (*map(array, reads), *numbers, array(writes, True)))
 
 
@@ -188,5 +190,5 @@ def test_nodes_side_by_side_are_not_equal() -> None:
 
 
 def test_a_reader_that_sees_a_part_of_something_else_keeps_it() -> None:
-    wide = Elementwise('w', 'w', (Operand('float32', BASE + 2 * 4096, (16,), (4,)), array(3, True)))
+    wide = Elementwise('w', 'w', (ElementOperand('float32', BASE + 2 * 4096, (16,), (4,)), array(3, True)))
     assert not look([node('a', [0], 1), node('a', [0], 2), wide], [1, 2]).again

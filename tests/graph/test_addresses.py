@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from capturekit.driver.node_reader import NodeInfo
-from capturekit.graph.addresses import CopySlot, Index, Move, NodeAt, Word, within
+from capturekit.graph.addresses import AddressWord, CopySlot, Index, Move, NodeAt, within
 from capturekit.model.errors import UpdateError
 
 #: What the errors tell the user to do.
@@ -19,11 +19,11 @@ def node(number: int, kind: str = 'memcpy', name: str = '') -> NodeAt:
     return NodeAt('Graph.rebind()', number, number, number, info)
 
 
-def word(address: int, reach: int = 1, at: NodeAt | None = None) -> Word:
-    return Word(address, reach, CopySlot(at or node(0)), 'dst')
+def word(address: int, reach: int = 1, at: NodeAt | None = None) -> AddressWord:
+    return AddressWord(address, reach, CopySlot(at or node(0)), 'dst')
 
 
-def addresses(words: list[Word]) -> list[int]:
+def addresses(words: list[AddressWord]) -> list[int]:
     return [one.address for one in words]
 
 

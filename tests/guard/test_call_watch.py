@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.cli.watching import Report
+from capturekit.cli.watching import WatchReport
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
 from capturekit.guard.call_watch import CallWatch
@@ -155,7 +155,7 @@ def test_a_failed_watch_lets_garbage_be_collected(ended: list[FollowedCapture]) 
 
 
 def test_a_capture_that_was_lost_unseen_and_never_ended_is_told(sim: Any) -> None:
-    report, device = Report(), current().device
+    report, device = WatchReport(), current().device
     hear = report.hear
     WATCH.open(current(), hear)
     s = device.stream_create(True)

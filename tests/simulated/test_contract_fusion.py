@@ -15,7 +15,7 @@ from capturekit.analysis.fusion_thinned import operand_access
 from capturekit.analysis.fusion_whole import whole_fusion
 from capturekit.driver.cuda import current
 from capturekit.driver.elementwise import Elementwise
-from capturekit.driver.fused_kernel import FusedKernel, Place, Step
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep
 from capturekit.driver.fused_reduction import FusedReduction
 from capturekit.driver.reduction import Reduction
 from capturekit.model.dag import Order
@@ -104,12 +104,12 @@ def test_threads_that_come_later_see_what_earlier_ones_wrote(sim: Any) -> None:
         y += x
     device, g = current().device, cap.graph.graph
     (node,) = device.graph_nodes(g)
-    first = Place('float32', x.data.ptr, (64,), (0,), True, False)
-    every = Place('float32', x.data.ptr, (64,), (4,), False, True)
-    register = Place('float32', 0, (), (), False, False)
+    first = FusedPlace('float32', x.data.ptr, (64,), (0,), True, False)
+    every = FusedPlace('float32', x.data.ptr, (64,), (4,), False, True)
+    register = FusedPlace('float32', 0, (), (), False, False)
     does = device.graph_elementwise(g)[node]
     assert isinstance(does, Elementwise)
-    steps = Step(device.copy_operation('float32'), (0, 1)), Step(does.operation, (1, 0, 2))
+    steps = FusedStep(device.copy_operation('float32'), (0, 1)), FusedStep(does.operation, (1, 0, 2))
     kernel = FusedKernel((64,), (first, register, every), (), steps)
     name, function = device.fused_function(kernel, ('cupy_add',))
     copy = device.graph_clone(g)

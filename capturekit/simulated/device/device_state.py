@@ -16,7 +16,7 @@ from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation,
 from capturekit.simulated.device.devices import Devices
 from capturekit.simulated.device.graph_nodes import ExecutableGraph, GraphDefinition, GraphNode
 from capturekit.simulated.device.stream_queues import Line, Queue
-from capturekit.simulated.device.stream_queues import Operation as Queued
+from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
 
 
 class Handles(tuple[int, ...]):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.driver.elementwise import Elementwise, Operand
-from capturekit.driver.fused_kernel import FusedKernel, Place
+from capturekit.driver.elementwise import ElementOperand, Elementwise
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace
 from capturekit.driver.fused_nodes import name_of
 from capturekit.simulated.device.graph_nodes import Given, GraphDefinition, GraphNode
 
@@ -81,11 +81,11 @@ def _elementwise(node: GraphNode) -> Elementwise | str:
     operands = []
     for number, value in enumerate(args):
         if not hasattr(value, 'ptr'):
-            operands.append(Operand('', number=(value,)))
+            operands.append(ElementOperand('', number=(value,)))
             continue
         writes = number in given.writes
         strides = _broadcast(value.shape, value.strides, shape)
-        operands.append(Operand(str(value.dtype), value.ptr, shape, strides, None, not writes, writes, writes))
+        operands.append(ElementOperand(str(value.dtype), value.ptr, shape, strides, None, not writes, writes, writes))
     copies = node.name == 'cupy_copy' and len({one.dtype for one in operands}) == 1 and len(operands) == 2
     return Elementwise(node.name, _Operation(given.each, given.writes, _told(node, given)), tuple(operands), copies)
 
@@ -104,7 +104,7 @@ def _broadcast(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, 
 def _given(kernel: FusedKernel, form: Any) -> Given:
     """What a node is given that runs this kernel. ``form`` is an array among the arguments of a node."""
 
-    def slot(place: Place) -> Any:
+    def slot(place: FusedPlace) -> Any:
         dtype = np.dtype(place.dtype)
         return replace(form, ptr=place.address, shape=place.shape, strides=place.strides, dtype=dtype)
 
@@ -126,9 +126,9 @@ def _given(kernel: FusedKernel, form: Any) -> Given:
     return Given(values, make, writes=frozenset(range(first, first + len(stored))))
 
 
-def _part(place: Place, k: int) -> Place:
+def _part(place: FusedPlace, k: int) -> FusedPlace:
     piece = place.pieces[k]
-    return Place(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
+    return FusedPlace(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
 
 
 def _loaded(kernel: FusedKernel, n: int, memory: dict[Any, Any]) -> NDArray[Any]:

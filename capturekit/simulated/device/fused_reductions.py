@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.driver.elementwise import Operand, Rounded
-from capturekit.driver.fused_kernel import FusedKernel, Place
+from capturekit.driver.elementwise import ElementOperand, Rounded
+from capturekit.driver.fused_kernel import FusedKernel, FusedPlace
 from capturekit.driver.fused_nodes import name_of
 from capturekit.driver.fused_reduction import FusedReduction
 from capturekit.driver.node_accesses import Access
@@ -79,7 +79,7 @@ def _reduction(node: GraphNode) -> Reduction | str | None:
     if any(hasattr(one, 'ptr') for one in beside) or any(0 in one.shape for one in args):
         return None
     source, output = (
-        Operand(str(one.dtype), one.ptr, one.shape, one.strides, None, not writes, writes, writes)
+        ElementOperand(str(one.dtype), one.ptr, one.shape, one.strides, None, not writes, writes, writes)
         for one, writes in zip(args, (False, True))
     )
     code = _Code(node.name, repr(sorted(given.beside.items())), given.whole)
@@ -112,7 +112,7 @@ def _in_rows(source: Any, axis: Any) -> bool:
 def _given(kernel: FusedReduction, form: Any) -> Given:
     """What a node is given that runs this kernel. ``form`` is an array among the arguments of a node."""
 
-    def slot(place: Place) -> Any:
+    def slot(place: FusedPlace) -> Any:
         return replace(form, ptr=place.address, shape=place.shape, strides=place.strides, dtype=np.dtype(place.dtype))
 
     places = kernel.places
@@ -161,7 +161,7 @@ def _steps(half: FusedKernel, values: list[NDArray[Any]], numbers: Sequence[Any]
         step.operation.each([values[n] if n >= 0 else numbers[-1 - n] for n in step.operands])
 
 
-def _lying(operand: Operand) -> NDArray[Any]:
+def _lying(operand: ElementOperand) -> NDArray[Any]:
     """Memory for elements that lie as those of an operand."""
     dtype = np.dtype(operand.dtype)
     low, high = Access(0, operand.shape, operand.strides, dtype.itemsize, True).extent

@@ -29,13 +29,13 @@ _LIMIT = 1024
 
 
 @dataclass(eq=False)
-class Operation:
+class QueuedOperation:
     """A piece of work, and what it comes after."""
 
     line: Line
     number: int
     run: Callable[[], None] | None
-    after: tuple[Operation, ...]
+    after: tuple[QueuedOperation, ...]
 
     @property
     def done(self) -> bool:
@@ -49,7 +49,7 @@ class Line:
     device: int = 0
     blocking: bool = True
     legacy: bool = False
-    last: Operation | None = None
+    last: QueuedOperation | None = None
 
 
 @dataclass(eq=False)
@@ -58,7 +58,7 @@ class _Around:
 
     line: Line
     #: The last operation of each blocking stream since the legacy stream's last one.
-    tips: dict[Line, Operation] = field(default_factory=dict)
+    tips: dict[Line, QueuedOperation] = field(default_factory=dict)
 
 
 class Queue:
@@ -69,14 +69,14 @@ class Queue:
         self._lock = lock
         self._turn = threading.RLock()
         self._mine = threading.local()
-        self._pending: dict[Operation, None] = {}
+        self._pending: dict[QueuedOperation, None] = {}
         #: What has begun to run and has not ended: launches, between whose nodes other work may run.
-        self._begun: list[Operation] = []
+        self._begun: list[QueuedOperation] = []
         self._devices: dict[int, _Around] = {}
         self._given = 0
         self._later: deque[Callable[[], None]] = deque()
         #: The last launch of each executable graph: they take turns.
-        self.launched: dict[int, Operation] = {}
+        self.launched: dict[int, QueuedOperation] = {}
 
     # -- giving -----------------------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class Queue:
                 found = self._devices[device] = _Around(Line(device, legacy=True))
             return found
 
-    def put(self, line: Line, run: Callable[[], None], after: Iterable[Operation | None] = ()) -> Operation:
+    def put(self, line: Line, run: Callable[[], None], after: Iterable[QueuedOperation | None] = ()) -> QueuedOperation:
         """Give a stream an operation, which also comes after those of ``after``."""
         with self._lock:
             around = self._of(line.device)
@@ -102,7 +102,9 @@ class Queue:
             elif line.blocking:
                 before.append(around.line.last)
             self._given += 1
-            made = Operation(line, self._given, run, tuple(one for one in before if one is not None and not one.done))
+            made = QueuedOperation(
+                line, self._given, run, tuple(one for one in before if one is not None and not one.done)
+            )
             line.last = made
             if line.blocking and not line.legacy:
                 around.tips[line] = made
@@ -140,18 +142,18 @@ class Queue:
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
-    def ends(self, line: Line) -> list[Operation | None]:
+    def ends(self, line: Line) -> list[QueuedOperation | None]:
         """What synchronising a stream waits for: of the legacy one the blocking streams, too."""
         with self._lock:
             tips = self._of(line.device).tips.values() if line.legacy else ()
             return [line.last, *tips]
 
-    def pending(self, device: int) -> list[Operation]:
+    def pending(self, device: int) -> list[QueuedOperation]:
         """All that a device has to do."""
         with self._lock:
             return [one for one in self._pending if one.line.device == device]
 
-    def wait(self, targets: Iterable[Operation | None]) -> None:
+    def wait(self, targets: Iterable[QueuedOperation | None]) -> None:
         """Run these, and all that they come after. In a finalizer, or in an operation that is running: nothing."""
         if self._nested():
             return
@@ -170,7 +172,7 @@ class Queue:
             every = list(self._pending)
         self.wait(every)
 
-    def ask(self, targets: Iterable[Operation | None]) -> bool:
+    def ask(self, targets: Iterable[QueuedOperation | None]) -> bool:
         """Whether all of these are done."""
         asked = [one for one in targets if one is not None and not one.done]
         if asked and not self._nested() and self._random.random() < 0.5:
@@ -213,7 +215,7 @@ class Queue:
         """Whether this thread is in the middle of something: of an operation, or of a verb of the device."""
         return getattr(self._mine, 'runs', False) or bool(self._lock._is_owned())
 
-    def _do(self, one: Operation) -> None:
+    def _do(self, one: QueuedOperation) -> None:
         run = one.run
         if run is None:  # by another thread
             return
@@ -228,21 +230,21 @@ class Queue:
 
     # -- order ------------------------------------------------------------------------------------------------
 
-    def _chosen(self, targets: Iterable[Operation | None]) -> list[Operation]:
+    def _chosen(self, targets: Iterable[QueuedOperation | None]) -> list[QueuedOperation]:
         """What to run, in order: none, some or all of the others beside what is needed."""
         with self._lock:
             needed = self._with_all_before(one for one in targets if one is not None and not one.done)
             if not needed:
                 return []
-            others: list[Operation] = []
+            others: list[QueuedOperation] = []
             drawn = self._random.randrange(3)
             if drawn:
                 others = [one for one in self._pending if drawn == 2 or self._random.random() < 0.5]
             return self._shuffled(self._with_all_before([*needed, *others]))
 
     @staticmethod
-    def _with_all_before(operations: Iterable[Operation]) -> dict[Operation, None]:
-        found: dict[Operation, None] = {}
+    def _with_all_before(operations: Iterable[QueuedOperation]) -> dict[QueuedOperation, None]:
+        found: dict[QueuedOperation, None] = {}
         stack = list(operations)
         while stack:
             one = stack.pop()
@@ -251,13 +253,13 @@ class Queue:
                 stack.extend(one.after)
         return found
 
-    def _shuffled(self, operations: dict[Operation, None]) -> list[Operation]:
+    def _shuffled(self, operations: dict[QueuedOperation, None]) -> list[QueuedOperation]:
         """An order in which each comes after what it comes after: by chance, or one stream before another."""
         before = {one: [a for a in one.after if not a.done] for one in sorted(operations, key=lambda one: one.number)}
         by_line = self._random.random() < 0.5
         weights: dict[Line, float] = {}
 
-        def choose(ready: list[Operation]) -> int:
+        def choose(ready: list[QueuedOperation]) -> int:
             at = self._random.randrange(len(ready))
             if by_line:
                 at = min(range(len(ready)), key=lambda i: weights.setdefault(ready[i].line, self._random.random()))
