@@ -31,6 +31,7 @@ from capturekit.functions.number_arguments import (
     unfollowed,
 )
 from capturekit.functions.number_functions import taking_numbers
+from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
 from capturekit.functions.reckoning import Operators
 from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
@@ -177,6 +178,15 @@ class ReadNumbers:
         frame = computing_frame()
         return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.readers
 
+    def goes_into_arrays(self) -> bool:
+        """Whether the code at present makes an array of a list of numbers."""
+        frame = computing_frame()
+        return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.arrays
+
+    def in_array(self, number: Number) -> Any:
+        """What NumPy puts into an array for a number."""
+        return as_item(number)
+
     @contextmanager
     def watched(self) -> Iterator[None]:
         """For the block, note as a refusal that another class's operator method takes a number; and let functions take
@@ -216,9 +226,11 @@ class ReadNumbers:
 
     # -- at each launch ---------------------------------------------------------------------------------------
 
-    def value(self, index: int) -> Any:
-        """The number of this index in the last launch."""
-        return self._found[index]
+    def value(self, source: int | NumbersInArray) -> Any:
+        """A number of the last launch, or an array of such."""
+        if isinstance(source, int):
+            return self._found[source]
+        return source.filled(lambda number: self._found[number._index])
 
     def _go(self, stage: _Stage) -> None:
         """Read, compute, and bring the numbers to the device, on the current stream."""
@@ -267,11 +279,19 @@ def numbers_of(cupy: Any, live: OpenCapture, variant: Variant, operators: Operat
     return numbers
 
 
-def or_numbers(is_array: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """What recognises arrays in a result, and such numbers."""
-    return lambda value: type(value) is Number or is_array(value)
+def or_numbers(is_array: Callable[[Any], bool], alone: bool) -> Callable[[Any], bool]:
+    """What recognises arrays in a result, and such numbers, also in NumPy's arrays (``alone``: with no others)."""
+    return lambda value: type(value) is Number or numbers_in(value, alone) is not None or is_array(value)
 
 
 def as_recorded(leaf: Any) -> Any:
-    """A number of a result as it was while recording; an array itself."""
+    """A number of a result, or an array of such, as it was while recording; an array of the device itself."""
+    array = numbers_in(leaf, False)
+    if array is not None:
+        return array.filled(lambda number: number._now)
     return leaf._now if type(leaf) is Number else leaf
+
+
+def source_of(leaf: Any) -> Any:
+    """Where launches find what they put in the place of a number, or of an array of such; None for other arrays."""
+    return leaf._index if type(leaf) is Number else numbers_in(leaf, False)

@@ -60,6 +60,8 @@ class ValueFlow:
         self._of_time, self._of_number, self._of_any_use = of_time, of_number, of_any_use
         #: The operators that take it.
         self.operators: set[tuple[RanCode, int]] = set()
+        #: The calls that make arrays of lists of it.
+        self.arrays: set[tuple[RanCode, int]] = set()
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[Outcome] = set()
@@ -204,7 +206,8 @@ class ValueFlow:
     def _given(self, held: _Held, number: int) -> None:
         """A function gets the value as an argument: one that only makes another value of the same number of it."""
         code, what = held.code, held.what
-        if self._of_any_use and what == _VALUE and self._program.computes(code, number):
+        computes, makes_array = self._program.computes, self._program.makes_array
+        if self._of_any_use and what == _VALUE and (computes(code, number) or makes_array(code, number)):
             self.operators.add((code, number))
             return
         name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
@@ -217,6 +220,7 @@ class ValueFlow:
         elif (name == 'float' and what == _VALUE) or (name in ('list', 'tuple') and type(what) is Part):
             self._add(held.after(number, 0, what))
         elif name in MAKES_ARRAYS and what == _LIST:
+            self.arrays.add((code, number))
             self._add(held.after(number, 0, _LIST))
         elif name in ASKS and what == _VALUE and self._of_number:
             self.outcomes.add(Outcome(name))

@@ -1,0 +1,77 @@
+"""NumPy arrays that a function makes of numbers with which launches reckon: ``np.array(costs)``.
+
+While the function is recorded, such an array holds an object in the place of each number, which refuses all uses: an
+item of the array would be a number of NumPy's, which computes otherwise than Python's. Each launch makes the array anew
+of the numbers that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capturekit.functions.number_arguments import Number, unfollowed
+
+_METHODS = (
+    'add sub mul truediv floordiv mod pow matmul divmod and or xor lshift rshift radd rsub rmul rtruediv rfloordiv '
+    'rmod rpow rmatmul rdivmod rand ror rxor rlshift rrshift neg pos abs invert eq ne lt le gt ge bool int float '
+    'complex index round trunc floor ceil hash str repr format reduce_ex'
+)
+
+
+class _InArray:
+    """What an array holds in the place of a number."""
+
+    __slots__ = ('_number',)
+
+    def __init__(self, number: Number) -> None:
+        self._number = number
+
+    def __getattr__(self, name: str) -> Any:
+        raise unfollowed(f'an item of an array of such numbers is asked for {name}')
+
+
+def _refuse(_self: _InArray, *_args: Any, **_named: Any) -> Any:
+    raise unfollowed('an item of an array of such numbers is used')
+
+
+for _name in _METHODS.split():
+    setattr(_InArray, f'__{_name}__', _refuse)
+
+
+class NumbersInArray(NamedTuple):
+    """An array of a result: its shape, and its items in order, of which some are such numbers."""
+
+    shape: tuple[int, ...]
+    items: tuple[Any, ...]
+
+    def filled(self, value_of: Callable[[Number], Any]) -> Any:
+        """The array with a value in the place of each number."""
+        values = [value_of(one) if type(one) is Number else one for one in self.items]
+        return np.array(values).reshape(self.shape)
+
+
+def as_item(number: Number) -> Any:
+    """What NumPy asks a number for, to put it into an array. Raises UnsupportedCallError for integers.
+
+    They would be put into another kind of array than floating-point numbers, if no other number is there.
+    """
+    if type(number._now) is not float:
+        raise unfollowed('an array is made of integers')
+    made = np.empty((), object)
+    made[()] = _InArray(number)
+    return made
+
+
+def numbers_in(array: Any, alone: bool) -> NumbersInArray | None:
+    """The numbers in an array; None if it has none. ``alone``: refuse other floating-point numbers beside them."""
+    if type(array) is not np.ndarray or array.dtype != object:
+        return None
+    items = [one._number if type(one) is _InArray else one for one in array.flat]
+    if not any(type(one) is Number for one in items):
+        return None
+    if alone and not all(type(one) is Number for one in items):
+        raise unfollowed('an array has other values beside them')
+    return NumbersInArray(array.shape, tuple(items))
