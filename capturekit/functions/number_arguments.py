@@ -8,6 +8,7 @@ kernel that combines it with an array reads it from the graph's memory. Code can
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 import sys
@@ -379,6 +380,10 @@ def _absolute(self: Number) -> Number:
     return made
 
 
+#: What NumPy's functions ask of a number.
+_ASKED: dict[Any, Callable[[float], bool]] = {
+    np.isnan: math.isnan, np.isinf: math.isinf, np.isfinite: math.isfinite,
+}  # fmt: skip
 #: What NumPy asks an object for, before it calls ``__array__``.
 _ASKED_BY_NUMPY = ('__array_struct__', '__array_interface__')
 _UFUNCS = frozenset(
@@ -394,7 +399,17 @@ class _OfOperators:
     method in its class, which refuses: else NumPy raised an error of its own, which code may catch."""
 
     def __get__(self, number: Any, _of: type) -> Any:
-        return None if number is not None else _asks('given to NumPy')
+        return None if number is not None else _given_to_numpy
+
+
+def _given_to_numpy(_self: Any, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+    """Answer whether a number is one of NaN or infinity, as NumPy does; refuse everything else."""
+    asks = _ASKED.get(ufunc)
+    if asks is None or method != '__call__' or named or len(inputs) != 1:
+        raise unfollowed(f'it is given to {ufunc.__name__} of NumPy')
+    number: Number = inputs[0]
+    number._of.standing()
+    return np.bool_(number._of.compared(asks, (number,)))
 
 
 class Number:
@@ -418,7 +433,8 @@ class Number:
         cupy = self._of.cupy
         self._of.standing()
         name = getattr(kernel, 'name', '').removeprefix('cupy_')
-        if len(args) == 1 and name in OF_CUPY and kernel is getattr(cupy, name, None) and not kwargs:
+        known: Any = getattr(cupy, name, None)
+        if len(args) == 1 and name in OF_CUPY and kernel is known and not kwargs:
             return kernel(self._alone())
         in_place = len(args) == 3 and args[2] is args[0]
         if type(kernel) is not cupy.ufunc or name not in _UFUNCS or kwargs or not (len(args) == 2 or in_place):

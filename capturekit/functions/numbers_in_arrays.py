@@ -1,8 +1,8 @@
 """NumPy arrays that a function makes of numbers with which launches reckon: ``np.array(costs)``.
 
-While the function is recorded, such an array holds an object in the place of each number, which refuses all uses: an
-item of the array would be a number of NumPy's, which computes otherwise than Python's. Each launch makes the array anew
-of the numbers that it has.
+While the function is recorded, such an array holds the numbers themselves. From then on nothing may compute with these:
+an item of the array is a number of NumPy's in eager runs, which computes otherwise than Python's. Each launch makes the
+array anew of the numbers that it has.
 """
 
 from __future__ import annotations
@@ -13,32 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions.number_arguments import Number, unfollowed
-
-_METHODS = (
-    'add sub mul truediv floordiv mod pow matmul divmod and or xor lshift rshift radd rsub rmul rtruediv rfloordiv '
-    'rmod rpow rmatmul rdivmod rand ror rxor rlshift rrshift neg pos abs invert eq ne lt le gt ge bool int float '
-    'complex index round trunc floor ceil hash str repr format reduce_ex'
-)
-
-
-class _InArray:
-    """What an array holds in the place of a number."""
-
-    __slots__ = ('_number',)
-
-    def __init__(self, number: Number) -> None:
-        self._number = number
-
-    def __getattr__(self, name: str) -> Any:
-        raise unfollowed(f'an item of an array of such numbers is asked for {name}')
-
-
-def _refuse(_self: _InArray, *_args: Any, **_named: Any) -> Any:
-    raise unfollowed('an item of an array of such numbers is used')
-
-
-for _name in _METHODS.split():
-    setattr(_InArray, f'__{_name}__', _refuse)
 
 
 class NumbersInArray(NamedTuple):
@@ -61,7 +35,7 @@ def as_item(number: Number) -> Any:
     if type(number._now) is not float:
         raise unfollowed('an array is made of integers')
     made = np.empty((), object)
-    made[()] = _InArray(number)
+    made[()] = number
     return made
 
 
@@ -69,7 +43,7 @@ def numbers_in(array: Any, alone: bool) -> NumbersInArray | None:
     """The numbers in an array; None if it has none. ``alone``: refuse other floating-point numbers beside them."""
     if type(array) is not np.ndarray or array.dtype != object:
         return None
-    items = [one._number if type(one) is _InArray else one for one in array.flat]
+    items = list(array.flat)
     if not any(type(one) is Number for one in items):
         return None
     if alone and not all(type(one) is Number for one in items):

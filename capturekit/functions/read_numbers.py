@@ -96,6 +96,8 @@ class ReadNumbers:
         self._arrays: dict[tuple[int, str], Any] = {}
         self._stages: list[_Stage] = []
         self._places: list[NumberPlace] = []
+        #: The numbers that arrays of NumPy's hold, by index.
+        self._in_arrays: set[int] = set()
         #: How many numbers are read on the device, and how many of them CuPy has handed on.
         self._read_there = self._asked = 0
         #: The numbers of the launch under way, by index.
@@ -144,6 +146,7 @@ class ReadNumbers:
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each launch."""
         indices = tuple(one._index for one in operands)
+        self._must_be_pythons(operands)
         now = computed_now(plain, operands)
         if not self._operators.at[self.standing()]:
             raise unfollowed('what is computed from it is used otherwise')
@@ -151,6 +154,7 @@ class ReadNumbers:
 
     def compared(self, plain: Callable[..., bool], operands: tuple[Number, ...]) -> bool:
         """What comes out of a comparison, which has to be the same at every launch."""
+        self._must_be_pythons(operands)
         outcome = bool(plain(*[one._now for one in operands]))
         self._stages[-1].steps.append(_Step(plain, tuple(one._index for one in operands), outcome))
         return outcome
@@ -158,6 +162,7 @@ class ReadNumbers:
     def array(self, number: Number, dtype: Any) -> Any:
         """The array without axes that kernels read a number from, as ``dtype``."""
         key = number._index, dtype.char
+        self._must_be_pythons((number,))
         if key not in self._arrays:
             at = sum(len(stage.slots) for stage in self._stages)
             must_fit(at, dtype)
@@ -184,8 +189,15 @@ class ReadNumbers:
         return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.arrays
 
     def in_array(self, number: Number) -> Any:
-        """What NumPy puts into an array for a number."""
-        return as_item(number)
+        """What NumPy puts into an array for a number, with which nothing may compute from now on."""
+        made = as_item(number)
+        self._in_arrays.add(number._index)
+        return made
+
+    def _must_be_pythons(self, operands: tuple[Number, ...]) -> None:
+        """Raise if one of these may be an item of an array: it is a number of NumPy's then."""
+        if any(one._index in self._in_arrays for one in operands):
+            raise unfollowed('an array holds it, whose items may be used')
 
     @contextmanager
     def watched(self) -> Iterator[None]:
