@@ -28,12 +28,7 @@ class NumbersInArray(NamedTuple):
 
 
 def as_item(number: Number) -> Any:
-    """What NumPy asks a number for, to put it into an array. Raises UnsupportedCallError for integers.
-
-    They would be put into another kind of array than floating-point numbers, if no other number is there.
-    """
-    if type(number._now) is not float:
-        raise unfollowed('an array is made of integers')
+    """What NumPy asks a number for, to put it into an array."""
     made = np.empty((), object)
     made[()] = number
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ def filling(body: str, before: str = '', reckons: str = 'costs[0] * x') -> Any:
 
     def maker(cp: Any) -> Any:
         kept = Kept()
-        space = {'cp': cp, 'np': np, 'KEPT': kept, 'KEPT_LISTS': [], 'caught': caught, 'shifted': shifted}
+        space = {'cp': cp, 'np': np, 'math': math, 'KEPT': kept, 'KEPT_LISTS': [], 'caught': caught, 'shifted': shifted}
         text = [
             'def work(x):',
             '    costs = []',
@@ -65,6 +66,7 @@ NATURAL: dict[str, tuple[str, ...]] = {
         'more = []',
         'costs[0] * x\n    more.append(costs[0] / 3)',
     ),
+    'of whole numbers': ('more.append(math.floor(costs[0] % 7.0))\nreturn y, np.array(more), more', 'more = []'),
     'dropped': ('found = np.array(costs)\nreturn y',),
 }
 OTHERS: dict[str, tuple[str, ...]] = {

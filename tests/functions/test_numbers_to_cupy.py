@@ -30,6 +30,8 @@ SEEN: dict[str, str] = {
     'the user, and the error is caught': 'x * cp.sqrt(x) * caught(MINE, v)',
     'a function that the run puts there': 'x * cp.sqrt(x) * put(v)',
     'whole numbers': 'x * cp.sqrt(math.floor(abs(v)))',
+    'the absolute of a whole number': 'cp.abs(math.floor(v) if abs(v) < 1e9 else 3)',
+    'always whole': 'cp.abs(math.floor(v))',
     'a type that is asked for': 'cp.sqrt(v, dtype="f4")',
     'an array that is given': 'cp.sqrt(v, x[0])',
     'the larger of the array': 'cp.maximum(x, v)',
