@@ -115,34 +115,28 @@ def test_all_of_them_give_what_plain_calls_give(sim: Any, name: str) -> None:
     assert launches(alike(sim, made(f'cp.{name}(v), x + cp.{name}(v * 0.5)'), ordinary(9))) >= 5
 
 
-def in_a_class(cp: Any) -> Any:
-    """A solver that has its module as an attribute, and keeps what it makes in lists, as pylops does."""
+#: A solver that has its module as an attribute, and keeps what it makes in lists, as pylops does.
+SOLVER = """
+class Solver:
+    def __init__(self, y):
+        self.xp = HOLDER.xp
+        self.other = []
+        self.cost = [float(self.xp.linalg.norm(y))]
 
-    class Solver:
-        def __init__(self, y: Any) -> None:
-            self.xp = HOLDERS[0].xp
-            self.other: list[Any] = []
-            self.cost = [float(self.xp.linalg.norm(y))]
+    def step(self, y, number):
+        self.cost.append(float(self.xp.linalg.norm(y)) + 1.0)
+        self.other.append(self.xp.sqrt(float(self.cost[number] ** 2.0 + 0.5 * self.xp.abs(y @ y))))
+        return y / self.other[-1]
 
-        def step(self, y: Any, number: int) -> Any:
-            self.cost.append(float(self.xp.linalg.norm(y)) + 1.0)
-            self.other.append(self.xp.sqrt(float(self.cost[number] ** 2.0 + 0.5 * self.xp.abs(y @ y))))
-            return y / self.other[-1]
-
-    HOLDERS[:] = [Holder(cp)]
-
-    def work(x: Any) -> Any:
-        solver = Solver(x + 1)
-        y = x
-        for number in range(3):
-            y = solver.step(y, number)
-        return y, solver.other, solver.cost
-
-    return work, tuple
-
-
-HOLDERS: list[Holder] = []
+def solved(x):
+    solver = Solver(x + 1)
+    y = x
+    for number in range(3):
+        y = solver.step(y, number)
+    return y, solver.other, solver.cost
+"""
 
 
 def test_a_solver_that_keeps_its_costs_is_launched(sim: Any) -> None:
-    assert launches(alike(sim, in_a_class, ordinary(12))) >= 8
+    maker = written('solved(x)', '1.0', SOLVER, HOLDER=Holder(sim))
+    assert launches(alike(sim, maker, ordinary(12))) >= 8
