@@ -43,7 +43,8 @@ _OF_JAX = frozenset({'PjitFunction'})
 #: The kinds of watched values that are attributes.
 _PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
-_FOUND_OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
+#: The functions of NumPy that have the names of these functions of CuPy.
+_OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
 
 
 class Counts(Exception):
@@ -153,7 +154,7 @@ class CodeThatRan:
             return self._is_global(code, step, function)
         if code.steps[number - 1].opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
             return self._is_global(code, code.steps[number - 1], cupy) and self._is_met(name, (function,))
-        return self._is_met(name, (function, _FOUND_OF_NUMPY[name], OF_MATH.get(name)))
+        return self._is_met(name, (function, _OF_NUMPY[name], OF_MATH.get(name)))
 
     def _is_met(self, name: str, functions: tuple[Any, ...]) -> bool:
         """Whether code has met the first of these under a name, and nothing but them."""
