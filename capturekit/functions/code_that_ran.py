@@ -16,6 +16,7 @@ import numpy as np
 
 from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.handed_on import call_of, loader_of
+from capturekit.functions.number_arguments import OF_CUPY
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
@@ -42,6 +43,8 @@ _OF_JAX = frozenset({'PjitFunction'})
 #: The kinds of watched values that are attributes.
 _PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
+#: The functions of NumPy that have the names of these functions of CuPy.
+_OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
 
 
 class Counts(Exception):
@@ -133,6 +136,31 @@ class CodeThatRan:
             return place_of if count in BUILT_IN[name][1] else None
         is_it = id(found) in REPLACED and (found is not float or (name == 'float' and count == 1))
         return self._if_only_called(place_of) if is_it else None
+
+    def makes_array(self, code: RanCode, place: int) -> bool:
+        """Whether a call is of a function of CuPy that makes an array of one number.
+
+        Where it is not known which module has the function, NumPy's or that of ``math`` may be called instead: such a
+        number refuses to be given to these.
+        """
+        number = loader_of(code.steps, place)
+        if number is None or place in code.entering or code.steps[place].arg != 1:
+            return False
+        step, name, cupy = code.steps[number], code.steps[number].argval, sys.modules.get('cupy')
+        if name not in OF_CUPY or name in self._run.names.strings or self.stores(name):
+            return False
+        function = getattr(cupy, name, None)
+        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
+            return self._is_global(code, step, function)
+        if code.steps[number - 1].opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
+            return self._is_global(code, code.steps[number - 1], cupy) and self._is_met(name, (function,))
+        return self._is_met(name, (function, _OF_NUMPY[name], OF_MATH.get(name)))
+
+    def _is_met(self, name: str, functions: tuple[Any, ...]) -> bool:
+        """Whether code has met the first of these under a name, and nothing but them."""
+        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        known = all(any(one is function for function in functions) for one in found)
+        return known and any(one is functions[0] for one in found)
 
     def _globals_of(self, code: RanCode) -> dict[str, Any]:
         _, own = self._run.code.globals_of.get(id(code.code), (None, 0))

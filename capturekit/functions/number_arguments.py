@@ -8,6 +8,7 @@ kernel that combines it with an array reads it from the graph's memory. Code can
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 import sys
@@ -169,6 +170,10 @@ class NumberSlots:
     def compared(self, _plain: Callable[..., bool], _operands: tuple[Number, ...]) -> bool:
         """What comes out of a comparison of numbers."""
         raise unfollowed('it is compared with another number')
+
+    def goes_into_arrays(self) -> bool:
+        """Whether the code at present makes an array of numbers: none that is followed does."""
+        return False
 
     def _add(self, plain: Callable[..., Any], indices: tuple[int, ...], now: Any, key: Any) -> Number:
         found = self._numbers.get(key)
@@ -375,18 +380,43 @@ def _absolute(self: Number) -> Number:
     return made
 
 
+#: What NumPy's functions ask of a number.
+_ASKED: dict[Any, Callable[[float], bool]] = {
+    np.isnan: math.isnan, np.isinf: math.isinf, np.isfinite: math.isfinite,
+}  # fmt: skip
+#: What NumPy asks an object for, before it calls ``__array__``.
+_ASKED_BY_NUMPY = ('__array_struct__', '__array_interface__')
 _UFUNCS = frozenset(
     'add subtract multiply true_divide divide floor_divide remainder power equal not_equal less less_equal greater '
     'greater_equal'.split()
 )
+#: Functions of CuPy that make an array of one number. Both names of one that has two are here.
+OF_CUPY = frozenset('abs absolute cos exp expm1 log log10 log1p log2 sin sqrt square tan tanh'.split())
+
+
+class _OfOperators:
+    """What CuPy's operators find in a number, None, makes them leave the operation to its methods. NumPy finds a
+    method in its class, which refuses: else NumPy raised an error of its own, which code may catch."""
+
+    def __get__(self, number: Any, _of: type) -> Any:
+        return None if number is not None else _given_to_numpy
+
+
+def _given_to_numpy(_self: Any, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+    """Answer whether a number is one of NaN or infinity, as NumPy does; refuse everything else."""
+    asks = _ASKED.get(ufunc)
+    if asks is None or method != '__call__' or named or len(inputs) != 1:
+        raise unfollowed(f'it is given to {ufunc.__name__} of NumPy')
+    number: Number = inputs[0]
+    number._of.standing()
+    return np.bool_(number._of.compared(asks, (number,)))
 
 
 class Number:
     """A number whose value can't be read: only operators use it, on the host and on the device."""
 
     __slots__ = ('_index', '_now', '_of')
-    #: This makes NumPy and CuPy's operators leave the operation to the methods of this class.
-    __array_ufunc__ = None
+    __array_ufunc__ = _OfOperators()
 
     def __init__(self, of: Any, index: int, now: Any) -> None:
         self._of = of
@@ -394,6 +424,8 @@ class Number:
         self._now = now
 
     def __getattr__(self, name: str) -> Any:
+        if name in _ASKED_BY_NUMPY and self._of.goes_into_arrays():
+            raise AttributeError(name)
         raise unfollowed(f'its attribute {name} is read')
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
@@ -401,6 +433,9 @@ class Number:
         cupy = self._of.cupy
         self._of.standing()
         name = getattr(kernel, 'name', '').removeprefix('cupy_')
+        known: Any = getattr(cupy, name, None)
+        if len(args) == 1 and name in OF_CUPY and kernel is known and not kwargs:
+            return kernel(self._alone())
         in_place = len(args) == 3 and args[2] is args[0]
         if type(kernel) is not cupy.ufunc or name not in _UFUNCS or kwargs or not (len(args) == 2 or in_place):
             raise unfollowed(f'it is given to {name or kernel}')
@@ -412,6 +447,12 @@ class Number:
             dtype = np.dtype('f4' if dtype.itemsize == 8 else 'f8')
         made = self._of.array(self, dtype)
         return kernel(*[made if type(one) is Number else one for one in args])
+
+    def _alone(self) -> Any:
+        """The array that a function of CuPy gets instead of the number alone."""
+        if type(self._now) is not float:
+            raise unfollowed('a function of CuPy gets an integer')
+        return self._of.array(self, np.dtype('f8'))
 
     __add__, __radd__ = _binary('add', 'add'), _binary('add', 'add', swapped=True)
     __sub__, __rsub__ = _binary('sub', 'subtract'), _binary('sub', 'subtract', swapped=True)
@@ -428,4 +469,9 @@ class Number:
     __bool__, __int__, __index__ = _asks('bool'), _asks('int'), _asks('an index or a count')
     __float__, __complex__, __hash__ = _asks('float'), _asks('complex'), _asks('hash')
     __str__, __repr__, __format__ = _asks('as text'), _asks('as text'), _asks('as text')
-    __array__ = _asks('as an array')
+
+    def __array__(self, *_args: Any, **_named: Any) -> Any:
+        """What NumPy puts into an array."""
+        if not self._of.goes_into_arrays():
+            raise unfollowed('its value decides something (as an array)')
+        return self._of.in_array(self)

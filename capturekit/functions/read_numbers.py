@@ -31,6 +31,7 @@ from capturekit.functions.number_arguments import (
     unfollowed,
 )
 from capturekit.functions.number_functions import taking_numbers
+from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
 from capturekit.functions.reckoning import Operators
 from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
@@ -95,6 +96,8 @@ class ReadNumbers:
         self._arrays: dict[tuple[int, str], Any] = {}
         self._stages: list[_Stage] = []
         self._places: list[NumberPlace] = []
+        #: The numbers that arrays of NumPy's hold, by index.
+        self._in_arrays: set[int] = set()
         #: How many numbers are read on the device, and how many of them CuPy has handed on.
         self._read_there = self._asked = 0
         #: The numbers of the launch under way, by index.
@@ -143,6 +146,7 @@ class ReadNumbers:
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each launch."""
         indices = tuple(one._index for one in operands)
+        self._must_be_pythons(operands)
         now = computed_now(plain, operands)
         if not self._operators.at[self.standing()]:
             raise unfollowed('what is computed from it is used otherwise')
@@ -150,6 +154,7 @@ class ReadNumbers:
 
     def compared(self, plain: Callable[..., bool], operands: tuple[Number, ...]) -> bool:
         """What comes out of a comparison, which has to be the same at every launch."""
+        self._must_be_pythons(operands)
         outcome = bool(plain(*[one._now for one in operands]))
         self._stages[-1].steps.append(_Step(plain, tuple(one._index for one in operands), outcome))
         return outcome
@@ -157,6 +162,7 @@ class ReadNumbers:
     def array(self, number: Number, dtype: Any) -> Any:
         """The array without axes that kernels read a number from, as ``dtype``."""
         key = number._index, dtype.char
+        self._must_be_pythons((number,))
         if key not in self._arrays:
             at = sum(len(stage.slots) for stage in self._stages)
             must_fit(at, dtype)
@@ -176,6 +182,22 @@ class ReadNumbers:
         """Whether the code reads an array by the function that it calls at present, and launches reckon with it."""
         frame = computing_frame()
         return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.readers
+
+    def goes_into_arrays(self) -> bool:
+        """Whether the code at present makes an array of a list of numbers."""
+        frame = computing_frame()
+        return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.arrays
+
+    def in_array(self, number: Number) -> Any:
+        """What NumPy puts into an array for a number, with which nothing may compute from now on."""
+        made = as_item(number)
+        self._in_arrays.add(number._index)
+        return made
+
+    def _must_be_pythons(self, operands: tuple[Number, ...]) -> None:
+        """Raise if one of these may be an item of an array: it is a number of NumPy's then."""
+        if any(one._index in self._in_arrays for one in operands):
+            raise unfollowed('an array holds it, whose items may be used')
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -216,9 +238,11 @@ class ReadNumbers:
 
     # -- at each launch ---------------------------------------------------------------------------------------
 
-    def value(self, index: int) -> Any:
-        """The number of this index in the last launch."""
-        return self._found[index]
+    def value(self, source: int | NumbersInArray) -> Any:
+        """A number of the last launch, or an array of such."""
+        if isinstance(source, int):
+            return self._found[source]
+        return source.filled(lambda number: self._found[number._index])
 
     def _go(self, stage: _Stage) -> None:
         """Read, compute, and bring the numbers to the device, on the current stream."""
@@ -267,11 +291,19 @@ def numbers_of(cupy: Any, live: OpenCapture, variant: Variant, operators: Operat
     return numbers
 
 
-def or_numbers(is_array: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """What recognises arrays in a result, and such numbers."""
-    return lambda value: type(value) is Number or is_array(value)
+def or_numbers(is_array: Callable[[Any], bool], alone: bool) -> Callable[[Any], bool]:
+    """What recognises arrays in a result, and such numbers, also in NumPy's arrays (``alone``: with no others)."""
+    return lambda value: type(value) is Number or numbers_in(value, alone) is not None or is_array(value)
 
 
 def as_recorded(leaf: Any) -> Any:
-    """A number of a result as it was while recording; an array itself."""
+    """A number of a result, or an array of such, as it was while recording; an array of the device itself."""
+    array = numbers_in(leaf, False)
+    if array is not None:
+        return array.filled(lambda number: number._now)
     return leaf._now if type(leaf) is Number else leaf
+
+
+def source_of(leaf: Any) -> Any:
+    """Where launches find what they put in the place of a number, or of an array of such; None for other arrays."""
+    return leaf._index if type(leaf) is Number else numbers_in(leaf, False)

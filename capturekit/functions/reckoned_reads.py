@@ -49,7 +49,7 @@ def reckoned_numbers(
         return NOTHING
     operators = no_operators()
     if state is not None:
-        changes.reckon_with(state, lambda name: _add(program, _takers(program, name), operators))
+        changes.reckon_with(state, lambda name: _add(program, _takers(program, name, operators), operators))
     known: dict[object, bool] = {}
     found = []
     for number in wanted:
@@ -73,7 +73,7 @@ def _is_reckoned(program: CodeThatRan, read: Read, operators: Operators) -> bool
         return False
     place = code.number(read.site.offset)
     if not code.steps[place].arg and program.callee(code, place, {_READER}) == _READER:
-        return _add(program, _takers(program, (code, place)), operators)
+        return _add(program, _takers(program, (code, place), operators), operators)
     of = program.computes(code, place)
     if of is None or of.function in _BY_METHODS or code.steps[place].arg != 1 or read.value.shape:
         return False
@@ -89,7 +89,7 @@ def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> b
         code, place = todo.pop()
         key = id(code.code), code.steps[place].offset
         if key not in operators.at:
-            found = _takers(program, (code, place))
+            found = _takers(program, (code, place), operators)
             of = program.computes(code, place)
             if found is None and of is not None and of.function not in ASKING:  # a number goes where it is not followed
                 return False
@@ -108,12 +108,13 @@ def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
         yield id(code.code), code.steps[place - 1].offset
 
 
-def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str) -> _Places | None:
+def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str, operators: Operators) -> _Places | None:
     """The operators that take what comes out of an instruction, or is in attributes of a name; None if anything else
-    does more than move it."""
+    does more than move it. Calls that make arrays of it are added."""
     flow = ValueFlow(program, of_any_use=True)
     try:
         flow.all_of_attribute(of) if isinstance(of, str) else flow.all_of(*of)
     except (Counts, NotArithmetic):
         return None
+    operators.arrays.update(key for code, place in flow.arrays for key in _keys(code, place))
     return flow.operators

@@ -23,12 +23,14 @@ class Operators(NamedTuple):
 
     The value is whether a number that comes out is followed, too. ``places``: where what they call is found, by the id
     of the namespace and the name. ``readers``: the calls of functions that read an array, as ``float(a)`` does.
+    ``arrays``: the calls that make arrays of lists of them.
     """
 
     at: dict[tuple[int, int], bool]
     codes: list[CodeType]
     places: dict[tuple[int, str], FunctionPlace]
     readers: set[tuple[int, int]]
+    arrays: set[tuple[int, int]]
 
 
 class Reckoned(NamedTuple):
@@ -39,7 +41,7 @@ class Reckoned(NamedTuple):
 
 
 def no_operators() -> Operators:
-    return Operators({}, [], {}, set())
+    return Operators({}, [], {}, set(), set())
 
 
 NOTHING = Reckoned(frozenset(), no_operators())

@@ -14,6 +14,8 @@ from capturekit.functions.outcomes import COMPARISONS, Operand, Outcome
 PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')
 _CONSTANTS = ('LOAD_CONST', 'LOAD_SMALL_INT')
+#: The types of constant ends of slices.
+_ENDS = (int, type(None))
 _FAST = ('LOAD_FAST', 'LOAD_FAST_BORROW')
 
 
@@ -60,6 +62,8 @@ class ValueFlow:
         self._of_time, self._of_number, self._of_any_use = of_time, of_number, of_any_use
         #: The operators that take it.
         self.operators: set[tuple[RanCode, int]] = set()
+        #: The calls that make arrays of lists of it.
+        self.arrays: set[tuple[RanCode, int]] = set()
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[Outcome] = set()
@@ -132,6 +136,8 @@ class ValueFlow:
                 self._add(held.after(number, position, part))
         elif kind in ('BINARY_SUBSCR', 'STORE_SUBSCR') and above == 1:
             self._item(held, number)
+        elif kind == 'BINARY_SLICE' and above == 2 and type(held.what) is Part:
+            self._some_items(held, number, _slice_before(code.steps, number))
         elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
             self._asked(code, number, held.what)
         elif kind in PLAIN_CALLS and above < (one.arg or 0):
@@ -189,10 +195,20 @@ class ValueFlow:
                 raise Counts
             self._add(held.after(number))
             return
+        if loads and (index.opname == 'BUILD_SLICE' or type(index.argval) is slice):
+            return self._some_items(held, number, _slice_before(steps, number - 1, index))
         if index.opname not in _CONSTANTS or type(index.argval) is not int:
             raise Counts
         if loads and index.argval % what.length == what.number:
             self._add(held.after(number, 0, what.what))
+
+    def _some_items(self, held: _Held, number: int, of: slice | None) -> None:
+        """Some items of a tuple are taken."""
+        if of is None:
+            raise Counts
+        taken = range(held.what.length)[of]
+        if held.what.number in taken:
+            self._add(held.after(number, 0, Part(taken.index(held.what.number), len(taken), held.what.what)))
 
     def _asked(self, code: RanCode, number: int, what: Any) -> None:
         """A method of a list is loaded: only to append something, whatever it is."""
@@ -204,7 +220,8 @@ class ValueFlow:
     def _given(self, held: _Held, number: int) -> None:
         """A function gets the value as an argument: one that only makes another value of the same number of it."""
         code, what = held.code, held.what
-        if self._of_any_use and what == _VALUE and self._program.computes(code, number):
+        computes, makes_array = self._program.computes, self._program.makes_array
+        if self._of_any_use and what == _VALUE and (computes(code, number) or makes_array(code, number)):
             self.operators.add((code, number))
             return
         name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
@@ -216,10 +233,13 @@ class ValueFlow:
             self._list(code, code.steps[load - 1])
         elif (name == 'float' and what == _VALUE) or (name in ('list', 'tuple') and type(what) is Part):
             self._add(held.after(number, 0, what))
-        elif name in MAKES_ARRAYS and what == _LIST:
+        elif name in MAKES_ARRAYS and (what == _LIST or (self._of_any_use and what == _VALUE)):
+            self.arrays.add((code, number))
             self._add(held.after(number, 0, _LIST))
         elif name in ASKS and what == _VALUE and self._of_number:
             self.outcomes.add(Outcome(name))
+        elif name in ASKS and what == _VALUE and self._of_any_use:
+            self.operators.add((code, number))
         elif name != 'len' or what == _VALUE:
             raise Counts
 
@@ -274,19 +294,24 @@ class ValueFlow:
 
 
 def _stores_a_new_list(code: RanCode, place: int) -> bool:
-    """Whether a store, to which nothing jumps, puts a list of constants there that is made just before."""
+    """Whether a store, to which nothing jumps, puts a list there that is made just before."""
     steps, above = code.steps, 1
     if steps[place].opname == 'STORE_ATTR':
         above = 2
         if place < 2 or steps[place - 1].opname not in (*_FAST, 'LOAD_DEREF'):
             return False
-    made = steps[place - above] if place >= above else None
-    count = 0 if made is None else made.arg or 0
-    first = place - above - count
-    if made is None or made.opname != 'BUILD_LIST' or first < 0:
+    if place < above or steps[place - above].opname != 'BUILD_LIST':
         return False
-    constants = all(step.opname in _CONSTANTS for step in steps[first : place - above])
-    return constants and not any(step.is_jump_target for step in steps[first + 1 : place + 1])
+    return not any(step.is_jump_target for step in steps[place - above + 1 : place + 1])
+
+
+def _slice_before(steps: list[dis.Instruction], number: int, made: dis.Instruction | None = None) -> slice | None:
+    """The slice with constant ends that an instruction takes, or makes, or is; None if it is none."""
+    if made is not None and type(made.argval) is slice:
+        return made.argval
+    ends = steps[max(number - 2, 0) : number]
+    constant = len(ends) == 2 and all(one.opname in _CONSTANTS and type(one.argval) in _ENDS for one in ends)
+    return slice(*[one.argval for one in ends]) if constant and (made is None or made.arg == 2) else None
 
 
 def _is_parameter(code: RanCode, name: str) -> bool:
@@ -305,7 +330,9 @@ def _built(one: dis.Instruction, above: int, what: Any) -> Any:
     count = one.arg or 0
     if one.opname == 'BUILD_TUPLE':
         return Part(count - 1 - above, count, what)
-    if one.opname == 'BUILD_LIST' or (one.opname == 'BUILD_MAP' and not above % 2):
+    if one.opname == 'BUILD_LIST':
+        return _LIST if what == _VALUE else _VALUE
+    if one.opname == 'BUILD_MAP' and not above % 2:
         return _VALUE
     if one.opname == 'BUILD_CONST_KEY_MAP' and above:
         return _VALUE

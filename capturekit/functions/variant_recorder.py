@@ -13,9 +13,9 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
-from capturekit.functions.number_arguments import Number, NumberSlots, names_of_positions
+from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.options import Options
-from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers
+from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
@@ -322,7 +322,7 @@ class VariantRecorder:
         memory = live.memory
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
-        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy))
+        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy), self.late is not None)
         objects = held_in(take_apart(packed(result), is_array, opaque, name='the result')[1])
         held = found_again(self.variant.held, objects)
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
@@ -346,13 +346,14 @@ class VariantRecorder:
         known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
         fresh: list[tuple[int, Any]] = []
         for array in arrays:
-            is_number = type(array) is Number
-            found = Result('number', array._index) if is_number else self._source(array, known, memory)
+            number = None if self.numbers is None else source_of(array)
+            found = self._source(array, known, memory) if number is None else Result('number', array=number)
             if found.of == 'new':
                 fresh.append((len(self.results), array))
             self.results.append(found)
         self._store(live, fresh)
-        self.arrays = [*self.blocks, *(array for array in arrays if type(array) is not Number)]
+        of_device = [array for array, found in zip(arrays, self.results) if found.of != 'number']
+        self.arrays = [*self.blocks, *of_device]
         memory.keep(self.arrays)
 
     def _store(self, live: OpenCapture, fresh: list[tuple[int, Any]]) -> None:
@@ -483,7 +484,7 @@ class VariantRecorder:
         for result in self.results:
             if result.of == 'number':
                 assert self.numbers is not None
-                found.append(self.numbers.value(result.source))
+                found.append(self.numbers.value(result.array))
             elif result.of == 'kept':
                 found.append(result.array if result.whole else same_array(result.array))
             elif result.whole:

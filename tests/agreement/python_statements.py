@@ -89,6 +89,12 @@ PLAIN = (
     'w = y.sum().item()\ny = y * max(w, 1.0) - min(w, 5.0)',
     'w = float(y.max())\ny = y + (w if type(w) is float else 2.0)',
     'try:\n    y = y + math.log(float(y.min()))\nexcept ValueError:\n    y = y + 0.25',
+    'w = float(y.sum())\ny = y / (cp.exp(-abs(w) / 9.0) + 1.0)',
+    'w = y.sum().item()\ny = y + cp.sqrt(w * w + 1.0)',
+    'w = [float(y.max())]\nw.append(w[0] * 0.5)\ny = y * w[1]\nw = np.array(w)\ny = y + len(w)',
+    'w = [y.sum().item(), 1.0]\ny = y * w[0]\ny = y + np.array(w)[0]',
+    'w = float(y.max())\ny = y * w if not np.isnan(w) else y + 1.0',
+    'w = (y, float(y.sum()), 1.0)[0:2]\ny = y * w[1]',
     'y = y + len((1, 2))',
     'if y is x:\n    y = y + 1.0',
 )
