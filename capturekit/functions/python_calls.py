@@ -69,6 +69,8 @@ class PythonCalls:
                 self._before.made(frame.f_locals.get(code.co_varnames[0]))
             self._libraries.entered(frame)
             return
+        if self._code.globals_of[id(code)][1] != id(frame.f_globals):
+            self._runs_elsewhere(frame)
         self._code.callers.setdefault(id(code), set()).add(_caller_of(frame, self._outermost))
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
         if not count and not code.co_freevars:
@@ -99,6 +101,12 @@ class PythonCalls:
         if not self._functions.find(frame, code, variables):
             why = ' after gc.freeze()' if gc.get_freeze_count() else ''
             self._doubts.add(frame, f'runs {code.co_name}, whose function object is not found{why},')
+
+    def _runs_elsewhere(self, frame: FrameType) -> None:
+        """Note that code runs with other globals than before: names in it are watched where it first found them."""
+        said = self._doubts.sentence(frame, f'runs {frame.f_code.co_name} with the globals of several modules')
+        if said not in self._doubts.unwatchable:
+            self._doubts.unwatchable.append(said)
 
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""
