@@ -69,9 +69,11 @@ class Earlier:
         if self.lock is None:
             return
         with self.lock:
-            call, self.call = self.call, None
+            call = self.call
             if call is not None:
                 call.holds()
+                if self.call is call:  # it stays if Ctrl-C comes first
+                    self.call = None
         self.last.call = None
 
 

@@ -170,3 +170,18 @@ def test_calls_are_asked_for_while_their_variant_is_closed(sim: Any) -> None:
     work.variants[0].unsettled = GoneThrough([first, second])
     work.clear()
     assert first.holds() and second.holds()
+
+
+def test_a_failed_call_is_undone_after_an_interrupt(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes while the next call undoes it: the call after that does."""
+    work, total = summing(sim)
+    work(sim.ones(2) * 50)
+
+    def interrupted(variant: Variant, error: Any = None) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Variant, 'restore', interrupted)
+        work(sim.ones(2))
+    assert work(sim.ones(2)).get().tolist() == [10.0, 10.0]
+    assert total.get().tolist() == [5.0, 5.0]
