@@ -97,13 +97,14 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def clear(self) -> None:
         """Drop all variants and give their memory back. Waits for the device."""
-        with self._lock:
-            kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
-            self._answering.earlier.call = None
-            self._answering.logged.clear()
-            self._unwatched.clear()
-        for kind in kinds.values():
-            kind.close()
+        with self._answering.earlier.alone():  # a call would find an array that a failed launch has changed
+            with self._lock:
+                kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
+                self._answering.earlier.call = None
+                self._answering.logged.clear()
+                self._unwatched.clear()
+            for kind in kinds.values():
+                kind.close()
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Graphed[P, R_co]: ...

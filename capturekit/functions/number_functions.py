@@ -9,10 +9,12 @@ that gets an array which the code reads in this way (``float(a)``, ``math.sqrt(a
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Protocol
 
 from capturekit.functions.number_arguments import TYPES, Number, unfollowed
@@ -90,9 +92,10 @@ _needed: Counter[tuple[int, str]] = Counter()
 def taking_numbers(numbers: Numbers, places: Iterable[FunctionPlace]) -> Iterator[None]:
     """For the block, let functions that are found in these places take numbers of a recording."""
     taken: list[FunctionPlace] = []
+    others = not is_alone()
     try:
         with _lock:
-            for place in [place for place in places if place.of_all or is_alone()]:
+            for place in [place for place in places if place.of_all or not others]:
                 _needed[_key(place)] += 1
                 taken.append(place)
                 _put(place, _standing[id(place.function)])
@@ -105,6 +108,8 @@ def taking_numbers(numbers: Numbers, places: Iterable[FunctionPlace]) -> Iterato
                 _needed[_key(place)] -= 1
                 if not _needed[_key(place)]:
                     _take_back(place, _standing[id(place.function)])
+            if others and any(place.namespace is vars(math) for place in taken):
+                _give_back_to_modules()
 
 
 def _key(place: FunctionPlace) -> tuple[int, str]:
@@ -125,3 +130,15 @@ def _take_back(place: FunctionPlace, standing: Any) -> None:
             del place.namespace[place.name]  # the builtin is found again
         else:
             place.namespace[place.name] = place.function
+
+
+def _give_back_to_modules() -> None:
+    """Give their functions to modules that other threads have imported meanwhile (``from math import sqrt``)."""
+    standing = set(map(id, _standing.values()))
+    for module in [module for module in list(sys.modules.values()) if issubclass(type(module), ModuleType)]:
+        names = object.__getattribute__(module, '__dict__')  # lazy modules load what they are asked for
+        if names is vars(math) or standing.isdisjoint(map(id, list(names.values()))):
+            continue
+        for name, value in list(names.items()):
+            if id(value) in standing and names.get(name) is value and not _needed[id(names), name]:
+                names[name] = value._function

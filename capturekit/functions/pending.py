@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from capturekit.functions.variant import Variant
@@ -18,21 +19,27 @@ class Call:
         self._stream = stream
         self._error: errors.AssumptionError | None = None
         self._settled = False
+        #: Of two threads that ask, the second one goes on when the call is undone: it may be about to launch.
+        self._lock = threading.RLock()
         variant.unsettled.add(self)
 
     def settle(self) -> None:
         """Wait for the checks of this call. Raises AssumptionError if one failed: its results are not valid."""
+        with self._lock:
+            if not self._settled:
+                self._wait()
+        if self._error is not None:
+            raise self._error
+
+    def _wait(self) -> None:
         plan = self._variant.plan
-        if not self._settled and plan is not None and plan.checks is not None:
+        if plan is not None and plan.checks is not None:
             made = len(plan.checks.made)
             self._error = plan.checks.wait(self._launch, made, self._stream.synchronize)
             if self._error is not None and plan.launches == self._launch:
                 with self._stream:
                     self._variant.restore(self._error)
-        self._settled = True
-        self._variant.unsettled.discard(self)
-        if self._error is not None:
-            raise self._error
+        self._settled = True  # it stays in ``unsettled``, which another thread may be going through
 
     def holds(self) -> bool:
         """Wait for the checks; True if the results are right."""
@@ -53,14 +60,20 @@ class Earlier:
         #: The last call of each thread.
         self.last = Last()
 
+    def alone(self) -> AbstractContextManager[Any]:
+        """A block in which no other thread begins a call that has to wait for the earlier one."""
+        return nullcontext() if self.lock is None else self.lock
+
     def finish(self) -> None:
         """Undo the call if its checks fail: the next one begins."""
         if self.lock is None:
             return
         with self.lock:
-            call, self.call = self.call, None
+            call = self.call
             if call is not None:
                 call.holds()
+                if self.call is call:  # it stays if Ctrl-C comes first
+                    self.call = None
         self.last.call = None
 
 

@@ -69,7 +69,7 @@ class PythonCalls:
                 self._before.made(frame.f_locals.get(code.co_varnames[0]))
             self._libraries.entered(frame)
             return
-        self._code.callers.setdefault(id(code), set()).add(_caller_of(frame, self._outermost))
+        self._runs(frame, code)
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
         if not count and not code.co_freevars:
             if self._functions.is_new(frame, code):
@@ -99,6 +99,16 @@ class PythonCalls:
         if not self._functions.find(frame, code, variables):
             why = ' after gc.freeze()' if gc.get_freeze_count() else ''
             self._doubts.add(frame, f'runs {code.co_name}, whose function object is not found{why},')
+
+    def _runs(self, frame: FrameType, code: CodeType) -> None:
+        """Note from where the user's code is called, and whether it now runs with other globals than before: names in
+        it are watched where it first found them."""
+        self._code.callers.setdefault(id(code), set()).add(_caller_of(frame, self._outermost))
+        if self._code.globals_of[id(code)][1] == id(frame.f_globals):
+            return
+        said = self._doubts.sentence(frame, f'runs {code.co_name} with the globals of several modules')
+        if said not in self._doubts.unwatchable:
+            self._doubts.unwatchable.append(said)
 
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""

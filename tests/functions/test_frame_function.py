@@ -154,3 +154,21 @@ def test_functions_that_share_their_code_are_watched(sim: Any, monkeypatch: pyte
     scaled.__defaults__ = (4.0,)
     assert [float(work(x)[0]) for _ in range(4)] == [20.0] * 4
     assert sum(variant.launches for variant in work.variants) > 3
+
+
+def test_code_that_runs_in_two_modules_stays_eager(sim: Any) -> None:
+    """Names in it are watched in the module in which it ran first."""
+    first, second = {'rate': 2.0}, {'rate': 3.0}
+    scaled = FunctionType(compile('def scaled(x): return x * rate', __file__, 'exec').co_consts[0], first)
+    again = FunctionType(scaled.__code__, second)
+
+    @ck.graphed
+    def work(x: Any) -> Any:
+        return again(scaled(x))
+
+    x = sim.ones(2)
+    assert [float(work(x)[0]) for _ in range(4)] == [6.0] * 4
+    second['rate'] = 5.0
+    assert [float(work(x)[0]) for _ in range(4)] == [10.0] * 4
+    assert [variant.state for variant in work.variants] == ['eager']
+    assert 'runs scaled with the globals of several modules' in work.variants[0].reason

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -349,3 +351,26 @@ def test_an_interrupt_leaves_no_other_object_in_a_module() -> None:
     with taking_numbers(None, places[:1]):  # type: ignore[arg-type]
         assert first['sqrt'] is not math.sqrt
     assert first == {'sqrt': math.sqrt}
+
+
+def test_a_module_that_another_thread_imports_has_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays imported after the recording: what it has by ``from math import sqrt`` is the function then."""
+    imported, used = ModuleType('imported'), ModuleType('used')
+    monkeypatch.setitem(sys.modules, 'imported', imported)
+    monkeypatch.setitem(sys.modules, 'used', used)
+    vars(used)['sqrt'] = math.sqrt
+    of_math, of_used = FunctionPlace(vars(math), 'sqrt', math.sqrt), FunctionPlace(vars(used), 'sqrt', math.sqrt)
+    ends = threading.Event()
+    thread = threading.Thread(target=ends.wait)
+    thread.start()
+    try:
+        with taking_numbers(None, [of_used]):  # type: ignore[arg-type]
+            with taking_numbers(None, [of_math]):  # type: ignore[arg-type]
+                exec('from math import sqrt', vars(imported))
+                assert vars(imported)['sqrt'] is not of_math.function
+            assert vars(imported)['sqrt'] is math.sqrt is of_math.function
+            assert vars(used)['sqrt'] is not math.sqrt, 'another recording needs it'
+    finally:
+        ends.set()
+        thread.join()
+    assert vars(used)['sqrt'] is math.sqrt
