@@ -35,7 +35,7 @@ _CACHED = 2
 _rates: dict[int, float] = {}
 
 
-class Target(NamedTuple):
+class AimedArray(NamedTuple):
     """An array that nodes use: argument or result ``number``, and how often its bytes go through memory if copied."""
 
     kind: str
@@ -50,7 +50,7 @@ class Aimer:
     Raises UpdateError if a node that uses one of the arrays can't be changed.
     """
 
-    def __init__(self, state: GraphState, targets: Sequence[Target]) -> None:
+    def __init__(self, state: GraphState, targets: Sequence[AimedArray]) -> None:
         self.targets = list(targets)
         self._state = state
         #: Where the arrays were when the graph was recorded, which its definition goes on to say.
@@ -132,7 +132,7 @@ class Aimer:
             for write, place, distance in self.words[number]:
                 write(place, address + distance)
 
-    def too_dear(self, platform: Platform) -> list[Target]:
+    def too_dear(self, platform: Platform) -> list[AimedArray]:
         """The arrays that are copied in less time than it takes to change the nodes that use them.
 
         None are, where the device needs longer for the graph than the host for a call with all its changes: then the

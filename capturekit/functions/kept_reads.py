@@ -15,7 +15,7 @@ from typing import Any
 
 from capturekit.functions.code_that_ran import COPIES, CodeThatRan, Counts, RanCode
 from capturekit.functions.number_uses import NotArithmetic
-from capturekit.functions.outcomes import Kept, Outcome, are_known
+from capturekit.functions.outcomes import Kept, ReadOutcome, are_known
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import PLAIN_CALLS, ValueFlow
@@ -32,7 +32,7 @@ def kept_reads(run: RunRecord, changes: StateChanges, reads: Sequence[Read]) -> 
     if run.names.everything or not any(map(_is_followed, reads)):
         return {}
     program = CodeThatRan(run, changes)
-    known: dict[Any, tuple[Outcome, ...] | None] = {}
+    known: dict[Any, tuple[ReadOutcome, ...] | None] = {}
     found = {}
     for number, read in enumerate(reads):
         if read.site is None or not _is_followed(read):
@@ -69,7 +69,7 @@ def _is_followed(read: Read) -> bool:
     return read.site is not None and (single or (read.value.size > 1 and kind in _ARRAYS))
 
 
-def _outcomes(program: CodeThatRan, site: Site, single: bool, depth: int) -> tuple[Outcome, ...] | None:
+def _outcomes(program: CodeThatRan, site: Site, single: bool, depth: int) -> tuple[ReadOutcome, ...] | None:
     """What the code asks of the values that are read at a call and otherwise only kept; None if it does more with them.
 
     ``single``: of arrays with one element. ``depth``: how many functions are under way for it, with the user's.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.functions.outcomes import Kept, Outcome, all_of, all_on_device
+from capturekit.functions.outcomes import Kept, ReadOutcome, all_of, all_on_device
 from capturekit.model import errors
 from capturekit.model.host_reads import Read
 from capturekit.model.plain_values import HeldArray
@@ -28,7 +28,7 @@ class _Kept(NamedTuple):
     read: Read
     marker: NDArray[Any]
     offset: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ReadOutcome, ...]
 
     @property
     def is_number(self) -> bool:
@@ -217,7 +217,7 @@ def _identity(array: NDArray[Any]) -> Any:
     return float(array.item()) if array.size == 1 and array.dtype.kind == 'f' else _bytes(array)
 
 
-def _marker(read: Read, taken: set[Any], outcomes: tuple[Outcome, ...]) -> NDArray[Any]:
+def _marker(read: Read, taken: set[Any], outcomes: tuple[ReadOutcome, ...]) -> NDArray[Any]:
     """An array like the one that was read, with other values, which no other read has and of which the same comes out.
 
     Where nothing has to come out, numbers are far away, so that code shows the difference which sees the value in a way

@@ -39,7 +39,7 @@ OF_MATH: dict[str, Callable[..., Any]] = {
 REPLACED: dict[int, Any] = {id(function): function for function in (float, *OF_MATH.values())}
 
 
-class Numbers(Protocol):
+class RecordedNumbers(Protocol):
     """The numbers of a recording, as the functions need them."""
 
     cupy: Any
@@ -74,7 +74,7 @@ class _OfNumbers:
 
 def _read(value: Any) -> Any:
     """What an array holds that the code under way reads, if launches reckon with that; any other value itself."""
-    numbers: Numbers | None = getattr(_recorded, 'numbers', None)
+    numbers: RecordedNumbers | None = getattr(_recorded, 'numbers', None)
     if numbers is None or type(value) is not numbers.cupy.ndarray or value.shape or not numbers.reads_here():
         return value
     return value.item()
@@ -89,7 +89,7 @@ _needed: Counter[tuple[int, str]] = Counter()
 
 
 @contextmanager
-def taking_numbers(numbers: Numbers, places: Iterable[FunctionPlace]) -> Iterator[None]:
+def taking_numbers(numbers: RecordedNumbers, places: Iterable[FunctionPlace]) -> Iterator[None]:
     """For the block, let functions that are found in these places take numbers of a recording."""
     taken: list[FunctionPlace] = []
     others = not is_alone()

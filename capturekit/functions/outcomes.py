@@ -20,7 +20,7 @@ _ASKED: dict[str, Callable[[float], bool]] = {'isnan': math.isnan, 'isinf': math
 _EXACT = 1 << 53
 
 
-class Operand(NamedTuple):
+class ComparedOperand(NamedTuple):
     """What a number is compared with: a parameter of the function that reads it, or a number."""
 
     parameter: str
@@ -34,11 +34,11 @@ class Operand(NamedTuple):
         return found if type(found) is float else None
 
 
-class Outcome(NamedTuple):
+class ReadOutcome(NamedTuple):
     """A comparison with ``operand``, or a question (``isnan``). ``swapped``: the operand is on the left."""
 
     what: str
-    operand: Operand | None = None
+    operand: ComparedOperand | None = None
     swapped: bool = False
 
     def of(self, number: float, parameters: Mapping[str, Any]) -> bool:
@@ -59,20 +59,20 @@ class Outcome(NamedTuple):
 
 
 #: The host reads of a run whose values are only kept, by number, each with what has to come out as it did.
-Kept = Mapping[int, tuple[Outcome, ...]]
+Kept = Mapping[int, tuple[ReadOutcome, ...]]
 
 
-def are_known(outcomes: Iterable[Outcome], parameters: Mapping[str, Any]) -> bool:
+def are_known(outcomes: Iterable[ReadOutcome], parameters: Mapping[str, Any]) -> bool:
     """Whether all numbers that are compared with are known."""
     return all(one.operand is None or one.operand.value(parameters) is not None for one in outcomes)
 
 
-def all_of(outcomes: Iterable[Outcome], number: float, parameters: Mapping[str, Any]) -> NDArray[Any]:
+def all_of(outcomes: Iterable[ReadOutcome], number: float, parameters: Mapping[str, Any]) -> NDArray[Any]:
     """What comes out of all, in order."""
     return np.array([one.of(number, parameters) for one in outcomes], bool)
 
 
-def all_on_device(cupy: Any, outcomes: Iterable[Outcome], array: Any, parameters: Mapping[str, Any]) -> Any:
+def all_on_device(cupy: Any, outcomes: Iterable[ReadOutcome], array: Any, parameters: Mapping[str, Any]) -> Any:
     """The same on the device, for an array with one element."""
     number = array.reshape(()).astype('f8')
     return cupy.stack([one.on_device(cupy, number, parameters) for one in outcomes])

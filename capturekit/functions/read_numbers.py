@@ -32,7 +32,7 @@ from capturekit.functions.number_arguments import (
 )
 from capturekit.functions.number_functions import taking_numbers
 from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
-from capturekit.functions.reckoning import Operators
+from capturekit.functions.reckoning import ReckonedOperators
 from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.plan import Seam
@@ -85,7 +85,7 @@ class NumberRead(Seam):
 class ReadNumbers:
     """The numbers of one recording. ``reads`` are those that are reckoned with, and ``operators`` what takes them."""
 
-    def __init__(self, cupy: Any, live: OpenCapture, reads: list[Read], operators: Operators) -> None:
+    def __init__(self, cupy: Any, live: OpenCapture, reads: list[Read], operators: ReckonedOperators) -> None:
         self.cupy, self._live, self._reads = cupy, live, reads
         self._operators = operators
         #: Where the graph puts what is read, and where it finds the numbers: eight bytes each.
@@ -281,7 +281,7 @@ def _given_up(stage: _Stage, rule: str) -> errors.AssumptionError:
     )
 
 
-def numbers_of(cupy: Any, live: OpenCapture, variant: Variant, operators: Operators) -> ReadNumbers:
+def numbers_of(cupy: Any, live: OpenCapture, variant: Variant, operators: ReckonedOperators) -> ReadNumbers:
     """Let reads of a variant, and attributes, give numbers with which launches reckon anew."""
     assert live.parts.answers is not None
     reads = [variant.rehearsal.reads[number] for number in sorted(variant.reckoned)]

@@ -15,7 +15,7 @@ from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
 from capturekit.functions.number_functions import ASKING, BUILT_IN
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
-from capturekit.functions.reckoning import NOTHING, Operators, Reckoned, no_operators
+from capturekit.functions.reckoning import NOTHING, Reckoned, ReckonedOperators, no_operators
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import ValueFlow
@@ -66,7 +66,7 @@ def _is_followed(read: Read) -> bool:
     return single and read.site is not None and len(read.signature) == 1
 
 
-def _is_reckoned(program: CodeThatRan, read: Read, operators: Operators) -> bool:
+def _is_reckoned(program: CodeThatRan, read: Read, operators: ReckonedOperators) -> bool:
     """Whether operators take what is read there, and nothing else does more than move it."""
     code = None if read.site is None else program.code_of(read.site.code)
     if code is None or read.site is None:
@@ -82,7 +82,7 @@ def _is_reckoned(program: CodeThatRan, read: Read, operators: Operators) -> bool
     return followed
 
 
-def _add(program: CodeThatRan, taken: _Places | None, operators: Operators) -> bool:
+def _add(program: CodeThatRan, taken: _Places | None, operators: ReckonedOperators) -> bool:
     """Add operators, and those that take what comes out of them. False if there is none."""
     todo = list(taken or ())
     while todo:
@@ -108,7 +108,7 @@ def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
         yield id(code.code), code.steps[place - 1].offset
 
 
-def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str, operators: Operators) -> _Places | None:
+def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str, operators: ReckonedOperators) -> _Places | None:
     """The operators that take what comes out of an instruction, or is in attributes of a name; None if anything else
     does more than move it. Calls that make arrays of it are added."""
     flow = ValueFlow(program, of_any_use=True)

@@ -18,7 +18,7 @@ class FunctionPlace(NamedTuple):
     of_all: bool = True
 
 
-class Operators(NamedTuple):
+class ReckonedOperators(NamedTuple):
     """The instructions that take numbers, by the id of their code and the offset. ``codes`` keeps that alive.
 
     The value is whether a number that comes out is followed, too. ``places``: where what they call is found, by the id
@@ -37,11 +37,11 @@ class Reckoned(NamedTuple):
     """The reads that launches reckon with, by number, and the operators that do."""
 
     reads: frozenset[int]
-    operators: Operators
+    operators: ReckonedOperators
 
 
-def no_operators() -> Operators:
-    return Operators({}, [], {}, set(), set())
+def no_operators() -> ReckonedOperators:
+    return ReckonedOperators({}, [], {}, set(), set())
 
 
 NOTHING = Reckoned(frozenset(), no_operators())

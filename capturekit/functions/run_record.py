@@ -31,7 +31,7 @@ from capturekit.model.cleanup import Uncollected
 from capturekit.model.kept_values import IsArray
 
 
-class Given(NamedTuple):
+class WatchedCall(NamedTuple):
     """What a watch is given: see :class:`capturekit.functions.watch.Watch`."""
 
     is_array: IsArray
@@ -67,7 +67,9 @@ class RunRecord:
     array: type | None
 
 
-def record_of(given: Given, uncollected: Uncollected, lines: LinesRun, before: Before, time: FollowTime) -> RunRecord:
+def record_of(
+    given: WatchedCall, uncollected: Uncollected, lines: LinesRun, before: Before, time: FollowTime
+) -> RunRecord:
     """Make the parts of a watch. Each gets those before it that it uses; the values tell of what they meet."""
     ownership, doubts, unsettled = Ownership(given.skip), Doubts(given.skip), Unsettled()
     names, uses, code = NamesUsed(), ObjectUses(given.is_array), CodeMet()

@@ -9,7 +9,7 @@ from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_uses import is_operator, takes
-from capturekit.functions.outcomes import COMPARISONS, Operand, Outcome
+from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutcome
 
 PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')
@@ -19,7 +19,7 @@ _ENDS = (int, type(None))
 _FAST = ('LOAD_FAST', 'LOAD_FAST_BORROW')
 
 
-class Part(NamedTuple):
+class ContainerPart(NamedTuple):
     """A tuple or a list of so many items, one of which holds the value."""
 
     number: int
@@ -66,7 +66,7 @@ class ValueFlow:
         self.arrays: set[tuple[RanCode, int]] = set()
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
-        self.outcomes: set[Outcome] = set()
+        self.outcomes: set[ReadOutcome] = set()
         self._todo: list[_Held] = []
         self._seen: set[Any] = set()
         #: The names under which code has lists that hold values, and the stores that put known things there.
@@ -136,7 +136,7 @@ class ValueFlow:
                 self._add(held.after(number, position, part))
         elif kind in ('BINARY_SUBSCR', 'STORE_SUBSCR') and above == 1:
             self._item(held, number)
-        elif kind == 'BINARY_SLICE' and above == 2 and type(held.what) is Part:
+        elif kind == 'BINARY_SLICE' and above == 2 and type(held.what) is ContainerPart:
             self._some_items(held, number, _slice_before(code.steps, number))
         elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
             self._asked(code, number, held.what)
@@ -157,11 +157,11 @@ class ValueFlow:
         elif self._of_time and _reckons(one) and number not in held.code.entering:
             self._add(held.after(number))
         elif self._of_number and one.opname == 'COMPARE_OP' and one.argval in COMPARISONS:
-            self.outcomes.add(Outcome(one.argval, self._operand(held, number, above), above == 0))
+            self.outcomes.add(ReadOutcome(one.argval, self._operand(held, number, above), above == 0))
         else:
             raise Counts
 
-    def _operand(self, held: _Held, number: int, above: int) -> Operand:
+    def _operand(self, held: _Held, number: int, above: int) -> ComparedOperand:
         """What the value is compared with: what is loaded just after it, or just before."""
         steps = held.code.steps
         loads = steps[held.place + 1 : number] if above else steps[max(held.place - 1, 0) : held.place]
@@ -171,14 +171,14 @@ class ValueFlow:
         if loads[0].opname in _CONSTANTS:
             found = name
         elif loads[0].opname in _FAST and held.here and _is_parameter(held.code, name):
-            return Operand(name)
+            return ComparedOperand(name)
         elif loads[0].opname == 'LOAD_GLOBAL':
             found = self._program.global_in(held.code, name)
         elif loads[0].opname == 'LOAD_DEREF':
             found = self._program.variable_of_closures(name)
         if type(found) not in (int, float):
             raise Counts
-        return Operand('', found)
+        return ComparedOperand('', found)
 
     def _returned(self, code: RanCode, what: Any) -> None:
         for caller in self._program.callers(code):
@@ -190,7 +190,7 @@ class ValueFlow:
     def _item(self, held: _Held, number: int) -> None:
         steps, what = held.code.steps, held.what
         loads, index = steps[number].opname == 'BINARY_SUBSCR', steps[number - 1]
-        if type(what) is not Part:
+        if type(what) is not ContainerPart:
             if not loads:
                 raise Counts
             self._add(held.after(number))
@@ -208,7 +208,7 @@ class ValueFlow:
             raise Counts
         taken = range(held.what.length)[of]
         if held.what.number in taken:
-            self._add(held.after(number, 0, Part(taken.index(held.what.number), len(taken), held.what.what)))
+            self._add(held.after(number, 0, ContainerPart(taken.index(held.what.number), len(taken), held.what.what)))
 
     def _asked(self, code: RanCode, number: int, what: Any) -> None:
         """A method of a list is loaded: only to append something, whatever it is."""
@@ -231,13 +231,13 @@ class ValueFlow:
             load = loader_of(code.steps, number)
             assert load is not None
             self._list(code, code.steps[load - 1])
-        elif (name == 'float' and what == _VALUE) or (name in ('list', 'tuple') and type(what) is Part):
+        elif (name == 'float' and what == _VALUE) or (name in ('list', 'tuple') and type(what) is ContainerPart):
             self._add(held.after(number, 0, what))
         elif name in MAKES_ARRAYS and (what == _LIST or (self._of_any_use and what == _VALUE)):
             self.arrays.add((code, number))
             self._add(held.after(number, 0, _LIST))
         elif name in ASKS and what == _VALUE and self._of_number:
-            self.outcomes.add(Outcome(name))
+            self.outcomes.add(ReadOutcome(name))
         elif name in ASKS and what == _VALUE and self._of_any_use:
             self.operators.add((code, number))
         elif name != 'len' or what == _VALUE:
@@ -329,7 +329,7 @@ def _built(one: dis.Instruction, above: int, what: Any) -> Any:
     """What a container that is built of the value is."""
     count = one.arg or 0
     if one.opname == 'BUILD_TUPLE':
-        return Part(count - 1 - above, count, what)
+        return ContainerPart(count - 1 - above, count, what)
     if one.opname == 'BUILD_LIST':
         return _LIST if what == _VALUE else _VALUE
     if one.opname == 'BUILD_MAP' and not above % 2:
@@ -341,7 +341,7 @@ def _built(one: dis.Instruction, above: int, what: Any) -> Any:
 
 def _parts(what: Any, count: int) -> list[tuple[int, Any]]:
     """The items of what is unpacked that hold the value: how many lie above each, and what each is."""
-    if type(what) is not Part:
+    if type(what) is not ContainerPart:
         return [(position, _VALUE) for position in range(count)]
     if what.length != count:
         raise Counts

@@ -8,7 +8,7 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.functions import aiming
-from capturekit.functions.aiming import Aimer, Target
+from capturekit.functions.aiming import AimedArray, Aimer
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
@@ -276,8 +276,8 @@ class VariantRecorder:
 
     def _aimed(self, graph: Graph) -> bool:
         """Prepare to aim nodes at arrays. False if some have to be copied: ``copied`` tells then which."""
-        targets = [Target('argument', i, self.places[i], aiming.ARGUMENT) for i in self.aims]
-        targets += [Target('result', n, block, aiming.RESULT) for n, block in self.aimed_blocks.items()]
+        targets = [AimedArray('argument', i, self.places[i], aiming.ARGUMENT) for i in self.aims]
+        targets += [AimedArray('result', n, block, aiming.RESULT) for n, block in self.aimed_blocks.items()]
         if not targets:
             return True
         assert self.copied is not None
@@ -285,7 +285,7 @@ class VariantRecorder:
         if state.plan is not None or not only_cupys(state):
             self.copied = None
             return False
-        dear: list[Target] = []
+        dear: list[AimedArray] = []
         for target in targets:
             try:
                 movable(state, [(*extent(target.array), target.kind == 'argument')])

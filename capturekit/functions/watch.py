@@ -25,7 +25,7 @@ from capturekit.functions.follow_time import FollowTime, TooLong
 from capturekit.functions.libraries import default_skip
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.python_calls import PythonCalls
-from capturekit.functions.run_record import Given, record_of
+from capturekit.functions.run_record import WatchedCall, record_of
 from capturekit.functions.settings import routines_now, settings_now
 from capturekit.functions.warnings_shown import forget_ours, line_that_warned
 from capturekit.functions.watched_value import WatchedValue
@@ -73,7 +73,7 @@ class Watch:
         self._time = FollowTime()
         self._before = Before(self._time)
         self._lines = LinesRun(self._came_to, self._call_begins)
-        given = Given(is_array, skip, ignore, arguments, array)
+        given = WatchedCall(is_array, skip, ignore, arguments, array)
         self._run = run = record_of(given, self._uncollected, self._lines, self._before, self._time)
         self._libraries, self._done_with = run.libraries, run.libraries.done_with
         self._calls_in_c = CallsInC(run)

@@ -12,7 +12,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions import aiming
-from capturekit.functions.aiming import Aimer, Target
+from capturekit.functions.aiming import AimedArray, Aimer
 from capturekit.model.errors import UpdateError
 
 MB = 1 << 20
@@ -92,7 +92,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> None:
 def aimer(*slots: Slot) -> tuple[Any, Nodes]:
     """An argument at 100 and a result at 200, of ten bytes each."""
     nodes: Any = Nodes(*slots)
-    targets = [Target('argument', 0, Array(100, 10), 4), Target('result', 0, Array(200, 10), 2)]
+    targets = [AimedArray('argument', 0, Array(100, 10), 4), AimedArray('result', 0, Array(200, 10), 2)]
     return Aimer(nodes, targets), nodes
 
 
@@ -194,8 +194,8 @@ def test_nothing_is_aimed_before_fused_kernels_were_compared() -> None:
 def test_what_is_copied_sooner_is_too_dear(count: int, argument: int, result: int, dear: list[str]) -> None:
     """2 us for a node, 4 TB in a second: an argument's bytes go through memory four times, a result's twice."""
     targets = [
-        Target('argument', 0, Array(MB, argument), aiming.ARGUMENT),
-        Target('result', 0, Array(64 * MB, result), aiming.RESULT),
+        AimedArray('argument', 0, Array(MB, argument), aiming.ARGUMENT),
+        AimedArray('result', 0, Array(64 * MB, result), aiming.RESULT),
     ]
     nodes: Any = Nodes(*[Slot(a=MB, b=64 * MB) for _ in range(count)])
     platform: Any = SimpleNamespace(simulated=True)
@@ -206,8 +206,8 @@ def test_what_is_copied_sooner_is_too_dear(count: int, argument: int, result: in
 def test_nothing_is_too_dear_where_the_device_is_the_bound(us: int, dear: list[str]) -> None:
     """A call and three nodes take the host 36 us; bytes in the cache go twice as fast."""
     targets = [
-        Target('argument', 0, Array(MB, 2 * MB), aiming.ARGUMENT),
-        Target('result', 0, Array(64 * MB, 4 * MB), aiming.RESULT),
+        AimedArray('argument', 0, Array(MB, 2 * MB), aiming.ARGUMENT),
+        AimedArray('result', 0, Array(64 * MB, 4 * MB), aiming.RESULT),
     ]
     nodes: Any = Nodes(*[Slot(a=MB, b=64 * MB) for _ in range(3)])
     nodes.moves = int(us * 1e-6 * 4e12 * 2)
@@ -242,7 +242,7 @@ def test_the_speed_of_memory_is_measured_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(aiming, '_rates', rates)
     platform: Any = SimpleNamespace(simulated=False, cupy=SimpleNamespace(cuda=cuda, ndarray=Block))
     nodes: Any = Nodes(Slot(a=MB))
-    aim = Aimer(nodes, [Target('argument', 0, Array(MB, 64 * MB), 4)])
+    aim = Aimer(nodes, [AimedArray('argument', 0, Array(MB, 64 * MB), 4)])
     for _ in range(2):
         assert aim.too_dear(platform) == []
     assert done.count('copy') == 2
@@ -254,7 +254,7 @@ def test_a_node_that_reaches_beyond_a_result_is_not_moved(cp: Any) -> None:
     with ck.capture() as cap:
         wide = x * 2.0
     with pytest.raises(UpdateError):
-        Aimer(cap.graph._state, [Target('result', 0, wide[:256], 2)])
-    assert Aimer(cap.graph._state, [Target('result', 0, wide, 2)]).words[0]
+        Aimer(cap.graph._state, [AimedArray('result', 0, wide[:256], 2)])
+    assert Aimer(cap.graph._state, [AimedArray('result', 0, wide, 2)]).words[0]
     cap.graph.launch()
     assert wide.get().tolist() == (np.arange(512.0) * 2).tolist()

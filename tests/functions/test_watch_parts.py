@@ -28,7 +28,7 @@ from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.object_uses import ObjectUses
 from capturekit.functions.out_of_sight import OutOfSight
 from capturekit.functions.ownership import Ownership
-from capturekit.functions.run_record import Given, RunRecord, record_of
+from capturekit.functions.run_record import RunRecord, WatchedCall, record_of
 from capturekit.functions.unsettled import Unsettled
 from capturekit.functions.watch import Watch
 from capturekit.functions.watched_values import WatchedValues
@@ -77,7 +77,7 @@ def parts() -> Parts:
 def record() -> RunRecord:
     time = FollowTime()
     lines = LinesRun(lambda frame, first: None, lambda code, offset, function, first: None)
-    return record_of(Given(is_array, default_skip, None, (), None), Uncollected(), lines, Before(time), time)
+    return record_of(WatchedCall(is_array, default_skip, None, (), None), Uncollected(), lines, Before(time), time)
 
 
 def test_no_part_of_a_watch_is_a_base_of_another() -> None:
