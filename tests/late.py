@@ -49,7 +49,8 @@ class Spins:
         self._driver, self._runtime = driver, runtime
         self._random = random.Random(seed)
         self._module = cupy.RawModule(code=_SOURCE)
-        self._function = self._module.get_function('late').kernel.ptr
+        self._kernel = self._module.get_function('late').kernel  # kept: `cupy.clear_memo()` drops CuPy's own
+        self._function = self._kernel.ptr
         self.count = 0
 
     def __call__(self, stream: int) -> None:
