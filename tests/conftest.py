@@ -1,8 +1,8 @@
 """Every test leaves the world clean, and proves it; ``sim`` is the simulated CuPy, ``cp`` that and the real one.
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
-repository, its pages and the tools that test, and lists of cases tried once more in another way, run where they are
-asked for (``-m slow``, as CI does).
+repository, its pages and the tools that test, lists of cases tried once more in another way, and about half of all long
+lists of cases, run where they are asked for (``-m 'slow or not slow'``, as CI does).
 
 Hypothesis tries 25 examples, and 60 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
@@ -16,6 +16,7 @@ import itertools
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Generator, Iterator
 from types import ModuleType
 from typing import Any
@@ -40,6 +41,10 @@ settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 # Which runs are followed would else depend on how fast the machine is: tests/functions/test_follow_time.py tries it.
 follow_time.CHEAP = float('inf')
 
+#: So many objects that tests have left are passed over as well.
+GROWN = 20_000
+#: A list of so many cases is long.
+MANY = 6
 #: Counts the tests that ran.
 RAN = itertools.count(1)
 
@@ -76,6 +81,19 @@ def traces() -> list[str]:
     return found
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of long lists of cases, about every other one is slow: those whose number by their name is odd."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker('gpu') is None and item.get_closest_marker('slow') is None:
+            families.setdefault(item.nodeid.partition('[')[0], []).append(item)
+    for cases in families.values():
+        for case in cases if len(cases) >= MANY else ():
+            if zlib.crc32(case.nodeid.encode()) % 2:
+                case.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     """Let the collector pass over what was imported so far, and come seldom by itself: some tests call it afterwards.
 
@@ -106,6 +124,8 @@ def clean_world(request: pytest.FixtureRequest) -> Iterator[None]:
     sweep()
     if next(RAN) % (10 if 'functions' in request.node.path.parts else 40) == 0 and gc.get_freeze_count():
         gc.collect()
+        if len(gc.get_objects()) > GROWN:
+            gc.freeze()
     while standin_installed():
         left.append('the simulated CuPy is installed')
         uninstall()
