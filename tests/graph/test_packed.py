@@ -438,7 +438,10 @@ def test_relaned_again_it_gives_the_same(cp: Any, rounds: int) -> None:
     for _ in range(2 if current().simulated else 20):
         cap.graph.launch()
         assert [one.get().tobytes() for one in found] == [one.get().tobytes() for one in wanted]
-    assert (report if rounds else cap.relaned).compared == SAME and len(others) == 59
+    shown = report if rounds else cap.relaned
+    assert shown is not None and len(others) == 59
+    # Where the recorded edges were the fastest, there is nothing to compare.
+    assert shown.compared == SAME or (rounds and shown.kept.startswith('it is not faster'))
 
 
 def test_packed_memory_is_kept_by_another_look(cp: Any) -> None:
