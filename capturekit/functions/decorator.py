@@ -194,9 +194,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
             with kind.lock:
                 if kind.direct is None and rest[-1] is None and kind.usual is not None and self._plainly:
                     kind.direct = direct_call(kind, self._answering, rest[0])
-                settled = (
-                    self._answering.earlier.call is None
-                )  # asked again: calls of other kinds may have this lock, too
+                # Asked again: with `checks='later'`, calls of other kinds have this lock, too.
+                settled = self._answering.earlier.call is None
                 quick = self._quick(kind, leaves, pointers, rest[-1]) if settled else None
                 if quick is not None:
                     try:

@@ -25,10 +25,9 @@ _HERE = _places()
 
 
 def function_of(frame: FrameType) -> FunctionType | None:
-    """The function; None where this Python does not tell, and for code that no function has or has any more.
+    """The function; None where this Python does not tell, and once the function has got other code.
 
-    The code's name may belong to several functions, and all of a process's objects would have to be looked through for
-    them.
+    Several functions may have the same code: to find them all, each object of the process would have to be looked at.
     """
     if _HERE is None:
         return None
