@@ -393,9 +393,9 @@ class Answering:
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
             try:
-                begun = time.perf_counter()
+                begun = time.perf_counter(), time.thread_time()
                 result = recorder.record(given, self._options.pieces)
-                self._recorded(variant, time.perf_counter() - begun)
+                self._recorded(given.kind, variant, *begun)
                 if variant.untried == 0:
                     return _finished(given, result)
                 break
@@ -437,8 +437,13 @@ class Answering:
         count('fallbacks')
         return self._again(given, drawn)
 
-    def _recorded(self, variant: Variant, seconds: float) -> None:
-        """Count and log a recording after the first one of a function, which is logged as a capture."""
+    def _recorded(self, kind: Kind, variant: Variant, begun: float, worked: float) -> None:
+        """Count and log a recording after the first one of a function, which is logged as a capture.
+
+        ``begun``, ``worked``: the clock and the thread's processor time when it began, in seconds.
+        """
+        kind.cost.add(0.0, time.thread_time() - worked)
+        seconds = time.perf_counter() - begun
         self._recordings += 1
         if self._recordings > 1:
             count('rerecordings', seconds)

@@ -67,13 +67,15 @@ class FollowTime:
 
 
 class FollowCost:
-    """What following runs of one kind of call has cost since launches paid for it, and whether the next is followed.
+    """What following and recording runs of one kind of call has cost since launches paid for it, and whether the next
+    run is followed.
 
     Once that is a quarter of a second, for two runs or more, one run is not followed, to see what it takes. If
     following is dear, then the second run from there on is followed, the fourth after it, the eighth after that, and
     so on. So values that come back are still found, and calls come to cost what eager ones do.
 
-    Eight launches pay for one followed run. Where each second run has to be followed, fewer of them are in the end.
+    Eight launches pay for one followed or recorded run. Where each second run has to be followed, fewer of them are in
+    the end.
     """
 
     def __init__(self) -> None:
@@ -99,7 +101,7 @@ class FollowCost:
         self._left = self._pause = 1
 
     def add(self, followed: float, whole: float) -> None:
-        """Note a call whose run was followed: what that took, and the whole call."""
+        """Note a call whose run was followed or recorded: what following it took, and the whole call."""
         self.followed += followed
         self.in_all += followed
         self._calls += 1

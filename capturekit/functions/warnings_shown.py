@@ -1,20 +1,62 @@
 """Warnings that code has shown before: Python shows most of them once for each line, and a launch shows none.
 
 Python forgets what it has shown when the filters change, also by ``warnings.catch_warnings`` anywhere in the process.
-So an eager run may warn that warned before, even if the run that was followed did not.
+An eager run would then show the warning again, even if the run that was followed did not. So a launch answers a call
+only as long as Python has forgotten nothing.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 _REGISTRY = '__warningregistry__'
 #: The line under which a warning counts as shown for a whole module.
 _WHOLE_MODULE = 0
+#: The actions of filters by which Python shows a warning each time.
+_EACH_TIME = frozenset({'always', 'all'})
+#: Since Python 3.14 a context may have filters of its own, so that what was shown is not known for all of them.
+FORGETS_IN_CONTEXTS = sys.version_info >= (3, 14)
+
+
+class ShownWarnings(NamedTuple):
+    """Warnings that lines of one module have shown: its dictionary, what Python remembers of each, and one line."""
+
+    module: dict[str, Any]
+    remembered: tuple[tuple[Any, ...], ...]
+    code: CodeType
+    line: int
+
+    def are_remembered(self) -> bool:
+        """Whether Python remembers that it has shown them, so that it does not show them again."""
+        registry = self.module.get(_REGISTRY)
+        shows = warnings.defaultaction in _EACH_TIME or any(  # type: ignore[attr-defined]
+            one[0] in _EACH_TIME and one[2] is Warning for one in warnings.filters
+        )
+        if type(registry) is not dict or shows:  # the warning below would be shown
+            return False
+        with suppress(_Asked):
+            # Python looks for it, and first forgets everything else if the filters have changed.
+            warnings.warn_explicit(_Probe(), _Asked, '', 1, '', registry)
+        return all(one in registry for one in self.remembered)
+
+
+class _Asked(Warning):
+    """Raised where Python looks whether it has shown a warning before."""
+
+
+class _Probe(str):
+    """The text of a warning that is never shown."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        raise _Asked
 
 
 def forget_ours() -> None:
@@ -30,10 +72,10 @@ def _our_modules(_number: int) -> list[dict[str, Any]]:
     return [vars(module) for name, module in list(sys.modules.items()) if name.startswith('capturekit.')]
 
 
-def line_that_warned(
+def shown_before(
     values: dict[str, Any], codes: Iterable[CodeType], lines_of: Callable[[CodeType], set[int] | None]
-) -> tuple[CodeType, int] | None:
-    """Return which of these codes of a module has warned at which line; None if none has.
+) -> ShownWarnings | None:
+    """Return the warnings that lines of these codes of a module have shown; None if there are none.
 
     ``values``: the module's dictionary, where Python remembers the text, the category and the line of each warning.
     ``lines_of``: returns the lines of a code that ran; None: any of them may have run.
@@ -41,12 +83,14 @@ def line_that_warned(
     registry = values.get(_REGISTRY)
     if type(registry) is not dict:
         return None
-    shown = {key[-1] for key in list(registry) if type(key) is tuple}
+    shown = [key for key in list(registry) if type(key) is tuple]
+    found: dict[tuple[Any, ...], tuple[CodeType, int]] = {}
     for code in codes if shown else ():
-        if _WHOLE_MODULE in shown:
-            return code, code.co_firstlineno
         ran = lines_of(code)
-        lines = shown.intersection({line for _start, _end, line in code.co_lines()} if ran is None else ran)
-        if lines:
-            return code, min(lines)
-    return None
+        lines = {line for _start, _end, line in code.co_lines()} if ran is None else ran
+        for key in shown:
+            if key[-1] == _WHOLE_MODULE or key[-1] in lines:
+                found.setdefault(key, (code, key[-1] or code.co_firstlineno))
+    if not found:
+        return None
+    return ShownWarnings(values, tuple(found), *min(found.values(), key=lambda place: place[1]))

@@ -27,7 +27,7 @@ from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.python_calls import PythonCalls
 from capturekit.functions.run_record import WatchedCall, record_of
 from capturekit.functions.settings import routines_now, settings_now
-from capturekit.functions.warnings_shown import forget_ours, line_that_warned
+from capturekit.functions.warnings_shown import FORGETS_IN_CONTEXTS, forget_ours, shown_before
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
@@ -164,13 +164,16 @@ class Watch:
             self._run.values.end()
 
     def _note_warnings(self) -> None:
-        """Note lines that have warned, in this run or before it: Python may have forgotten that by the next run."""
+        """Watch that Python remembers which warnings lines that ran have shown, in this run or before it."""
         for values, codes in self._run.code.ran_in.values():
-            found = line_that_warned(values, codes, self._lines.of)
-            if found is not None:
-                code, line = found
-                at = f'{os.path.basename(code.co_filename)}:{line}'
+            shown = shown_before(values, codes, self._lines.of)
+            if shown is None:
+                continue
+            at = f'{os.path.basename(shown.code.co_filename)}:{shown.line}'
+            if FORGETS_IN_CONTEXTS or not shown.are_remembered():
                 self._run.doubts.unwatchable.append(f'the function warns at {at}, which a launch would not do')
+            else:
+                self._run.values.watch_state(f'that Python has shown the warnings of {at}', shown.are_remembered)
 
     def _chained(self, frame: FrameType, event: str, argument: Any) -> None:
         self._profile(frame, event, argument)

@@ -183,6 +183,16 @@ def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch
     assert paid(follow_time.FollowCost(), 3, whole=5.0, plain=0.1) == 'FF.'
 
 
+def test_recordings_have_to_be_paid_for_as_well(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[tuple[float, float]] = []
+    monkeypatch.setattr(follow_time.FollowCost, 'add', lambda _, followed, whole: noted.append((followed, whole)))
+    fn = ck.graphed(lambda x: x * 2)
+    for _ in range(4):
+        fn(sim.ones(1))
+    (followed, watched), (nothing, recorded) = noted
+    assert 0 < followed < watched and nothing == 0 < recorded
+
+
 class Box:
     def __init__(self) -> None:
         self.scale = 0.0

@@ -11,7 +11,6 @@ import random
 import statistics
 import string
 import types
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.functions.warnings_shown import line_that_warned
 from capturekit.guard import arrays
 
 #: A function of an array, and the change after its fourth call.
@@ -324,14 +322,6 @@ def an_element_popped_and_put_back() -> Made:
     return of, bool
 
 
-def a_warning_that_is_shown_once() -> Made:
-    def of(x: Any) -> Any:
-        warnings.warn('as a test', stacklevel=1)
-        return x * 2
-
-    return of, bool
-
-
 def a_time_of_day() -> Made:
     day = np.datetime64('2020-01-01T00:00')
     return lambda x: x * float(np.datetime_as_string(day, timezone='local')[11:13]), bool
@@ -342,14 +332,11 @@ def a_time_of_day() -> Made:
     [
         (a_time_of_day, 'calls numpy.datetime_as_string'),
         (an_element_popped_and_put_back, 'takes an element out of a set by pop()'),
-        (a_warning_that_is_shown_once, 'the function warns at test_out_of_sight.py:'),
     ],
     ids=lambda value: getattr(value, '__name__', ''),
 )
-@pytest.mark.filterwarnings('default:as a test')
 def test_what_may_differ_at_each_call_is_eager(cp: Any, make: Callable[[], Made], reason: str) -> None:
-    with warnings.catch_warnings(record=True):
-        fn = compared(make, cp)
+    fn = compared(make, cp)
     assert reason in fn.variants[0].reason and fn.variants[0].launches == 0
 
 
@@ -392,29 +379,6 @@ def test_a_numpy_argument_of_its_own_is_recorded(cp: Any) -> None:
     assert [variant.launches for variant in fn.variants] == [3, 3]
 
 
-def test_a_warning_is_shown_again_when_python_has_forgotten_it(cp: Any) -> None:
-    x = cp.ones(1)
-
-    def shown(graphed: bool) -> list[int]:
-        counts = []
-
-        def of(x: Any) -> Any:
-            warnings.warn(f'as a test {graphed}', stacklevel=1)
-            return x * 2
-
-        fn = ck.graphed(of) if graphed else of
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter('default')
-            for number in range(7):
-                if number == 4:
-                    warnings.simplefilter('default')  # which makes Python forget
-                fn(x)
-                counts.append(len(told))
-        return counts
-
-    assert shown(True) == shown(False) == [1, 1, 1, 1, 2, 2, 2]
-
-
 def test_a_method_that_is_called_at_the_end_of_objects(cp: Any) -> None:
     ended: list[int] = []
 
@@ -427,21 +391,6 @@ def test_a_method_that_is_called_at_the_end_of_objects(cp: Any) -> None:
     fn = ck.graphed(of)
     answers(fn, lambda: setattr(Thing, '__del__', lambda _: ended.append(1)), cp.ones(1))
     assert ended == [1, 1, 1]
-
-
-def test_a_module_that_warned() -> None:
-    code = test_a_module_that_warned.__code__
-    line = code.co_firstlineno + 1
-    inside, before = {('text', UserWarning, line): True}, {('text', UserWarning, 10**6): True}
-
-    def warned(registry: dict[Any, Any] | None, ran: set[int] | None = None) -> Any:
-        values = {} if registry is None else {'__warningregistry__': registry}
-        return line_that_warned(values, [code], lambda _: ran)
-
-    assert warned(None) is warned({'version': 3}) is warned(before) is None
-    assert warned(inside) == warned(inside, {line}) == (code, line)
-    assert warned(inside, {line + 1}) is None
-    assert warned({('text', UserWarning, 0): True}, {line + 1}) == (code, code.co_firstlineno)
 
 
 def test_a_warning_of_another_function_is_no_reason(cp: Any) -> None:
