@@ -54,7 +54,7 @@ class CallsInC:
             if python_module(code.co_filename) == 'inspect' and called_by(frame, 'signature'):
                 return
             if (known is not None and not known[1]) or asked_by_user(frame, self._ownership.skip):
-                self._asked.asked(frame)
+                self._asked.asked(frame, what[1] == 'hasattr')
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
