@@ -8,9 +8,10 @@ from types import FrameType
 from typing import Any
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
+from capturekit.functions.asked_of_arrays import looks_by_vars
 from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import is_clock
-from capturekit.functions.code_reads import READERS
+from capturekit.functions.code_reads import READERS, single_steps
 from capturekit.functions.entropy import DRAWING
 from capturekit.functions.libraries import asked_by_user, called_by, python_module
 from capturekit.functions.run_record import RunRecord
@@ -37,7 +38,7 @@ class CallsInC:
     def __init__(self, run: RunRecord) -> None:
         self._values, self._holders, self._code, self._code_watch = run.values, run.holders, run.code, run.code_watch
         self._asked, self._libraries, self._ownership = run.asked, run.libraries, run.ownership
-        self._doubts, self._before = run.doubts, run.before
+        self._doubts, self._before, self._lines = run.doubts, run.before, run.lines
         self._seen_through = SeenThrough(run.values, run.holders, run.code_watch, run.uses, run.doubts, run.lines)
 
     def called(self, frame: FrameType, function: Any) -> None:
@@ -71,6 +72,9 @@ class CallsInC:
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
+        told = what == ('builtins', 'vars') and self._lines.of(code) is not None
+        if told and looks_by_vars(single_steps(code), frame.f_lasti):
+            return  # the object was looked at when the line began
         if (known is not None and self._seen_through.shows(frame, what)) or self._seen_through.formats(function, what):
             return
         self._libraries.calls.add(what)
