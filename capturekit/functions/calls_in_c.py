@@ -72,10 +72,8 @@ class CallsInC:
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
-        told = what == ('builtins', 'vars') and self._lines.of(code) is not None
-        if told and looks_by_vars(single_steps(code), frame.f_lasti):
-            return  # the object was looked at when the line began
-        if (known is not None and self._seen_through.shows(frame, what)) or self._seen_through.formats(function, what):
+        shown = known is not None and self._seen_through.shows(frame, what)
+        if shown or self._seen_through.formats(function, what) or self._was_looked_at(frame, what):
             return
         self._libraries.calls.add(what)
         found = reads(function)
@@ -84,6 +82,11 @@ class CallsInC:
         elif found == 'names':
             self._holders.name((), (), True)
             self._holders.settle()
+
+    def _was_looked_at(self, frame: FrameType, what: tuple[str, str]) -> bool:
+        """Whether ``vars`` is called of an object that was looked at when the line began."""
+        told = what == ('builtins', 'vars') and self._lines.of(frame.f_code) is not None
+        return told and looks_by_vars(single_steps(frame.f_code), frame.f_lasti)
 
     def _note_setting(self, what: tuple[str, str]) -> None:
         """Note the setting on which depends what a function does."""
