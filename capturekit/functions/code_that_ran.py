@@ -8,12 +8,13 @@ import itertools
 import math
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from capturekit.functions.code_met import Caller
 from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_arguments import OF_CUPY
@@ -47,6 +48,14 @@ _GENERATORS = 0x2A0
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
 
 
+class CallThatRan(NamedTuple):
+    """A call in code that ran; ``callers``: the calls from which that code was called then."""
+
+    code: RanCode
+    place: int
+    callers: frozenset[Caller]
+
+
 class Counts(Exception):
     """A value is used in a way that does more than keep it."""
 
@@ -78,6 +87,9 @@ class RanCode:
     def number(self, offset: int) -> int:
         """The number of the instruction that is under way; a call may stand at the end of its cache."""
         return bisect_right(self._offsets, offset) - 1
+
+    def is_call(self, place: int) -> bool:
+        return self.steps[place].opname.startswith('CALL')
 
     def ran(self, place: int) -> bool:
         """Whether the line of an instruction ran."""
@@ -122,7 +134,7 @@ class CodeThatRan:
 
     def computes(self, code: RanCode, place: int) -> FunctionPlace | None:
         """Where a call finds what it calls, if that makes a number of numbers."""
-        number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
+        number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None or place in code.entering:
             return None
         step, count = code.steps[number], code.steps[place].arg or 0
@@ -237,22 +249,31 @@ class CodeThatRan:
             for step in code.steps
         )
 
-    def callers(self, code: RanCode) -> Iterable[tuple[RanCode, int] | None]:
-        """The calls to which code returns: directly. None: to the caller of the whole. Raises Counts."""
+    def callers(self, code: RanCode, among: Container[Caller] | None) -> Iterable[CallThatRan | None]:
+        """The calls to which code returns: directly. None: to the caller of the whole. Raises Counts.
+
+        ``among``: the only ones that count; None: all.
+        """
         if code.code.co_flags & _GENERATORS:
             raise Counts
-        for caller in self._run.code.callers.get(id(code.code), ()):
+        for caller, further in self._run.code.callers.get(id(code.code), {}).items():
+            if among is not None and caller not in among:
+                continue
             if caller is None:
                 yield None
                 continue
             outer = self._codes.get(caller[0])
-            if outer is None or not self._calls_a_function(outer, outer.number(caller[1])):
+            if outer is None:
                 raise Counts
-            yield outer, outer.number(caller[1])
+            place = outer.number(caller[1])
+            direct = outer.is_call(place) and (id(code.code), caller) not in self._run.code.through_others
+            if not direct and not self._calls_a_function(outer, place):
+                raise Counts
+            yield CallThatRan(outer, place, frozenset(further))
 
     def _calls_a_function(self, code: RanCode, place: int) -> bool:
         """Whether the call there calls a function written in Python, and nothing that calls others."""
-        number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
+        number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None:
             return False
         name = code.steps[number].argval
