@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from capturekit.functions.asked_for_tuples import asks_for_tuple
 from capturekit.functions.code_met import Caller
 from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.handed_on import call_of, loader_of
@@ -148,6 +149,16 @@ class CodeThatRan:
             return place_of if count in BUILT_IN[name][1] else None
         is_it = id(found) in REPLACED and (found is not float or (name == 'float' and count == 1))
         return self._if_only_called(place_of) if is_it else None
+
+    def asks_for_tuple(self, code: RanCode, place: int) -> bool:
+        """Whether a call asks Python whether a variable is a tuple, and nothing else."""
+        steps = code.steps
+        if place in code.entering or asks_for_tuple(steps, place) is None:
+            return False
+        number = loader_of(steps, place)
+        cls = place - 1 if steps[place - 1].opname == 'LOAD_GLOBAL' else place - 2
+        by_name = number is not None and self._is_global(code, steps[number], isinstance)
+        return by_name and self._is_global(code, steps[cls], tuple)
 
     def makes_array(self, code: RanCode, place: int) -> bool:
         """Whether a call is of a function of CuPy that makes an array of one number.

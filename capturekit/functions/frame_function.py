@@ -17,7 +17,7 @@ _PLACES = {(3, 11): (0, 1, 4, 5), (3, 12): (2, 3, 0, 6), (3, 13): (2, 3, 0, 6)}
 _WORDS = 7
 #: Which word of a frame leads to the inner frame.
 _INNER = 3
-#: Which word of an inner frame leads to the one below it. Where C calls Python, from 3.12 on, a frame of C lies between.
+#: Which word of an inner frame leads to the one below it: where C calls Python, from 3.12 on, that is a frame of C.
 _BELOW = {(3, 12): 1, (3, 13): 1}
 
 

@@ -18,8 +18,6 @@ import numpy as np
 
 from capturekit.functions.carried_state import NumberPlace
 from capturekit.functions.number_arguments import (
-    ROOM,
-    STEPS,
     WIDTH,
     Number,
     Unfit,
@@ -40,8 +38,10 @@ from capturekit.model import errors
 from capturekit.model.host_reads import Read
 from capturekit.model.source_line import Place, here
 
-#: Up to so many reads one function reckons with. The host waits at each.
-READS = 256
+#: Up to so many reads one function reckons with, and so many numbers of them meet arrays. The host waits at each read.
+READS = ROOM = 256
+#: So many numbers are computed of them.
+STEPS = 1024
 
 
 class _Step(NamedTuple):
@@ -165,7 +165,7 @@ class ReadNumbers:
         self._must_be_pythons((number,))
         if key not in self._arrays:
             at = sum(len(stage.slots) for stage in self._stages)
-            must_fit(at, dtype)
+            must_fit(at, dtype, ROOM)
             self._stages[-1].slots.append((number._index, dtype))
             self._arrays[key] = self.cupy.ndarray((), dtype, self._place.data + at * WIDTH)
         return self._arrays[key]

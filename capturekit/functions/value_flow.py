@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 from typing import Any, NamedTuple
 
+from capturekit.functions.asked_for_tuples import call_that_finds_no_tuple
 from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of, loader_of
@@ -228,6 +229,8 @@ class ValueFlow:
         if self._of_any_use and what == _VALUE and (computes(code, number) or makes_array(code, number)):
             self.operators.add((code, number))
             return
+        if type(what) is ContainerPart and self._program.asks_for_tuple(code, number):
+            return
         name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
         if name is None or code.steps[number].arg != 1:
             raise Counts
@@ -268,9 +271,16 @@ class ValueFlow:
             if step.argval != name or 'FAST' not in step.opname or not code.ran(place):
                 continue
             if step.opname in (*_FAST, 'LOAD_FAST_CHECK'):
+                if type(held.what) is ContainerPart and self._finds_no_tuple(code, place):
+                    continue
                 self._add(held.after(place, 0, held.what))
             elif step.opname not in ('STORE_FAST', 'DELETE_FAST'):
                 raise Counts
+
+    def _finds_no_tuple(self, code: RanCode, place: int) -> bool:
+        """Whether a variable is loaded there only if it is no tuple."""
+        call = call_that_finds_no_tuple(code.steps, place)
+        return call is not None and self._program.asks_for_tuple(code, call)
 
     def _attribute(self, name: str, what: Any) -> None:
         """Follow what is in an attribute of this name, from all instructions that load it."""
