@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
-#: The id of code and the offset in it; None: the run itself.
-Caller = tuple[int, int] | None
+from capturekit.functions.direct_calls import Caller, DirectCalls
 
 
 class CodeMet:
@@ -17,8 +16,7 @@ class CodeMet:
         self.codes: dict[int, tuple[CodeType, bool]] = {}
         #: By the id of code that ran: from where it was called, and from where the calling code was called then.
         self.callers: dict[int, dict[Caller, set[Caller]]] = {}
-        #: Those of these calls, by the id of the code, between which and the code others may have come.
-        self.through_others: set[tuple[int, Caller]] = set()
+        self.direct = DirectCalls()
         #: The user's code, and the globals of its functions, by id.
         self.globals_of: dict[int, tuple[CodeType, int]] = {}
         #: Code of an ``__init__`` that was given an object which was there before.

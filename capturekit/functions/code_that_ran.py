@@ -6,17 +6,19 @@ import dis
 import functools
 import itertools
 import math
+import re
 import sys
 from bisect import bisect_right
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capturekit.functions.asked_for_tuples import asks_for_tuple
-from capturekit.functions.code_met import Caller
 from capturekit.functions.code_reads import line_number, plain_steps
+from capturekit.functions.direct_calls import Caller
+from capturekit.functions.frame_function import TELLS
 from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_arguments import OF_CUPY
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
@@ -45,8 +47,25 @@ _OF_JAX = frozenset({'PjitFunction'})
 #: The kinds of watched values that are attributes.
 _PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
+_WORDS = re.compile(r'\w+')
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a function that returns what the code returns which it enters, if it enters any."""
+    return type(value) in _RETURN or type(value).__name__ in _OF_JAX
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    """The constants of code that are texts, at any depth, without the first one of a function: it may be its docs."""
+    todo = list(code.co_consts[not code.co_name.startswith('<') :])
+    while todo:
+        one = todo.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, (tuple, frozenset)):
+            todo += one
 
 
 class CallThatRan(NamedTuple):
@@ -277,7 +296,7 @@ class CodeThatRan:
             if outer is None:
                 raise Counts
             place = outer.number(caller[1])
-            direct = outer.is_call(place) and (id(code.code), caller) not in self._run.code.through_others
+            direct = outer.is_call(place) and self._run.code.direct.is_direct(caller, code.code)
             if not direct and not self._calls_a_function(outer, place):
                 raise Counts
             yield CallThatRan(outer, place, frozenset(further))
@@ -287,10 +306,23 @@ class CodeThatRan:
         number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None:
             return False
-        name = code.steps[number].argval
+        step, name = code.steps[number], code.steps[number].argval
+        if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
+            return _is_plain(self.global_in(code, name))
+        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
+            return _is_plain(self.variable_of_closures(name))
         found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
-        plain = bool(found) and all(type(one) in _RETURN or type(one).__name__ in _OF_JAX for one in found)
-        return plain and name not in self._run.names.strings and not self.stores(name)
+        known = bool(found) and all(map(_is_plain, found)) and not self.stores(name)
+        if known and self._of_module(code, number):
+            return name not in self._run.names.strings
+        # another object may have something else under the name: Python shows that no function of its own is between
+        if TELLS and all(type(one) is FunctionType for one in found):
+            return False
+        return known and name not in self._run.names.strings and not self._is_in_texts(name)
+
+    def _is_in_texts(self, name: str) -> bool:
+        """Whether a constant of the code that ran may name an attribute so, as in ``SimpleNamespace(step=any)``."""
+        return any(name in _WORDS.findall(text) for code in self._codes.values() for text in _texts(code.code))
 
     def attribute(self, name: str) -> Iterable[tuple[RanCode, int]]:
         """All places where code that ran names an attribute. Raises Counts if other code may see it."""

@@ -17,8 +17,10 @@ _PLACES = {(3, 11): (0, 1, 4, 5), (3, 12): (2, 3, 0, 6), (3, 13): (2, 3, 0, 6)}
 _WORDS = 7
 #: Which word of a frame leads to the inner frame.
 _INNER = 3
-#: Which word of an inner frame leads to the one below it: where C calls Python, from 3.12 on, that is a frame of C.
+#: Where an inner frame shows whether C called it. From 3.12 on, the word leads to the frame below, and one of C lies
+#: between; in 3.11 a byte says so.
 _BELOW = {(3, 12): 1, (3, 13): 1}
+_ENTRY = {(3, 11): 8 * _WORD + 4}
 
 
 def _places() -> tuple[int, int, int, int] | None:
@@ -28,7 +30,10 @@ def _places() -> tuple[int, int, int, int] | None:
 
 
 _HERE = _places()
-_BELOW_HERE = _BELOW.get(sys.version_info[:2]) if _HERE is not None else None
+_BELOW_HERE = _BELOW.get(sys.version_info[:2])
+_ENTRY_HERE = _ENTRY.get(sys.version_info[:2])
+#: Whether this Python shows which calls are direct.
+TELLS = _HERE is not None and (_BELOW_HERE or _ENTRY_HERE) is not None
 
 
 def function_of(frame: FrameType) -> FunctionType | None:
@@ -53,10 +58,14 @@ def was_called_directly(frame: FrameType) -> bool:
     tell.
     """
     below = frame.f_back
-    if _BELOW_HERE is None or _HERE is None or below is None:
+    if not TELLS or _HERE is None or below is None:
         return False
     inner = _inner(frame, *_HERE[1:])
-    return inner is not None and _inner(below, *_HERE[1:]) is not None and inner[_BELOW_HERE] == _at(below)
+    if inner is None or _inner(below, *_HERE[1:]) is None:
+        return False
+    if _BELOW_HERE is not None:
+        return bool(inner[_BELOW_HERE] == _at(below))
+    return not ctypes.c_ubyte.from_address(_at(frame) + (_ENTRY_HERE or 0)).value
 
 
 def _at(frame: FrameType) -> int:

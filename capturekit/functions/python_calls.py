@@ -8,9 +8,8 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-from capturekit.functions.code_met import Caller
+from capturekit.functions.direct_calls import Caller
 from capturekit.functions.entropy import SEEDED
-from capturekit.functions.frame_function import was_called_directly
 from capturekit.functions.libraries import asked_by_user, is_library_frame, python_module
 from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.run_record import RunRecord
@@ -109,8 +108,7 @@ class PythonCalls:
         further = self._code.callers.setdefault(id(code), {}).setdefault(caller, set())
         if caller is not None and frame.f_back is not None:
             further.add(_caller_of(frame.f_back, self._outermost))
-        if (id(code), caller) not in self._code.through_others and not was_called_directly(frame):
-            self._code.through_others.add((id(code), caller))
+        self._code.direct.enters(caller, frame)
         if self._code.globals_of[id(code)][1] == id(frame.f_globals):
             return
         said = self._doubts.sentence(frame, f'runs {code.co_name} with the globals of several modules')

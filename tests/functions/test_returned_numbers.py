@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -166,6 +167,70 @@ def test_what_stands_between_may_see_it(sim: Any, how: str) -> None:
 
     sums = [one if number % 3 else -one for number, one in enumerate(ordinary(9))]
     alike(sim, maker, [*sums, 0.0, *sums, -0.0, float('nan')])
+
+
+def remembering(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function with a variable of a closure that has the name of another one's."""
+
+    def remembered(x: Any) -> Any:
+        return read(x)
+
+    return remembered
+
+
+class Steps:
+    """An object with a method that has the name of what another object has."""
+
+    def read(self, x: Any) -> Any:
+        return x
+
+
+plain, steps = remembering(lambda x: x), Steps()
+
+
+def of_a_closure(sizes: Callable[[int], float], read: Callable[[Any], Any]) -> Any:
+    def inner() -> Any:
+        return read(map(sizes, (0, 1)))
+
+    return inner()
+
+
+def of_an_object(sizes: Callable[[int], float], read: Callable[[Any], Any]) -> Any:
+    there = types.SimpleNamespace(read=read)
+    return there.read(map(sizes, (0, 1)))
+
+
+def of_a_class(sizes: Callable[[int], float], read: Callable[[Any], Any]) -> Any:
+    there = type('There', (), {'read': staticmethod(read)})
+    return there.read(map(sizes, (0, 1)))  # type: ignore[attr-defined]
+
+
+def with_any_arguments(sizes: Callable[[int], float], read: Callable[[Any], Any]) -> Any:
+    def called(*args: Any) -> Any:
+        return read(*args)
+
+    return called(map(sizes, (0, 1)))
+
+
+def of_an_argument(sizes: Callable[[int], float], read: Callable[[Any], Any]) -> Any:
+    return (lambda *args: args[0](*args[1:]))(read, map(sizes, (0, 1)))
+
+
+@pytest.mark.parametrize('in_c', [any, max, sum], ids=lambda one: one.__name__)
+@pytest.mark.parametrize('places', [of_a_closure, of_an_object, of_a_class, with_any_arguments, of_an_argument])
+def test_a_function_in_c_under_the_same_name_sees_it(sim: Any, places: Callable[..., Any], in_c: Any) -> None:
+    """The names are those of functions of the user's, but elsewhere."""
+
+    def work(x: Any) -> Any:
+        def sizes(factor: int) -> float:
+            return float((x * factor).sum())
+
+        plain(1)
+        steps.read(1)
+        return x * 2, places(sizes, in_c)
+
+    sums = [one if number % 3 else -one for number, one in enumerate(ordinary(6))]
+    alike(sim, lambda cp: (work, nothing), [*sums, 0.0, *sums, -0.0])
 
 
 class Asking(type):
