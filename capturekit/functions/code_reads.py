@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from capturekit.functions.asked_of_arrays import AskedOf, asked_before, item_asked
+from capturekit.functions.modules_asked import MODULES, module_asked
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import among, plain_attribute
 
@@ -27,23 +28,20 @@ READERS = frozenset('getattr setattr hasattr delattr'.split())
 _BY_STRING = frozenset('getattr setattr hasattr delattr attrgetter methodcaller __getattribute__ __setattr__'.split())
 #: The names of functions that read all attributes.
 _ALL = frozenset('vars __dict__ __get__'.split())
-#: Methods that take an attribute's name, with their number of arguments as a function; and what is made from names.
+#: Methods that take an attribute's name, with their number of arguments as a function.
 _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
-_FORMATS = ('format', 'format_map')
+_FORMATS, _MADE_BY_NAMES = ('format', 'format_map'), ('attrgetter', 'methodcaller')
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_SUPER_ATTR')
-_MADE_BY_NAMES = ('attrgetter', 'methodcaller')
 VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
 _FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
 #: Instructions that load something from the value that lies on the stack.
 _LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOAD_SPECIAL', 'LOAD_FROM_DICT')
 #: How many values on the stack these put in another order, or copy.
 _ORDERS = {'ROT_TWO': 2, 'ROT_THREE': 3, 'ROT_FOUR': 4, 'DUP_TOP': 1, 'DUP_TOP_TWO': 2}
-_EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
+_EMPTY, _ANY_CALL = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET'), ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _CALLS = ('PRECALL',) if 'PRECALL' in dis.opmap else ('CALL', 'CALL_FUNCTION')
 #: Types of constants of which there is only one with each value.
 _ONE_OF_A_KIND = (type(None), bool, type(...))
-_VARIABLE_COUNT = (CO_VARARGS, CO_VARKEYWORDS)
-_ANY_CALL = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
 
 
@@ -82,7 +80,8 @@ class CodeNames(NamedTuple):
     and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it;
     ``looked_at``: the variables of which ``format`` or ``format_map`` is loaded, each with that name: of a text, it is
     what reads attributes; and what is asked for something that arrays have, such as ``flags`` or ``base``. All have the
-    values that they had when their line began; ``of_arrays``: such names, asked of what can't be found out then.
+    values that they had when their line began; ``of_arrays``: such names, asked of what can't be found out then;
+    ``modules``: the names by which ``sys.modules`` is asked for modules, and None if it is used otherwise.
     """
 
     read: frozenset[str]
@@ -97,6 +96,7 @@ class CodeNames(NamedTuple):
     parameters: frozenset[str]
     looked_at: frozenset[tuple[AskedOf, str]]
     of_arrays: frozenset[str]
+    modules: frozenset[str | None]
 
 
 class _Names:
@@ -113,6 +113,7 @@ class _Names:
         self.parameters: set[str] = set()
         self.looked_at: set[tuple[AskedOf, str]] = set()
         self.of_arrays: set[str] = set()
+        self.modules: set[str | None] = set()
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
@@ -153,6 +154,7 @@ class _Names:
         unsaid = set(code.co_names) - names_shown(instructions)
         self.read |= unsaid
         self.attributes |= unsaid
+        self.modules.update([None] if MODULES in unsaid else [])
         self.of_arrays |= unsaid & _OF_CUPY
         self.everything |= not _ALL.isdisjoint(unsaid)
         if not _BY_STRING.isdisjoint(code.co_names):
@@ -176,6 +178,7 @@ class _Names:
             self.attributes.update(name.split('.')[1:])
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
+            self.modules.update([module_asked(instructions, number)] if name == MODULES else [])
             whole = name == 'flags' and not _one_flag(instructions[number + 1 : number + 3])
             if whole or (name in _OF_CUPY and kind.startswith('LOAD_')):
                 self._asked_of_arrays(instructions, number, FLAGS if whole else name)
@@ -236,9 +239,8 @@ class _Names:
         of_arrays = frozenset(self.of_arrays | (unseen & _OF_CUPY))
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
-            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports),
-            self.unknown, self.sites, frozenset(self.parameters), frozenset(self.looked_at),
-            of_arrays,
+            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports), self.unknown,
+            self.sites, frozenset(self.parameters), frozenset(self.looked_at), of_arrays, frozenset(self.modules),
         )  # fmt: skip
 
 
@@ -266,8 +268,8 @@ def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
 
 def parameters_of(code: CodeType) -> tuple[str, ...]:
     """The names of all parameters."""
-    count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE_COUNT)
-    return code.co_varnames[:count]
+    variable = sum(bool(code.co_flags & flag) for flag in (CO_VARARGS, CO_VARKEYWORDS))
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + variable]
 
 
 def names_of(code: CodeType) -> CodeNames:
