@@ -1,4 +1,4 @@
-"""Of ``sys.modules`` only the modules are watched that code asks it for by constant names, where it does nothing else."""
+"""Of ``sys.modules`` only the modules are watched that code asks it for by constant names, if it does nothing else."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def after_it_was_asked_by_name() -> float:
 
 
 def of_a_comparison() -> float:
-    return 2.0 if sys.modules.get is None or NAME in sys.modules.keys() else 3.0
+    return 2.0 if sys.modules.get is None or NAME in set(sys.modules) else 3.0
 
 
 OTHERWISE: list[Callable[[], float]] = [
