@@ -23,7 +23,7 @@ from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_arguments import OF_CUPY
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
-from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
+from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
@@ -127,7 +127,9 @@ class CodeThatRan:
             calls.setdefault(caller, []).append(offset)
         self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
         self._only_called: dict[tuple[int, str], FunctionPlace | None] = {}
-        self.opened = any(opens_where_it_ran(code, run.lines.of(code)) for code in own)
+        self.opened = any(opens_where_it_ran(code, run.lines.of(code), True) for code in own)
+        #: The names of attributes that code takes out of a ``__dict__``.
+        self._items = {name for code in own for name in items_named(code)}
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
@@ -326,7 +328,7 @@ class CodeThatRan:
 
     def attribute(self, name: str) -> Iterable[tuple[RanCode, int]]:
         """All places where code that ran names an attribute. Raises Counts if other code may see it."""
-        hidden = name.startswith('__') or name in ASKED_FOR or name in self._run.names.strings
+        hidden = name.startswith('__') or name in ASKED_FOR or name in self._run.names.strings | self._items
         if hidden or self._is_foreign(name):
             raise Counts
         if any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._run.array)):
