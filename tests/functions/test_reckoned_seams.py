@@ -17,7 +17,7 @@ def one_after_the_other(cp: Any) -> Made:
         size = cp.linalg.norm(x).item() + 1
         _, values, vectors = cp.linalg.svd(cp.outer(x, x) / size)
         twice = size * 2.0  # computed after the call, and needed by the next one
-        again, more = cp.linalg.eigh(vectors * twice + cp.eye(3) * size)
+        more, again = cp.linalg.svd(vectors / twice + cp.eye(3) * size)[:2]
         top = again.max().item()
         return values / top, more * (top + size), top, twice
 
