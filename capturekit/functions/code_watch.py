@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -83,6 +83,8 @@ class CodeWatch:
         self.to_hash: dict[tuple[int, int], str] = {}
         #: The code and offset of the last call that made a generator with a seed.
         self.seeding: tuple[int, int] | None = None
+        #: What reads the modules that code asks ``sys.modules`` for, by name.
+        self._modules_watched: dict[str, Callable[[], Any]] = {}
         #: What each line of a code object names.
         self._by_line: dict[int, dict[int, CodeNames]] = {}
 
@@ -224,8 +226,9 @@ class CodeWatch:
             if name is not None and frame.f_globals.get('sys') is sys:
                 same = functools.partial(is_in_place, sys.modules)
                 self._values.watch('state', sys, MODULES, True, ('which dict is', ' of sys'), None, same)
-                get = functools.partial(module_named, name)
-                self._values.watch('import', module_named, name, get(), ('module', ''), None, get)
+                if name not in self._modules_watched:  # without a key: code may do anything with such a module
+                    get = self._modules_watched[name] = functools.partial(module_named, name)
+                    self._values.watch('import', get, '', get(), (f'module {name}', ''), None, get)
             elif not self._names.opens_modules:
                 self._names.opens_modules = True
                 holder = self._holders.by_id.get(id(sys))

@@ -39,7 +39,7 @@ class Wrapped:
         self.seen = x
 
     def step(self, x: Any) -> Any:
-        size = float((x * x).sum()) + 1
+        size = (x * x).sum().item() + 1
         return x / size, size
 
     def run(self, x: Any) -> Any:
@@ -63,7 +63,7 @@ def asked_for_a_tuple(cp: Any) -> Made:
 
 def of_a_variable_that_holds_the_function(cp: Any) -> Made:
     def read(x: Any) -> float:
-        return float(x.sum()) + 1  # type: ignore[no-any-return]
+        return x.sum().item() + 1  # type: ignore[no-any-return]
 
     def work(x: Any) -> Any:
         for reads in (read,):
@@ -148,7 +148,7 @@ THROUGH: dict[str, Callable[[Callable[..., float], Any], Any]] = {
     'property': lambda read, x: type('P', (), {'size': property(lambda _: read(x))})().size,
     'tuple': lambda read, x: (lambda pair: pair[0] if isinstance(pair, tuple) else -1)((read(x), x)),
     'list': lambda read, x: (lambda pair: pair if isinstance(pair, list) else [pair])(read(x)),
-    'number': lambda read, x: (lambda v: 2 * v if isinstance(v, float) else -1)(read(x)),
+    'number': lambda read, x: (lambda v: 2 * v if type(v) is type(0.5) else -1)(read(x)),
     'no tuple': lambda read, x: (lambda v: -1 if isinstance(v, tuple) else int(v))(read(x)),
 }
 
@@ -290,7 +290,7 @@ def test_tuples_in_tuples_without_end_are_left(sim: Any) -> None:
 def test_many_numbers_meet_arrays(sim: Any) -> None:
     def work(x: Any) -> Any:
         for _ in range(40):
-            x = x / (float((x * x).sum()) + 1)
+            x = x / ((x * x).sum().item() + 1)
         return x
 
     assert launches(alike(sim, lambda cp: (work, nothing), ordinary(9))) >= 5
