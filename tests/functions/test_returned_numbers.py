@@ -148,7 +148,7 @@ THROUGH: dict[str, Callable[[Callable[..., float], Any], Any]] = {
     'property': lambda read, x: type('P', (), {'size': property(lambda _: read(x))})().size,
     'tuple': lambda read, x: (lambda pair: pair[0] if isinstance(pair, tuple) else -1)((read(x), x)),
     'list': lambda read, x: (lambda pair: pair if isinstance(pair, list) else [pair])(read(x)),
-    'number': lambda read, x: (lambda v: 2 * v if type(v) is type(0.5) else -1)(read(x)),
+    'number': lambda read, x: (lambda v: 2 * v if type(v) is float else -1)(read(x)),
     'no tuple': lambda read, x: (lambda v: -1 if isinstance(v, tuple) else int(v))(read(x)),
 }
 
