@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from capturekit.functions.asked_of_arrays import AskedOf, asked_before, item_asked
 from capturekit.functions.given_names import GLOBALS_READ, VARIABLES, NameGiven, name_given, only_tested
+from capturekit.functions.modules_asked import MODULES, module_asked
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import among
 
@@ -33,10 +34,9 @@ _FORMATS = ('format', 'format_map')
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_SUPER_ATTR')
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
 _FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
+_ANY_CALL = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 #: Types of constants of which there is only one with each value.
 _ONE_OF_A_KIND = (type(None), bool, type(...))
-_VARIABLE_COUNT = (CO_VARARGS, CO_VARKEYWORDS)
-_ANY_CALL = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
 
 
@@ -50,7 +50,8 @@ class CodeNames(NamedTuple):
     and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it;
     ``looked_at``: the variables of which ``format`` or ``format_map`` is loaded, each with that name: of a text, it is
     what reads attributes; and what is asked for something that arrays have, such as ``flags`` or ``base``. All have the
-    values that they had when their line began; ``of_arrays``: such names, asked of what can't be found out then.
+    values that they had when their line began; ``of_arrays``: such names, asked of what can't be found out then;
+    ``modules``: the names by which ``sys.modules`` is asked for modules, and None if it is used otherwise.
     """
 
     read: frozenset[str]
@@ -65,6 +66,7 @@ class CodeNames(NamedTuple):
     parameters: frozenset[str]
     looked_at: frozenset[tuple[AskedOf, str]]
     of_arrays: frozenset[str]
+    modules: frozenset[str | None]
 
 
 class _Names:
@@ -81,6 +83,7 @@ class _Names:
         self.parameters: set[str] = set()
         self.looked_at: set[tuple[AskedOf, str]] = set()
         self.of_arrays: set[str] = set()
+        self.modules: set[str | None] = set()
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
@@ -121,6 +124,7 @@ class _Names:
         unsaid = set(code.co_names) - names_shown(instructions)
         self.read |= unsaid
         self.attributes |= unsaid
+        self.modules.update([None] if MODULES in unsaid else [])
         self.of_arrays |= unsaid & _OF_CUPY
         self.everything |= not _ALL.isdisjoint(unsaid)
         if not _BY_STRING.isdisjoint(code.co_names):
@@ -146,6 +150,7 @@ class _Names:
             self.attributes.update(name.split('.')[1:])
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
+            self.modules.update([module_asked(instructions, number)] if name == MODULES else [])
             whole = name == 'flags' and not _one_flag(instructions[number + 1 : number + 3])
             if whole or (name in _OF_CUPY and kind.startswith('LOAD_')):
                 self._asked_of_arrays(instructions, number, FLAGS if whole else name)
@@ -206,9 +211,8 @@ class _Names:
         of_arrays = frozenset(self.of_arrays | (unseen & _OF_CUPY))
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
-            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports),
-            self.unknown, self.sites, frozenset(self.parameters), frozenset(self.looked_at),
-            of_arrays,
+            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports), self.unknown,
+            self.sites, frozenset(self.parameters), frozenset(self.looked_at), of_arrays, frozenset(self.modules),
         )  # fmt: skip
 
 
@@ -236,8 +240,8 @@ def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
 
 def parameters_of(code: CodeType) -> tuple[str, ...]:
     """The names of all parameters."""
-    count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE_COUNT)
-    return code.co_varnames[:count]
+    variable = sum(bool(code.co_flags & flag) for flag in (CO_VARARGS, CO_VARKEYWORDS))
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + variable]
 
 
 def names_of(code: CodeType) -> CodeNames:

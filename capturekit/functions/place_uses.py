@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from capturekit.functions.code_reads import instructions_of, line_number
+from capturekit.functions.code_reads import instructions_of, line_number, single_steps
 from capturekit.functions.handed_on import call_of
 
 #: The names of functions and attributes through which code reads values that it does not name.
@@ -88,12 +88,42 @@ class PlaceUses:
         return self._docstrings or any(self._word.search(text) for text in _texts(loaded))
 
 
-def opens_where_it_ran(code: CodeType, lines: set[int] | None) -> bool:
-    """Whether code names, on lines that ran, what reads values without naming them."""
+def opens_where_it_ran(code: CodeType, lines: set[int] | None, unless_named: bool = False) -> bool:
+    """Whether code names, on lines that ran, what reads values without naming them.
+
+    ``unless_named``: not where it takes one item out of a ``__dict__``, by a name that :func:`items_named` tells.
+    """
     if OPENING.isdisjoint(code.co_names):
         return False
-    steps = instructions_of(code)
-    return any(one.opcode in dis.hasname and one.argval in OPENING and _ran(one, lines) for one in steps)
+    steps = single_steps(code) if unless_named else instructions_of(code)
+    return any(
+        one.opcode in dis.hasname
+        and one.argval in OPENING
+        and _ran(one, lines)
+        and not (unless_named and _item_named(steps, number))
+        for number, one in enumerate(steps)
+    )
+
+
+def items_named(code: CodeType) -> set[str]:
+    """The names of attributes that code takes out of a ``__dict__``: ``x.__dict__.get('name')``."""
+    if '__dict__' not in code.co_names:
+        return set()
+    steps = single_steps(code)
+    return {name for name in (_item_named(steps, number) for number in range(len(steps))) if name}
+
+
+def _item_named(steps: list[dis.Instruction], number: int) -> str:
+    """The constant name of the item that is taken out of a ``__dict__`` which is loaded there; '' if there is none."""
+    after = steps[number + 1 : number + 3]
+    if steps[number].argval != '__dict__' or len(after) < 2 or any(one.is_jump_target for one in after):
+        return ''
+    if after[0].argval == 'get' and after[0].opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+        is_item = call_of(steps, number + 1) is not None
+        name = after[1]
+    else:
+        is_item, name = after[1].opname == 'BINARY_SUBSCR', after[0]
+    return name.argval if is_item and name.opname == 'LOAD_CONST' and type(name.argval) is str else ''
 
 
 def may_use_docstrings(code: CodeType, foreign: bool) -> bool:
