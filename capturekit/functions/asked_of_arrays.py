@@ -38,10 +38,10 @@ class AskedOf(NamedTuple):
 
 def asked_before(instructions: list[dis.Instruction], number: int) -> AskedOf | None:
     """What an instruction takes an attribute of; None if its value may be another one than when the line began."""
-    return _loaded_before(instructions, number) if instructions[number].opname == 'LOAD_ATTR' else None
+    return loaded_before(instructions, number) if instructions[number].opname == 'LOAD_ATTR' else None
 
 
-def _loaded_before(instructions: list[dis.Instruction], number: int) -> AskedOf | None:
+def loaded_before(instructions: list[dis.Instruction], number: int) -> AskedOf | None:
     """What was loaded just before an instruction; None if its value may be another one than when the line began."""
     attributes: list[str] = []
     place = number - 1
@@ -75,7 +75,7 @@ def item_asked(instructions: list[dis.Instruction], number: int) -> AskedOf | No
         return None
     after = [one for one in instructions[call + 1 : call + 2] if not one.is_jump_target]
     looks = any(one.opname in ('GET_ITER', 'CONTAINS_OP') for one in after) or _gets(after)
-    return _loaded_before(instructions, call) if looks else None
+    return loaded_before(instructions, call) if looks else None
 
 
 def looks_by_vars(instructions: list[dis.Instruction], offset: int) -> bool:

@@ -150,7 +150,7 @@ class _Names:
             self.attributes.update(name.split('.')[1:])
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
-            self.modules.update([module_asked(instructions, number)] if name == MODULES else [])
+            self._asks_for_modules(instructions, number)
             whole = name == 'flags' and not _one_flag(instructions[number + 1 : number + 3])
             if whole or (name in _OF_CUPY and kind.startswith('LOAD_')):
                 self._asked_of_arrays(instructions, number, FLAGS if whole else name)
@@ -158,6 +158,14 @@ class _Names:
                 self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
                 self._unknown(f'attribute {name}', line)
+
+    def _asks_for_modules(self, instructions: list[dis.Instruction], number: int) -> None:
+        if instructions[number].argval == MODULES:
+            asked = module_asked(instructions, number)
+            if isinstance(asked, AskedOf):
+                self.looked_at.add((asked, MODULES))
+            else:
+                self.modules.add(asked)
 
     def _is_looked_at(self, instructions: list[dis.Instruction], number: int) -> bool:
         """Whether an attribute is that of a variable, which can be looked at when its line begins."""
@@ -209,10 +217,11 @@ class _Names:
         unseen = set() if of_line else {name for _, name in self.looked_at}
         everything = self.everything or not unseen.isdisjoint((*_FORMATS, '__dict__'))
         of_arrays = frozenset(self.of_arrays | (unseen & _OF_CUPY))
+        modules = self.modules | ({None} if MODULES in unseen else set())
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
             frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports), self.unknown,
-            self.sites, frozenset(self.parameters), frozenset(self.looked_at), of_arrays, frozenset(self.modules),
+            self.sites, frozenset(self.parameters), frozenset(self.looked_at), of_arrays, frozenset(modules),
         )  # fmt: skip
 
 

@@ -115,6 +115,9 @@ class CodeWatch:
         for of, attribute in () if names is None else names.looked_at:
             if attribute == '__dict__':
                 self._asked.look_at_all(of.value_in(frame))
+            elif attribute == MODULES:
+                asked = of.value_in(frame)
+                self._modules_asked(frame, [asked if type(asked) is str else None])
             else:
                 self._look_at(of.value_in(frame), attribute)
 

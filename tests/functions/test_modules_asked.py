@@ -1,4 +1,4 @@
-"""Of ``sys.modules`` only the modules are watched that code asks it for by constant names, if it does nothing else."""
+"""Of ``sys.modules`` only the modules are watched that code asks it for by their names, if it does nothing else."""
 
 from __future__ import annotations
 
@@ -48,13 +48,49 @@ def by_membership() -> float:
     return 2.0 if 'module_that_is_asked_for' not in sys.modules else 5.0
 
 
-BY_NAME: list[Callable[[], float]] = [by_get, by_get_with_a_default, by_item, by_membership]
+def imported(name: str) -> Any:
+    """As packages ask for others that need not be there."""
+    module = sys.modules.get(name)
+    if module is not None and getattr(getattr(module, '__spec__', None), '_initializing', False):
+        return None
+    return module
+
+
+def of_a_parameter() -> float:
+    module = imported('module_that_is_asked_for')
+    return 1.0 if module is None else module.factor
 
 
 def of_a_variable() -> float:
     name = ''.join(['module_that', '_is_asked_for'])
     module = sys.modules.get(name)
     return 1.0 if module is None else module.factor
+
+
+def in_a_loop() -> float:
+    found = 1.0
+    for name in ('no_such_module', 'module_that_is_asked_for'):
+        if name in sys.modules:
+            found = sys.modules[name].factor
+    return found
+
+
+BY_NAME: list[Callable[[], float]] = [by_get, by_get_with_a_default, by_item, by_membership]
+#: The same by variables, whose values are seen where Python tells of lines.
+BY_VARIABLE: list[Callable[[], float]] = [of_a_parameter, of_a_variable, in_a_loop]
+TOLD = [*BY_NAME, *(BY_VARIABLE if sys.version_info >= (3, 12) else [])]
+
+
+def of_a_variable_that_changes() -> float:
+    name = 'no_such_module'
+    module = sys.modules.get((name := 'module_that_is_asked_for') and name)
+    return 1.0 if module is None or name is None else module.factor  # type: ignore[no-any-return]
+
+
+def of_the_same_line() -> float:
+    name = 'no_such_module'
+    found = [name := other for other in ('module_that_is_asked_for',)] and sys.modules.get(name)
+    return 1.0 if found is None else found.factor  # type: ignore[union-attr]
 
 
 def of_one_of_two() -> float:
@@ -83,11 +119,12 @@ def of_a_comparison() -> float:
 
 
 OTHERWISE: list[Callable[[], float]] = [
-    of_a_variable, of_one_of_two, by_a_variable, by_getattr, after_it_was_asked_by_name, of_a_comparison,
+    of_a_variable_that_changes, of_the_same_line, of_one_of_two,
+    by_a_variable, by_getattr, after_it_was_asked_by_name, of_a_comparison,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize('factor', [*BY_NAME, *OTHERWISE], ids=lambda one: one.__name__)
+@pytest.mark.parametrize('factor', [*BY_NAME, *BY_VARIABLE, *OTHERWISE], ids=lambda one: one.__name__)
 def test_what_is_found_is_compared(sim: Any, factor: Callable[[], float]) -> None:
     def work(x: Any) -> Any:
         return x * factor()
@@ -113,7 +150,7 @@ def test_what_is_found_is_compared(sim: Any, factor: Callable[[], float]) -> Non
     check()
 
 
-@pytest.mark.parametrize('factor', BY_NAME, ids=lambda one: one.__name__)
+@pytest.mark.parametrize('factor', TOLD, ids=lambda one: one.__name__)
 def test_a_module_that_nobody_asks_for_does_not_count(sim: Any, factor: Callable[[], float]) -> None:
     fn, x = ck.graphed(lambda x: x * factor()), sim.arange(3.0)
     for _ in range(4):
