@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions.asked_for_tuples import asks_for_tuple
-from capturekit.functions.code_reads import line_number, plain_steps
+from capturekit.functions.code_reads import line_number, parameters_of, plain_steps
 from capturekit.functions.direct_calls import Caller
 from capturekit.functions.frame_function import TELLS
 from capturekit.functions.handed_on import call_of, loader_of
@@ -47,6 +47,8 @@ _OF_JAX = frozenset({'PjitFunction'})
 #: The kinds of watched values that are attributes.
 _PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
+#: The flags of code with ``*args`` or ``**kwargs``.
+_VARIABLE = 0x0C
 _WORDS = re.compile(r'\w+')
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
@@ -302,6 +304,50 @@ class CodeThatRan:
             if not direct and not self._calls_a_function(outer, place):
                 raise Counts
             yield CallThatRan(outer, place, frozenset(further))
+
+    def parameters(
+        self, code: RanCode, place: int, position: int, names: tuple[str, ...]
+    ) -> Iterator[tuple[RanCode, str, Caller]]:
+        """The parameters that get an argument of a call, with the code that the call enters. Raises Counts.
+
+        ``position``: the argument's; ``names``: those of the last arguments. Of a method it may not be known whether
+        the call passes the object as well: the next parameter is one of them, too.
+        """
+        load = loader_of(code.steps, place)
+        count = (code.steps[place].arg or 0) - len(names)
+        if load is None or not self._loads_functions(code, load):
+            raise Counts
+        for key, callers in self._run.code.callers.items():
+            for caller in callers:
+                if caller is None or caller[0] != id(code.code) or code.number(caller[1]) != place:
+                    continue
+                inner = self._codes.get(key)
+                if inner is None or inner.code.co_flags & _GENERATORS:
+                    raise Counts
+                if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls_a_function(code, place):
+                    raise Counts
+                named = parameters_of(inner.code)[: inner.code.co_argcount + inner.code.co_kwonlyargcount]
+                plain = named[: inner.code.co_argcount]
+                if position >= count:
+                    found = [names[position - count]] if names[position - count] in named else []
+                else:
+                    shifts = (0, 1) if code.steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD') else (0,)
+                    found = [plain[position + shift] for shift in shifts if position + shift < len(plain)]
+                if not found or inner.code.co_flags & _VARIABLE:
+                    raise Counts
+                yield from ((inner, name, caller) for name in found)
+
+    def _loads_functions(self, code: RanCode, load: int) -> bool:
+        """Whether all that an instruction may load are functions written in Python."""
+        step, name = code.steps[load], code.steps[load].argval
+        if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
+            return type(self.global_in(code, name)) is FunctionType
+        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
+            return type(self.variable_of_closures(name)) is FunctionType
+        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        functions = [one.__func__ if type(one) is staticmethod else one for one in found]
+        known = bool(found) and all(type(one) is FunctionType for one in functions) and not self.stores(name)
+        return known and name not in self._run.names.strings and not self._is_in_texts(name)
 
     def _calls_a_function(self, code: RanCode, place: int) -> bool:
         """Whether the call there calls a function written in Python, and nothing that calls others."""

@@ -13,6 +13,8 @@ from capturekit.functions.number_uses import is_operator, takes
 from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutcome
 
 PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
+#: Calls with names of arguments, which lie on the stack above them.
+_KEYWORD_CALLS = ('CALL_KW', 'CALL_FUNCTION_KW')
 _OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')
 #: So many tuples in each other are followed: code that calls itself may put each that it gets into another.
 _DEEPEST = 8
@@ -111,6 +113,8 @@ class ValueFlow:
             if depth and above in (0, depth - 1):
                 above = depth - 1 - above
                 continue
+            if self._of_any_use and _asks_for_none(held.code.steps, number, above):
+                return None  # a number is not None
             if takes(one) > above:  # Python 3.11 takes the arguments just before the call
                 return self._taken(held, number + (one.opname == 'PRECALL'), above)
             above += dis.stack_effect(one.opcode, one.arg, jump=False)
@@ -146,7 +150,10 @@ class ValueFlow:
         elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
             self._asked(code, number, held.what)
         elif kind in PLAIN_CALLS and above < (one.arg or 0):
-            self._given(held, number)
+            self._given(held, number, above)
+        elif kind in _KEYWORD_CALLS and 0 < above <= (one.arg or 0):
+            names = code.steps[number - 1].argval
+            self._passed(held, number, (one.arg or 0) - above, names if type(names) is tuple else ())
         elif held.what == _VALUE:
             self._reckoned(held, number, above)
         else:
@@ -222,9 +229,19 @@ class ValueFlow:
         if what != _LIST or step.argval != 'append' or call is None or code.steps[call].arg != 1:
             raise Counts
 
-    def _given(self, held: _Held, number: int) -> None:
+    def _passed(self, held: _Held, number: int, position: int, names: tuple[str, ...]) -> None:
+        """A function of the user's gets the value as an argument; ``names``: those of the last arguments."""
+        if not self._of_any_use or held.what == _LIST:
+            raise Counts
+        for code, parameter, caller in self._program.parameters(held.code, number, position, names):
+            self._local(_Held(code, 0, 0, held.what, False, frozenset({caller})), parameter)
+
+    def _given(self, held: _Held, number: int, above: int) -> None:
         """A function gets the value as an argument: one that only makes another value of the same number of it."""
         code, what = held.code, held.what
+        if number in code.entering:
+            self._passed(held, number, (code.steps[number].arg or 0) - 1 - above, _names_below(code, number))
+            return
         computes, makes_array = self._program.computes, self._program.makes_array
         if self._of_any_use and what == _VALUE and (computes(code, number) or makes_array(code, number)):
             self.operators.add((code, number))
@@ -306,6 +323,22 @@ class ValueFlow:
         for code, place in stores:
             if (id(code.code), place) not in self._stored and not _stores_a_new_list(code, place):
                 raise Counts
+
+
+def _names_below(code: RanCode, number: int) -> tuple[str, ...]:
+    """The names of the last arguments of a call, which Python 3.11 and 3.12 tell just before it."""
+    for one in code.steps[max(number - 2, 0) : number]:
+        if one.opname == 'KW_NAMES':
+            names: tuple[str, ...] = code.code.co_consts[one.arg or 0]
+            return names
+    return ()
+
+
+def _asks_for_none(steps: list[dis.Instruction], number: int, above: int) -> bool:
+    """Whether an instruction asks whether the value is None."""
+    if steps[number].opname == 'IS_OP':
+        return above == 1 and steps[number - 1].opname == 'LOAD_CONST' and steps[number - 1].argval is None
+    return above == 0 and steps[number].opname.startswith('POP_JUMP_') and steps[number].opname.endswith('_NONE')
 
 
 def _stores_a_new_list(code: RanCode, place: int) -> bool:
