@@ -33,7 +33,7 @@ def explanation(
     name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments, unwatched: Mapping[str, int]
 ) -> str:
     """The text of ``fn.explain()``. ``unwatched``: how many calls ran eagerly without being watched, by reason."""
-    lines = [f'{name}: {counted(len(kinds), "kind")} of calls']
+    lines = [f'{name}: {counted(len(kinds), "kind")} of {"call" if len(kinds) == 1 else "calls"}']
     if numbers.positions:
         lines.append(f'  numbers that each call brings to the graph: argument {", ".join(map(str, numbers.positions))}')
     if numbers.reason:
@@ -52,8 +52,8 @@ def _costs(kinds: Collection[Kind]) -> list[str]:
         return []
     compare = max(map(_comparison, found)) * 1e6
     follow = sum(kind.cost.in_all for kind in kinds) * 1e3
-    took = f'{compare:.0f} us at a call to compare what was read, {follow:.0f} ms so far to follow runs'
-    return [f'  what that takes: up to {took}; with pure=True neither']
+    took = f'comparing takes up to {compare:.0f} us at a call, and following runs has taken {follow:.0f} ms'
+    return [f'  {took}; pure=True saves both']
 
 
 def _comparison(environment: Environment) -> float:
@@ -89,7 +89,7 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
 
 def _remedy(reason: str) -> str:
     found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
-    return found or 'move that line out of the function.'
+    return found or 'Move that line out of the function.'
 
 
 def _of(variant: Variant) -> list[Said]:
@@ -108,8 +108,8 @@ def _of(variant: Variant) -> list[Said]:
         said += [f'changed at each launch: {place.where()}' for place in variant.carried.places]
     said += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
     for number, outcomes in variant.kept.items():
-        checked = '; what is asked of it is checked on the device' if outcomes else ''
-        said.append(f'made anew at each launch{checked}: {variant.rehearsal.reads[number]}')
+        checked = ', and how it compares is checked on the device' if outcomes else ''
+        said.append(f'read anew at each launch{checked}: {variant.rehearsal.reads[number]}')
     said += [f'called by the host at each launch: {seam}' for seam in variant.seams]
     if variant.relaned is not None:
         said.append(f'order of the nodes: {variant.relaned.in_short}')
