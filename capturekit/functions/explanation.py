@@ -19,6 +19,7 @@ _REMEDIES = (
     ('the function rebinds', 'Return the new value, and let the caller store it.'),
     ('the function deletes', 'Let the caller delete it.'),
     ('the function draws', 'Draw with cupy.random, or pass what was drawn.'),
+    ('the function reads time.', 'Read the clock outside of the function.'),
     ('the function reads or writes a file', 'Do that outside of the function.'),
     ('the function starts or feeds a thread', 'Let the caller talk to the thread.'),
     ('an argument lies on an array', 'Pass another array, or a copy.'),

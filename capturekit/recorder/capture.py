@@ -464,7 +464,7 @@ def capture(
         TypeError, ValueError: an argument is not as described, or the stream is the legacy one or of another device.
         ImportError: CuPy or cuda-bindings is missing, or of a version that capturekit does not work with.
         UnmatchedError: on entering: the stream is already being captured.
-        Untraceable: on entering, with ``watch``: CUPTI is not available, or another tool uses it.
+        CudaCallError: on entering, with ``watch``: CUPTI is not available, or another tool uses it.
 
     Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """
