@@ -96,6 +96,7 @@ class Capture(WayIn):
             raise self._used('__enter__()')
         self._state = 'entering'
         try:
+            GUARD.opens(sys._getframe(1))
             with uninterrupted():
                 self._open(sys._getframe(1))
         except BaseException as error:

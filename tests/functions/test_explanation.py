@@ -129,3 +129,18 @@ def test_calls_whose_arguments_can_not_be_compared_are_counted(sim: Any) -> None
         fn(sim.ones(3).view(More))
     unwatched = '  2 calls ran eagerly and unwatched, because their arguments can not be compared'
     assert explained(fn) == [explained(fn)[0], unwatched]
+
+
+def test_a_capture_in_the_function_is_the_reason(sim: Any) -> None:
+    @ck.graphed
+    def fn(x: Any) -> Any:
+        with ck.capture() as cap:
+            y = x * 2
+        cap.graph.launch()
+        return y
+
+    for _ in range(3):
+        assert fn(sim.ones(3)).get().tolist() == [2] * 3
+    told = '\n'.join(explained(fn))
+    assert 'eager because the function opens a capture of its own at test_explanation.py:' in told
+    assert 'Leave that capture out: the decorator records the function.' in told
