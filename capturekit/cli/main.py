@@ -379,7 +379,7 @@ def _done(way: _Way, lost: LostRefusals) -> int:
     missing = lost.told()
     for live in GUARD.lives.values():
         show_unended(live.causes.found)
-        missing.append(f'the capture begun at {live.at} was never ended: it made no graph')
+        missing.append(f'the capture begun at {live.at} was never ended and made no graph: call `end_capture()`')
     for what in missing:
         _say(what)
     return 1 if missing and not way.observe else 0

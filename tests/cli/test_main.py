@@ -201,7 +201,8 @@ def test_a_capture_never_ended_is_named(tmp_path: Path, leave: str, options: tup
     script = f'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture(){leave}'
     ran = run(tmp_path, script, options=options)
     assert ran.returncode == (0 if options else 1)
-    assert errors(ran)[:1] == ['capturekit: the capture begun at script.py:3 was never ended: it made no graph']
+    said = 'capturekit: the capture begun at script.py:3 was never ended and made no graph: call `end_capture()`'
+    assert errors(ran)[:1] == [said]
 
 
 def test_seed_chooses_the_order(tmp_path: Path) -> None:
