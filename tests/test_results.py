@@ -12,7 +12,7 @@ from tests.benchmarks import readme
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / 'tests' / 'benchmarks' / 'results'
-RESULTS = FOLDER / 'h100_2026-11-21.json'
+RESULTS = FOLDER / 'h100_2026-11-26.json'
 COSTS = ROOT / 'docs' / 'evidence' / 'costs.md'
 
 

@@ -172,15 +172,16 @@ class Writer(CheckedCalls):
         self, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
     ) -> Change:
         """``cuGraphKernelNodeSetParams``."""
-        old, _name, _layout = self._params(node)
-        before = (tuple(old.grid), tuple(old.block), int(old.shared), [one.data for one in self.arguments(node)])
+        known: Described = {}
+        old, _name, _layout = self._params(node, known)
+        before = (tuple(old.grid), tuple(old.block), int(old.shared), [one.data for one in self.kernel(node, known)[1]])
         self._set_kernel(node, grid, block, shared, args)
         return Change(lambda: self._set_kernel(node, *before))
 
     def _set_kernel(
         self, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
     ) -> None:
-        params, _name, _layout = self._params(node)
+        params = self.read('cuGraphKernelNodeGetParams_v2', node, _Params())
         params.grid, params.block, params.shared = tuple(grid), tuple(block), shared
         buffers = [ctypes.create_string_buffer(data, len(data)) for data in args]
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(one) for one in buffers))

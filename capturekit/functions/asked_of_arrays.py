@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from capturekit.model.class_layout import MISSING, dictionary_of_class, found_in_class, layout_of
 
 _FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
+_ROOTS = (*_FAST, 'LOAD_GLOBAL', 'LOAD_DEREF')
 _FIELD: Any = type(vars(namedtuple('_Row', 'field'))['field'])
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
@@ -37,8 +38,11 @@ class AskedOf(NamedTuple):
 
 def asked_before(instructions: list[dis.Instruction], number: int) -> AskedOf | None:
     """What an instruction takes an attribute of; None if its value may be another one than when the line began."""
-    if instructions[number].opname != 'LOAD_ATTR':
-        return None
+    return loaded_before(instructions, number) if instructions[number].opname == 'LOAD_ATTR' else None
+
+
+def loaded_before(instructions: list[dis.Instruction], number: int) -> AskedOf | None:
+    """What was loaded just before an instruction; None if its value may be another one than when the line began."""
     attributes: list[str] = []
     place = number - 1
     while place > 0 and instructions[place].opname == 'LOAD_ATTR':
@@ -59,10 +63,46 @@ def asked_before(instructions: list[dis.Instruction], number: int) -> AskedOf | 
 
 
 def item_asked(instructions: list[dis.Instruction], number: int) -> AskedOf | None:
-    """The object whose dictionary of attributes an instruction loads, if only its method ``get`` is called at once."""
-    following = instructions[number + 1 : number + 2]
-    gets = any(one.argval == 'get' and 'NULL' in one.argrepr for one in following)
-    return asked_before(instructions, number) if gets and instructions[number].argval == '__dict__' else None
+    """The object whose dictionary of attributes an instruction loads, if it is only looked into at once.
+
+    That is ``x.__dict__.get(name)``, or ``vars(x)`` in a loop or before ``in``.
+    """
+    name = instructions[number].argval
+    if name == '__dict__':
+        return asked_before(instructions, number) if _gets(instructions[number + 1 : number + 2]) else None
+    call = _call_of_vars(instructions, number) if name == 'vars' else None
+    if call is None:
+        return None
+    after = [one for one in instructions[call + 1 : call + 2] if not one.is_jump_target]
+    looks = any(one.opname in ('GET_ITER', 'CONTAINS_OP') for one in after) or _gets(after)
+    return loaded_before(instructions, call) if looks else None
+
+
+def looks_by_vars(instructions: list[dis.Instruction], offset: int) -> bool:
+    """Whether the call at an offset is one of ``vars`` that :func:`item_asked` understands."""
+    for number, one in enumerate(instructions):
+        if one.argval == 'vars' and item_asked(instructions, number) is not None:
+            call = _call_of_vars(instructions, number)
+            if call is not None and instructions[call].offset == offset:
+                return True
+    return False
+
+
+def _gets(following: list[dis.Instruction]) -> bool:
+    """Whether the method ``get`` of a dict is loaded to be called."""
+    return any(one.argval == 'get' and 'NULL' in one.argrepr for one in following)
+
+
+def _call_of_vars(instructions: list[dis.Instruction], number: int) -> int | None:
+    """The call of ``vars``, which is loaded there, with a variable or an attribute of one; None for any other."""
+    place = number + 1 + (instructions[number + 1].opname == 'PUSH_NULL')
+    if instructions[number].opname != 'LOAD_GLOBAL' or not instructions[place].opname.startswith(_ROOTS):
+        return None
+    while instructions[place + 1].opname == 'LOAD_ATTR':
+        place += 1
+    call = instructions[place + 1]  # Python 3.10 and 3.11 have others, but don't tell when a line begins
+    plain = call.opname == 'CALL' and call.arg == 1
+    return place + 1 if plain and not any(one.is_jump_target for one in instructions[number + 1 : place + 2]) else None
 
 
 def has_of_its_own(value: Any, name: str) -> bool:

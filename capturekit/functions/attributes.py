@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
+import sys
 import types
 from collections.abc import Iterable
 from types import FunctionType, ModuleType
@@ -15,6 +16,7 @@ import numpy as np
 from capturekit.functions.classes_reached import changes_in_place, is_of_tables
 from capturekit.functions.doubts import Doubts
 from capturekit.functions.library_state import LibraryState
+from capturekit.functions.modules_asked import MODULES
 from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.output_files import is_as_it_was, is_output
 from capturekit.functions.ownership import Ownership
@@ -86,6 +88,8 @@ class Attributes:
 
     def attribute_of(self, holder: Holder, name: str) -> None:
         """Watch the attribute of an object with this name, or that it has none."""
+        if holder.value is sys and name == MODULES and not (self._names.opens_modules or name in self._names.strings):
+            return
         if name in holder.start:
             self._attribute(holder, name, holder.start[name])
             found = True

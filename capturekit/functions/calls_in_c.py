@@ -8,9 +8,10 @@ from types import FrameType
 from typing import Any
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
+from capturekit.functions.asked_of_arrays import looks_by_vars
 from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import is_clock
-from capturekit.functions.code_reads import READERS
+from capturekit.functions.code_reads import READERS, single_steps
 from capturekit.functions.entropy import DRAWING
 from capturekit.functions.libraries import asked_by_user, called_by, python_module
 from capturekit.functions.run_record import RunRecord
@@ -37,7 +38,7 @@ class CallsInC:
     def __init__(self, run: RunRecord) -> None:
         self._values, self._holders, self._code, self._code_watch = run.values, run.holders, run.code, run.code_watch
         self._asked, self._libraries, self._ownership = run.asked, run.libraries, run.ownership
-        self._doubts, self._before = run.doubts, run.before
+        self._doubts, self._before, self._lines = run.doubts, run.before, run.lines
         self._seen_through = SeenThrough(run.values, run.holders, run.code_watch, run.uses, run.doubts, run.lines)
 
     def called(self, frame: FrameType, function: Any) -> None:
@@ -54,7 +55,7 @@ class CallsInC:
             if python_module(code.co_filename) == 'inspect' and called_by(frame, 'signature'):
                 return
             if (known is not None and not known[1]) or asked_by_user(frame, self._ownership.skip):
-                self._asked.asked(frame)
+                self._asked.asked(frame, what[1] == 'hasattr')
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
@@ -71,7 +72,8 @@ class CallsInC:
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
-        if (known is not None and self._seen_through.shows(frame, what)) or self._seen_through.formats(function, what):
+        shown = known is not None and self._seen_through.shows(frame, what)
+        if shown or self._seen_through.formats(function, what) or self._was_looked_at(frame, what):
             return
         self._libraries.calls.add(what)
         found = reads(function)
@@ -80,6 +82,11 @@ class CallsInC:
         elif found == 'names':
             self._holders.name((), (), True)
             self._holders.settle()
+
+    def _was_looked_at(self, frame: FrameType, what: tuple[str, str]) -> bool:
+        """Whether ``vars`` is called of an object that was looked at when the line began."""
+        told = what == ('builtins', 'vars') and self._lines.of(frame.f_code) is not None
+        return told and looks_by_vars(single_steps(frame.f_code), frame.f_lasti)
 
     def _note_setting(self, what: tuple[str, str]) -> None:
         """Note the setting on which depends what a function does."""

@@ -7,6 +7,7 @@ the function put in its place comes back like a result. Numbers and texts are pu
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ from capturekit.functions.watched_value import WatchedValue
 from capturekit.model import errors
 from capturekit.model.class_layout import MISSING, layout_of
 from capturekit.model.pytree import Form, put_together, take_apart
+
+#: The types of dicts in which places may be.
+DICTS: tuple[type, ...] = (dict, defaultdict, OrderedDict)
 
 
 class CarriedPlace:
@@ -35,11 +39,11 @@ class CarriedPlace:
         """The value that is there now; MISSING if the place does not exist any more."""
         value = self.entry.read()
         for key in self.path:
-            if type(value) is not dict and type(value) is not list:
-                return MISSING
-            try:
+            if type(value) in DICTS:
+                value = dict.get(value, key, MISSING)  # which makes no item in a defaultdict
+            elif type(value) is list and key < len(value):
                 value = value[key]
-            except (KeyError, IndexError):
+            else:
                 return MISSING
         return value
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
+from capturekit.functions.direct_calls import Caller, DirectCalls
+
 
 class CodeMet:
     """What is known of the code that ran; :class:`PythonCalls` adds to it."""
@@ -12,8 +14,9 @@ class CodeMet:
     def __init__(self) -> None:
         #: The code that ran, and whether it is a library's, by id.
         self.codes: dict[int, tuple[CodeType, bool]] = {}
-        #: By the id of code that ran: the code and the offset in it from where it was called; None: the run itself.
-        self.callers: dict[int, set[tuple[int, int] | None]] = {}
+        #: By the id of code that ran: from where it was called, and from where the calling code was called then.
+        self.callers: dict[int, dict[Caller, set[Caller]]] = {}
+        self.direct = DirectCalls()
         #: The user's code, and the globals of its functions, by id.
         self.globals_of: dict[int, tuple[CodeType, int]] = {}
         #: Code of an ``__init__`` that was given an object which was there before.

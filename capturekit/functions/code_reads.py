@@ -6,19 +6,20 @@ Nothing is run for this. If the instructions do not show which attribute is read
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from capturekit.functions.asked_of_arrays import AskedOf, asked_before, item_asked
+from capturekit.functions.given_names import GLOBALS_READ, VARIABLES, NameGiven, name_given, only_tested
+from capturekit.functions.modules_asked import MODULES, module_asked
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
-from capturekit.model.class_layout import among, plain_attribute
+from capturekit.model.class_layout import among
 
 #: What code may ask objects of CuPy for that can not be compared.
 _OF_CUPY = OF_ARRAYS | OF_DEVICES
 _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
-GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
 #: Builtins that instructions call without naming them.
 _BUILT_IN = {'IMPORT_NAME': ('__import__',), 'LOAD_BUILD_CLASS': ('__build_class__',)}
 _LOCALS_MADE = frozenset({'STORE_NAME', 'DELETE_NAME'})
@@ -32,44 +33,11 @@ _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _FORMATS = ('format', 'format_map')
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_SUPER_ATTR')
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
-VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
 _FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
-#: Instructions that load something from the value that lies on the stack.
-_LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOAD_SPECIAL', 'LOAD_FROM_DICT')
-#: How many values on the stack these put in another order, or copy.
-_ORDERS = {'ROT_TWO': 2, 'ROT_THREE': 3, 'ROT_FOUR': 4, 'DUP_TOP': 1, 'DUP_TOP_TWO': 2}
-_EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
-_CALLS = ('PRECALL',) if 'PRECALL' in dis.opmap else ('CALL', 'CALL_FUNCTION')
+_ANY_CALL = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 #: Types of constants of which there is only one with each value.
 _ONE_OF_A_KIND = (type(None), bool, type(...))
-_VARIABLE_COUNT = (CO_VARARGS, CO_VARKEYWORDS)
-_ANY_CALL = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
-
-
-class NameGiven(NamedTuple):
-    """What gives ``getattr`` or its like the attribute's name: a text in the code, or the value of a variable.
-
-    ``attribute``: the name is this attribute of the variable's value.
-    """
-
-    is_variable: bool
-    text: str
-    attribute: str | None = None
-
-    def value_in(self, variables: Mapping[str, Any]) -> Any:
-        """The name, or None if code may have to run to find it."""
-        if not self.is_variable:
-            return self.text
-        value = variables.get(self.text)
-        return value if self.attribute is None else plain_attribute(value, self.attribute)
-
-
-class _Loaded(NamedTuple):
-    """What loads the name that a call gets: an instruction, and the attribute that is taken of the value it loads."""
-
-    by: dis.Instruction
-    attribute: str | None = None
 
 
 class CodeNames(NamedTuple):
@@ -82,7 +50,8 @@ class CodeNames(NamedTuple):
     and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it;
     ``looked_at``: the variables of which ``format`` or ``format_map`` is loaded, each with that name: of a text, it is
     what reads attributes; and what is asked for something that arrays have, such as ``flags`` or ``base``. All have the
-    values that they had when their line began; ``of_arrays``: such names, asked of what can't be found out then.
+    values that they had when their line began; ``of_arrays``: such names, asked of what can't be found out then;
+    ``modules``: the names by which ``sys.modules`` is asked for modules, and None if it is used otherwise.
     """
 
     read: frozenset[str]
@@ -97,6 +66,7 @@ class CodeNames(NamedTuple):
     parameters: frozenset[str]
     looked_at: frozenset[tuple[AskedOf, str]]
     of_arrays: frozenset[str]
+    modules: frozenset[str | None]
 
 
 class _Names:
@@ -113,6 +83,7 @@ class _Names:
         self.parameters: set[str] = set()
         self.looked_at: set[tuple[AskedOf, str]] = set()
         self.of_arrays: set[str] = set()
+        self.modules: set[str | None] = set()
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
@@ -153,11 +124,14 @@ class _Names:
         unsaid = set(code.co_names) - names_shown(instructions)
         self.read |= unsaid
         self.attributes |= unsaid
+        self.modules.update([None] if MODULES in unsaid else [])
         self.of_arrays |= unsaid & _OF_CUPY
         self.everything |= not _ALL.isdisjoint(unsaid)
         if not _BY_STRING.isdisjoint(code.co_names):
             texts = [part for text in code.co_consts if type(text) is str for part in text.split('.')]
-            self.strings.update(text for text in texts if text.isidentifier())
+            tested = only_tested(instructions)
+            self.attributes |= tested
+            self.strings.update(text for text in texts if text.isidentifier() and text not in tested)
 
     def _named(self, instructions: list[dis.Instruction], number: int, name: str, line: int) -> None:
         kind = instructions[number].opname
@@ -176,6 +150,7 @@ class _Names:
             self.attributes.update(name.split('.')[1:])
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
+            self._asks_for_modules(instructions, number)
             whole = name == 'flags' and not _one_flag(instructions[number + 1 : number + 3])
             if whole or (name in _OF_CUPY and kind.startswith('LOAD_')):
                 self._asked_of_arrays(instructions, number, FLAGS if whole else name)
@@ -183,6 +158,14 @@ class _Names:
                 self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
                 self._unknown(f'attribute {name}', line)
+
+    def _asks_for_modules(self, instructions: list[dis.Instruction], number: int) -> None:
+        if instructions[number].argval == MODULES:
+            asked = module_asked(instructions, number)
+            if isinstance(asked, AskedOf):
+                self.looked_at.add((asked, MODULES))
+            else:
+                self.modules.add(asked)
 
     def _is_looked_at(self, instructions: list[dis.Instruction], number: int) -> bool:
         """Whether an attribute is that of a variable, which can be looked at when its line begins."""
@@ -200,7 +183,7 @@ class _Names:
 
     def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int) -> None:
         """Note where ``getattr`` or its like, which is loaded there, is called, and where the name comes from."""
-        call, name = _name_given(instructions, number)
+        call, name = name_given(instructions, number)
         if call is None:
             self.everything = True
         elif name is not None and (name.by.opname == 'LOAD_CONST' or _is_one(code, name.by.argval)):
@@ -234,11 +217,11 @@ class _Names:
         unseen = set() if of_line else {name for _, name in self.looked_at}
         everything = self.everything or not unseen.isdisjoint((*_FORMATS, '__dict__'))
         of_arrays = frozenset(self.of_arrays | (unseen & _OF_CUPY))
+        modules = self.modules | ({None} if MODULES in unseen else set())
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
-            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports),
-            self.unknown, self.sites, frozenset(self.parameters), frozenset(self.looked_at),
-            of_arrays,
+            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports), self.unknown,
+            self.sites, frozenset(self.parameters), frozenset(self.looked_at), of_arrays, frozenset(modules),
         )  # fmt: skip
 
 
@@ -266,8 +249,8 @@ def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
 
 def parameters_of(code: CodeType) -> tuple[str, ...]:
     """The names of all parameters."""
-    count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE_COUNT)
-    return code.co_varnames[:count]
+    variable = sum(bool(code.co_flags & flag) for flag in (CO_VARARGS, CO_VARKEYWORDS))
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + variable]
 
 
 def names_of(code: CodeType) -> CodeNames:
@@ -370,51 +353,6 @@ def _single(instruction: dis.Instruction) -> list[dis.Instruction]:
     return [instruction._replace(opname='LOAD_FAST', opcode=load, argval=name) for name in instruction.argval]
 
 
-def _name_given(instructions: list[dis.Instruction], number: int) -> tuple[dis.Instruction | None, _Loaded | None]:
-    """The call of the function loaded there, if it is called at once, and what loads the name for it.
-
-    The name is the second argument. It is None if it is neither a text in the code nor a variable or an attribute of a
-    variable. The stack is followed from the function on: the second argument begins where there is one value more than
-    the function and its first argument.
-    """
-    top = _effect(instructions[number])
-    if instructions[number + 1].opname == 'PUSH_NULL':
-        number, top = number + 1, top + 1
-    depth, certain, ends = top, True, False
-    name: _Loaded | None = None
-    joins: dict[int, tuple[int, _Loaded | None]] = {}  # where jumps lead: the depth there, and the name so far
-    for position, instruction in enumerate(instructions[number + 1 :], number + 1):
-        kind = instruction.opname
-        if instruction.offset in joins:
-            depth, other = joins.pop(instruction.offset)
-            certain = certain and other == name
-        elif ends:
-            break  # only jumps from elsewhere lead here
-        ends = kind in ('JUMP_FORWARD', 'JUMP')
-        if kind in _CALLS and depth - top == instruction.arg:
-            return instructions[position + (kind == 'PRECALL')], name if certain else None
-        if (depth == top and not _only_adds(instruction)) or depth - _reach(instruction) < top:
-            break  # something else is done with the function
-        if 'JUMP' in kind:
-            certain = certain and depth > top + 2
-            if instruction.argval <= instruction.offset:
-                break
-            there = depth + dis.stack_effect(instruction.opcode, instruction.arg, jump=True), name
-            certain = joins.setdefault(instruction.argval, there) == there and certain
-        elif kind in ('CALL_FUNCTION_EX', 'FOR_ITER', 'RETURN_VALUE'):
-            break
-        before, depth = depth, depth + _effect(instruction)
-        if depth < top or (depth == top < before and kind != 'POP_TOP' and 'JUMP' not in kind):
-            break
-        if before == top + 1 and depth == top + 2:
-            name = _Loaded(instruction) if _is_a_name(instruction) else None
-        elif before == depth == top + 2 and name is not None and kind == 'LOAD_ATTR':
-            name = name._replace(attribute=instruction.argval) if _is_of_a_variable(name) else None
-        elif name is None or (depth < top + 3 and 'JUMP' not in kind) or _may_change(name, kind):
-            name = None  # it is computed, or the variable may have changed
-    return None, None
-
-
 def _one_flag(after: list[dis.Instruction]) -> bool:
     """Whether one flag of an array is read at once, by its name, which is not ``OWNDATA``."""
     if [one.opname for one in after[:1]] == ['LOAD_ATTR']:
@@ -436,43 +374,9 @@ def _asks_numpy_for_the_time(code: CodeType) -> bool:
     return of_numpy and not {'now', 'today'}.isdisjoint(texts)
 
 
-def _only_adds(instruction: dis.Instruction) -> bool:
-    """Whether an instruction leaves alone what lies on the stack."""
-    kind = instruction.opname
-    if kind in _EMPTY:
-        return not instruction.arg
-    return kind in ('PUSH_NULL', 'NOP') or (kind.startswith('LOAD_') and not kind.startswith(_LOADS_FROM))
-
-
-def _reach(instruction: dis.Instruction) -> int:
-    """How many values on the stack an instruction copies or puts in another order."""
-    if instruction.opname in ('SWAP', 'COPY', 'ROT_N'):
-        return instruction.arg or 0
-    return _ORDERS.get(instruction.opname, 0)
-
-
 def _is_one(code: CodeType, variable: str) -> bool:
     """False where a comprehension may have a variable of its own of this name, and both are variables of the frame."""
     return [*code.co_varnames, *code.co_cellvars, *code.co_freevars].count(variable) == 1
-
-
-def _may_change(name: _Loaded, kind: str) -> bool:
-    """Whether an instruction between the loading of the name and the call may change its variable, or its attribute."""
-    if name.by.opname.startswith('LOAD_FAST') and name.attribute is None:
-        return 'STORE_' in kind or 'DELETE_' in kind
-    return name.by.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in VARIABLES
-
-
-def _is_of_a_variable(name: _Loaded) -> bool:
-    """Whether an attribute of it can be followed: it is a variable, and no attribute itself."""
-    return name.by.opname in VARIABLES and name.attribute is None
-
-
-def _is_a_name(instruction: dis.Instruction) -> bool:
-    """Whether an instruction loads a text in the code, or a local variable."""
-    if instruction.opname == 'LOAD_CONST':
-        return type(instruction.argval) is str
-    return instruction.opname in VARIABLES
 
 
 def _by_constants(instructions: list[dis.Instruction], number: int, name: str) -> bool:
@@ -492,7 +396,3 @@ def _by_constants(instructions: list[dis.Instruction], number: int, name: str) -
     if name in _MADE_BY_NAMES:
         return bool(texts) and all(texts[:1] if name == 'methodcaller' else texts)
     return texts[:1] == [True] or (len(texts) == _BY_NAME[name] and texts[1])
-
-
-def _effect(instruction: dis.Instruction) -> int:
-    return dis.stack_effect(instruction.opcode, instruction.arg, jump=False)

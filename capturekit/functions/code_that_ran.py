@@ -6,20 +6,24 @@ import dis
 import functools
 import itertools
 import math
+import re
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from capturekit.functions.asked_for_tuples import asks_for_tuple
 from capturekit.functions.code_reads import line_number, plain_steps
+from capturekit.functions.direct_calls import Caller
+from capturekit.functions.frame_function import TELLS
 from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_arguments import OF_CUPY
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
-from capturekit.functions.place_uses import PlaceUses, opens_where_it_ran
+from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
@@ -43,8 +47,33 @@ _OF_JAX = frozenset({'PjitFunction'})
 #: The kinds of watched values that are attributes.
 _PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
+_WORDS = re.compile(r'\w+')
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a function that returns what the code returns which it enters, if it enters any."""
+    return type(value) in _RETURN or type(value).__name__ in _OF_JAX
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    """The constants of code that are texts, at any depth, without the first one of a function: it may be its docs."""
+    todo = list(code.co_consts[not code.co_name.startswith('<') :])
+    while todo:
+        one = todo.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, (tuple, frozenset)):
+            todo += one
+
+
+class CallThatRan(NamedTuple):
+    """A call in code that ran; ``callers``: the calls from which that code was called then."""
+
+    code: RanCode
+    place: int
+    callers: frozenset[Caller]
 
 
 class Counts(Exception):
@@ -79,6 +108,9 @@ class RanCode:
         """The number of the instruction that is under way; a call may stand at the end of its cache."""
         return bisect_right(self._offsets, offset) - 1
 
+    def is_call(self, place: int) -> bool:
+        return self.steps[place].opname.startswith('CALL')
+
     def ran(self, place: int) -> bool:
         """Whether the line of an instruction ran."""
         return self._lines is None or (line_number(self.steps[place]) or 0) in self._lines
@@ -95,7 +127,9 @@ class CodeThatRan:
             calls.setdefault(caller, []).append(offset)
         self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
         self._only_called: dict[tuple[int, str], FunctionPlace | None] = {}
-        self.opened = any(opens_where_it_ran(code, run.lines.of(code)) for code in own)
+        self.opened = any(opens_where_it_ran(code, run.lines.of(code), True) for code in own)
+        #: The names of attributes that code takes out of a ``__dict__``.
+        self._items = {name for code in own for name in items_named(code)}
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
@@ -122,7 +156,7 @@ class CodeThatRan:
 
     def computes(self, code: RanCode, place: int) -> FunctionPlace | None:
         """Where a call finds what it calls, if that makes a number of numbers."""
-        number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
+        number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None or place in code.entering:
             return None
         step, count = code.steps[number], code.steps[place].arg or 0
@@ -136,6 +170,16 @@ class CodeThatRan:
             return place_of if count in BUILT_IN[name][1] else None
         is_it = id(found) in REPLACED and (found is not float or (name == 'float' and count == 1))
         return self._if_only_called(place_of) if is_it else None
+
+    def asks_for_tuple(self, code: RanCode, place: int) -> bool:
+        """Whether a call asks Python whether a variable is a tuple, and nothing else."""
+        steps = code.steps
+        if place in code.entering or asks_for_tuple(steps, place) is None:
+            return False
+        number = loader_of(steps, place)
+        cls = place - 1 if steps[place - 1].opname == 'LOAD_GLOBAL' else place - 2
+        by_name = number is not None and self._is_global(code, steps[number], isinstance)
+        return by_name and self._is_global(code, steps[cls], tuple)
 
     def makes_array(self, code: RanCode, place: int) -> bool:
         """Whether a call is of a function of CuPy that makes an array of one number.
@@ -237,32 +281,54 @@ class CodeThatRan:
             for step in code.steps
         )
 
-    def callers(self, code: RanCode) -> Iterable[tuple[RanCode, int] | None]:
-        """The calls to which code returns: directly. None: to the caller of the whole. Raises Counts."""
+    def callers(self, code: RanCode, among: Container[Caller] | None) -> Iterable[CallThatRan | None]:
+        """The calls to which code returns: directly. None: to the caller of the whole. Raises Counts.
+
+        ``among``: the only ones that count; None: all.
+        """
         if code.code.co_flags & _GENERATORS:
             raise Counts
-        for caller in self._run.code.callers.get(id(code.code), ()):
+        for caller, further in self._run.code.callers.get(id(code.code), {}).items():
+            if among is not None and caller not in among:
+                continue
             if caller is None:
                 yield None
                 continue
             outer = self._codes.get(caller[0])
-            if outer is None or not self._calls_a_function(outer, outer.number(caller[1])):
+            if outer is None:
                 raise Counts
-            yield outer, outer.number(caller[1])
+            place = outer.number(caller[1])
+            direct = outer.is_call(place) and self._run.code.direct.is_direct(caller, code.code)
+            if not direct and not self._calls_a_function(outer, place):
+                raise Counts
+            yield CallThatRan(outer, place, frozenset(further))
 
     def _calls_a_function(self, code: RanCode, place: int) -> bool:
         """Whether the call there calls a function written in Python, and nothing that calls others."""
-        number = loader_of(code.steps, place) if code.steps[place].opname.startswith('CALL') else None
+        number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None:
             return False
-        name = code.steps[number].argval
+        step, name = code.steps[number], code.steps[number].argval
+        if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
+            return _is_plain(self.global_in(code, name))
+        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
+            return _is_plain(self.variable_of_closures(name))
         found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
-        plain = bool(found) and all(type(one) in _RETURN or type(one).__name__ in _OF_JAX for one in found)
-        return plain and name not in self._run.names.strings and not self.stores(name)
+        known = bool(found) and all(map(_is_plain, found)) and not self.stores(name)
+        if known and self._of_module(code, number):
+            return name not in self._run.names.strings
+        # another object may have something else under the name: Python shows that no function of its own is between
+        if TELLS and all(type(one) is FunctionType for one in found):
+            return False
+        return known and name not in self._run.names.strings and not self._is_in_texts(name)
+
+    def _is_in_texts(self, name: str) -> bool:
+        """Whether a constant of the code that ran may name an attribute so, as in ``SimpleNamespace(step=any)``."""
+        return any(name in _WORDS.findall(text) for code in self._codes.values() for text in _texts(code.code))
 
     def attribute(self, name: str) -> Iterable[tuple[RanCode, int]]:
         """All places where code that ran names an attribute. Raises Counts if other code may see it."""
-        hidden = name.startswith('__') or name in ASKED_FOR or name in self._run.names.strings
+        hidden = name.startswith('__') or name in ASKED_FOR or name in self._run.names.strings | self._items
         if hidden or self._is_foreign(name):
             raise Counts
         if any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._run.array)):

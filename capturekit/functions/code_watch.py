@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -22,6 +24,7 @@ from capturekit.functions.given_values import GivenValues
 from capturekit.functions.holders import Holders
 from capturekit.functions.library_state import LibraryState
 from capturekit.functions.lines_run import LinesRun
+from capturekit.functions.modules_asked import MODULES, is_in_place, module_named
 from capturekit.functions.names_asked import NamesAsked
 from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.object_uses import ObjectUses
@@ -80,6 +83,8 @@ class CodeWatch:
         self.to_hash: dict[tuple[int, int], str] = {}
         #: The code and offset of the last call that made a generator with a seed.
         self.seeding: tuple[int, int] | None = None
+        #: What reads the modules that code asks ``sys.modules`` for, by name.
+        self._modules_watched: dict[str, Callable[[], Any]] = {}
         #: What each line of a code object names.
         self._by_line: dict[int, dict[int, CodeNames]] = {}
 
@@ -110,6 +115,9 @@ class CodeWatch:
         for of, attribute in () if names is None else names.looked_at:
             if attribute == '__dict__':
                 self._asked.look_at_all(of.value_in(frame))
+            elif attribute == MODULES:
+                asked = of.value_in(frame)
+                self._modules_asked(frame, [asked if type(asked) is str else None])
             else:
                 self._look_at(of.value_in(frame), attribute)
 
@@ -162,6 +170,7 @@ class CodeWatch:
                 self._uses.identities = self._uses.identities or f'{code.co_name} of {file}'
         for name, level in names.imports:
             self._imported(frame, name, level)
+        self._modules_asked(frame, names.modules)
         self._holders.name(names.attributes, names.strings, names.everything)
         for cls in self._given.of_class:
             self._attributes.class_names(cls, self._names.attributes)
@@ -213,6 +222,21 @@ class CodeWatch:
         for count in range(1, len(parts) + 1):
             part = '.'.join(parts[:count])
             self._values.watch('import', sys.modules, part, sys.modules.get(part, MISSING), ('module', ''), sys.modules)
+
+    def _modules_asked(self, frame: FrameType, names: Iterable[str | None]) -> None:
+        """Watch the modules that code asks ``sys.modules`` for by their names, or all of them."""
+        for name in names:
+            if name is not None and frame.f_globals.get('sys') is sys:
+                same = functools.partial(is_in_place, sys.modules)
+                self._values.watch('state', sys, MODULES, True, ('which dict is', ' of sys'), None, same)
+                if name not in self._modules_watched:  # without a key: code may do anything with such a module
+                    get = self._modules_watched[name] = functools.partial(module_named, name)
+                    self._values.watch('import', get, '', get(), (f'module {name}', ''), None, get)
+            elif not self._names.opens_modules:
+                self._names.opens_modules = True
+                holder = self._holders.by_id.get(id(sys))
+                if holder is not None:
+                    self._attributes.attribute_of(holder, MODULES)
 
     def watch_global(self, values: dict[str, Any], name: str, value: Any, file: str) -> None:
         """Watch a global of a module."""

@@ -22,8 +22,16 @@ _NEVER_HELD = frozenset(map(id, (tuple, FrameType)))
 _YOUNG = (0,)
 
 
+#: The end of a list, where the newest objects are.
+_NEWEST = operator.itemgetter(slice(-256, None))
+
+
 def _young() -> Iterator[Any]:
     return chain.from_iterable(starmap(gc.get_objects, [_YOUNG]))
+
+
+def _newest() -> Iterator[Any]:
+    return chain.from_iterable(map(_NEWEST, starmap(gc.get_objects, [_YOUNG])))
 
 
 def _held_young() -> dict[int, Any]:
@@ -77,7 +85,8 @@ class Before:
             return False
         if id(value) in self._before:
             return True
-        if operator.countOf(map(id, _young()), id(value)):  # to the end of the list: one that is left holds itself
+        # to the end of the list: one that is left holds itself
+        if operator.countOf(map(id, _newest()), id(value)) or operator.countOf(map(id, _young()), id(value)):
             self._since.add(id(value))
         if id(value) in self._since:  # by now: asking for the young may have made the collector collect
             return False

@@ -1,10 +1,14 @@
-"""The function whose call a frame is. Python keeps it in each frame, from 3.11 on, and does not show it."""
+"""The function whose call a frame is, and whether code called it without others between.
+
+Python keeps both in each frame, from 3.11 and 3.12 on, and does not show them.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 from types import FrameType, FunctionType
+from typing import Any
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 #: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
@@ -13,6 +17,10 @@ _PLACES = {(3, 11): (0, 1, 4, 5), (3, 12): (2, 3, 0, 6), (3, 13): (2, 3, 0, 6)}
 _WORDS = 7
 #: Which word of a frame leads to the inner frame.
 _INNER = 3
+#: Where an inner frame shows whether C called it. From 3.12 on, the word leads to the frame below, and one of C lies
+#: between; in 3.11 a byte says so.
+_BELOW = {(3, 12): 1, (3, 13): 1}
+_ENTRY = {(3, 11): 8 * _WORD + 4}
 
 
 def _places() -> tuple[int, int, int, int] | None:
@@ -22,6 +30,10 @@ def _places() -> tuple[int, int, int, int] | None:
 
 
 _HERE = _places()
+_BELOW_HERE = _BELOW.get(sys.version_info[:2])
+_ENTRY_HERE = _ENTRY.get(sys.version_info[:2])
+#: Whether this Python shows which calls are direct.
+TELLS = _HERE is not None and (_BELOW_HERE or _ENTRY_HERE) is not None
 
 
 def function_of(frame: FrameType) -> FunctionType | None:
@@ -31,10 +43,37 @@ def function_of(frame: FrameType) -> FunctionType | None:
     """
     if _HERE is None:
         return None
-    function, variables, code, itself = _HERE
-    at = ctypes.c_size_t.from_address(id(frame) + _INNER * _WORD).value
-    inner = (ctypes.c_size_t * _WORDS).from_address(at)
-    if (inner[variables], inner[code], inner[itself]) != (id(frame.f_globals), id(frame.f_code), id(frame)):
+    inner = _inner(frame, *_HERE[1:])
+    if inner is None:
         return None
+    function = _HERE[0]
     found = ctypes.cast(inner[function], ctypes.py_object).value if inner[function] else None
     return found if type(found) is FunctionType and found.__code__ is frame.f_code else None
+
+
+def was_called_directly(frame: FrameType) -> bool:
+    """Whether the code below has called this frame's function itself, so that it gets what the function returns.
+
+    False where code written in C called it, which may do anything with what is returned, and where this Python does not
+    tell.
+    """
+    below = frame.f_back
+    if not TELLS or _HERE is None or below is None:
+        return False
+    inner = _inner(frame, *_HERE[1:])
+    if inner is None or _inner(below, *_HERE[1:]) is None:
+        return False
+    if _BELOW_HERE is not None:
+        return bool(inner[_BELOW_HERE] == _at(below))
+    return not ctypes.c_ubyte.from_address(_at(frame) + (_ENTRY_HERE or 0)).value
+
+
+def _at(frame: FrameType) -> int:
+    return ctypes.c_size_t.from_address(id(frame) + _INNER * _WORD).value
+
+
+def _inner(frame: FrameType, variables: int, code: int, itself: int) -> Any:
+    """The words of the inner frame of a frame; None if they are not where they are sought."""
+    inner = (ctypes.c_size_t * _WORDS).from_address(_at(frame))
+    known = (inner[variables], inner[code], inner[itself]) == (id(frame.f_globals), id(frame.f_code), id(frame))
+    return inner if known else None

@@ -35,6 +35,9 @@ from capturekit.model.class_layout import (
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
+#: The clock is asked for one of so many objects: that takes longer than to look at one.
+_SELDOM = 16
+
 
 class Holders:
     """Holds the objects that a run used, and the names by which code asks them for attributes."""
@@ -143,6 +146,7 @@ class Holders:
         again = everything and not self._names.everything
         self._names.everything |= everything
         if new or asked or again:
-            for holder in list(self.by_id.values()):
-                self._time.check_limit()
+            for number, holder in enumerate(list(self.by_id.values())):
+                if number % _SELDOM == 0:
+                    self._time.check_limit()
                 self._attributes.attributes_of(holder, new | asked, again)

@@ -13,12 +13,14 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from capturekit.functions.attributes import Attributes
-from capturekit.functions.code_reads import NameGiven, names_of
+from capturekit.functions.code_reads import names_of
 from capturekit.functions.collector import Before
+from capturekit.functions.given_names import NameGiven
 from capturekit.functions.holders import Holders
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.ownership import Ownership
+from capturekit.functions.understood import INTERFACES
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import (
     MISSING,
@@ -79,8 +81,11 @@ class NamesAsked:
             self._holders.name((), (), True)
             self._holders.settle()
 
-    def asked(self, frame: FrameType) -> None:
-        """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
+    def asked(self, frame: FrameType, tests: bool) -> None:
+        """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for.
+
+        ``tests``: it asks by ``hasattr``, which gives the code nothing of the attribute.
+        """
         code = frame.f_code
         if self._names.everything or code.co_filename.startswith(_own_folder):
             return
@@ -94,6 +99,9 @@ class NamesAsked:
             self._to_ask = id(code), frame.f_lasti
             if self._lines.of(code) is None:
                 self.answer_all()
+        elif tests and name in INTERFACES:
+            self._holders.name((name,), (), False)
+            self._holders.settle()
         elif name not in self._names.strings and not (name == '__dict__' and self._wraps(frame)) and not _binds(frame):
             self._holders.name((name,), (name,), False)
             self._holders.settle()

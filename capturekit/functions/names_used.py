@@ -19,6 +19,8 @@ class NamesUsed:
         self.of_cupy: set[str] = set()
         #: Whether the ``__getattr__`` of a module reads attributes of an object by names.
         self.finds = False
+        #: Whether code may do anything with ``sys.modules``, and not only ask for modules by constant names.
+        self.opens_modules = False
         #: The attributes that objects which the run has made had when code asked them for computed names, and whether
         #: code took the ``__dict__`` of such an object.
         self.asked_of_new: set[str] = set()

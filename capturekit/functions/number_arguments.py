@@ -269,10 +269,10 @@ def operators_watched(takes: Callable[[FrameType], bool]) -> Iterator[None]:
         sys.setprofile(None)
 
 
-def must_fit(slots: int, dtype: Any) -> None:
+def must_fit(slots: int, dtype: Any, room: int = ROOM) -> None:
     """Raise UnsupportedCallError if there are too many numbers, or none of this kind can be packed."""
-    if slots == ROOM or dtype.char not in _CODES:
-        raise unfollowed(f'more than {ROOM} meet arrays' if slots == ROOM else f'it meets an array as {dtype}')
+    if slots == room or dtype.char not in _CODES:
+        raise unfollowed(f'more than {room} meet arrays' if slots == room else f'it meets an array as {dtype}')
 
 
 def in_bytes(numbers: Sequence[tuple[Any, Any]]) -> NDArray[Any]:

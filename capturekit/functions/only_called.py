@@ -9,8 +9,9 @@ from itertools import starmap
 from types import CodeType, FunctionType
 from typing import Any
 
-from capturekit.functions.code_reads import GLOBALS_READ, nested, single_steps
+from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.collector import functions_of
+from capturekit.functions.given_names import GLOBALS_READ
 from capturekit.functions.handed_on import call_of
 from capturekit.model.class_layout import dictionary_of_class
 

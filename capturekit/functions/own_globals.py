@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from types import FrameType
 
-from capturekit.functions.code_reads import VARIABLES, NameGiven, single_steps
+from capturekit.functions.code_reads import single_steps
+from capturekit.functions.given_names import VARIABLES, NameGiven
 
 _ITEMS = ('BINARY_SUBSCR', 'BINARY_OP')  # from Python 3.14 on the latter, with [] as its operator
 _SKIPPED = ('PRECALL', 'NOP')

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from capturekit.functions.code_reads import instructions_of, line_number
+from capturekit.functions.code_reads import instructions_of, line_number, single_steps
 from capturekit.functions.handed_on import call_of
 
 #: The names of functions and attributes through which code reads values that it does not name.
@@ -88,12 +88,42 @@ class PlaceUses:
         return self._docstrings or any(self._word.search(text) for text in _texts(loaded))
 
 
-def opens_where_it_ran(code: CodeType, lines: set[int] | None) -> bool:
-    """Whether code names, on lines that ran, what reads values without naming them."""
+def opens_where_it_ran(code: CodeType, lines: set[int] | None, unless_named: bool = False) -> bool:
+    """Whether code names, on lines that ran, what reads values without naming them.
+
+    ``unless_named``: not where it takes one item out of a ``__dict__``, by a name that :func:`items_named` tells.
+    """
     if OPENING.isdisjoint(code.co_names):
         return False
-    steps = instructions_of(code)
-    return any(one.opcode in dis.hasname and one.argval in OPENING and _ran(one, lines) for one in steps)
+    steps = single_steps(code) if unless_named else instructions_of(code)
+    return any(
+        one.opcode in dis.hasname
+        and one.argval in OPENING
+        and _ran(one, lines)
+        and not (unless_named and _item_named(steps, number))
+        for number, one in enumerate(steps)
+    )
+
+
+def items_named(code: CodeType) -> set[str]:
+    """The names of attributes that code takes out of a ``__dict__``: ``x.__dict__.get('name')``."""
+    if '__dict__' not in code.co_names:
+        return set()
+    steps = single_steps(code)
+    return {name for name in (_item_named(steps, number) for number in range(len(steps))) if name}
+
+
+def _item_named(steps: list[dis.Instruction], number: int) -> str:
+    """The constant name of the item that is taken out of a ``__dict__`` which is loaded there; '' if there is none."""
+    after = steps[number + 1 : number + 3]
+    if steps[number].argval != '__dict__' or len(after) < 2 or any(one.is_jump_target for one in after):
+        return ''
+    if after[0].argval == 'get' and after[0].opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+        is_item = call_of(steps, number + 1) is not None
+        name = after[1]
+    else:
+        is_item, name = after[1].opname == 'BINARY_SUBSCR', after[0]
+    return name.argval if is_item and name.opname == 'LOAD_CONST' and type(name.argval) is str else ''
 
 
 def may_use_docstrings(code: CodeType, foreign: bool) -> bool:
@@ -183,7 +213,15 @@ def counting(steps: _Steps, number: int) -> set[int]:
     return {number, end + len(found) - 1}
 
 
-def counting_item(counted: str) -> Use:
+def counting_any_item(steps: _Steps, number: int) -> set[int]:
+    """The instruction that loads a dict, if this one begins ``place[key] += amount`` with any key that is loaded."""
+    if steps[number].opname not in _OF_PLACES or 'NULL' in steps[number].argrepr:
+        return set()
+    end = _after_the_key(steps, number + 1)
+    return {number} if end is not None and _counts_an_item(steps, end) else set()
+
+
+def counting_item(counted: Any) -> Use:
     """The use of a dict of which items are loaded and stored by constant keys, and one item only counts."""
 
     def use(steps: _Steps, number: int) -> set[int]:
@@ -200,15 +238,40 @@ def counting_item(counted: str) -> Use:
         if key.argval != counted:
             stores = not copies and steps[item].opname == 'STORE_SUBSCR'
             return {number} if stores or _loads_an_item(steps[item]) else set()
-        end = _after_the_amount(steps, item + 1) if copies and _loads_an_item(steps[item]) else None
-        sinks = 0 if end is None else _begins_with(steps, end, _SINKS)
-        if end is None or not sinks:
-            return set()
-        stored = [*steps[end : end + sinks + 1]]
-        plain = len(stored) == sinks + 1 and stored[-1].opname == 'STORE_SUBSCR'
-        return {number} if plain and not any(one.is_jump_target for one in stored) else set()
+        return {number} if _counts_an_item(steps, number + 2) else set()
 
     return use
+
+
+def _counts_an_item(steps: _Steps, number: int) -> bool:
+    """Whether these instructions, before which a dict and a key were loaded, add an amount to the item."""
+    item = number + _begins_with(steps, number, _COPIES_BOTH)
+    loads = number < item < len(steps) and _loads_an_item(steps[item]) and not steps[item].is_jump_target
+    end = _after_the_amount(steps, item + 1) if loads else None
+    sinks = 0 if end is None else _begins_with(steps, end, _SINKS)
+    if end is None or not sinks:
+        return False
+    stored = steps[end : end + sinks + 1]
+    plain = len(stored) == sinks + 1 and stored[-1].opname == 'STORE_SUBSCR'
+    return plain and not any(one.is_jump_target for one in stored)
+
+
+def _after_the_key(steps: _Steps, number: int) -> int | None:
+    """The instruction after a key that is loaded from here on, or made as a tuple; None if it is not understood."""
+    depth = 0
+    for position in range(number, len(steps)):
+        one = steps[position]
+        if one.is_jump_target:
+            return None
+        if depth == 1 and _begins_with(steps, position, _COPIES_BOTH):
+            return position
+        if one.opname == 'BUILD_TUPLE' and 0 < (one.arg or 0) <= depth:
+            depth -= (one.arg or 0) - 1
+        elif one.opname in _LOADS and 'NULL' not in one.argrepr:
+            depth += 1
+        elif not (one.opname == 'LOAD_ATTR' and 'NULL' not in one.argrepr and depth):
+            return None
+    return None
 
 
 def _begins_with(steps: _Steps, number: int, either: tuple[list[tuple[str, Any]], ...]) -> int:

@@ -8,6 +8,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
+from capturekit.functions.direct_calls import Caller
 from capturekit.functions.entropy import SEEDED
 from capturekit.functions.libraries import asked_by_user, is_library_frame, python_module
 from capturekit.functions.readable_state import is_cupys
@@ -103,7 +104,11 @@ class PythonCalls:
     def _runs(self, frame: FrameType, code: CodeType) -> None:
         """Note from where the user's code is called, and whether it now runs with other globals than before: names in
         it are watched where it first found them."""
-        self._code.callers.setdefault(id(code), set()).add(_caller_of(frame, self._outermost))
+        caller = _caller_of(frame, self._outermost)
+        further = self._code.callers.setdefault(id(code), {}).setdefault(caller, set())
+        if caller is not None and frame.f_back is not None:
+            further.add(_caller_of(frame.f_back, self._outermost))
+        self._code.direct.enters(caller, frame)
         if self._code.globals_of[id(code)][1] == id(frame.f_globals):
             return
         said = self._doubts.sentence(frame, f'runs {code.co_name} with the globals of several modules')
@@ -133,7 +138,7 @@ class PythonCalls:
         return known
 
 
-def _caller_of(frame: FrameType, outermost: CodeType) -> tuple[int, int] | None:
-    """The code that a frame was called from, by its id, and where in it; None for the function that is watched."""
+def _caller_of(frame: FrameType, outermost: CodeType) -> Caller:
+    """The code that a frame was called from; None for the function that is watched."""
     below = frame.f_back
     return None if below is None or below.f_code is outermost else (id(below.f_code), below.f_lasti)

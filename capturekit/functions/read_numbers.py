@@ -18,8 +18,6 @@ import numpy as np
 
 from capturekit.functions.carried_state import NumberPlace
 from capturekit.functions.number_arguments import (
-    ROOM,
-    STEPS,
     WIDTH,
     Number,
     Unfit,
@@ -33,6 +31,7 @@ from capturekit.functions.number_arguments import (
 from capturekit.functions.number_functions import taking_numbers
 from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
 from capturekit.functions.reckoning import ReckonedOperators
+from capturekit.functions.recordable import must_draw_later
 from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.plan import Seam
@@ -40,8 +39,10 @@ from capturekit.model import errors
 from capturekit.model.host_reads import Read
 from capturekit.model.source_line import Place, here
 
-#: Up to so many reads one function reckons with. The host waits at each.
-READS = 256
+#: Up to so many reads one function reckons with, and so many numbers of them meet arrays. The host waits at each read.
+READS = ROOM = 256
+#: So many numbers are computed of them.
+STEPS = 1024
 
 
 class _Step(NamedTuple):
@@ -61,6 +62,8 @@ class _Stage:
 
     def __init__(self, begins: int, read: Callable[[], list[Any]], first: int, at: Place | None) -> None:
         self.begins, self.read, self.first, self.at = begins, read, first, at
+        #: Whether it has been done, for a call that the host makes while the function is recorded.
+        self.is_done = False
         self.steps: list[_Step] = []
         self.slots: list[tuple[int, Any]] = []
 
@@ -137,6 +140,12 @@ class ReadNumbers:
         self._stages.append(stage)
         GUARD.parts.plan_of(self._live).steps.append(NumberRead(name, at, lambda: self._go(stage)))
 
+    def _stage(self) -> _Stage:
+        """The stage that takes what is added: another one, where the last one has been done."""
+        if self._stages[-1].is_done:
+            self._cut('numbers that are computed', self._stages[-1].at, list)
+        return self._stages[-1]
+
     def constant(self, value: Any) -> Number:
         """A number that is the same at every launch."""
         key = (type(value), value if type(value) is int else struct.pack('d', value))
@@ -156,7 +165,7 @@ class ReadNumbers:
         """What comes out of a comparison, which has to be the same at every launch."""
         self._must_be_pythons(operands)
         outcome = bool(plain(*[one._now for one in operands]))
-        self._stages[-1].steps.append(_Step(plain, tuple(one._index for one in operands), outcome))
+        self._stage().steps.append(_Step(plain, tuple(one._index for one in operands), outcome))
         return outcome
 
     def array(self, number: Number, dtype: Any) -> Any:
@@ -164,9 +173,10 @@ class ReadNumbers:
         key = number._index, dtype.char
         self._must_be_pythons((number,))
         if key not in self._arrays:
+            stage = self._stage()
             at = sum(len(stage.slots) for stage in self._stages)
-            must_fit(at, dtype)
-            self._stages[-1].slots.append((number._index, dtype))
+            must_fit(at, dtype, ROOM)
+            stage.slots.append((number._index, dtype))
             self._arrays[key] = self.cupy.ndarray((), dtype, self._place.data + at * WIDTH)
         return self._arrays[key]
 
@@ -215,7 +225,8 @@ class ReadNumbers:
             place.number = None
 
     def must_be_given(self) -> None:
-        """Raise if CuPy has not handed on a number for each read."""
+        """Raise if CuPy has not handed on a number for each read, or if a launch would draw other random numbers."""
+        must_draw_later(self._live)
         if self._asked != self._read_there:
             raise unfollowed('it is read in another way than by item()')
 
@@ -230,7 +241,7 @@ class ReadNumbers:
         return Number(self, len(self._kinds) - 1, now)
 
     def _computed(self, step: _Step, now: Any, key: Any) -> Number:
-        self._stages[-1].steps.append(step)
+        self._stage().steps.append(step)
         made = self._new(now)
         if key is not None:
             self._numbers[key] = made
@@ -246,6 +257,7 @@ class ReadNumbers:
 
     def _go(self, stage: _Stage) -> None:
         """Read, compute, and bring the numbers to the device, on the current stream."""
+        stage.is_done = True
         self._found = self._found[: stage.begins]
         try:
             for value in stage.read():

@@ -155,6 +155,16 @@ def must_reach_known_arrays(live: OpenCapture, known: list[Any]) -> None:
         )
 
 
+def must_draw_later(live: OpenCapture) -> None:
+    """Raise if the host has drawn random numbers while a function was recorded: a launch that follows draws others."""
+    if live.host_calls.launch is not None and live.drawn:
+        raise errors.UnsupportedCallError(
+            'Random numbers that the host draws, beside numbers that it reads and reckons with',
+            rule='The function is recorded in pieces.',
+            remedy='Draw them on the device, by cupy.random.default_rng().',
+        )
+
+
 def must_leave_nothing(live: OpenCapture) -> None:
     """Raise if the function leaves another stream or device current, or keeps a stream or event that it made."""
     caller, cupy = live.caller, live.platform.cupy

@@ -13,6 +13,7 @@ import builtins
 import dis
 import functools
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions.carried_state import (
+    DICTS,
     CarriedPlace,
     CarriedState,
     Counter,
@@ -37,6 +39,7 @@ from capturekit.functions.place_uses import (
     appending,
     beginning,
     counting,
+    counting_any_item,
     counting_item,
     makes_a_class,
     may_use_docstrings,
@@ -249,9 +252,10 @@ class StateChanges:
         """Whether all that happens to a whole number is that amounts are added which do not depend on it."""
         use: Use = counting
         if path:
-            if len(path) > 1 or type(path[0]) is not str or entry.kept.kind != 'dict' or self._is_held(entry):
+            if len(path) > 1 or entry.kept.kind != 'dict' or self._is_held(entry):
                 return False
-            use = counting_item(path[0])
+            one = counting_item(path[0])
+            use = lambda steps, number: one(steps, number) or counting_any_item(steps, number)  # noqa: E731
         codes = self._run.code.codes.values()
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
         reflected = named or any(
@@ -387,7 +391,8 @@ def _changes(
         if replaced(kept, value) is not None:
             raise NotUnderstood
         return
-    if value is not kept.value or type(value) not in (dict, list):
+    is_dict = type(value) in DICTS
+    if value is not kept.value or not (is_dict or type(value) is list):
         if kept.kind == 'carried' or value is kept.value:
             raise NotUnderstood
         yield _Change(path, inside, number, kept, value)
@@ -395,14 +400,26 @@ def _changes(
     if type(value) is list and not path and kept.kind == 'items' and len(value) > len(kept.parts):
         yield _Change(path, inside, number, kept, value)
         return
-    labels = list(value) if type(value) is dict else list(range(len(value)))
-    if kept.kind not in ('dict', 'items') or len(labels) != len(kept.parts):
+    labels: list[Any] = list(range(len(value)))
+    if is_dict:
+        labels, was = list(value), [label.value for label in kept.labels[: len(value)]]
+        if not all(map(_is_label, labels)) or labels != was or [*map(_types_in, labels)] != [*map(_types_in, was)]:
+            raise NotUnderstood
+    factory = [value.default_factory] if type(value) is defaultdict and value.default_factory is not None else []
+    rest = kept.parts[len(labels) :]
+    if kept.kind not in ('dict', 'items') or len(kept.parts) != len(labels) + len(factory):
         raise NotUnderstood
-    if type(value) is dict and (
-        [type(label) for label in labels] != [type(label.value) for label in kept.labels]
-        or any(type(label) not in (str, int) for label in labels)
-        or labels != [label.value for label in kept.labels]
-    ):
+    if any(difference(part, made_by) is not None for part, made_by in zip(rest, factory)):
         raise NotUnderstood
     for position, (label, part) in enumerate(zip(labels, list(kept.parts))):
         yield from _changes(part, value[label], (*path, label), kept, position)
+
+
+def _is_label(key: Any) -> bool:
+    """Whether a launch finds an item again by its key: texts, whole numbers, and tuples of such."""
+    return all(map(_is_label, key)) if type(key) is tuple else type(key) in (str, int)
+
+
+def _types_in(key: Any) -> Any:
+    """The type of a key, and those in it: equal keys may be of other types."""
+    return [_types_in(one) for one in key] if type(key) is tuple else type(key)

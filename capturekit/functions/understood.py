@@ -210,6 +210,8 @@ OUT_OF_SIGHT = _set(
     'ag_running ag_suspended ag_await device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
     '__array_interface__ ctypes'
 )
+#: Those by which code asks of an object whether it is an array, as ``hasattr(x, '__cuda_array_interface__')`` does.
+INTERFACES = _set('__cuda_array_interface__ __array_interface__ __dlpack__ toDlpack')
 #: The same, if what the code asks may be an array, or another object of CuPy's.
 OF_ARRAYS = _set('ptr owndata base metadata') | {FLAGS}
 #: Attributes of CuPy's classes written in C whose values change without the user's code.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 from typing import Any, NamedTuple
 
+from capturekit.functions.asked_for_tuples import call_that_finds_no_tuple
 from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of, loader_of
@@ -13,6 +14,8 @@ from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutc
 
 PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')
+#: So many tuples in each other are followed: code that calls itself may put each that it gets into another.
+_DEEPEST = 8
 _CONSTANTS = ('LOAD_CONST', 'LOAD_SMALL_INT')
 #: The types of constant ends of slices.
 _ENDS = (int, type(None))
@@ -34,7 +37,8 @@ _VALUE, _LIST = 'value', 'list'
 class _Held(NamedTuple):
     """The value on the stack, when the instruction of this number is done.
 
-    ``above``: how many others lie above it. ``here``: whether it has not left the function that read it.
+    ``above``: how many others lie above it. ``here``: whether it has not left the function that read it. ``callers``:
+    the calls to which this run of the code may return; None: any.
     """
 
     code: RanCode
@@ -42,6 +46,7 @@ class _Held(NamedTuple):
     above: int
     what: Any
     here: bool
+    callers: frozenset[tuple[int, int] | None] | None = None
 
     def after(self, place: int, above: int = 0, what: Any = _VALUE) -> _Held:
         """What another instruction of the same code has made of it."""
@@ -118,7 +123,7 @@ class ValueFlow:
             return
         if kind == 'STORE_FAST':
             self._stored.add((id(code.code), number))
-            self._local(code, one.argval, held.what, held.here)
+            self._local(held, one.argval)
         elif kind == 'STORE_ATTR' and above == 1:
             before = code.steps[number - 1].opname
             if not before.startswith('LOAD_') and not (
@@ -128,7 +133,7 @@ class ValueFlow:
             self._stored.add((id(code.code), number))
             self._attribute(one.argval, held.what)
         elif kind == 'RETURN_VALUE':
-            self._returned(code, held.what)
+            self._returned(held)
         elif kind.startswith('BUILD_'):
             self._add(held.after(number, 0, _built(one, above, held.what)))
         elif kind == 'UNPACK_SEQUENCE':
@@ -180,10 +185,10 @@ class ValueFlow:
             raise Counts
         return ComparedOperand('', found)
 
-    def _returned(self, code: RanCode, what: Any) -> None:
-        for caller in self._program.callers(code):
+    def _returned(self, held: _Held) -> None:
+        for caller in self._program.callers(held.code, held.callers):
             if caller is not None:
-                self._add(_Held(*caller, 0, what, False))
+                self._add(_Held(caller.code, caller.place, 0, held.what, False, caller.callers))
             elif self._of_time:
                 raise Counts
 
@@ -224,6 +229,8 @@ class ValueFlow:
         if self._of_any_use and what == _VALUE and (computes(code, number) or makes_array(code, number)):
             self.operators.add((code, number))
             return
+        if type(what) is ContainerPart and self._program.asks_for_tuple(code, number):
+            return
         name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
         if name is None or code.steps[number].arg != 1:
             raise Counts
@@ -248,24 +255,32 @@ class ValueFlow:
         name = loads.argval
         if loads.opname.startswith('LOAD_FAST'):
             self._lists.add((id(code.code), name))
-            self._local(code, name, _LIST, False)
+            self._local(_Held(code, 0, 0, _LIST, False), name)
         elif loads.opname == 'LOAD_ATTR' and 'NULL' not in loads.argrepr:
             self._lists.add((0, name))
             self._attribute(name, _LIST)
         elif not (loads.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and self._program.grows(name)):
             raise Counts
 
-    def _local(self, code: RanCode, name: str, what: Any, here: bool) -> None:
+    def _local(self, held: _Held, name: str) -> None:
         """Follow what is in a local variable, from all instructions that load it."""
+        code = held.code
         if name in code.code.co_cellvars or name in code.code.co_freevars:
             raise Counts
         for place, step in enumerate(code.steps):
             if step.argval != name or 'FAST' not in step.opname or not code.ran(place):
                 continue
             if step.opname in (*_FAST, 'LOAD_FAST_CHECK'):
-                self._add(_Held(code, place, 0, what, here))
+                if type(held.what) is ContainerPart and self._finds_no_tuple(code, place):
+                    continue
+                self._add(held.after(place, 0, held.what))
             elif step.opname not in ('STORE_FAST', 'DELETE_FAST'):
                 raise Counts
+
+    def _finds_no_tuple(self, code: RanCode, place: int) -> bool:
+        """Whether a variable is loaded there only if it is no tuple."""
+        call = call_that_finds_no_tuple(code.steps, place)
+        return call is not None and self._program.asks_for_tuple(code, call)
 
     def _attribute(self, name: str, what: Any) -> None:
         """Follow what is in an attribute of this name, from all instructions that load it."""
@@ -329,6 +344,8 @@ def _built(one: dis.Instruction, above: int, what: Any) -> Any:
     """What a container that is built of the value is."""
     count = one.arg or 0
     if one.opname == 'BUILD_TUPLE':
+        if _depth(what) == _DEEPEST:
+            raise Counts
         return ContainerPart(count - 1 - above, count, what)
     if one.opname == 'BUILD_LIST':
         return _LIST if what == _VALUE else _VALUE
@@ -337,6 +354,10 @@ def _built(one: dis.Instruction, above: int, what: Any) -> Any:
     if one.opname == 'BUILD_CONST_KEY_MAP' and above:
         return _VALUE
     raise Counts
+
+
+def _depth(what: Any) -> int:
+    return 1 + _depth(what.what) if type(what) is ContainerPart else 0
 
 
 def _parts(what: Any, count: int) -> list[tuple[int, Any]]:

@@ -213,7 +213,7 @@ class VariantRecorder:
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
         must_lie_here(self.platform.cupy, devices_of(self.platform.cupy, given.leaves))
-        if (given.numbers is not None or self.variant.reckons) and self.variant.rehearsal.seams:
+        if given.numbers is not None and self.variant.rehearsal.seams:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
                 rule='The function is recorded in pieces.',
@@ -426,10 +426,10 @@ class VariantRecorder:
         variant.run, variant.aims = runner_of(self, graph), sorted(self.aims)
         if variant.stream_order is not None:
             variant.stream_order.wait()
-        if variant.untried:
-            return None  # the launch is compared with an eager run
-        if live.host_calls.launch is None:
-            return variant.run(leaves, True)
+        if variant.untried and live.host_calls.launch is not None:
+            self._take_back(live, stream)
+        if variant.untried or live.host_calls.launch is None:  # the first launches are compared with eager runs
+            return None if variant.untried else variant.run(leaves, True)
         plan = graph._state.plan
         assert plan is not None
         results = self._allocate()

@@ -229,3 +229,80 @@ def test_a_change_of_how_objects_are_copied(cp: Any, monkeypatch: pytest.MonkeyP
         copyreg.dispatch_table.pop(Copied, None)
     assert found == [4.0] * 4 + [8.0] * 4
     assert sum(variant.launches for variant in graphed.variants) >= 3
+
+
+def by_vars_in_a_loop(one: Any) -> float:
+    return sum(value for name in vars(one) if (value := getattr(one, name)) and name != 'held')
+
+
+def by_vars_in_a_test(one: Any) -> float:
+    return 2.0 if 'new' not in vars(one) else 3.0
+
+
+def by_vars_and_get(one: Any) -> float:
+    return float(vars(one).get('fi' + 'rst'))
+
+
+def in_another_order(one: Any) -> None:
+    one.first, first = 0, one.__dict__.pop('first')
+    one.first = first
+
+
+BY_VARS: dict[str, tuple[Callable[[Any], float], Callable[[Any], Any]]] = {
+    'a value in a loop': (by_vars_in_a_loop, lambda one: setattr(one, 'first', 3.0)),
+    'a new name in a loop': (by_vars_in_a_loop, lambda one: setattr(one, 'new', 3.0)),
+    'a name that is gone': (by_vars_in_a_loop, lambda one: delattr(one, 'first')),
+    'the order of names': (lambda one: float(len(next(name for name in vars(one)))), in_another_order),
+    'a new name': (by_vars_in_a_test, lambda one: setattr(one, 'new', 3.0)),
+    'a value by its name': (by_vars_and_get, lambda one: setattr(one, 'first', 3.0)),
+    'a change by the dict itself': (by_vars_and_get, lambda one: vars(one).update(first=3.0)),
+}
+
+
+@pytest.mark.parametrize('name', BY_VARS)
+def test_a_change_of_what_vars_gives(cp: Any, name: str, told: None) -> None:
+    call, change = BY_VARS[name]
+    one, other = Rates(), Rates()
+    graphed, found, plain = ck.graphed(lambda x: x * call(one)), [], []
+    for number in range(8):
+        if number == 4:
+            change(one)
+            change(other)
+        found.append(float(graphed(cp.ones(2))[0]))
+        plain.append(call(other))
+    assert found == plain
+    assert sum(variant.launches for variant in graphed.variants) >= 4
+
+
+@pytest.mark.parametrize(
+    'call',
+    [
+        lambda one: KEPT.append(vars(one)) or 2.0,
+        lambda one: float(dict(vars(one))['first']),
+        lambda one: vars(one).setdefault('first', 2.0),
+        lambda one: sum(1.0 for _ in (lambda found=vars: found(one))()),
+    ],
+    ids=['kept', 'copied', 'written', 'by another name'],
+)
+def test_what_else_is_done_with_vars_is_right(cp: Any, call: Callable[[Any], Any]) -> None:
+    one, other = Rates(), Rates()
+    graphed, found, plain = ck.graphed(lambda x: x * call(one)), [], []
+    for number in range(7):
+        if number == 4:
+            one.first = other.first = 3.0
+        found.append(float(graphed(cp.ones(2))[0]))
+        plain.append(float(call(other)))
+        KEPT.clear()
+    assert found == plain
+
+
+KEPT: list[Any] = []
+
+
+def test_only_the_object_of_vars_counts(cp: Any, told: None) -> None:
+    NAMES.rate, NAMES.calls = 2.0, 0  # type: ignore[attr-defined]
+    graphed = ck.graphed(lambda x: x * by_vars_in_a_loop(RATES) * NAMES.rate)
+    for number in range(5):
+        NAMES.calls = number  # type: ignore[attr-defined]
+        assert float(graphed(cp.ones(2))[0]) == 4.0
+    assert [variant.launches for variant in graphed.variants] == [4]

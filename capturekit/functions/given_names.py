@@ -1,0 +1,136 @@
+"""Which attribute ``getattr`` or its like is asked for: what gives a call the name, by the code's instructions."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from capturekit.functions.understood import INTERFACES
+from capturekit.model.class_layout import plain_attribute
+
+GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
+VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
+#: Instructions that load something from the value that lies on the stack.
+_LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOAD_SPECIAL', 'LOAD_FROM_DICT')
+#: How many values on the stack these put in another order, or copy.
+_ORDERS = {'ROT_TWO': 2, 'ROT_THREE': 3, 'ROT_FOUR': 4, 'DUP_TOP': 1, 'DUP_TOP_TWO': 2}
+_EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
+_CALLS = ('PRECALL',) if 'PRECALL' in dis.opmap else ('CALL', 'CALL_FUNCTION')
+
+
+class NameGiven(NamedTuple):
+    """What gives ``getattr`` or its like the attribute's name: a text in the code, or the value of a variable.
+
+    ``attribute``: the name is this attribute of the variable's value.
+    """
+
+    is_variable: bool
+    text: str
+    attribute: str | None = None
+
+    def value_in(self, variables: Mapping[str, Any]) -> Any:
+        """The name, or None if code may have to run to find it."""
+        if not self.is_variable:
+            return self.text
+        value = variables.get(self.text)
+        return value if self.attribute is None else plain_attribute(value, self.attribute)
+
+
+class Loaded(NamedTuple):
+    """What loads the name that a call gets: an instruction, and the attribute that is taken of the value it loads."""
+
+    by: dis.Instruction
+    attribute: str | None = None
+
+
+def name_given(instructions: list[dis.Instruction], number: int) -> tuple[dis.Instruction | None, Loaded | None]:
+    """The call of the function loaded there, if it is called at once, and what loads the name for it.
+
+    The name is the second argument. It is None if it is neither a text in the code nor a variable or an attribute of a
+    variable. The stack is followed from the function on: the second argument begins where there is one value more than
+    the function and its first argument.
+    """
+    top = _effect(instructions[number])
+    if instructions[number + 1].opname == 'PUSH_NULL':
+        number, top = number + 1, top + 1
+    depth, certain, ends = top, True, False
+    name: Loaded | None = None
+    joins: dict[int, tuple[int, Loaded | None]] = {}  # where jumps lead: the depth there, and the name so far
+    for position, instruction in enumerate(instructions[number + 1 :], number + 1):
+        kind = instruction.opname
+        if instruction.offset in joins:
+            depth, other = joins.pop(instruction.offset)
+            certain = certain and other == name
+        elif ends:
+            break  # only jumps from elsewhere lead here
+        ends = kind in ('JUMP_FORWARD', 'JUMP')
+        if kind in _CALLS and depth - top == instruction.arg:
+            return instructions[position + (kind == 'PRECALL')], name if certain else None
+        if (depth == top and not _only_adds(instruction)) or depth - _reach(instruction) < top:
+            break  # something else is done with the function
+        if 'JUMP' in kind:
+            certain = certain and depth > top + 2
+            if instruction.argval <= instruction.offset:
+                break
+            there = depth + dis.stack_effect(instruction.opcode, instruction.arg, jump=True), name
+            certain = joins.setdefault(instruction.argval, there) == there and certain
+        elif kind in ('CALL_FUNCTION_EX', 'FOR_ITER', 'RETURN_VALUE'):
+            break
+        before, depth = depth, depth + _effect(instruction)
+        if depth < top or (depth == top < before and kind != 'POP_TOP' and 'JUMP' not in kind):
+            break
+        if before == top + 1 and depth == top + 2:
+            name = Loaded(instruction) if _is_a_name(instruction) else None
+        elif before == depth == top + 2 and name is not None and kind == 'LOAD_ATTR':
+            name = name._replace(attribute=instruction.argval) if _is_of_a_variable(name) else None
+        elif name is None or (depth < top + 3 and 'JUMP' not in kind) or _may_change(name, kind):
+            name = None  # it is computed, or the variable may have changed
+    return None, None
+
+
+def only_tested(instructions: list[dis.Instruction]) -> set[str]:
+    """The texts by which code only asks whether an object is an array: those of ``hasattr``, and used nowhere else."""
+    tests = [n for n, one in enumerate(instructions) if one.argval == 'hasattr' and one.opname in GLOBALS_READ]
+    given = [name.by for _, name in (name_given(instructions, n) for n in tests) if name is not None]
+    tested = {one.offset: one.argval for one in given if one.opname == 'LOAD_CONST' and one.argval in INTERFACES}
+    others = {one.argval for one in instructions if type(one.argval) is str and one.offset not in tested}
+    return set(tested.values()) - others
+
+
+def _only_adds(instruction: dis.Instruction) -> bool:
+    """Whether an instruction leaves alone what lies on the stack."""
+    kind = instruction.opname
+    if kind in _EMPTY:
+        return not instruction.arg
+    return kind in ('PUSH_NULL', 'NOP') or (kind.startswith('LOAD_') and not kind.startswith(_LOADS_FROM))
+
+
+def _reach(instruction: dis.Instruction) -> int:
+    """How many values on the stack an instruction copies or puts in another order."""
+    if instruction.opname in ('SWAP', 'COPY', 'ROT_N'):
+        return instruction.arg or 0
+    return _ORDERS.get(instruction.opname, 0)
+
+
+def _may_change(name: Loaded, kind: str) -> bool:
+    """Whether an instruction between the loading of the name and the call may change its variable, or its attribute."""
+    if name.by.opname.startswith('LOAD_FAST') and name.attribute is None:
+        return 'STORE_' in kind or 'DELETE_' in kind
+    return name.by.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in VARIABLES
+
+
+def _is_of_a_variable(name: Loaded) -> bool:
+    """Whether an attribute of it can be followed: it is a variable, and no attribute itself."""
+    return name.by.opname in VARIABLES and name.attribute is None
+
+
+def _is_a_name(instruction: dis.Instruction) -> bool:
+    """Whether an instruction loads a text in the code, or a local variable."""
+    if instruction.opname == 'LOAD_CONST':
+        return type(instruction.argval) is str
+    return instruction.opname in VARIABLES
+
+
+def _effect(instruction: dis.Instruction) -> int:
+    return dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
