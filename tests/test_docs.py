@@ -126,7 +126,7 @@ def test_usage_is_shown_as_it_is(usage: str) -> None:
 
 
 def test_all_commands_are_in_the_guide_and_in_the_readme() -> None:
-    table = called('--help').stdout.split('\n  command\n')[1].split('\n\n')[0]
+    table = called('--help').stdout.split('\ncommands:\n')[1].split('\n\n')[0]
     commands = sorted(re.findall(r'^    (\w+)', table, re.MULTILINE))
     assert sorted(usage.split()[4] for usage in usages()) == commands
     shown = re.findall(r'^python -m capturekit (\w+)', README.read_text(), re.MULTILINE)

@@ -1,1 +1,1 @@
-"""Analyses of a graph: races, concurrency, differences, values that were baked in."""
+"""Analyses of a graph: races, concurrency, differences, values that became constants."""

@@ -239,7 +239,7 @@ def _of_code(code: Code) -> Iterator[str]:
     rules = _rules_of(code)
     yield 'CUDA gives this code to' if rules else 'CUDA gives this code to\n  no call in the table'
     for rule in rules:
-        yield f'  rule {rule.name}, capturekit raises {rule.error.__name__}\n{_answers(rule, code)}'
+        yield f'  rule {rule.name}, capturekit raises {rule.error.__name__}\n{_answers(rule, code)}\n{_instead(rule)}'
     shown: list[type[RuntimeError]] = [rule.error for rule in rules if lesson(rule) is taught]
     shown = shown or [rule.error for rule in rules]
     if not rules:  # an exception of its own
@@ -255,7 +255,7 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     if mine:
         yield f'CUDA answers\n{_answers(rule)}'
     else:
-        yield f'CUDA answers\n{_text("The table has no row for it: it is refused for what the host would see.")}'
+        yield f'CUDA answers\n{_text("CUDA has no rule for it. The host would act now, and not at each launch.")}'
     yield from _examples(taught, [rule.error])
     yield f'Instead\n{_text(rule.remedy)}'
     codes = {int(answer.code) for case in mine for answer in case.pattern.answers if answer.refused}
@@ -275,7 +275,7 @@ def _of_exception(kind: type[RuntimeError]) -> Iterator[str]:
     rules = _rules_of(kind)
     for rule in rules:
         answers = f'\n{_answers(rule)}' if any(case.rule == rule.name for case in cases()) else ''
-        yield f'  rule {rule.name}\n{_text(rule.says + ".", 4)}{answers}'
+        yield f'  rule {rule.name}\n{_text(rule.says + ".", 4)}{answers}\n{_instead(rule)}'
     yield from _examples(taught, [kind])
     yield from _ends(taught, [rule.name for rule in rules])
 
@@ -286,12 +286,22 @@ def _answers(rule: Rule, code: Code | None = None) -> str:
     for case in cases():
         said = tuple(f'{where}: {says(answer)}' for where, answer in situations(case.pattern, code))
         if case.rule == rule.name and said:
-            alike.setdefault(said, []).extend(case.calls)
+            alike.setdefault(said, []).extend(_words(case))
     lines = []
     for said, calls in alike.items():
         lines.append(_text('; '.join(calls), 4))
         lines += [_text(line, 6, 8) for line in said]
     return '\n'.join(lines)
+
+
+def _instead(rule: Rule) -> str:
+    return _text(f'Instead: {rule.remedy}', 4)
+
+
+def _words(case: Case) -> list[str]:
+    """The calls of a case in the words of ``rules``: ``waitEvent(outside event)``."""
+    names = dict.fromkeys(re.split(r'[ (,]', label)[0] for label in case.calls)
+    return [f'{name}({case.target})' if case.target else name for name in names]
 
 
 def _examples(taught: Lesson, kinds: Sequence[type[RuntimeError]]) -> Iterator[str]:

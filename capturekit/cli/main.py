@@ -120,7 +120,7 @@ def command_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
     )
     parser.add_argument('--version', action='version', version=f'capturekit {__version__}')
-    commands = parser.add_subparsers(title='commands', metavar='command', required=True)
+    commands = parser.add_subparsers(title='commands', dest='command', required=True)
     _add_run(commands)
     for name in COMMANDS:
         importlib.import_module(f'capturekit.cli.commands.{name}').add(commands)
@@ -156,8 +156,8 @@ def _add_run(commands: Any) -> None:
     )
     watch = "watch the calls to CUDA of every library, and list at the end what has harmed any library's captures"
     run.add_argument('--watch', action='store_true', help=watch)
-    run.add_argument('--save', metavar='FILE', help='write what each capture left behind to FILE, FILE-2 ... (JSON)')
-    run.add_argument('--report', metavar='FILE', help='write a page (HTML) of the capture that failed, or the last')
+    run.add_argument('--save', metavar='FILE', help='write the recording of each capture to FILE, FILE-2 ... (JSON)')
+    run.add_argument('--report', metavar='FILE', help='write a page (HTML) of the capture that failed, or of the last')
     run.add_argument('-m', dest='module', nargs=argparse.REMAINDER, metavar='...', help='run a module, as python -m')
     run.add_argument('-c', dest='code', nargs=argparse.REMAINDER, metavar='...', help='run code, as python -c')
     run.add_argument('script', nargs='?', help='the Python file to run')
@@ -379,7 +379,7 @@ def _done(way: _Way, lost: LostRefusals) -> int:
     missing = lost.told()
     for live in GUARD.lives.values():
         show_unended(live.causes.found)
-        missing.append(f'the capture begun at {live.at} was never ended: it made no graph')
+        missing.append(f'the capture begun at {live.at} was never ended and made no graph: call `end_capture()`')
     for what in missing:
         _say(what)
     return 1 if missing and not way.observe else 0

@@ -5,6 +5,7 @@ What came first is shown first: refusals that the code has caught, then what the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import sys
@@ -20,6 +21,8 @@ from capturekit.model.source_line import Place
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
+#: What capturekit calls that calls it back, or raises.
+_CALLED = (_NUMPY, contextlib.__file__)
 _RUNPY = ('<frozen runpy>', runpy.__file__)
 _WENT_ON = 'The code went on after the exception above, and came to the one below:'
 _LEFT = 'The code went on after the exception above, and ended the program.'
@@ -139,14 +142,14 @@ def _trim(error: BaseException | None, seen: set[int]) -> None:
 
 
 def _of_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of runpy and capturekit, and of NumPy where capturekit called it."""
+    """Return a traceback without the frames of runpy and capturekit, and of what capturekit called."""
     frames: list[TracebackType] = []
     below_us = False
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if file.startswith(_OURS) or file in _RUNPY:
             below_us = True
-        elif not (below_us and file.startswith(_NUMPY)):
+        elif not (below_us and file.startswith(_CALLED)):
             below_us = False
             frames.append(trace)
         trace = trace.tb_next

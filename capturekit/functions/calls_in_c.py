@@ -114,5 +114,7 @@ class CallsInC:
         known = self._code.codes.get(id(frame.f_code))
         if known is None or known[1] or not is_clock(function):
             return False
-        self._code_watch.clock.note(frame, function, self._doubts.sentence(frame, f'calls time.{function.__name__}'))
+        line = self._doubts.line(frame)
+        sentence = f'the function reads time.{function.__name__}(){line}: each launch would repeat the first time'
+        self._code_watch.clock.note(frame, function, sentence)
         return True

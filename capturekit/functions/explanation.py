@@ -19,8 +19,14 @@ _REMEDIES = (
     ('the function rebinds', 'Return the new value, and let the caller store it.'),
     ('the function deletes', 'Let the caller delete it.'),
     ('the function draws', 'Draw with cupy.random, or pass what was drawn.'),
+    ('the function reads time.', 'Read the clock outside of the function.'),
     ('the function reads or writes a file', 'Do that outside of the function.'),
     ('the function starts or feeds a thread', 'Let the caller talk to the thread.'),
+    ('the function opens a capture', 'Leave that capture out: the decorator records the function.'),
+    ('the function is', 'Decorate a plain function, which returns its results.'),
+    ('the function warns', 'Repair what the warning says, or filter it before the call.'),
+    ('the result', 'Return arrays, numbers and texts, or lists, tuples and dicts of such.'),
+    ('it reads so much', 'Graph a smaller part of the function.'),
     ('an argument lies on an array', 'Pass another array, or a copy.'),
     ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
@@ -33,7 +39,7 @@ def explanation(
     name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments, unwatched: Mapping[str, int]
 ) -> str:
     """The text of ``fn.explain()``. ``unwatched``: how many calls ran eagerly without being watched, by reason."""
-    lines = [f'{name}: {counted(len(kinds), "kind")} of calls']
+    lines = [f'{name}: {counted(len(kinds), "kind")} of {"call" if len(kinds) == 1 else "calls"}']
     if numbers.positions:
         lines.append(f'  numbers that each call brings to the graph: argument {", ".join(map(str, numbers.positions))}')
     if numbers.reason:
@@ -52,8 +58,8 @@ def _costs(kinds: Collection[Kind]) -> list[str]:
         return []
     compare = max(map(_comparison, found)) * 1e6
     follow = sum(kind.cost.in_all for kind in kinds) * 1e3
-    took = f'{compare:.0f} us at a call to compare what was read, {follow:.0f} ms so far to follow runs'
-    return [f'  what that takes: up to {took}; with pure=True neither']
+    took = f'comparing takes up to {compare:.0f} us at a call, and following runs has taken {follow:.0f} ms'
+    return [f'  {took}; pure=True saves both']
 
 
 def _comparison(environment: Environment) -> float:
@@ -89,7 +95,7 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
 
 def _remedy(reason: str) -> str:
     found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
-    return found or 'move that line out of the function.'
+    return found or 'Move that line out of the function.'
 
 
 def _of(variant: Variant) -> list[Said]:
@@ -108,8 +114,8 @@ def _of(variant: Variant) -> list[Said]:
         said += [f'changed at each launch: {place.where()}' for place in variant.carried.places]
     said += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
     for number, outcomes in variant.kept.items():
-        checked = '; what is asked of it is checked on the device' if outcomes else ''
-        said.append(f'made anew at each launch{checked}: {variant.rehearsal.reads[number]}')
+        checked = ', and how it compares is checked on the device' if outcomes else ''
+        said.append(f'read anew at each launch{checked}: {variant.rehearsal.reads[number]}')
     said += [f'called by the host at each launch: {seam}' for seam in variant.seams]
     if variant.relaned is not None:
         said.append(f'order of the nodes: {variant.relaned.in_short}')

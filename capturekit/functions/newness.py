@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.understood import module_of
@@ -12,6 +12,16 @@ from capturekit.model.class_layout import bases_of
 
 #: After so many new kinds of calls in a row, more than are kept, the user is warned of it.
 _MANY = 8
+_FORM = 'Pass arrays of the same form each time, padded to one size for example'
+_VALUE = 'Pass it as an array (cp.asarray(value)), of the same shape and dtype each time'
+
+
+class _Form(NamedTuple):
+    """What differs between arrays of different kinds of calls."""
+
+    shape: Any
+    dtype: str
+    strides: Any
 
 
 class Newness:
@@ -37,12 +47,13 @@ class Newness:
         self._last = now
         if self.warning or self._new - self.came_back < self._patience:
             return ''
-        names = ', '.join(sorted(self._changing)) or 'an argument'
-        self.warning = (
-            f'nearly each call is of a new kind, and none comes back: {names} has another value at nearly each call. '
-            'Pass it as an array (cp.asarray(value)), of the same shape and dtype each time'
-            + (f'. Its graph could not read it as a number: {why}' if why else '')
-        )
+        arrays = {name for name in self._changing if isinstance(now.get(name), _Form)}
+        values = self._changing - arrays
+        said = [f'{_all(arrays)} has another shape, dtype or strides at nearly each call. {_FORM}'] if arrays else []
+        if values or not arrays:
+            said.append(f'{_all(values) or "an argument"} has another value at nearly each call. {_VALUE}')
+            said += [f'Its graph could not read it as a number: {why}'] if why else []
+        self.warning = f'nearly each call is of a new kind, and none comes back: {". ".join(said)}'
         return self.warning
 
     def _named(self, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -54,12 +65,16 @@ class Newness:
         return {name: _word(value) for name, value in given.items()}
 
 
+def _all(names: set[str]) -> str:
+    return ', '.join(sorted(names))
+
+
 def _word(value: Any) -> Any:
     """A value that differs for arguments of different kinds of calls; it is found without calling the user's code."""
     if type(value) in (int, float, complex, str, bool, bytes, type(None)):
         return repr(value)
     if hasattr(type(value), 'strides') and any(is_cupys(module_of(base)) for base in bases_of(type(value))):
-        return value.shape, str(value.dtype), value.strides
+        return _Form(value.shape, str(value.dtype), value.strides)
     if type(value) in (list, tuple):
         return [_word(part) for part in value]
     return type(value), id(value)

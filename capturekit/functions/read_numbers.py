@@ -286,7 +286,7 @@ class ReadNumbers:
 
 def _given_up(stage: _Stage, rule: str) -> errors.AssumptionError:
     return errors.AssumptionError(
-        'A number that the host reads and reckons with',
+        'A number that the host reads and computes with',
         location=stage.at,
         rule=f'{rule}, so the program may go another way from here on. The graph was stopped there.',
         remedy='Use @ck.graphed, which runs such a call eagerly.',

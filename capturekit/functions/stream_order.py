@@ -101,7 +101,7 @@ class StreamOrder:
     def words(self) -> str:
         """What a launch does for this order, in words."""
         parts = [f'ordered with {counted(len(self._streams), "stream")} of the caller'] if self._streams else []
-        parts += ['the host waits for it'] if self._waits else []
+        parts += ['the host waits for its end'] if self._waits else []
         parts += ['fits one current stream only'] if self._caller.named else []
         return f'at each launch: {", ".join(parts) or "compared with what the function reads of CuPy"}'
 

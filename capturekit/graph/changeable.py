@@ -185,15 +185,15 @@ class Changeable:
         Args:
             report: True: only tell what would be done.
             rounds: how often each order is timed, in turn, after one round that does not count; 0: not at all. The
-                orders are the recorded one, the needed one, this behind one node, and the nodes laid on 2, 4, 8, 16 and
-                32 lanes, as far as the data lets so many run at once and all this is made in some five seconds; then
-                the best ones with their temporaries packed (of ``lanes='auto'``), and the winner with a priority for
-                each kernel, by the longest path behind it. Each time a graph is launched in a row, 4 times to 25 times,
-                and its memory is put back from a copy before that and at the end, so fill its inputs first. The graph
-                keeps the fastest of the orders of which three quarters of the times are shorter than three quarters of
-                the recorded one's; where there is none, the recorded one, and ``kept`` tells why. ``times`` has the
-                figures. A graph that can not be launched twice with the same effect is not timed, and ``untimed`` tells
-                why. On the simulated device times come from a model.
+                orders are: as recorded; as the data needs it; the same with all first nodes behind one of them; and on
+                2, 4, 8, 16 and 32 lanes, as far as the data lets so many run at once and some five seconds suffice.
+                Then the best ones are timed with their temporaries packed (of ``lanes='auto'``), and the winner with a
+                priority for each kernel, by the longest path behind it. Each time a graph is launched 4 to 25 times in
+                a row. Its memory is put back from a copy before that and at the end, so fill its inputs first. The
+                graph keeps the fastest order whose upper quartile is below the lower quartile of the recorded one;
+                where there is none, the recorded one, and ``kept`` tells why. ``times`` has the figures. A graph that
+                can not be launched twice with the same effect is not timed, and ``untimed`` tells why. On the
+                simulated device times come from a model.
 
         Raises:
             TypeError, ValueError: ``report`` is not a bool, ``rounds`` not a whole number of 0 or more; or both are

@@ -177,7 +177,7 @@ class Graph(Changeable):
         rtol: float | None = None,
         atol: float | None = None,
     ) -> Verification:
-        """Launch with other inputs over poisoned memory, and compare with eager runs of ``fn``: find what was baked in.
+        """Launch with other inputs over poisoned memory, and compare with eager runs of ``fn``, to find constants.
 
         ``graph.verify(fn, x, w, outputs=y)`` for a graph that was recorded as ``y = fn(x, w)``. Each round fills the
         inputs with other values, writes over memory that lies free, launches, runs ``fn`` on copies, and launches again

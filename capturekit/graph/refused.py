@@ -8,17 +8,17 @@ from capturekit.model.source_line import here
 
 def closed(call: str) -> ClosedError:
     """The error for a call on a closed graph."""
-    rule = 'Its executable graph and its memory were given back by close(), or by a change that ended halfway.'
-    return ClosedError(call, location=here(), rule=rule, remedy='Record again, or close it later.')
+    rule = 'The graph is closed: its memory was given back by close(), or by a change that ended halfway.'
+    return ClosedError(call, location=here(), rule=rule, remedy='Close it later, or record again.')
 
 
 def gone(call: str) -> ClosedError:
     """The error for a change of a graph that is closed, or that another graph has taken over."""
     rule = (
-        'Its executable graph and its memory were given back by close() or by a change that ended halfway, '
-        'or another graph took them over.'
+        'The graph is closed: its memory was given back by close() or by a change that ended halfway, '
+        'or another graph took it over.'
     )
-    return ClosedError(call, location=here(), rule=rule, remedy='Record again, or close it later.')
+    return ClosedError(call, location=here(), rule=rule, remedy='Close it later, or record again.')
 
 
 def refused(call: str, rule: str, remedy: str, error: CudaCallError | None = None) -> UpdateError:

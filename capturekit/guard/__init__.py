@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
@@ -121,6 +122,12 @@ class Guard(Components):
             else:
                 state.rehearsals[me] = before
             self.uninstall()
+
+    def opens(self, frame: FrameType) -> None:
+        """Note that a graphed function, whose eager run is followed, opens a capture itself."""
+        rehearsal = self.state.rehearsals.get(threading.get_ident())
+        if rehearsal is not None and self.state.mine() is None:
+            rehearsal.effects.append(f'the function opens a capture of its own at {here(frame)}')
 
     @property
     def platform(self) -> Platform:

@@ -24,7 +24,7 @@ from capturekit.model.cleanup import Uncollected
 from capturekit.model.counters import LOG
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import Lane
-from capturekit.model.rules import VARIANTS, CaptureStatus, Code, Mode, Operation
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode, Operation
 from capturekit.model.source_line import Place, here, raised_at
 
 _O = Operation
@@ -59,7 +59,8 @@ class ManualCaptures:
             self.outside.release(ptr)
             verdict = self.verdicts.judge(_O.BEGIN_CAPTURE, stream=ptr)
             if verdict.answer.refused:
-                self.verdicts.refuse(verdict, call, ptr)
+                legacy = verdict.rule is RULES['legacy-stream']
+                self.verdicts.refuse(verdict, call, ptr, VARIANTS['begin-on-legacy-stream'] if legacy else None)
             with self.state.inside:
                 blocking = not self.state.platform.device.stream_flags(ptr) & 1
                 priority = self.state.platform.device.stream_priority(ptr)

@@ -177,7 +177,7 @@ class RandomDraws:
             raise errors.UnsupportedCallError(
                 f'{type(generator).__name__}() without a seed',
                 location=here(),
-                rule='Its seed, taken from the system once, would be baked in: all launches would draw the same.',
+                rule='Its seed, taken once from the system, would be a constant: all launches would draw the same.',
                 remedy='Make the generator before the capture; its state then goes on from launch to launch.',
             )
         return original(generator, seed)

@@ -1,4 +1,4 @@
-"""``lint()``: all that a capture of some code would refuse, lose or bake in, found by one eager run of it.
+"""``lint()``: all that a capture of some code would refuse, leave out or make a constant, found by one eager run of it.
 
 Nothing is recorded and nothing is refused: the code runs once, eagerly, and its result is right. What a strict
 capture would raise at each call is collected; :mod:`capturekit.guard.lint_guard` gets it from the guard's own code
@@ -161,7 +161,7 @@ class Report(Shown):
     def __str__(self) -> str:
         also = f' ({self.ignored} ignored)' if self.ignored else ''
         if not self.findings:
-            return f'nothing was found that a capture would refuse, lose or bake in{also}'
+            return f'nothing was found that a capture would refuse, leave out or make a constant{also}'
         refused = sum(finding.refused for finding in self.findings)
         still = sum(finding.refused_adapting for finding in self.findings)
         head = f'{len(self.findings)} found: a strict capture refuses {refused}, one with strict=False {still}{also}'
@@ -277,7 +277,7 @@ def _without_echoes(findings: list[Finding]) -> Iterator[Finding]:
 
 
 def lint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
-    """Run ``fn(*args, **kwargs)`` once, eagerly, and list all that a capture of it would refuse, lose or bake in.
+    """Run ``fn(*args, **kwargs)`` once, eagerly; list what a capture would refuse, leave out or make a constant.
 
     Nothing is refused: after each finding the run continues as with ``strict=False``, so that one run finds all. The
     current stream takes the part of the origin. ``report.ok`` is True if ``ck.capture()`` would refuse nothing,

@@ -235,7 +235,7 @@ class CheckError(CaptureError):
 
 
 class ClosedError(CaptureError):
-    """A graph or capture was used after its end."""
+    """A graph was used after it was closed, or a capture before or after its time."""
 
 
 class GeneratorError(CaptureError):

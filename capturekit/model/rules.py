@@ -485,6 +485,12 @@ VARIANTS: dict[str, Rule] = {
     # it is not the stream that has to change, but the place of the call
     'wait-for-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['device-sync'].remedy),
     'query-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['query-captured'].remedy),
+    'begin-on-legacy-stream': replace(
+        RULES['legacy-stream'],
+        says='The legacy default stream can not be captured',
+        remedy='Capture on another stream, `stream = cp.cuda.Stream(non_blocking=True)`: `with stream:` around '
+        '`begin_capture()`, the work and `end_capture()`.',
+    ),
     'end-by-block': Rule(
         'end-by-block',
         errors.UnmatchedError,

@@ -93,9 +93,10 @@ class Capture(WayIn):
 
     def __enter__(self) -> Capture:
         if self._state != 'new':
-            raise self._used('entering it again')
+            raise self._used('__enter__()')
         self._state = 'entering'
         try:
+            GUARD.opens(sys._getframe(1))
             with uninterrupted():
                 self._open(sys._getframe(1))
         except BaseException as error:
@@ -120,7 +121,7 @@ class Capture(WayIn):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._state != 'open':
-            raise self._used('leaving it')
+            raise self._used('__exit__()')
         live = self._live
         assert live is not None
         if live.thread != threading.get_ident():
@@ -150,7 +151,7 @@ class Capture(WayIn):
     def stream(self) -> Any:
         """The origin: the CuPy stream on which the capture began. Raises ClosedError before the block is entered."""
         if self._live is None:
-            raise self._used('asking for its stream', before=True)
+            raise self._used('stream')
         return self._live.origin
 
     @property
@@ -158,13 +159,13 @@ class Capture(WayIn):
         """The recorded graph. Raises ClosedError while the block is open or if it failed."""
         if self._into is not None and self._state == 'closed':
             raise errors.ClosedError(
-                'A capture was used: asking for its graph',
+                'Capture.graph',
                 location=here(),
-                rule='It has recorded into a graph of yours.',
-                remedy='Instantiate that one, and keep this capture: it has the memory of what it recorded.',
+                rule='This capture has recorded into a graph of yours (`into=`), and has none of its own.',
+                remedy='Instantiate yours, and keep this capture: it holds the memory of what it recorded.',
             )
         if self._graph is None:
-            raise self._used('asking for its graph', before=self._state in ('new', 'open'))
+            raise self._used('graph')
         return self._graph
 
     @property
@@ -174,28 +175,28 @@ class Capture(WayIn):
         They are cuda.core nodes if ``into`` was a GraphDefinition, else handles. Raises ClosedError before the end.
         """
         if self._into is None or self._state != 'closed':
-            raise self._used('asking for its ends', before=self._state in ('new', 'open'))
+            raise self._used('ends', 'into=definition')
         return self._into.nodes(self._into.ends)
 
     @property
     def update(self) -> Update:
         """For a capture with ``update=graph``: how the graph was updated. Raises ClosedError before the end."""
         if self._update is None:
-            raise self._used('asking for its update', before=self._state in ('new', 'open'))
+            raise self._used('update', 'update=graph')
         return self._update
 
     @property
     def relaned(self) -> Relaned:
         """Of a capture with ``lanes='auto'``: what became of its edges. Raises ClosedError before the end."""
         if self._relaned is None:
-            raise self._used('asking for its edges', before=self._state in ('new', 'open'))
+            raise self._used('relaned', "lanes='auto'")
         return self._relaned
 
     @property
     def fused(self) -> Fused:
         """Of a capture with ``fuse=``: which kernels became one. Raises ClosedError before the end."""
         if self._fused is None:
-            raise self._used('asking for its fused kernels', before=self._state in ('new', 'open'))
+            raise self._used('fused', 'fuse=True')
         return self._fused
 
     def close(self) -> None:
@@ -206,7 +207,7 @@ class Capture(WayIn):
         is open.
         """
         if self._state in ('new', 'open', 'ending', 'entering'):
-            raise self._used('closing it', before=True)
+            raise self._used('close()')
         if self._graph is not None:
             self._graph.close()
         elif self._lease in HELD:
@@ -235,7 +236,7 @@ class Capture(WayIn):
 
         Raises ClosedError before the block is entered."""
         if self._live is None:
-            raise self._used('asking for its recording', before=True)
+            raise self._used('recording')
         return self._live.recording
 
     @told
@@ -350,7 +351,7 @@ class Capture(WayIn):
 
     def _must_be_open(self, call: str) -> None:
         if self._state != 'open':
-            raise self._used(call, before=self._state == 'new')
+            raise self._used(call)
         assert self._live is not None
         if self._live.thread != threading.get_ident():
             raise errors.WrongThreadError(
@@ -367,19 +368,23 @@ class Capture(WayIn):
                 remedy='Fork and join the inner capture, or leave its block first.',
             )
 
-    def _used(self, what: str, before: bool = False) -> errors.ClosedError:
-        open_now = 'The block is still open' if self._state == 'open' else 'The block has not been entered'
-        rule = (
-            open_now
-            if before
-            else {'failed': 'The capture failed and made no graph'}.get(self._state, 'The capture is over')
-        )
-        return errors.ClosedError(
-            f'A capture was used: {what}',
-            location=here(sys._getframe(2)),
-            rule=f'{rule}.',
-            remedy='Open a new one with `with ck.capture() as cap:`; ask for cap.graph after the block.',
-        )
+    def _used(self, what: str, option: str = '') -> errors.ClosedError:
+        """The error for a use of the capture before or after its time, or of what only ``option`` makes."""
+        if self._state in ('new', 'entering'):
+            rule, remedy = 'The block has not been entered.', 'Enter it first: `with ck.capture() as cap:`.'
+        elif self._state in ('open', 'ending'):
+            rule, remedy = 'The block is still open.', f'Use `cap.{what}` after the block.'
+            if what.startswith('__'):
+                rule = 'The block is still open, and a capture is entered once.'
+                remedy = 'Open another one: `with ck.capture() as cap:`.'
+        elif self._state == 'failed':
+            rule = 'The capture failed and made no graph.'
+            remedy = 'Repair what failed, and open a new one: `with ck.capture() as cap:`.'
+        elif option:
+            rule, remedy = f'The capture was opened without `{option}`.', f'Open it with `ck.capture({option})`.'
+        else:
+            rule, remedy = 'The capture is over.', 'Open a new one: `with ck.capture() as cap:`.'
+        return errors.ClosedError(f'Capture.{what}', location=here(sys._getframe(2)), rule=rule, remedy=remedy)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError('a Capture is used once, in the thread that entered it: open another with ck.capture()')
@@ -422,8 +427,8 @@ def capture(
             temporaries too, stays taken while the graph lives: graphs of one pool share no memory.
         rehearsal: what :func:`rehearse` returned for the same code. Host reads get the values that they had in the
             rehearsal, and each value is checked on the device at every launch.
-        lines: whether to note which line makes which nodes (``cap.recording.spans``). Recording then takes some tenths
-            longer. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the variables of the
+        lines: whether to note which line makes which nodes (``cap.recording.spans``). Recording then takes about 1.3
+            times as long. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the variables of the
             surrounding functions until the next line or the block's end.
         into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to, after
             its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and the
@@ -442,9 +447,9 @@ def capture(
             :meth:`Graph.relane`; ``cap.relaned`` is the report. Temporaries are used again as late as the memory
             allows, because work that uses one again has to wait for all work that used it before; once the order is
             known they are packed (``cap.relaned.packed``), and the first launch is compared with the graph as recorded.
-        memory_limit: with ``lanes='auto'``, bytes up to which new memory is taken before some is used again; half of
-            them at the most are for workspaces of cuBLAS, of which there is one in any case. None: 256 MiB, or twice
-            what the block needs at once, as far as it has come, whichever is more; and up to 128 workspaces of 32 MiB.
+        memory_limit: with ``lanes='auto'``: up to so many bytes the block takes new memory, and above it uses memory
+            again. At most half of them are for workspaces of cuBLAS; there is always one workspace. None: 256 MiB, or
+            twice what the block has needed at once so far, whichever is more, and up to 128 workspaces of 32 MiB.
         fuse: whether runs of elementwise kernels become one kernel each at the end of the block, as by
             :meth:`Graph.fuse`; 'fast': as by ``Graph.fuse('fast')``. ``cap.fused`` is the report. With
             ``lanes='auto'`` the edges are made afterwards.
@@ -460,7 +465,7 @@ def capture(
         TypeError, ValueError: an argument is not as described, or the stream is the legacy one or of another device.
         ImportError: CuPy or cuda-bindings is missing, or of a version that capturekit does not work with.
         UnmatchedError: on entering: the stream is already being captured.
-        Untraceable: on entering, with ``watch``: CUPTI is not available, or another tool uses it.
+        CudaCallError: on entering, with ``watch``: CUPTI is not available, or another tool uses it.
 
     Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """

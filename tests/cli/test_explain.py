@@ -177,7 +177,8 @@ def test_what_the_table_says_is_what_is_said(monkeypatch: pytest.MonkeyPatch) ->
         assert 'relaxed: allowed' in said
         assert 'global, thread_local: 900 cudaErrorStreamCaptureUnsupported; the status is then Invalidated' in said
         assert '905' not in said
-        assert 'waitEvent(origin, uncaptured recorded)' in explain.explain('900')
+        assert 'waitEvent(outside event)' in explain.explain('900')
+        assert 'Instead: Wait before the capture begins' in explain.explain('IsolationError')
     finally:
         explain.cases.cache_clear()
 

@@ -131,7 +131,7 @@ def test_an_open_capture_comes_after_what_was_lost(tmp_path: Path) -> None:
     """)
     status, said, _err = run(tmp_path, end)
     assert status == 1 and [one.rpartition(', ')[2] for one in said] == ['which ended', said[1].rpartition(', ')[2]]
-    assert said[1].endswith('was never ended: it made no graph')
+    assert said[1].endswith('was never ended and made no graph: call `end_capture()`')
 
 
 def test_everything_is_put_back() -> None:

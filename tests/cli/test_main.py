@@ -148,6 +148,21 @@ def test_other_exceptions_show_the_scripts_frames_only(tmp_path: Path) -> None:
     assert errors(ran)[-1] == 'LookupError: not found'
 
 
+def test_frames_of_what_capturekit_calls_are_not_shown(tmp_path: Path) -> None:
+    script = """\
+        import cupy as cp
+        import capturekit as ck
+        x = cp.arange(4)
+        with ck.capture() as cap:
+            y = x * 2
+        cap.graph.set_kernel(3, grid=1)
+    """
+    ran = run(tmp_path, script)
+    frames = [line.strip() for line in errors(ran) if line.startswith('  File ')]
+    assert frames == [f'File "{tmp_path / "script.py"}", line 6, in <module>']
+    assert errors(ran)[-1] == 'IndexError: the graph has 1 node, and none has the number 3'
+
+
 def test_notes_on_an_exception_are_shown(tmp_path: Path) -> None:
     """On every Python, also those that have no notes yet; there pytest's own hook would show them in this process."""
     script = """
@@ -186,7 +201,8 @@ def test_a_capture_never_ended_is_named(tmp_path: Path, leave: str, options: tup
     script = f'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture(){leave}'
     ran = run(tmp_path, script, options=options)
     assert ran.returncode == (0 if options else 1)
-    assert errors(ran)[:1] == ['capturekit: the capture begun at script.py:3 was never ended: it made no graph']
+    said = 'capturekit: the capture begun at script.py:3 was never ended and made no graph: call `end_capture()`'
+    assert errors(ran)[:1] == [said]
 
 
 def test_seed_chooses_the_order(tmp_path: Path) -> None:

@@ -465,6 +465,14 @@ def test_a_new_value_at_each_call_is_told_once(sim: Any, what: Any, caplog: pyte
     assert len(said) == 1 and 'step has another value at nearly each call' in said[0], said
 
 
+def test_a_new_shape_at_each_call_is_called_a_shape(sim: Any, caplog: pytest.LogCaptureFixture) -> None:
+    fn = ck.graphed(lambda x, step: x * 2)
+    for n in range(60):
+        fn(sim.ones(n + 1), 2.0)
+    (said,) = [one.message for one in caplog.records]
+    assert 'x has another shape, dtype or strides at nearly each call' in said and 'value' not in said
+
+
 def test_explain(sim: Any, capsys: pytest.CaptureFixture[str]) -> None:
     factor = [2.0]
     fn = ck.graphed(lambda x: x * factor[0] if float(x[0]) < 5 else x)

@@ -67,7 +67,7 @@ def test_a_read_that_is_made_anew_is_no_assumption(cp: Any) -> None:
     assert '1 host read made anew' in repr(variant)
     told = io.StringIO()
     fn.explain(told)
-    assert 'made anew at each launch: float64[] at' in told.getvalue()
+    assert 'read anew at each launch: float64[] at' in told.getvalue()
 
 
 def test_each_read_has_a_marker_of_its_own(sim: Any) -> None:

@@ -69,7 +69,7 @@ def test_it_is_collected_again_after_a_capture_that_never_ends(sim: Any) -> None
 
 def test_it_is_collected_again_after_a_capture_that_is_refused(sim: Any) -> None:
     with watch():
-        with pytest.raises(ck.CaptureError):
+        with pytest.raises(ck.LegacyStreamError, match='Capture on another stream'):
             sim.cuda.Stream.null.begin_capture()
         assert gc.isenabled()
         stream = sim.cuda.Stream(non_blocking=True)

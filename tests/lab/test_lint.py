@@ -167,7 +167,7 @@ def test_found_and_unharmed(sim: Any, name: str, stream: str) -> None:
     assert values(linted) == values(plain)
     if rule is None:
         assert report.findings == []
-        assert str(report) == 'nothing was found that a capture would refuse, lose or bake in'
+        assert str(report) == 'nothing was found that a capture would refuse, leave out or make a constant'
         return
     found = first(report) if name in TROUBLES else report.findings[0]
     assert (found.rule, found.refused, report.ok) == (rule, name in TROUBLES, name in NOTES)

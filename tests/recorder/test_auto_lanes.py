@@ -172,5 +172,5 @@ def test_wrong_arguments(cp: Any) -> None:
     ):
         with pytest.raises(error, match=text):
             ck.capture(**options)  # type: ignore[arg-type]
-    with pytest.raises(ck.ClosedError, match='asking for its edges'):
+    with pytest.raises(ck.ClosedError, match=r'Capture\.relaned'):
         _ = ck.capture(lanes='auto').relaned

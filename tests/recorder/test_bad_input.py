@@ -79,6 +79,17 @@ def test_before_and_after_the_block(sim: Any) -> None:
     assert cap.graph is not None
 
 
+def test_what_only_an_option_makes(sim: Any) -> None:
+    cap = ck.capture()
+    with pytest.raises(ck.ClosedError, match='has not been entered'):
+        cap.fused  # noqa: B018
+    with cap, pytest.raises(ck.ClosedError, match=r'Use `cap\.fused` after the block'):
+        cap.fused  # noqa: B018
+    for name, option in (('fused', 'fuse=True'), ('relaned', "lanes='auto'"), ('update', 'update=graph')):
+        with pytest.raises(ck.ClosedError, match=f'opened without `{option}`'):
+            getattr(cap, name)
+
+
 def test_a_fork_is_entered_once(sim: Any) -> None:
     scope = ck.fork(2)
     with scope, pytest.raises(ck.ClosedError):

@@ -123,7 +123,7 @@ def _(cp: Any, x: Any) -> Any:
     return cap, y
 
 
-@case('https://github.com/NVIDIA/warp/issues/992', ck.ClosedError, 'Record again', lambda x: x * 9, goes_on=False)
+@case('https://github.com/NVIDIA/warp/issues/992', ck.ClosedError, 'or record again', lambda x: x * 9, goes_on=False)
 def launched_after_close(cp: Any, x: Any) -> Any:
     """Closes a graph and launches it all the same."""
     with ck.capture() as cap:

@@ -246,7 +246,7 @@ def _(cp: Any, x: Any) -> Any:
 
 
 @case(
-    'https://github.com/pytorch/pytorch/pull/190308', ck.ClosedError, 'Open a new one', lambda x: x - 5, goes_on=False
+    'https://github.com/pytorch/pytorch/pull/190308', ck.ClosedError, 'open a new one', lambda x: x - 5, goes_on=False
 )
 def failed_and_used(cp: Any, x: Any) -> Any:
     """The capture fails, the error is logged, and the graph is launched all the same."""

@@ -35,7 +35,7 @@ def least_squares(cp: Any, x: Any) -> Any:
 @case('https://github.com/pytorch/pytorch/issues/84614', ck.UnsupportedCallError, 'before the capture', lambda x: x + 1,
       rest=lambda x: x + 0)  # fmt: skip
 def generator_made_in_the_block(cp: Any, x: Any) -> Any:
-    """Makes its random generator in the block: the seed would be baked in, and each launch draw the same."""
+    """Makes its random generator in the block: the seed would be a constant, and each launch draw the same."""
     generator = cp.random.Generator(cp.random.XORWOW())  # + <-- instead: before the block
     with ck.capture() as cap:
         y = x + 0

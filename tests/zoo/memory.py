@@ -1,4 +1,4 @@
-"""The second launch is wrong: values of the host baked in, memory used by somebody else, inputs gone."""
+"""The second launch is wrong: values of the host became constants, memory used by somebody else, inputs gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``capturekit lint``: a script or a function run once, and all that a capture of it would refuse, lose or bake in."""
+"""``capturekit lint``: a script or a function run once; what a capture would refuse, leave out or make a constant."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
     """Add the command's parser."""
     parser = commands.add_parser(
         'lint',
-        help='list all that a capture of a script or function would refuse, lose or bake in',
+        help='list all that a capture of a script or function would refuse, leave out or make a constant',
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )

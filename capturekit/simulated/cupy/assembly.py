@@ -420,7 +420,7 @@ def install(device: SimulatedDevice | None = None, late: bool | None = None) -> 
     """Make ``import cupy`` find the stand-in, bound to ``device``, until :func:`uninstall`.
 
     ``device``: None: a new one, of seed 0.
-    ``late``: whether its work waits until the host has to know; None: as the device was made.
+    ``late``: True: work of streams waits until the host asks for a result; None: as the device was made.
     """
     device = SimulatedDevice() if device is None else device
     if late is not None:
