@@ -18,8 +18,8 @@ _Word = ctypes.c_size_t
 _Inner = _Word * 7
 #: Which word of a frame leads to the inner frame.
 _INNER = 3
-#: Where an inner frame shows whether C called it. From 3.12 on, the word leads to the frame below, and one of C lies
-#: between; in 3.11 a byte says so.
+#: Where an inner frame shows whether C called it: from 3.12 on, this word leads to the frame below, which is one of C
+#: then; in 3.11 a byte says so.
 _BELOW = {(3, 12): 1, (3, 13): 1}
 _ENTRY = {(3, 11): 8 * _WORD + 4}
 
