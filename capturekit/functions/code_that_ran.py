@@ -363,7 +363,7 @@ class CodeThatRan:
         known = bool(found) and all(map(_is_plain, found)) and not self.stores(name)
         if known and self._of_module(code, number):
             return name not in self._run.names.strings
-        # another object may have something else under the name: Python shows that no function of its own is between
+        # Python shows calls of such functions to be direct. So the object has something else under the name.
         if TELLS and all(type(one) is FunctionType for one in found):
             return False
         return known and name not in self._run.names.strings and not self._is_in_texts(name)

@@ -15,7 +15,6 @@ from capturekit.functions.frame_function import was_called_directly
 #: The id of code and the offset in it; None: the run itself.
 Caller = tuple[int, int] | None
 
-
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
 #: The instructions between one that loads a function and one that calls it with the arguments of the code.
 _PASSING = frozenset({'LOAD_FAST', 'LOAD_FAST_BORROW', 'BUILD_MAP', 'DICT_MERGE', 'PUSH_NULL'})
@@ -44,7 +43,7 @@ class DirectCalls:
     def _is_handed_on(self, frame: FrameType) -> bool:
         """Whether the code below has called a function or a method in a variable, with all its arguments.
 
-        Python calls such a method by code written in C, and does not show that it does nothing else.
+        Python calls such a method by code of its own in C, so that the frames do not show a direct call.
         """
         below = frame.f_back
         if below is None:

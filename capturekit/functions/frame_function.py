@@ -1,6 +1,6 @@
 """The function whose call a frame is, and whether code called it without others between.
 
-Python keeps both in each frame, from 3.11 and 3.12 on, and does not show them.
+Python keeps both in each frame, from 3.11 on, and does not show them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ _WORD = ctypes.sizeof(ctypes.c_void_p)
 #: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
 #: (``pycore_frame.h``).
 _PLACES = {(3, 11): (0, 1, 4, 5), (3, 12): (2, 3, 0, 6), (3, 13): (2, 3, 0, 6)}
-_WORDS = 7
+_Word = ctypes.c_size_t
+_Inner = _Word * 7
 #: Which word of a frame leads to the inner frame.
 _INNER = 3
-#: Where an inner frame shows whether C called it. From 3.12 on, the word leads to the frame below, and one of C lies
-#: between; in 3.11 a byte says so.
+#: Where an inner frame shows whether C called it: from 3.12 on, this word leads to the frame below, which is one of C
+#: then; in 3.11 a byte says so.
 _BELOW = {(3, 12): 1, (3, 13): 1}
 _ENTRY = {(3, 11): 8 * _WORD + 4}
 
@@ -61,7 +62,7 @@ def was_called_directly(frame: FrameType) -> bool:
     if not TELLS or _HERE is None or below is None:
         return False
     inner = _inner(frame, *_HERE[1:])
-    if inner is None or _inner(below, *_HERE[1:]) is None:
+    if inner is None:
         return False
     if _BELOW_HERE is not None:
         return bool(inner[_BELOW_HERE] == _at(below))
@@ -69,11 +70,11 @@ def was_called_directly(frame: FrameType) -> bool:
 
 
 def _at(frame: FrameType) -> int:
-    return ctypes.c_size_t.from_address(id(frame) + _INNER * _WORD).value
+    return _Word.from_address(id(frame) + _INNER * _WORD).value
 
 
 def _inner(frame: FrameType, variables: int, code: int, itself: int) -> Any:
     """The words of the inner frame of a frame; None if they are not where they are sought."""
-    inner = (ctypes.c_size_t * _WORDS).from_address(_at(frame))
+    inner = _Inner.from_address(_at(frame))
     known = (inner[variables], inner[code], inner[itself]) == (id(frame.f_globals), id(frame.f_code), id(frame))
     return inner if known else None

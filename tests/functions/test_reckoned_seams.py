@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -143,6 +144,7 @@ class Backends:
         return getattr(self.here.__dict__.get('backend', self.cp), 'linalg').norm(x)  # noqa: B009
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason='this Python does not tell what the dictionary is taken of')
 def test_an_item_of_a_dictionary_that_is_named_is_no_reason(sim: Any) -> None:
     backends = Backends(sim)
 
