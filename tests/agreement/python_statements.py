@@ -95,6 +95,10 @@ PLAIN = (
     'w = [y.sum().item(), 1.0]\ny = y * w[0]\ny = y + np.array(w)[0]',
     'w = float(y.max())\ny = y * w if not np.isnan(w) else y + 1.0',
     'w = (y, float(y.sum()), 1.0)[0:2]\ny = y * w[1]',
+    'y = by_number(y, float(y.sum()))',
+    'y = by_number(y, more=y.max().item(), times=2)',
+    'y = y + WAY.of(y, float(y.max())) + WAY.of(y, 2)',
+    'y = seeing(y, float(y.sum()))',
     'y = y + len((1, 2))',
     'if y is x:\n    y = y + 1.0',
 )

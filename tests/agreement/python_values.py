@@ -23,6 +23,24 @@ class Plain:
     first = 3.0
     def __init__(self, first): self.first = first
 
+def by_number(y, number=1.0, *, more=None, times=1):
+    if more is not None:
+        number = number + abs(more) / 9.0
+    for _ in range(times):
+        y = y / (abs(number) + 1.0)
+    return y
+
+def seeing(y, number):
+    kind = 2.0 if isinstance(number, float) else 3.0
+    return y * kind + len(str(number == number))
+
+class Way:
+    def of(self, y, number): return self.scaled(y, number) - by_number(y, number)
+    @staticmethod
+    def scaled(y, number): return y * 0.5 + number * 0.25
+
+WAY = Way()
+
 class Slots:
     __slots__ = ('first', 'second')
     def __init__(self, first): self.first = first
