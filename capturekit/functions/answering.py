@@ -109,15 +109,22 @@ class Answering:
 
     def answer(self, given: Given) -> Any:
         """Answer a call."""
+        kind = given.kind
         with TURNS.call():
-            with given.kind.lock:
-                self._make_ready(given)
-                state, variant = self._chosen(given)
-                method = _METHODS[state]
-                if variant is not None and state != 'eager':
-                    given = given.beginning_with(variant.carried)
-                if method is not None:
-                    return method(self, given, variant)
+            with kind.lock:
+                again = kind.under_way
+                kind.under_way = True
+                try:
+                    if not again:
+                        self._make_ready(given)
+                        state, variant = self._chosen(given)
+                        method = _METHODS[state]
+                        if variant is not None and state != 'eager':
+                            given = given.beginning_with(variant.carried)
+                        if method is not None:
+                            return method(self, given, variant)
+                finally:
+                    kind.under_way = again
             return self._fn(*given.args, **given.kwargs)
 
     def _make_ready(self, given: Given) -> None:

@@ -55,9 +55,12 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
             return NOT_ANSWERED
         pointers = [leaves[0].data.ptr] if one else [leaf.data.ptr for leaf in leaves]
         acquire()  # `with lock` takes three times as long
+        again = True
         try:
-            if kind.variants is not variants or variant.run is not run or state.made is None:
+            again = kind.under_way
+            if again or kind.variants is not variants or variant.run is not run or state.made is None:
                 return NOT_ANSWERED
+            kind.under_way = True
             try:
                 same = watched is None or watched.as_before()
             except GONE:
@@ -76,6 +79,8 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
             kind.misses = kind.strange = 0
             return quick(leaves, pointers)
         finally:
+            if not again:
+                kind.under_way = False
             release()
 
     return direct
