@@ -135,13 +135,13 @@ def test_a_call_may_begin_while_another_one_begins(sim: Any) -> None:
     x = sim.asarray([1.0, 2.0])
 
     def call() -> None:
-        with TURNS._gate, TURNS._counting:
+        with TURNS.alone():
             fn(x)
 
     assert ends(call)
 
 
-def test_a_destructor_may_change_state_that_a_launch_changes(sim: Any) -> None:
+def test_a_destructor_may_change_state_in_the_same_way(sim: Any) -> None:
     """It is that of an object which the launch takes out of an attribute."""
     outer, inner = State(), State()
     count: Any = ck.graphed(lambda x: counting(inner, x))
@@ -167,7 +167,7 @@ def test_a_destructor_may_change_state_that_a_launch_changes(sim: Any) -> None:
     assert launches(put) == 4 and launches(count) >= 5
 
 
-def test_a_destructor_may_hold_off_the_collector_as_it_comes_back(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_destructor_may_hold_off_the_collector_again(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     enable = gc.enable
 
     def enabled() -> None:

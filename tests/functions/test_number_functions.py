@@ -403,7 +403,7 @@ def test_what_stands_for_math_is_not_seen(sim: Any, how: str) -> None:
     assert space['math'] is math
 
 
-def test_code_that_takes_constants_of_math_may_run_beside_threads(sim: Any) -> None:
+def test_code_that_names_constants_may_run_beside_threads(sim: Any) -> None:
     """All of the module's functions count where other threads run: one that keeps a function of ``math`` is the reason
     that the value is assumed."""
     ends = threading.Event()
