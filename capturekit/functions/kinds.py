@@ -77,14 +77,18 @@ class Kind:
         return self.repeated if reason else 0
 
     def close(self) -> int:
-        """Close all variants and forget them; return how many launches they have answered."""
+        """Close all variants and forget them; return how many launches they have answered.
+
+        In the middle of a call they stay until nobody holds this kind any more.
+        """
         with self.lock:
-            launches = 0
+            launches = sum(variant.launches for variant in self.variants)
+            self.direct = None
+            if self.under_way:
+                return launches
             for variant in self.variants:
                 variant.close()
-                launches += variant.launches
             self.variants = ()
-            self.direct = None
             return launches
 
     def keep_only(self, variant: Variant) -> None:

@@ -182,3 +182,23 @@ def test_a_destructor_may_hold_off_the_collector_again(sim: Any, monkeypatch: py
 
     monkeypatch.setattr(gc, 'enable', enabled)
     assert ends(hold) and gc.isenabled()
+
+
+@pytest.mark.parametrize('function', [one_array, checked], ids=lambda one: one.__name__)
+def test_what_is_dropped_in_a_call_ends_after_it(sim: Any, function: Any) -> None:
+    fn: Any = ck.graphed(lambda x: function(State(), x))
+    x = sim.asarray([1.0, 2.0, 3.0])
+    after, launched = 0, 0
+    while after < 60:
+        after += 1
+        for _ in range(3):
+            wanted = told(fn(x))
+        launched += launches(fn) > 0
+        with Once(after, fn.clear) as once:
+            assert told(fn(x)) == wanted, after
+        if not once.made:
+            break
+    assert after > 40 and launched == after
+    gc.collect()
+    fn.clear()
+    assert fn.variants == []
