@@ -73,6 +73,8 @@ TOO_DEAR = 'watching its runs takes much longer than they do, and none could be 
 CHAIN = 16
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
 FEW_SEAMS = 4
+#: What a call that runs as it stands is answered with.
+_PLAINLY: Any = object()
 
 
 @dataclass
@@ -109,16 +111,23 @@ class Answering:
 
     def answer(self, given: Given) -> Any:
         """Answer a call."""
+        kind = given.kind
         with TURNS.call():
-            with given.kind.lock:
-                self._make_ready(given)
-                state, variant = self._chosen(given)
-                method = _METHODS[state]
-                if variant is not None and state != 'eager':
-                    given = given.beginning_with(variant.carried)
-                if method is not None:
-                    return method(self, given, variant)
-            return self._fn(*given.args, **given.kwargs)
+            with kind.lock:
+                again, kind.under_way = kind.under_way, True
+                try:
+                    answer = _PLAINLY if again else self._by_state(given)
+                finally:
+                    kind.under_way = again
+            return self._fn(*given.args, **given.kwargs) if answer is _PLAINLY else answer
+
+    def _by_state(self, given: Given) -> Any:
+        self._make_ready(given)
+        state, variant = self._chosen(given)
+        method = _METHODS[state]
+        if variant is not None and state != 'eager':
+            given = given.beginning_with(variant.carried)
+        return _PLAINLY if method is None else method(self, given, variant)
 
     def _make_ready(self, given: Given) -> None:
         """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""

@@ -13,8 +13,8 @@ class CallTurns:
 
     def __init__(self) -> None:
         #: A recording that must be alone holds this lock; each call takes it for a moment when it begins.
-        self._gate = threading.Lock()
-        self._counting = threading.Lock()
+        self._gate = threading.RLock()
+        self._counting = threading.RLock()  # both: a destructor may call a graphed function while they are held
         self._inside = 0
         self._begun = 0
 

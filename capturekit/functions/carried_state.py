@@ -49,22 +49,29 @@ class CarriedPlace:
 
     def put(self, value: Any) -> None:
         """Put a value there."""
+        entry, holder = self.entry, self.holder()
+        if holder is not None:
+            holder[self.path[-1] if self.path else entry.key] = value
+        elif entry.kind == 'variable':
+            entry.holder.cell_contents = value
+        else:
+            entry.member.__set__(entry.holder, value)
+
+    def holder(self) -> Any:
+        """The dict or the list that holds the value; None for a variable of a closure, and for a slot."""
         entry = self.entry
         if self.path:
             container = entry.read()
             for key in self.path[:-1]:
                 container = container[key]
-            container[self.path[-1]] = value
-        elif entry.kind == 'variable':
-            entry.holder.cell_contents = value
-        elif entry.kind == 'slot':
-            entry.member.__set__(entry.holder, value)
-        elif entry.kind == 'global':
-            entry.holder[entry.key] = value
-        else:
-            dictionary = layout_of(type(entry.holder)).dictionary
-            assert dictionary is not None
-            dictionary(entry.holder)[entry.key] = value
+            return container
+        if entry.kind in ('variable', 'slot'):
+            return None
+        if entry.kind == 'global':
+            return entry.holder
+        dictionary = layout_of(type(entry.holder)).dictionary
+        assert dictionary is not None
+        return dictionary(entry.holder)
 
     def arrays(self, array: type) -> list[Any] | None:
         """The arrays that are here when a call begins; None if a launch can't begin with this value."""
@@ -153,7 +160,11 @@ class Counter(CarriedPlace):
         return None
 
     def change(self, value: Any) -> None:
-        self.put(self.read() + self.delta)
+        holder, key = self.holder(), self.path[-1] if self.path else self.entry.key
+        if holder is None:
+            self.put(self.read() + self.delta)
+        else:
+            holder[key] += self.delta  # in one step, so that a destructor which calls the function counts, too
 
 
 class NumberPlace(CarriedPlace):
@@ -270,8 +281,9 @@ class CarriedState:
                 place.change(value)
 
 
-#: Held while places are changed, so that threads do so one after the other.
-_CHANGING = threading.Lock()
+#: Held while places are changed, so that threads do so one after the other. What is dropped there may have a destructor
+#: that calls a graphed function.
+_CHANGING = threading.RLock()
 
 
 def _form_of(array: Any) -> tuple[Any, ...]:

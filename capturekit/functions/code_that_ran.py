@@ -19,7 +19,7 @@ from capturekit.functions.asked_for_tuples import asks_for_tuple
 from capturekit.functions.code_reads import line_number, parameters_of, plain_steps
 from capturekit.functions.direct_calls import Caller
 from capturekit.functions.frame_function import TELLS
-from capturekit.functions.handed_on import call_of, loader_of
+from capturekit.functions.handed_on import loader_of
 from capturekit.functions.number_arguments import OF_CUPY
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
@@ -128,7 +128,7 @@ class CodeThatRan:
         for caller, offset in (one for callers in run.code.callers.values() for one in callers if one is not None):
             calls.setdefault(caller, []).append(offset)
         self._codes = {id(code): RanCode(code, run.lines.of(code), calls.get(id(code), ())) for code in own}
-        self._only_called: dict[tuple[int, str], FunctionPlace | None] = {}
+        self._only_called: dict[tuple[int, str], bool | None] = {}
         self.opened = any(opens_where_it_ran(code, run.lines.of(code), True) for code in own)
         #: The names of attributes that code takes out of a ``__dict__``.
         self._items = {name for code in own for name in items_named(code)}
@@ -164,8 +164,13 @@ class CodeThatRan:
         step, count = code.steps[number], code.steps[place].arg or 0
         name = step.argval
         if step.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
-            is_it = name in OF_MATH and self._is_of(math, code, number) and self._is_only_called(name)
-            return FunctionPlace(vars(math), name, OF_MATH[name]) if is_it else None
+            is_it = name in OF_MATH and self._is_of(math, code, number)
+            by = code.steps[number - 1].argval
+            return (
+                self._if_only_called(FunctionPlace(self._globals_of(code), by, OF_MATH[name], True, math))
+                if is_it
+                else None
+            )
         found = self.global_in(code, name) if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') else MISSING
         place_of = FunctionPlace(self._globals_of(code), name, found)
         if name in BUILT_IN and found is BUILT_IN[name][0]:
@@ -214,29 +219,19 @@ class CodeThatRan:
         return found
 
     def _if_only_called(self, place: FunctionPlace) -> FunctionPlace | None:
-        """A place in a module whose code calls what it finds there, so that it does not see what it is; else None.
+        """A place in a module whose code calls what it finds there, so that it never sees what it is; else None.
 
         Where other threads run, that counts for all code of the module; else for what ran.
         """
         key = id(place.namespace), place.name
         if key not in self._only_called:
+            functions = () if place.module is None else OF_MATH
             ran = self._run.code.ran_in.get(id(place.namespace), ({}, []))[1]
-            known = is_called_by(ran, place.name) and place.name not in self._run.names.strings
-            of_all = known and not is_alone() and is_only_called(place.namespace, place.name)
-            self._only_called[key] = place._replace(of_all=of_all) if of_all or (known and is_alone()) else None
-        return self._only_called[key]
-
-    def _is_only_called(self, name: str) -> bool:
-        """Whether code that takes an attribute of this name calls it at once, so that it does not see what it is."""
-        return name not in self._run.names.strings and all(
-            step.argval != name
-            or step.opcode not in dis.hasname
-            or step.opname in ('LOAD_GLOBAL', 'LOAD_NAME')
-            or (step.opname in ('LOAD_ATTR', 'LOAD_METHOD') and call_of(code.steps, place) is not None)
-            for code in self._codes.values()
-            if name in code.names
-            for place, step in enumerate(code.steps)
-        )
+            known = is_called_by(ran, place.name, functions) and place.name not in self._run.names.strings
+            of_all = known and not is_alone() and is_only_called(place.namespace, place.name, functions)
+            self._only_called[key] = of_all if of_all or (known and is_alone()) else None
+        found = self._only_called[key]
+        return None if found is None else place._replace(of_all=found)
 
     def _is_of(self, module: Any, code: RanCode, number: int) -> bool:
         """Whether an instruction loads a function of a module, which is still the one that it was at first."""

@@ -192,16 +192,19 @@ class Graphed(AsFunction, Generic[P, R_co]):
         pointers = [leaf.data.ptr for leaf in leaves]
         if kind.variants and self._answering.earlier.call is None:
             with kind.lock:
-                if kind.direct is None and rest[-1] is None and kind.usual is not None and self._plainly:
-                    kind.direct = direct_call(kind, self._answering, rest[0])
-                # Asked again: with `checks='later'`, calls of other kinds have this lock, too.
-                settled = self._answering.earlier.call is None
-                quick = self._quick(kind, leaves, pointers, rest[-1]) if settled else None
-                if quick is not None:
-                    try:
+                again, kind.under_way = kind.under_way, True
+                try:
+                    if kind.direct is None and rest[-1] is None and kind.usual is not None and self._plainly:
+                        kind.direct = direct_call(kind, self._answering, rest[0])
+                    # Asked again: with `checks='later'`, calls of other kinds have this lock, too.
+                    settled = self._answering.earlier.call is None and not again
+                    quick = self._quick(kind, leaves, pointers, rest[-1]) if settled else None
+                    if quick is not None:
                         return quick(leaves, pointers)
-                    except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
-                        pass
+                except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
+                    pass
+                finally:
+                    kind.under_way = again
         alike = shared(pointers, kind.reach)
         if alike:
             key = (*key, alike)

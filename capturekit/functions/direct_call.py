@@ -43,8 +43,7 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
     watched, graph, run = variant.environment, variant.graph, variant.run
     variants, reach, acquire, release = kind.variants, kind.reach, kind.lock.acquire, kind.lock.release
     outside, far = variant.outside, variant.far
-    one, is_apart = len(reach) == 1, _remembering(reach, outside)
-    alone = one and not outside
+    one, alone, is_apart = len(reach) == 1, len(reach) == 1 and not outside, _remembering(reach, outside)
     fits = None if variant.stream_order is None else variant.stream_order.fits
     assert graph is not None
     plain, state = quick is variant.quick, graph._state
@@ -55,18 +54,18 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
             return NOT_ANSWERED
         pointers = [leaves[0].data.ptr] if one else [leaf.data.ptr for leaf in leaves]
         acquire()  # `with lock` takes three times as long
+        again = kind.under_way
         try:
-            if kind.variants is not variants or variant.run is not run or state.made is None:
+            if again or kind.variants is not variants or variant.run is not run or state.made is None:
                 return NOT_ANSWERED
+            kind.under_way = True
             try:
                 same = watched is None or watched.as_before()
             except GONE:
                 same = False
             if not same and not still_fits(kind, variant):
                 return NOT_ANSWERED
-            if fits is not None and not fits():
-                return NOT_ANSWERED
-            if not alone and not is_apart(pointers):
+            if (fits is not None and not fits()) or (not alone and not is_apart(pointers)):
                 return NOT_ANSWERED
             if far and not are_whole(leaves):
                 return NOT_ANSWERED
@@ -76,6 +75,7 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
             kind.misses = kind.strange = 0
             return quick(leaves, pointers)
         finally:
+            kind.under_way = again
             release()
 
     return direct

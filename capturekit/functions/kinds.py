@@ -57,6 +57,9 @@ class Kind:
         #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.why_eager = ''
         self.lock = threading.RLock() if lock is None else lock
+        #: Whether a call of it is being answered. Who has the lock and finds this is the same thread once more: a
+        #: destructor or a handler of signals calls the function in the middle of a call, where no launch can begin.
+        self.under_way = False
 
     def stays_eager(self) -> bool:
         """Whether a call runs eagerly without a look at what may have changed, since so many calls before it did."""
@@ -74,14 +77,18 @@ class Kind:
         return self.repeated if reason else 0
 
     def close(self) -> int:
-        """Close all variants and forget them; return how many launches they have answered."""
+        """Close all variants and forget them; return how many launches they have answered.
+
+        In the middle of a call they stay until nobody holds this kind any more.
+        """
         with self.lock:
-            launches = 0
+            launches = sum(variant.launches for variant in self.variants)
+            self.direct = None
+            if self.under_way:
+                return launches
             for variant in self.variants:
                 variant.close()
-                launches += variant.launches
             self.variants = ()
-            self.direct = None
             return launches
 
     def keep_only(self, variant: Variant) -> None:

@@ -9,7 +9,6 @@ that gets an array which the code reads in this way (``float(a)``, ``math.sqrt(a
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +36,7 @@ OF_MATH: dict[str, Callable[..., Any]] = {
 }
 #: The functions in the place of which another object is put, by id.
 REPLACED: dict[int, Any] = {id(function): function for function in (float, *OF_MATH.values())}
+_MATH = ModuleType(math.__name__)
 
 
 class RecordedNumbers(Protocol):
@@ -80,7 +80,8 @@ def _read(value: Any) -> Any:
     return value.item()
 
 
-_standing = {key: _OfNumbers(function) for key, function in REPLACED.items()}
+_functions = {key: _OfNumbers(function) for key, function in REPLACED.items()}
+_standing: dict[int, Any] = {**_functions, id(math): _MATH}
 #: The numbers that this thread records.
 _recorded = threading.local()
 _lock = threading.Lock()
@@ -98,7 +99,7 @@ def taking_numbers(numbers: RecordedNumbers, places: Iterable[FunctionPlace]) ->
             for place in [place for place in places if place.of_all or not others]:
                 _needed[_key(place)] += 1
                 taken.append(place)
-                _put(place, _standing[id(place.function)])
+                _put(place, _standing[id(place.found)])
         _recorded.numbers = numbers
         yield
     finally:
@@ -107,9 +108,7 @@ def taking_numbers(numbers: RecordedNumbers, places: Iterable[FunctionPlace]) ->
             for place in taken:
                 _needed[_key(place)] -= 1
                 if not _needed[_key(place)]:
-                    _take_back(place, _standing[id(place.function)])
-            if others and any(place.namespace is vars(math) for place in taken):
-                _give_back_to_modules()
+                    _take_back(place, _standing[id(place.found)])
 
 
 def _key(place: FunctionPlace) -> tuple[int, str]:
@@ -118,27 +117,17 @@ def _key(place: FunctionPlace) -> tuple[int, str]:
 
 def _put(place: FunctionPlace, standing: Any) -> None:
     """Put something in the place of a function, unless somebody else has done so."""
-    if place.function is float:
+    if standing is _MATH:
+        vars(_MATH).update({name: _functions.get(id(value), value) for name, value in list(vars(math).items())})
+    if place.found is float:
         place.namespace.setdefault(place.name, standing)
-    elif place.namespace.get(place.name) is place.function:
+    elif place.namespace.get(place.name) is place.found:
         place.namespace[place.name] = standing
 
 
 def _take_back(place: FunctionPlace, standing: Any) -> None:
     if place.namespace.get(place.name) is standing:
-        if place.function is float:
+        if place.found is float:
             del place.namespace[place.name]  # the builtin is found again
         else:
-            place.namespace[place.name] = place.function
-
-
-def _give_back_to_modules() -> None:
-    """Give their functions to modules that other threads have imported meanwhile (``from math import sqrt``)."""
-    standing = set(map(id, _standing.values()))
-    for module in [module for module in list(sys.modules.values()) if issubclass(type(module), ModuleType)]:
-        names = object.__getattribute__(module, '__dict__')  # lazy modules load what they are asked for
-        if names is vars(math) or standing.isdisjoint(map(id, list(names.values()))):
-            continue
-        for name, value in list(names.items()):
-            if id(value) in standing and names.get(name) is value and not _needed[id(names), name]:
-                names[name] = value._function
+            place.namespace[place.name] = place.found

@@ -24,7 +24,7 @@ class NumbersInArray(NamedTuple):
     def filled(self, value_of: Callable[[Number], Any]) -> Any:
         """The array with a value in the place of each number."""
         values = [value_of(one) if type(one) is Number else one for one in self.items]
-        return np.array(values).reshape(self.shape)
+        return np.array(values).reshape(self.shape).copy()  # it owns its memory, as in an eager run
 
 
 def as_item(number: Number) -> Any:

@@ -1,10 +1,10 @@
-"""Names of a module's globals that all of its code only calls: it never sees what stands there."""
+"""Names of a module's globals that all of its code only calls, or calls functions of: it never sees what is there."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import starmap
 from types import CodeType, FunctionType
 from typing import Any
@@ -15,7 +15,7 @@ from capturekit.functions.given_names import GLOBALS_READ
 from capturekit.functions.handed_on import call_of
 from capturekit.model.class_layout import dictionary_of_class
 
-_CALLS = ('CALL', 'CALL_FUNCTION')
+_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 
 
 def is_alone() -> bool:
@@ -23,18 +23,21 @@ def is_alone() -> bool:
     return sum(map(len, starmap(sys._current_frames, [()]))) == 1  # in one call: a frame is held by nobody else
 
 
-def is_called_by(codes: Iterable[CodeType], name: str) -> bool:
-    """Whether code calls at once what it loads under the name of a global, with plain arguments."""
+def is_called_by(codes: Iterable[CodeType], name: str, of_module: Container[str] = ()) -> bool:
+    """Whether code calls at once what it loads under the name of a global, with plain arguments.
+
+    ``of_module``: functions of the module that is there. Code takes attributes of that alone, and calls these at once.
+    """
     inner = {id(one): one for code in codes for one in nested(code)}
-    return all(_only_calls(code, name) for code in inner.values() if name in code.co_names)
+    return all(_only_calls(code, name, of_module) for code in inner.values() if name in code.co_names)
 
 
-def is_only_called(namespace: dict[str, Any], name: str) -> bool:
+def is_only_called(namespace: dict[str, Any], name: str, of_module: Container[str] = ()) -> bool:
     """Whether all functions with these globals do so."""
     functions = {id(one): one for found in functions_of(namespace).values() for one in found}
     if _may_run_meanwhile(namespace) or not all(id(one) in functions for one in _by_name(namespace)):
         return False
-    return is_called_by([function.__code__ for function in functions.values()], name)
+    return is_called_by([function.__code__ for function in functions.values()], name, of_module)
 
 
 def _by_name(namespace: dict[str, Any]) -> Iterator[FunctionType]:
@@ -53,12 +56,17 @@ def _may_run_meanwhile(namespace: dict[str, Any]) -> bool:
     return bool(getattr(namespace.get('__spec__'), '_initializing', False))
 
 
-def _only_calls(code: CodeType, name: str) -> bool:
+def _only_calls(code: CodeType, name: str, of_module: Container[str]) -> bool:
     steps = single_steps(code)
     for number, step in enumerate(steps):
         if step.argval != name or not step.opname.endswith(('_GLOBAL', '_GLOBALS', '_NAME')):
             continue
-        call = call_of(steps, number) if step.opname in GLOBALS_READ else None
+        loads = number if step.opname in GLOBALS_READ else None
+        if of_module and loads is not None:
+            loads = number + 1 if steps[number + 1].opname in ('LOAD_ATTR', 'LOAD_METHOD') else None
+            if loads is not None and steps[loads].argval not in of_module:
+                continue
+        call = None if loads is None else call_of(steps, loads)
         if call is None or steps[call].opname not in _CALLS:
             return False
     return True

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 
 class FunctionPlace(NamedTuple):
-    """Where code finds a function of numbers, by its name: in the globals of a module, or in the module ``math``.
+    """Where code finds a function of numbers: in the globals of a module, by its name or by that of ``math``.
 
-    ``of_all``: whether no code of the module sees what is there. Else only code that ran is known not to see it.
+    ``module``: what is found there, if it is ``math``. ``of_all``: whether no code of the module sees what is there.
+    Else only code that ran is known not to see it.
     """
 
     namespace: dict[str, Any]
     name: str
     function: Any
     of_all: bool = True
+    module: ModuleType | None = None
+
+    @property
+    def found(self) -> Any:
+        """What is there."""
+        return self.function if self.module is None else self.module
 
 
 class ReckonedOperators(NamedTuple):

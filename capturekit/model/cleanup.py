@@ -68,7 +68,7 @@ class GarbageCollection:
     """Garbage collection, which is off while any capture is open: a destructor may make a call that loses it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a destructor may open a capture, too
         self._count = 0
         self._was_on = False
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -353,24 +351,72 @@ def test_an_interrupt_leaves_no_other_object_in_a_module() -> None:
     assert first == {'sqrt': math.sqrt}
 
 
-def test_a_module_that_another_thread_imports_has_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stays imported after the recording: what it has by ``from math import sqrt`` is the function then."""
-    imported, used = ModuleType('imported'), ModuleType('used')
-    monkeypatch.setitem(sys.modules, 'imported', imported)
-    monkeypatch.setitem(sys.modules, 'used', used)
-    vars(used)['sqrt'] = math.sqrt
-    of_math, of_used = FunctionPlace(vars(math), 'sqrt', math.sqrt), FunctionPlace(vars(used), 'sqrt', math.sqrt)
+@pytest.mark.parametrize('threads', [False, True])
+def test_math_itself_stays_as_it_is(threads: bool) -> None:
+    """Only code that is recorded finds other functions: modules that it imports, and other threads, find the same."""
+    used: dict[str, Any] = {'maths': math}
+    place = FunctionPlace(used, 'maths', math.sqrt, True, math)
+    before, ends = dict(vars(math)), threading.Event()
+    thread = threading.Thread(target=ends.wait)
+    if threads:
+        thread.start()
+    try:
+        with taking_numbers(None, [place]):  # type: ignore[arg-type]
+            assert vars(math) == before
+            assert used['maths'] is not math and used['maths'].sqrt is not math.sqrt
+            assert used['maths'].sqrt(2.25) == 1.5 and used['maths'].pi is math.pi
+            with pytest.raises(AttributeError, match="module 'math' has no attribute 'root'"):
+                used['maths'].root(2.0)
+    finally:
+        ends.set()
+    assert used == {'maths': math}
+
+
+def test_another_module_may_do_anything_with_them(sim: Any) -> None:
+    other: dict[str, Any] = {'math': math}
+    exec('def first(values):\n    return sorted(values, key=math.sqrt)[0] * (2 if math.sqrt is ROOT else 3)\n', other)
+    other['ROOT'] = math.sqrt
+    space: dict[str, Any] = {'math': math, 'first': other['first']}
+    exec('def work(x):\n    v = x.sum().item()\n    return x * math.sqrt(v) * first([9.0, 4.0])\n', space)
+    assert launches(alike(sim, lambda _: (space['work'], dict), ordinary(12))) >= 8
+
+
+NAMED: dict[str, str] = {
+    'in a variable': 'named = math',
+    'in a list': 'named = [math]',
+    'by is': 'x = x * (2 if math is NUMBERS else 3)',
+    'by its type': 'x = x * (2 if type(math) is type(NUMBERS) else 3)',
+    'by a text': "x = x * (2 if getattr(math, 'pi') > 3 else 3)",
+    'handed on': 'x = x * (2 if hasattr(math, "sqrt") else 3)',
+    'in a condition': 'x = x * (2 if (math if x is None else NUMBERS) is NUMBERS else 3)',
+    'a function of it': 'named = math.sqrt',
+    'by several arguments': 'x = x * math.hypot(*[3.0, 4.0])',
+    'in a class': 'class Mine:\n        root = math.sqrt\n    x = x * (2 if Mine.root is NUMBERS.sqrt else 3)',
+}
+
+
+@pytest.mark.parametrize('how', NAMED)
+def test_what_stands_for_math_is_not_seen(sim: Any, how: str) -> None:
+    space: dict[str, Any] = {'math': math, 'NUMBERS': math}
+    exec(f'def work(x):\n    v = x.sum().item()\n    {NAMED[how]}\n    return x * math.sqrt(v)\n', space)
+    alike(sim, lambda _: (space['work'], dict), [*ordinary(6), *ODD, *ordinary(3)])
+    assert space['math'] is math
+
+
+def test_code_that_names_constants_may_run_beside_threads(sim: Any) -> None:
+    """All of the module's functions count where other threads run: one that keeps a function of ``math`` is the reason
+    that the value is assumed."""
     ends = threading.Event()
     thread = threading.Thread(target=ends.wait)
     thread.start()
+    found = []
     try:
-        with taking_numbers(None, [of_used]):  # type: ignore[arg-type]
-            with taking_numbers(None, [of_math]):  # type: ignore[arg-type]
-                exec('from math import sqrt', vars(imported))
-                assert vars(imported)['sqrt'] is not of_math.function
-            assert vars(imported)['sqrt'] is math.sqrt is of_math.function
-            assert vars(used)['sqrt'] is not math.sqrt, 'another recording needs it'
+        for beside in ('return math.pi * math.floor(x)', 'return [math.pi, math.floor]'):
+            space: dict[str, Any] = {'math': math}
+            exec(f'def beside(x):\n    {beside}\n', space)
+            exec('def work(x):\n    return x * math.sqrt(x.sum().item())\n', space)
+            found.append(launches(alike(sim, lambda _: (space['work'], dict), ordinary(12))))  # noqa: B023
     finally:
         ends.set()
         thread.join()
-    assert vars(used)['sqrt'] is math.sqrt
+    assert found[0] >= 8 and found[1] == 0

@@ -120,6 +120,14 @@ def test_each_launch_makes_them_anew(sim: Any, how: str) -> None:
     assert launches(alike(sim, filling(*NATURAL[how]), ordinary(12))) >= 8
 
 
+@pytest.mark.parametrize('how', [one for one in NATURAL if one not in ('two of them', 'dropped', 'how many')])
+def test_each_has_memory_of_its_own(sim: Any, how: str) -> None:
+    """As in an eager run: it can be given another size, and nothing else holds its memory."""
+    fn = alike(sim, filling(*NATURAL[how]), ordinary(6))
+    made = [one for one in fn(sim.arange(3.0)) if isinstance(one, np.ndarray)]
+    assert launches(fn) >= 4 and [(one.base, one.flags.owndata) for one in made] == [(None, True)] * len(made) != []
+
+
 @pytest.mark.parametrize('how', [*NATURAL, *OTHERS])
 def test_whatever_is_done_with_them_is_right(sim: Any, how: str) -> None:
     fn = alike(sim, filling(*{**NATURAL, **OTHERS}[how]), [*ordinary(6), *ODD, *ordinary(3)])
