@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dis
 from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any, NamedTuple
 
-from capturekit.functions.code_reads import single_steps
+from capturekit.functions.asked_of_arrays import AskedOf, loaded_before, method_in
+from capturekit.functions.code_reads import plain_steps, single_steps
 from capturekit.functions.frame_function import was_called_directly
+from capturekit.functions.handed_on import loader_of
 
 #: The id of code and the offset in it; None: the run itself.
 Caller = tuple[int, int] | None
@@ -27,8 +30,8 @@ class DirectCalls:
     def __init__(self) -> None:
         #: The calls, and the ids of code, between which others may have come.
         self._through_others: set[tuple[Caller, int]] = set()
-        #: The variables that calls like ``f(*args)`` find a function in.
-        self._variables: dict[tuple[int, int], str | None] = {}
+        #: Where calls like ``f(*args)`` find what they call.
+        self._found_in: dict[tuple[int, int], FunctionLoaded | None] = {}
 
     def enters(self, caller: Caller, frame: FrameType) -> None:
         """Note that a call has entered a function."""
@@ -41,28 +44,53 @@ class DirectCalls:
         return (caller, id(code)) not in self._through_others
 
     def _is_handed_on(self, frame: FrameType) -> bool:
-        """Whether the code below has called a function or a method in a variable, with all its arguments.
+        """Whether the code below has called a function or a method by ``f(*args)``, which is found to be this one.
 
-        Python calls such a method by code of its own in C, so that the frames do not show a direct call.
+        Python calls it by code written in C, from 3.12.2 on where calls are watched, and does not show that this code
+        does nothing else.
         """
         below = frame.f_back
         if below is None:
             return False
         key = id(below.f_code), below.f_lasti
-        if key not in self._variables:
-            self._variables[key] = _called_with_all(below.f_code, below.f_lasti)
-        name = self._variables[key]
-        function = None if name is None else below.f_locals.get(name)
+        if key not in self._found_in:
+            self._found_in[key] = _called_by_all(below.f_code, below.f_lasti)
+        found = self._found_in[key]
+        function = None if found is None else found.value_in(below)
         function = function.__func__ if type(function) is MethodType else function
         return type(function) is FunctionType and function.__code__ is frame.f_code
 
 
-def _called_with_all(code: CodeType, offset: int) -> str | None:
-    """The variable that a call finds its function in, if it is like ``f(*args, **kwargs)`` with the code's own."""
-    steps = single_steps(code)
+class FunctionLoaded(NamedTuple):
+    """What code calls: a variable, a global, or an attribute (``name``) of one."""
+
+    of: AskedOf
+    name: str = ''
+
+    def value_in(self, frame: FrameType) -> Any:
+        """What a frame has there; MISSING if code may have to run to find it."""
+        value = self.of.value_in(frame)
+        return method_in(value, self.name) if self.name else value
+
+
+def _called_by_all(code: CodeType, offset: int) -> FunctionLoaded | None:
+    """What a call like ``f(*args, **named)`` calls; None if that is not seen, or if it is another call."""
+    steps = plain_steps(code)
     place = next((number for number, step in enumerate(steps) if step.offset == offset), 0)
     if steps[place].opname != 'CALL_FUNCTION_EX':
         return None
+    load = loader_of(steps, place)
+    if load is None:
+        variable = _called_with_all(code, steps, place)
+        return None if variable is None else FunctionLoaded(AskedOf(variable))
+    if steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+        of = loaded_before(steps, load)
+        return None if of is None else FunctionLoaded(of, steps[load].argval)
+    return FunctionLoaded(AskedOf(steps[load].argval, steps[load].opname == 'LOAD_GLOBAL'))
+
+
+def _called_with_all(code: CodeType, steps: list[dis.Instruction], place: int) -> str | None:
+    """The variable that a call finds its function in, if it is like ``f(*args, **kwargs)`` with the code's own."""
     first = place - 1
     own = _own_arguments(code)
     while first > 0 and steps[first].opname in _PASSING and (steps[first].argval in own or not _loads(steps[first])):
