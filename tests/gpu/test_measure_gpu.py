@@ -199,13 +199,17 @@ def test_thirty_two_lanes(record_property: Callable[[str, object], None]) -> Non
 
 
 def test_by_events(record_property: Callable[[str, object], None]) -> None:
-    """Of a row: each node's time has in it what the device needs to start it and to stamp its end."""
+    """Of a row: each node's time has in it what the device needs to start it and to stamp its end.
+
+    What else runs on the machine can only make a measurement longer: the least of three counts.
+    """
     spins = Spins(len(ROW))
     graph = row(spins, ROW)
-    line = graph.measure(by='events')
+    lines = [graph.measure(by='events') for _ in range(3)]
+    line = lines[0]
     assert (line.source, line.by, line.note) == ('measured', 'events', '')
     record_property('table', str(line))
-    over = [took - us for took, us in zip(line.durations_us, ROW)]
+    over = [min(took) - us for *took, us in zip(*(one.durations_us for one in lines), ROW)]
     print(line, over)
     assert all(0 <= one <= 4 for one in over), over
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(line.nodes) if a and b)

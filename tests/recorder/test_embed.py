@@ -423,6 +423,7 @@ def test_the_guides_diamond_built_recorded_and_mixed() -> None:
     for make in (explicit, recorded_into, half):
         for array in (a, b, c, d):
             array.fill(0)
+        cp.cuda.get_current_stream().synchronize()  # the graph is launched on a stream that does not wait for it
         definition, caps = make()
         stream = core.Device().create_stream()
         executable = definition.instantiate()
