@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import logging
 import os
 import subprocess
 import sys
@@ -25,8 +26,10 @@ import pytest
 from hypothesis import settings
 
 from capturekit.functions import follow_time
+from capturekit.functions.watch import FAULT
 from capturekit.guard import GUARD
 from capturekit.model.cleanup import GARBAGE
+from capturekit.model.counters import LOG
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests import turns
 from tests.examples import QUICK
@@ -47,6 +50,28 @@ GROWN = 20_000
 MANY = 6
 #: Counts the tests that ran.
 RAN = itertools.count(1)
+
+
+class Faults(logging.Handler):
+    """Keeps the faults of capturekit's own that a test has met, which cost its user nothing but a launch."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.met: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == FAULT:
+            self.met.append(f'{FAULT}: {record.exc_info[1]!r}' if record.exc_info else FAULT)
+
+
+FAULTS = Faults()
+LOG.addHandler(FAULTS)
+
+
+@pytest.fixture
+def faults() -> list[str]:
+    """The faults of capturekit's own so far, for a test that makes one: it has to clear the list."""
+    return FAULTS.met
 
 
 def cupy_modules() -> dict[str, ModuleType]:
@@ -120,7 +145,8 @@ def clean_world(request: pytest.FixtureRequest) -> Iterator[None]:
     assert traces() == []
     assert not standin_installed()
     yield
-    left = traces()
+    left = [*traces(), *FAULTS.met]
+    FAULTS.met.clear()
     sweep()
     if next(RAN) % (10 if 'functions' in request.node.path.parts else 40) == 0 and gc.get_freeze_count():
         gc.collect()

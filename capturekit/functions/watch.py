@@ -32,8 +32,12 @@ from capturekit.functions.watched_value import WatchedValue
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
+from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import IsArray
+
+#: What is logged where following a run fails; the call runs eagerly, and gives its result.
+FAULT = 'a fault of capturekit: what a function reads can not be followed'
 
 
 class Watch:
@@ -154,14 +158,25 @@ class Watch:
         self._lines.end()
         try:
             if kind is None:
-                self._in_turn(self._run.asked.answer_all)
-                self._note_warnings()
-                carries = self._carries is not None and self._carries() and not self._libraries.waits
-                self._environment = finish(self._run, self._failure, carries, self._reads, self._reckons)
+                self._environment = self._found()
         finally:
             self._before.__exit__()
             self._callback = None  # it holds this object, and so all that it has met
             self._run.values.end()
+
+    def _found(self) -> Environment:
+        """What the run read. A fault of capturekit's own must not cost the user the result of a run that is over."""
+        try:
+            self._in_turn(self._run.asked.answer_all)
+            self._note_warnings()
+            carries = self._carries is not None and self._carries() and not self._libraries.waits
+            _log_fault(self._failure)
+            return finish(self._run, self._failure, carries, self._reads, self._reckons)
+        except Exception as error:
+            _log_fault(error)
+            environment = Environment([], [], [], [], f'what the function reads could not be followed: {error!r}')
+            environment.too_much = True
+            return environment
 
     def _note_warnings(self) -> None:
         """Watch that Python remembers which warnings lines that ran have shown, in this run or before it."""
@@ -222,3 +237,9 @@ class Watch:
             self._time.end()
         except Exception as error:
             self._failure = error
+
+
+def _log_fault(failure: BaseException | None) -> None:
+    """Log why following has failed, if that is no limit that the function or its caller has come to."""
+    if failure is not None and not isinstance(failure, (TooLong, RecursionError, MemoryError)):
+        LOG.error(FAULT, exc_info=failure)

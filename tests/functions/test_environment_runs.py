@@ -284,11 +284,13 @@ def test_a_function_that_sets_a_profile_function() -> None:
         sys.setprofile(None)
 
 
-def test_a_failure_of_the_watch_is_told_and_goes_no_further() -> None:
+def test_a_failure_of_the_watch_is_told_and_goes_no_further(faults: list[str]) -> None:
     def broken(found: object) -> bool:
         raise ZeroDivisionError
 
     assert 'could not be followed' in str(watch(lambda x: x, 1, ignore=broken).written())
+    assert [one.endswith('ZeroDivisionError()') for one in faults] == [True]
+    faults.clear()
 
 
 def test_frozen_garbage() -> None:
