@@ -213,6 +213,11 @@ def counting(steps: _Steps, number: int) -> set[int]:
     return {number, end + len(found) - 1}
 
 
+def either(one: Use, other: Use) -> Use:
+    """The use that is one of two."""
+    return lambda steps, number: one(steps, number) or other(steps, number)
+
+
 def counting_any_item(steps: _Steps, number: int) -> set[int]:
     """The instruction that loads a dict, if this one begins ``place[key] += amount`` with any key that is loaded."""
     if steps[number].opname not in _OF_PLACES or 'NULL' in steps[number].argrepr:

@@ -41,6 +41,7 @@ from capturekit.functions.place_uses import (
     counting,
     counting_any_item,
     counting_item,
+    either,
     makes_a_class,
     may_use_docstrings,
     stores,
@@ -254,8 +255,7 @@ class StateChanges:
         if path:
             if len(path) > 1 or entry.kept.kind != 'dict' or self._is_held(entry):
                 return False
-            one = counting_item(path[0])
-            use = lambda steps, number: one(steps, number) or counting_any_item(steps, number)  # noqa: E731
+            use = either(counting_item(path[0]), counting_any_item)
         codes = self._run.code.codes.values()
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
         reflected = named or any(
