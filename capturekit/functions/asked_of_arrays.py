@@ -1,5 +1,5 @@
 """What code asks for something that arrays have and that can't be compared: their address, or who owns their memory;
-and for ``__dict__``.
+and for ``__dict__``, also by ``vars``.
 
 An object of the user may have an attribute of the same name, ``base`` say. What an instruction takes it of is found out
 when its line begins, if it is a variable, a global, or an attribute of one.

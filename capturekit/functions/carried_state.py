@@ -41,7 +41,7 @@ class CarriedPlace:
         for key in self.path:
             if type(value) in DICTS:
                 value = dict.get(value, key, MISSING)  # which makes no item in a defaultdict
-            elif type(value) is list and key < len(value):
+            elif type(value) is list and type(key) is int and key < len(value):
                 value = value[key]
             else:
                 return MISSING

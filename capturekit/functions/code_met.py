@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
-from capturekit.functions.direct_calls import Caller, DirectCalls
+from capturekit.functions.return_paths import Caller, ReturnPaths
 
 
 class CodeMet:
@@ -16,7 +16,7 @@ class CodeMet:
         self.codes: dict[int, tuple[CodeType, bool]] = {}
         #: By the id of code that ran: from where it was called, and from where the calling code was called then.
         self.callers: dict[int, dict[Caller, set[Caller]]] = {}
-        self.direct = DirectCalls()
+        self.direct = ReturnPaths()
         #: The user's code, and the globals of its functions, by id.
         self.globals_of: dict[int, tuple[CodeType, int]] = {}
         #: Code of an ``__init__`` that was given an object which was there before.

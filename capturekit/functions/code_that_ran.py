@@ -17,7 +17,6 @@ import numpy as np
 
 from capturekit.functions.asked_for_tuples import asks_for_tuple
 from capturekit.functions.code_reads import line_number, parameters_of, plain_steps
-from capturekit.functions.direct_calls import Caller
 from capturekit.functions.frame_function import TELLS
 from capturekit.functions.handed_on import loader_of
 from capturekit.functions.number_arguments import OF_CUPY
@@ -25,6 +24,7 @@ from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.reckoning import FunctionPlace
+from capturekit.functions.return_paths import Caller
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
@@ -164,13 +164,10 @@ class CodeThatRan:
         step, count = code.steps[number], code.steps[place].arg or 0
         name = step.argval
         if step.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
-            is_it = name in OF_MATH and self._is_of(math, code, number)
+            if name not in OF_MATH or not self._is_of(math, code, number):
+                return None
             by = code.steps[number - 1].argval
-            return (
-                self._if_only_called(FunctionPlace(self._globals_of(code), by, OF_MATH[name], True, math))
-                if is_it
-                else None
-            )
+            return self._if_only_called(FunctionPlace(self._globals_of(code), by, OF_MATH[name], True, math))
         found = self.global_in(code, name) if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') else MISSING
         place_of = FunctionPlace(self._globals_of(code), name, found)
         if name in BUILT_IN and found is BUILT_IN[name][0]:
@@ -309,28 +306,33 @@ class CodeThatRan:
         the call passes the object as well: the next parameter is one of them, too.
         """
         load = loader_of(code.steps, place)
-        count = (code.steps[place].arg or 0) - len(names)
         if load is None or not self._loads_functions(code, load):
             raise Counts
+        shifts = (0, 1) if code.steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD') else (0,)
+        count = (code.steps[place].arg or 0) - len(names)
+        for inner, caller in self._entered(code, place):
+            own = inner.code
+            named = parameters_of(own)[: own.co_argcount + own.co_kwonlyargcount]
+            if position >= count:
+                found = [name for name in names[position - count : position - count + 1] if name in named]
+            else:
+                found = [named[position + shift] for shift in shifts if position + shift < own.co_argcount]
+            if not found or own.co_flags & (_GENERATORS | _VARIABLE):
+                raise Counts
+            yield from ((inner, name, caller) for name in found)
+
+    def _entered(self, code: RanCode, place: int) -> Iterator[tuple[RanCode, Caller]]:
+        """The code that a call enters directly, each with where that was called from. Raises Counts."""
         for key, callers in self._run.code.callers.items():
             for caller in callers:
                 if caller is None or caller[0] != id(code.code) or code.number(caller[1]) != place:
                     continue
                 inner = self._codes.get(key)
-                if inner is None or inner.code.co_flags & _GENERATORS:
+                if inner is None:
                     raise Counts
                 if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls_a_function(code, place):
                     raise Counts
-                named = parameters_of(inner.code)[: inner.code.co_argcount + inner.code.co_kwonlyargcount]
-                plain = named[: inner.code.co_argcount]
-                if position >= count:
-                    found = [names[position - count]] if names[position - count] in named else []
-                else:
-                    shifts = (0, 1) if code.steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD') else (0,)
-                    found = [plain[position + shift] for shift in shifts if position + shift < len(plain)]
-                if not found or inner.code.co_flags & _VARIABLE:
-                    raise Counts
-                yield from ((inner, name, caller) for name in found)
+                yield inner, caller
 
     def _loads_functions(self, code: RanCode, load: int) -> bool:
         """Whether all that an instruction may load are functions written in Python."""

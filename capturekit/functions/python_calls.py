@@ -8,10 +8,10 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-from capturekit.functions.direct_calls import Caller
 from capturekit.functions.entropy import SEEDED
 from capturekit.functions.libraries import asked_by_user, is_library_frame, python_module
 from capturekit.functions.readable_state import is_cupys
+from capturekit.functions.return_paths import Caller
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.understood import ALLOCATORS, FOLLOWED
 from capturekit.model.source_line import is_ours

@@ -158,13 +158,13 @@ class Watch:
         self._lines.end()
         try:
             if kind is None:
-                self._environment = self._found()
+                self._environment = self._environment_of_run()
         finally:
             self._before.__exit__()
             self._callback = None  # it holds this object, and so all that it has met
             self._run.values.end()
 
-    def _found(self) -> Environment:
+    def _environment_of_run(self) -> Environment:
         """What the run read. A fault of capturekit's own must not cost the user the result of a run that is over."""
         try:
             self._in_turn(self._run.asked.answer_all)

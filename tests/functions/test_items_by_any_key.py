@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import capturekit as ck
+from capturekit.functions.carried_state import CarriedPlace
+from capturekit.model.class_layout import MISSING
 from tests.functions.test_counters import Maker, Work, alike
 
 
@@ -227,3 +231,45 @@ def changed_between(number: int, state: Any) -> None:
 @pytest.mark.parametrize('maker', NATURAL, ids=lambda one: one.__name__)
 def test_somebody_else_changes_the_items(sim: Any, maker: Maker) -> None:
     alike(sim, maker, 17, changed_between)
+
+
+@pytest.mark.parametrize('other', [[1, 2], ['a'], OrderedDict(), None], ids=['list', 'texts', 'no items', 'none'])
+def test_something_else_takes_the_place_of_the_dict(sim: Any, other: Any) -> None:
+    one, plain = Server(sim), Server(sim)
+
+    def step(server: Server, x: Any) -> Any:
+        server.params[1, 'W'] = server.params[1, 'W'] * 0.5 + x
+        return server.params[1, 'W']
+
+    fn = ck.graphed(lambda x: step(one, x))
+    for number in range(8):
+        if number == 5:
+            one.params = plain.params = other
+        x = sim.arange(3.0)
+        found = []
+        for call in (fn, lambda x: step(plain, x)):
+            try:
+                found.append(call(x).tolist())
+            except (TypeError, KeyError) as error:
+                found.append((type(error), str(error)))
+        assert found[0] == found[1], number
+    assert sum(variant.launches for variant in fn.variants) >= 2
+
+
+@pytest.mark.parametrize(
+    ('held', 'found'),
+    [
+        ({(1, 'W'): 5}, 5),
+        (defaultdict(list, {(1, 'W'): 5}), 5),
+        (defaultdict(list), MISSING),
+        ([5], MISSING),
+        (None, MISSING),
+    ],
+    ids=['dict', 'defaultdict', 'no item', 'list', 'none'],
+)
+def test_a_place_that_is_gone_is_missing(held: Any, found: Any) -> None:
+    """Another thread may have put something else there since the places were compared."""
+    entry: Any = SimpleNamespace(read=lambda: held)
+    size = len(held or ())
+    assert CarriedPlace(entry, ((1, 'W'),)).read() == found
+    assert len(held or ()) == size, 'reading has made an item'

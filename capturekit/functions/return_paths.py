@@ -24,7 +24,7 @@ _PASSING = frozenset({'LOAD_FAST', 'LOAD_FAST_BORROW', 'BUILD_MAP', 'DICT_MERGE'
 _VARIABLES = frozenset({'LOAD_FAST', 'LOAD_FAST_BORROW', 'LOAD_DEREF'})
 
 
-class DirectCalls:
+class ReturnPaths:
     """Told of the code that calls enter."""
 
     def __init__(self) -> None:

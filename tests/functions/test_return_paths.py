@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import direct_calls
+from capturekit.functions import return_paths
 from capturekit.functions.code_reads import plain_steps
-from capturekit.functions.direct_calls import DirectCalls
+from capturekit.functions.return_paths import ReturnPaths
 
 FOUND: list[bool] = []
 
 
 def note() -> None:
     """Note whether the function that calls this was called directly, as far as the calling code shows."""
-    calls, frame = DirectCalls(), sys._getframe(1)
+    calls, frame = ReturnPaths(), sys._getframe(1)
     assert frame.f_back is not None
     caller = id(frame.f_back.f_code), frame.f_back.f_lasti
     calls.enters(caller, frame)
@@ -125,7 +125,7 @@ def by_a_partial_under_its_name() -> None:
 def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Python not show what is between in such calls, as from 3.12.2 on."""
     FOUND.clear()
-    shown = direct_calls.was_called_directly
+    shown = return_paths.was_called_directly
 
     def was_called_directly(frame: FrameType) -> bool:
         below = frame.f_back
@@ -133,7 +133,7 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         kinds = {step.offset: step.opname for step in plain_steps(below.f_code)}
         return shown(frame) and kinds.get(below.f_lasti) != 'CALL_FUNCTION_EX'
 
-    monkeypatch.setattr(direct_calls, 'was_called_directly', was_called_directly)
+    monkeypatch.setattr(return_paths, 'was_called_directly', was_called_directly)
 
 
 @pytest.mark.parametrize('call', DIRECT, ids=lambda one: one.__name__)
