@@ -11,12 +11,15 @@ of a conditional node can't hold the nodes of that. See :meth:`HostCalls.allocat
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.host_work import on_device, on_its_device
 from capturekit.guard.library_access import LibraryAccess
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
@@ -83,11 +86,11 @@ class HostCalls:
     def _between(self, live: OpenCapture, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
         """End this part; run what has not run yet; make the call with these results; continue in a new part."""
         self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or after it.')
-        before = self.parts.leave_lanes(live, at)
+        before, device = self.parts.leave_lanes(live, at), self.state.current_device()
         plan = self.parts.plan_of(live)
         self.parts.end_part(live)
         try:
-            with self._outside_capture(live):
+            with outside_capture(self.state, self.allocators, live, live.host_calls.stream):
                 for part in plan.parts:
                     plan.complete(part, live.by_priority)
                 if live.host_calls.launch is None:
@@ -97,7 +100,8 @@ class HostCalls:
                 if live.host_calls.outside is not None:
                     self._keep_outside(live, plan.steps[live.host_calls.done :], given)
                 plan.follow(live.host_calls.launch, live.host_calls.done, live.host_calls.stream)
-                result, seam = self._joint(live, name, at, original, given)
+                made = partial(self._joint, live, name, at, original, given)
+                result, seam = on_device(self.state, device, made)
                 plan.steps.append(seam)
                 live.host_calls.done = len(plan.steps)
         finally:
@@ -161,10 +165,7 @@ class HostCalls:
         for matrix, parts in zip(kept, lasting[1]):
             matrix.__dict__.update(zip(parts.names, parts.values))
         same = next((matrix for matrix in kept if matrix is value), None)
-        return unpacked(lasting[0]) if same is None else same, Seam(name, at, again)
-
-    def _outside_capture(self, live: OpenCapture) -> Any:
-        return Outside(self.state, self.allocators, live, live.host_calls.stream)
+        return unpacked(lasting[0]) if same is None else same, Seam(name, at, on_its_device(self.state, again))
 
 
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
@@ -185,27 +186,19 @@ def _with(value: Any, places: dict[int, Any]) -> Any:
     return value
 
 
-class Outside:
-    """A block between two parts, in which this thread has no capture, its former allocator, and this stream."""
+@contextmanager
+def outside_capture(state: State, allocators: Allocators, live: OpenCapture, stream: Any) -> Iterator[None]:
+    """A block between two parts, in which this thread has no capture and its former allocator.
 
-    def __init__(self, state: State, allocators: Allocators, live: OpenCapture, stream: Any) -> None:
-        self._state = state
-        self._allocators = allocators
-        self._live = live
-        self._stream = stream
-
-    def __enter__(self) -> None:
-        state, live = self._state, self._live
+    The origin's device is current, and ``stream`` of that device.
+    """
+    with state.lock:
+        state.lives.pop(live.capture, None)
+        state.threads[threading.get_ident()].remove(live)
+        allocators.restore()
+    try:
+        with state.inside, state.on(live.origin_device), stream:
+            yield
+    finally:
         with state.lock:
-            state.lives.pop(live.capture, None)
-            state.threads[threading.get_ident()].remove(live)
-            self._allocators.restore()
-            state.inside.depth += 1
-        self._stream.__enter__()
-
-    def __exit__(self, *_exc: object) -> None:
-        state, live = self._state, self._live
-        self._stream.__exit__(None, None, None)
-        with state.lock:
-            state.inside.depth -= 1
             state.threads.setdefault(threading.get_ident(), []).append(live)

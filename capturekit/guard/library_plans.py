@@ -16,8 +16,9 @@ from capturekit.driver.fft_plans import DIRECT, lengths_of, set_work_area, waits
 from capturekit.driver.library_accesses import of_cufft
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.host_calls import Outside
+from capturekit.guard.host_calls import outside_capture
 from capturekit.guard.host_waits import HostWaits
+from capturekit.guard.host_work import on_device
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.library_calls import LibraryCalls
 from capturekit.guard.open_capture import OpenCapture
@@ -72,15 +73,15 @@ class LibraryPlans:
     def _suspended(self, live: OpenCapture, call: str, make: Callable[[], Any]) -> Any:
         """End the driver's capture, make the plan, and continue the capture in the same graph."""
         device, at = live.platform.device, here()
-        before = self.parts.leave_lanes(live, at)
+        before, current = self.parts.leave_lanes(live, at), self.state.current_device()
         with self.state.inside:
             info = device.capture_info(live.origin.ptr)
         self.bodies.suspend(live, info.graph)
         with self.state.inside:
             live.parts.numbered[info.graph] = device.graph_node_count(info.graph)
         try:
-            with Outside(self.state, self.allocators, live, live.origin):
-                plan = self.waits.made_when_free(call, make)
+            with outside_capture(self.state, self.allocators, live, live.origin):
+                plan = on_device(self.state, current, lambda: self.waits.made_when_free(call, make))
         finally:
             with self.state.lock:  # from here on nobody else may begin to wait for the device
                 self.verdicts.give_way()

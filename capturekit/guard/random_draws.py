@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.host_work import on_its_device
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
@@ -206,15 +207,14 @@ class RandomDraws:
 
     def _state_of_the_moment(self, live: OpenCapture, state: Any) -> None:
         """Make a launch depend on whether CuPy's default RandomState is still this one."""
-        of_the_moment = self._default_state
-        if live.caller is not None and of_the_moment() is state:
-            live.caller.conditions.append(lambda: of_the_moment() is state)
+        device = self.state.current_device()
+        if live.caller is not None and self._default_state(device) is state:
+            live.caller.conditions.append(lambda: self._default_state(device) is state)
 
-    def _default_state(self) -> Any:
-        """Return CuPy's default RandomState of the current device, or None: get_random_state() would make one."""
-        cupy = self.state.platform.cupy
+    def _default_state(self, device: int) -> Any:
+        """Return CuPy's default RandomState of a device, or None: get_random_state() would make one."""
         with self.state.inside:
-            return cupy.random._generator._random_states.get(cupy.cuda.runtime.getDevice())
+            return self.state.platform.cupy.random._generator._random_states.get(device)
 
     def _before_feed(self, live: OpenCapture) -> None:
         """End a part that waits for a check, because the host draws before it launches a part."""
@@ -224,6 +224,7 @@ class RandomDraws:
             self.parts.cut_on_host(live, here())
 
     def _feed(self, live: OpenCapture, feed: Feed, text: str) -> None:
+        feed.go = on_its_device(self.state, feed.go)
         self.parts.part_of(live).feeds.append(feed)
         live.note('drawn', self.lanes.current_lane(live), text, here())
 

@@ -163,11 +163,12 @@ class ArrayBlocks:
     """Memory blocks of arrays, found by any address in them."""
 
     def __init__(self, arrays: Iterable[Any], memory: GraphMemory | None = None) -> None:
-        """``memory``: whose arrays are left out."""
+        """``memory``: whose arrays are left out. So is an array that another thread is making: it has no data yet."""
         blocks = {}
         for one in arrays:
-            if one.size and not (memory is not None and memory.owns(one.data.mem)):
-                blocks[int(one.data.mem.ptr)] = one.data
+            data = one.data
+            if data is not None and one.size and not (memory is not None and memory.owns(data.mem)):
+                blocks[int(data.mem.ptr)] = data
         self._starts = sorted(blocks)
         self._data = [blocks[start] for start in self._starts]
 
@@ -249,7 +250,8 @@ def keep_touched(device: Any, graphs: Iterable[int], memory: GraphMemory, held: 
 
 def _around(addresses: Iterable[int], arrays: Iterable[Any], memory: GraphMemory) -> list[Any]:
     """The memory of arrays around addresses, or None, without the graph's own."""
-    blocks = ArrayBlocks(one for one in arrays if one.size and not memory.holds(int(one.data.ptr)))
+    complete = [one for one in arrays if one.data is not None]
+    blocks = ArrayBlocks(one for one in complete if one.size and not memory.holds(int(one.data.ptr)))
     return [blocks.at(address) for address in addresses]
 
 

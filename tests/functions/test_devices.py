@@ -240,6 +240,46 @@ def random_numbers_over_there(cp: Any) -> Any:
     return fn, lambda n: (cp.arange(5.0) + n,)
 
 
+def a_decomposition_over_there(cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        with cp.cuda.Device(1):
+            y = cp.asarray(x) * 2
+            values, _ = cp.linalg.eigh(cp.outer(y, y) + cp.eye(5))
+            most = values.max() * 3  # recorded behind the call that the host makes between two graphs
+        return cp.asarray(most) + x
+
+    return fn, lambda n: (cp.arange(5.0) + n,)
+
+
+def a_transform_of_a_prime_length_over_there(cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        with cp.cuda.Device(1):
+            y = abs(cp.fft.fft(cp.asarray(x), n=139))[:5]
+            z = y * 3
+        return cp.asarray(z) + x
+
+    return fn, lambda n: (cp.arange(5.0) + n,)
+
+
+def random_numbers_of_both(cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        here = cp.random.random(5)
+        with cp.cuda.Device(1):
+            there = cp.random.normal(0, 1, 5) + cp.random.choice(50, 5, replace=False)
+        return cp.asarray(there) + here + x
+
+    def arguments(n: int) -> tuple[Any]:
+        for device in (0, 1):
+            with cp.cuda.Device(device):
+                if n in (0, 4):
+                    cp.random.seed(n)
+                else:
+                    cp.random.random(3)  # goes on from where the function's own draws ended
+        return (cp.arange(5.0) + n,)
+
+    return fn, arguments
+
+
 PROGRAMS = [
     a_branch_over_there,
     there_and_back,
@@ -258,6 +298,9 @@ PROGRAMS = [
     a_temporary_of_each_device,
     a_sum_by_matrix_product,
     random_numbers_over_there,
+    random_numbers_of_both,
+    a_decomposition_over_there,
+    a_transform_of_a_prime_length_over_there,
 ]
 
 
@@ -305,6 +348,17 @@ def test_a_result_of_another_device_is_launched(cp: Any) -> None:
             wait(cp)
         assert {one.state for one in graphed.variants} == {'recorded'}, graphed.variants[0].reason
         assert sum(one.launches for one in graphed.variants) >= CALLS - 3
+
+
+def test_host_work_over_there_is_launched(cp: Any) -> None:
+    for program in (random_numbers_of_both, a_decomposition_over_there, a_transform_of_a_prime_length_over_there):
+        fn, arguments = program(cp)
+        graphed = ck.graphed(fn)
+        for n in range(CALLS):
+            graphed(*arguments(n))
+            wait(cp)
+        assert len(graphed.variants) == 1
+        assert graphed.variants[0].launches >= CALLS - 2, graphed.variants[0].reason
 
 
 def test_a_large_result_of_another_device(cp: Any) -> None:

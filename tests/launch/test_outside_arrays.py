@@ -80,6 +80,16 @@ def hold(cap: ck.Capture, sim: Any) -> None:
     live.recorder.arrays = held_by(sys._getframe(1), sim.ndarray)
 
 
+def being_made(cp: Any) -> Any:
+    """An array that another thread is making: it has a size, and no memory yet."""
+
+    class Half(cp.ndarray):  # type: ignore[misc, name-defined]
+        size = N
+        data = None
+
+    return Half.__new__(Half, _no_init=True)
+
+
 def free_bytes(sim: Any) -> int:
     gc.collect()
     sim.get_default_memory_pool().free_all_blocks()
@@ -120,6 +130,29 @@ def test_the_simulated_device_keeps_what_the_code_drops(sim: Any) -> None:
     cap.graph.launch()
     assert x.get().tolist() == [n * 2.0 + sum(range(8, 16)) + 1 for n in range(N)]
     assert later
+
+
+def test_an_array_that_another_thread_is_making_is_left_out(sim: Any, reader: Reader) -> None:
+    half, held = being_made(sim), [[sim.arange(float(N))]]
+    with ck.capture() as cap:
+        y = held[0][0] * 2
+        reader.tell(MULTIPLY, held[0][0], y)
+    held.clear()
+    later = overwritten(sim)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2)
+    assert later and half.data is None
+
+
+def test_an_array_that_another_thread_is_making(cp: Any) -> None:
+    half, held = being_made(cp), [[cp.arange(float(N))]]
+    with ck.capture() as cap:
+        y = held[0][0] * 2
+    held.clear()
+    later = overwritten(cp)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2)
+    assert later and half.data is None
 
 
 def test_an_array_dropped_after_the_block_stays(sim: Any, reader: Reader) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capturekit.simulated import SimulatedDevice, install, uninstall
+
 
 @pytest.fixture
 def curand(sim: Any) -> Any:
@@ -334,3 +336,23 @@ def test_solvers_that_wait_are_found_by_name_and_lose_a_capture(
             side.end_capture()
     monkeypatch.setattr(sim.linalg, name, lambda *args: 'replaced')
     assert call(sim.linalg, a) == 'replaced'
+
+
+def test_a_draw_with_another_device_current() -> None:
+    """Its kernel reads the generator's state, which only a peer reaches (measured on two H100s, 2026-11-26)."""
+    install(SimulatedDevice(devices=2))
+    try:
+        cp = importlib.import_module('cupy')
+        curand = importlib.import_module('cupy_backends.cuda.libs.curand')
+        with cp.cuda.Device(1):
+            one, same = cp.random.RandomState(3), cp.random.RandomState(3)
+            out, wanted = cp.zeros(4), same.random_sample(4)
+        with pytest.raises(curand.CURANDError, match='LAUNCH_FAILURE'):
+            curand.generateUniformDouble(one._generator, out.data.ptr, 4)
+        cp.cuda.runtime.deviceEnablePeerAccess(1)
+        curand.generateUniformDouble(one._generator, out.data.ptr, 4)
+        for device in (0, 1):
+            cp.cuda.Device(device).synchronize()
+        assert out.get().tolist() == wanted.get().tolist()
+    finally:
+        uninstall()

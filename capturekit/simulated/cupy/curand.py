@@ -49,6 +49,7 @@ STATUS = {
     999: 'CURAND_STATUS_INTERNAL_ERROR',
 }
 _NOT_INITIALIZED = 101
+_LAUNCH_FAILURE = 201
 _TYPE_ERROR = 103
 
 #: Each library has its own, as CuPy's modules bind one at import; where it answers False, draws are recorded.
@@ -74,6 +75,7 @@ def check_status(status: int) -> None:
 class _Generator:
     def __init__(self) -> None:
         self.seed = self.offset = self.stream = 0
+        self.device = runtime.getDevice()
         self.numbers: Any = None
         self.lock = threading.Lock()
 
@@ -152,6 +154,9 @@ def _draw(generator: int, ptr: int, n: int, dtype: Any, draw: Callable[[Any], ND
     found = _find(generator)
     if not n:
         return
+    if not runtime_calls.device().can_reach(found.device):
+        # on a GPU (H100, driver 580.159.04, 2026-11-26) the kernel reads the generator's state at an illegal address
+        raise CURANDError(_LAUNCH_FAILURE)
 
     # Who seeds it again means what is drawn from then on; what is recorded draws from what it finds.
     now = found.numbers if runtime_calls.is_late() and not runtime_calls.is_captured(found.stream) else None
