@@ -168,13 +168,13 @@ class Counter(CarriedPlace):
 
 
 class NumberPlace(CarriedPlace):
-    """An attribute that holds another number at each call, with which each launch reckons.
+    """An attribute, or an item of a dict, that holds another number at each call, with which each launch reckons.
 
     ``then`` is what it held when the run began. ``number`` takes the place of that while the function is recorded.
     """
 
-    def __init__(self, entry: WatchedValue, then: Any) -> None:
-        super().__init__(entry, ())
+    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], then: Any) -> None:
+        super().__init__(entry, path)
         self.then = then
         self.number: Any = None
 

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -47,6 +47,8 @@ _OF_JAX = frozenset({'PjitFunction'})
 #: The kinds of watched values that are attributes.
 _PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
+#: The instructions that name an attribute, a global or a variable of a closure.
+_BY_NAME = frozenset({*dis.hasname, *dis.hasfree})
 #: The flags of code with ``*args`` or ``**kwargs``.
 _VARIABLE = 0x0C
 _WORDS = re.compile(r'\w+')
@@ -118,6 +120,25 @@ class RanCode:
         return self._lines is None or (line_number(self.steps[place]) or 0) in self._lines
 
 
+class ItemUses(NamedTuple):
+    """The instructions that load and store items of dicts. The dicts are known by the name that code has them under.
+
+    ``loads``: by that name, each with the constant key; () where that is not known. ``stores``: the name and such a
+    key, by the id of the code and the instruction's number.
+    """
+
+    loads: dict[str, list[tuple[RanCode, int, tuple[Any, ...]]]]
+    stores: dict[tuple[int, int], tuple[str, tuple[Any, ...]]]
+
+    def loaded(self, name: str, key: tuple[Any, ...]) -> Iterator[tuple[RanCode, int]]:
+        """The instructions that may load the items of a key; (): of any. Raises Counts if they are not known."""
+        if name not in self.loads:
+            raise Counts
+        for code, place, other in self.loads[name]:
+            if not key or not other or key == other:
+                yield code, place
+
+
 class CodeThatRan:
     """The code that ran, and how values go through it. ``changes``: those that launches make again, if any."""
 
@@ -133,6 +154,8 @@ class CodeThatRan:
         #: The names of attributes that code takes out of a ``__dict__``.
         self._items = {name for code in own for name in items_named(code)}
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
+        #: The uses of items of dicts with whose numbers launches may reckon.
+        self.items = ItemUses({}, {})
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
     def callee(self, code: RanCode, place: int, names: Iterable[str]) -> str | None:
@@ -261,6 +284,29 @@ class CodeThatRan:
         found = [one.value for one in self._run.values.entries.values() if one.key == name and one.kind == 'variable']
         made = self.stores(name) or any(name in code.code.co_cellvars for code in self._codes.values())
         return found[0] if found and not made and all(one is found[0] for one in found) else MISSING
+
+    def always(self, name: str, holds: Callable[[Any], bool]) -> bool:
+        """Whether this holds for all that code may load under a name but as a local variable; no code stores there."""
+        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        made = any(name in code.code.co_cellvars for code in self._codes.values())
+        return bool(found) and all(map(holds, found)) and not made and not self.stores(name)
+
+    def variable_loads(self, entry: WatchedValue) -> Iterator[tuple[RanCode, int]]:
+        """The instructions that may load a global or a variable of closures of this name."""
+        if entry.kind not in ('global', 'variable') or entry.key in self._run.names.strings | self._items:
+            raise Counts
+        if self._is_foreign(entry.key):
+            raise Counts
+        for code in self._codes.values():
+            for place, step in enumerate(code.steps) if entry.key in code.names else ():
+                if step.argval == entry.key and code.ran(place) and step.opcode in _BY_NAME:
+                    if step.opname not in ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF'):
+                        raise Counts
+                    yield code, place
+
+    def is_called_from_one_place(self, code: RanCode) -> bool:
+        """Whether one call alone has called code."""
+        return len(self._run.code.callers.get(id(code.code), {})) == 1
 
     def code_of(self, code: CodeType) -> RanCode | None:
         """What is known of code, if it is the user's and ran."""

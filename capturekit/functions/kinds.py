@@ -12,10 +12,11 @@ from capturekit.functions.follow_time import FollowCost
 from capturekit.functions.outcomes import all_of
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_value import IsNew, WatchedValue
 from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.host_reads import Read, Rehearsal
+from capturekit.model.kept_values import item_of
 
 #: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
 PATIENCE = 8
@@ -105,8 +106,9 @@ class Kind:
         self.variants = self.variants[:limit]
 
 
-def is_new_number(kind: Kind) -> Callable[[WatchedValue, Any], bool] | None:
-    """What tells whether a number, which a run has put in an attribute, is none that an earlier run found there.
+def is_new_number(kind: Kind) -> IsNew | None:
+    """What tells whether a number, which a run has put in an attribute or an item, is none that an earlier run found
+    there.
 
     None: launches are not to reckon with such numbers, since this run is the first one, or they have failed to.
     """
@@ -114,9 +116,9 @@ def is_new_number(kind: Kind) -> Callable[[WatchedValue, Any], bool] | None:
         return None
     environments = [variant.environment for variant in kind.variants if variant.environment is not None]
 
-    def is_new(place: WatchedValue, now: Any) -> bool:
+    def is_new(place: WatchedValue, path: tuple[Any, ...], now: Any) -> bool:
         entries = (entry for environment in environments for entry in environment.entries if entry.key == place.key)
-        found = [entry.value for entry in entries if entry.holder is place.holder]
+        found = [item_of(entry.kept, path) for entry in entries if entry.holder is place.holder]
         return not any(type(value) is type(now) and value == now for value in found)
 
     return is_new

@@ -8,10 +8,11 @@ that is an array, it may go anywhere: only the recording shows which it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
+from capturekit.functions.dict_items import item_uses
 from capturekit.functions.number_functions import ASKING, BUILT_IN
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
@@ -19,7 +20,7 @@ from capturekit.functions.reckoning import NOTHING, Reckoned, ReckonedOperators,
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import ValueFlow
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_value import IsNew
 from capturekit.model.host_reads import Read
 
 #: The method that reads a number. Functions of numbers read one, too, if they are given an array.
@@ -27,7 +28,14 @@ _READER = 'item'
 #: Functions that ask the methods of a number.
 _BY_METHODS = tuple(function for function, _ in BUILT_IN.values())
 _NUMBERS = ('f4', 'f8')
-_Places = set[tuple[RanCode, int]]
+_Place = tuple[RanCode, int]
+
+
+class NamedPlace(NamedTuple):
+    """The attributes of a name; ``path``: the items of this key, of the dicts under the name."""
+
+    name: str
+    path: tuple[Any, ...]
 
 
 def reckoned_numbers(
@@ -35,7 +43,7 @@ def reckoned_numbers(
     changes: StateChanges,
     reads: Sequence[Read],
     kept: Kept,
-    state: Callable[[WatchedValue, Any], bool] | None,
+    state: IsNew | None,
 ) -> Reckoned:
     """The reads of a run whose values are reckoned with. ``kept``: those that are only kept.
 
@@ -49,7 +57,10 @@ def reckoned_numbers(
         return NOTHING
     operators = no_operators()
     if state is not None:
-        changes.reckon_with(state, lambda name: _add(program, _takers(program, name, operators), operators))
+        program.items = item_uses(program, changes.dicts())
+        changes.reckon_with(
+            state, lambda name, path: _add(program, _takers(program, NamedPlace(name, path), operators), operators)
+        )
     known: dict[object, bool] = {}
     found = []
     for number in wanted:
@@ -82,7 +93,7 @@ def _is_reckoned(program: CodeThatRan, read: Read, operators: ReckonedOperators)
     return followed
 
 
-def _add(program: CodeThatRan, taken: _Places | None, operators: ReckonedOperators) -> bool:
+def _add(program: CodeThatRan, taken: set[_Place] | None, operators: ReckonedOperators) -> bool:
     """Add operators, and those that take what comes out of them. False if there is none."""
     todo = list(taken or ())
     while todo:
@@ -108,12 +119,12 @@ def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
         yield id(code.code), code.steps[place - 1].offset
 
 
-def _takers(program: CodeThatRan, of: tuple[RanCode, int] | str, operators: ReckonedOperators) -> _Places | None:
-    """The operators that take what comes out of an instruction, or is in attributes of a name; None if anything else
-    does more than move it. Calls that make arrays of it are added."""
+def _takers(program: CodeThatRan, of: _Place | NamedPlace, operators: ReckonedOperators) -> set[_Place] | None:
+    """The operators that take what comes out of an instruction, or is in places of a name; None if anything else does
+    more than move it. Calls that make arrays of it are added."""
     flow = ValueFlow(program, of_any_use=True)
     try:
-        flow.all_of_attribute(of) if isinstance(of, str) else flow.all_of(*of)
+        flow.all_of_place(*of) if isinstance(of, NamedPlace) else flow.all_of(*of)
     except (Counts, NotArithmetic):
         return None
     operators.arrays.update(key for code, place in flow.arrays for key in _keys(code, place))

@@ -49,7 +49,7 @@ from capturekit.functions.place_uses import (
 )
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_value import IsNew, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
 from capturekit.model.pytree import take_apart
@@ -150,23 +150,43 @@ class StateChanges:
         for one in objects:
             self._run.holders.by_id.pop(one, None)
 
-    def reckon_with(self, is_new: Callable[[WatchedValue, Any], bool], may_be_reckoned: Callable[[str], bool]) -> None:
-        """Let launches reckon with new numbers of attributes, where nothing else is done with what has such a name."""
+    def reckon_with(
+        self,
+        is_new: IsNew,
+        may_be_reckoned: Callable[[str, tuple[Any, ...]], bool],
+    ) -> None:
+        """Let launches reckon with new numbers of attributes, and of items of dicts, where nothing else is done with
+        what has such a name."""
         for location, (place, change) in list(self._found.items()):
             then = change.kept.value
             numbers = type(then) in _RECKONED and type(change.now) in _RECKONED
-            if not isinstance(place, StoredPlace) or not numbers or not self._is_plain_attribute(place.entry, change):
+            if not isinstance(place, StoredPlace) or not numbers or not self._is_plain_place(place.entry, change):
                 continue
-            wanted = is_new(place.entry, change.now) and not self._is_only_stored(place.entry, change)
-            if wanted and may_be_reckoned(place.entry.key):
-                self._found[location] = NumberPlace(place.entry, then), change
+            new = is_new(place.entry, change.path, change.now) and not self._is_only_stored(place.entry, change)
+            if new and may_be_reckoned(place.entry.key, change.path):
+                self._found[location] = NumberPlace(place.entry, change.path, then), change
 
-    def _is_plain_attribute(self, entry: WatchedValue, change: _Change) -> bool:
-        """Whether it is an attribute of an object whose classes are all written in Python."""
+    def dicts(self) -> list[WatchedValue]:
+        """The watched values that are dicts in which numbers have changed."""
+        found = [(place.entry, change) for place, change in self._found.values() if change.path]
+        return [entry for entry, change in found if self._is_plain_place(entry, change)]
+
+    def _is_plain_place(self, entry: WatchedValue, change: _Change) -> bool:
+        """Whether it is an attribute of an object whose classes are all written in Python, or an item of a dict that
+        nothing else holds."""
+        if change.path:
+            dictionary = entry.value
+            alone = type(dictionary) in DICTS and not self._is_held(entry) and id(dictionary) not in self._run.given.own
+            if len(change.path) > 1 or not alone or entry.kept.kind != 'dict':
+                return False
+            return entry.kind in ('global', 'variable') or self._is_plain_attribute(entry)
+        return self._is_plain_attribute(entry)
+
+    def _is_plain_attribute(self, entry: WatchedValue) -> bool:
         holder = self._run.holders.by_id.get(id(entry.holder))
         if holder is None or not holder.owned or holder.whole or id(holder.value) in self._run.names.full:
             return False
-        return entry.kind == 'attribute' and not change.path and _is_pythons_all_through(type(holder.value))
+        return entry.kind == 'attribute' and _is_pythons_all_through(type(holder.value))
 
     def carries(self, entry: WatchedValue) -> bool:
         """Whether launches put something else in the place of a watched value."""

@@ -18,7 +18,7 @@ _KEYWORD_CALLS = ('CALL_KW', 'CALL_FUNCTION_KW')
 _OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')
 #: So many tuples in each other are followed: code that calls itself may put each that it gets into another.
 _DEEPEST = 8
-_CONSTANTS = ('LOAD_CONST', 'LOAD_SMALL_INT')
+LOADS_CONSTANT = ('LOAD_CONST', 'LOAD_SMALL_INT')
 #: The types of constant ends of slices.
 _ENDS = (int, type(None))
 _FAST = ('LOAD_FAST', 'LOAD_FAST_BORROW')
@@ -36,7 +36,7 @@ class ContainerPart(NamedTuple):
 _VALUE, _LIST = 'value', 'list'
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """The value on the stack, when the instruction of this number is done.
 
     ``above``: how many others lie above it. ``here``: whether it has not left the function that read it. ``callers``:
@@ -50,7 +50,7 @@ class _Held(NamedTuple):
     here: bool
     callers: frozenset[tuple[int, int] | None] | None = None
 
-    def after(self, place: int, above: int = 0, what: Any = _VALUE) -> _Held:
+    def after(self, place: int, above: int = 0, what: Any = _VALUE) -> Held:
         """What another instruction of the same code has made of it."""
         return self._replace(place=place, above=above, what=what)
 
@@ -74,7 +74,7 @@ class ValueFlow:
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[ReadOutcome] = set()
-        self._todo: list[_Held] = []
+        self._todo: list[Held] = []
         self._seen: set[Any] = set()
         #: The names under which code has lists that hold values, and the stores that put known things there.
         self._lists: set[tuple[int, str]] = set()
@@ -82,7 +82,7 @@ class ValueFlow:
 
     def all_of(self, code: RanCode, place: int) -> None:
         """Follow what the call there gives."""
-        self._add(_Held(code, place, 0, _VALUE, True))
+        self._add(Held(code, place, 0, _VALUE, True))
         self._to_the_end()
 
     def _to_the_end(self) -> None:
@@ -91,27 +91,44 @@ class ValueFlow:
         for owner, name in self._lists:
             self._must_be_made(owner, name)
 
-    def all_of_attribute(self, name: str) -> None:
-        """Follow what is in the attributes of a name."""
-        self._attribute(name, _VALUE)
+    def all_of_place(self, name: str, path: tuple[Any, ...]) -> None:
+        """Follow what is in the attributes of a name; ``path``: in the items of this key, of the dicts under it."""
+        if path:
+            self._in_item(name, path)
+        else:
+            self._attribute(name, _VALUE)
         self._to_the_end()
 
-    def _add(self, held: _Held) -> None:
+    def _in_item(self, name: str, key: tuple[Any, ...]) -> None:
+        """Follow what is in an item of the dicts under a name; ``key``: () if it may be any."""
+        for code, place in self._program.items.loaded(name, key):
+            self._add(Held(code, place, 0, _VALUE, False))
+
+    def _put_in_item(self, code: RanCode, number: int) -> None:
+        """Follow what is stored into an item."""
+        name, key = self._program.items.stores.get((id(code.code), number), ('', ()))
+        if not (name and self._of_any_use):
+            raise Counts
+        self._in_item(name, key)
+
+    def _add(self, held: Held) -> None:
         key = id(held.code.code), *held[1:]
         if key not in self._seen:
             self._seen.add(key)
             self._todo.append(held)
 
-    def _follow(self, held: _Held) -> None:
+    def _follow(self, held: Held) -> None:
         """Follow what lies on the stack to the instruction that takes it."""
         above = held.above
         for number in range(held.place + 1, len(held.code.steps)):
             one = held.code.steps[number]
             if one.is_jump_target:
                 break
-            depth = 2 if one.opname == 'ROT_TWO' else (one.arg or 0) if one.opname == 'SWAP' else 0
-            if depth and above in (0, depth - 1):
-                above = depth - 1 - above
+            moved = _moved(one, above)
+            if moved is not None:
+                above = moved[0]
+                for copy in moved[1:]:
+                    self._add(held.after(number, copy, held.what))
                 continue
             if self._of_any_use and _asks_for_none(held.code.steps, number, above):
                 return None  # a number is not None
@@ -120,7 +137,7 @@ class ValueFlow:
             above += dis.stack_effect(one.opcode, one.arg, jump=False)
         raise Counts
 
-    def _taken(self, held: _Held, number: int, above: int) -> None:
+    def _taken(self, held: Held, number: int, above: int) -> None:
         code, one = held.code, held.code.steps[number]
         kind = one.opname
         if kind == 'POP_TOP' or (kind == 'IS_OP' and not self._of_any_use):
@@ -145,6 +162,8 @@ class ValueFlow:
                 self._add(held.after(number, position, part))
         elif kind in ('BINARY_SUBSCR', 'STORE_SUBSCR') and above == 1:
             self._item(held, number)
+        elif kind == 'STORE_SUBSCR' and above == 2 and held.what == _VALUE:
+            self._put_in_item(code, number)
         elif kind == 'BINARY_SLICE' and above == 2 and type(held.what) is ContainerPart:
             self._some_items(held, number, _slice_before(code.steps, number))
         elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
@@ -159,7 +178,7 @@ class ValueFlow:
         else:
             raise Counts
 
-    def _reckoned(self, held: _Held, number: int, above: int) -> None:
+    def _reckoned(self, held: Held, number: int, above: int) -> None:
         """An operator takes the value."""
         one = held.code.steps[number]
         if self._of_any_use:
@@ -173,14 +192,14 @@ class ValueFlow:
         else:
             raise Counts
 
-    def _operand(self, held: _Held, number: int, above: int) -> ComparedOperand:
+    def _operand(self, held: Held, number: int, above: int) -> ComparedOperand:
         """What the value is compared with: what is loaded just after it, or just before."""
         steps = held.code.steps
         loads = steps[held.place + 1 : number] if above else steps[max(held.place - 1, 0) : held.place]
         if len(loads) != 1 or (not above and (number != held.place + 1 or steps[held.place].is_jump_target)):
             raise Counts
         found, name = None, loads[0].argval
-        if loads[0].opname in _CONSTANTS:
+        if loads[0].opname in LOADS_CONSTANT:
             found = name
         elif loads[0].opname in _FAST and held.here and _is_parameter(held.code, name):
             return ComparedOperand(name)
@@ -192,14 +211,14 @@ class ValueFlow:
             raise Counts
         return ComparedOperand('', found)
 
-    def _returned(self, held: _Held) -> None:
+    def _returned(self, held: Held) -> None:
         for caller in self._program.callers(held.code, held.callers):
             if caller is not None:
-                self._add(_Held(caller.code, caller.place, 0, held.what, False, caller.callers))
+                self._add(Held(caller.code, caller.place, 0, held.what, False, caller.callers))
             elif self._of_time:
                 raise Counts
 
-    def _item(self, held: _Held, number: int) -> None:
+    def _item(self, held: Held, number: int) -> None:
         steps, what = held.code.steps, held.what
         loads, index = steps[number].opname == 'BINARY_SUBSCR', steps[number - 1]
         if type(what) is not ContainerPart:
@@ -209,12 +228,12 @@ class ValueFlow:
             return
         if loads and (index.opname == 'BUILD_SLICE' or type(index.argval) is slice):
             return self._some_items(held, number, _slice_before(steps, number - 1, index))
-        if index.opname not in _CONSTANTS or type(index.argval) is not int:
+        if index.opname not in LOADS_CONSTANT or type(index.argval) is not int:
             raise Counts
         if loads and index.argval % what.length == what.number:
             self._add(held.after(number, 0, what.what))
 
-    def _some_items(self, held: _Held, number: int, of: slice | None) -> None:
+    def _some_items(self, held: Held, number: int, of: slice | None) -> None:
         """Some items of a tuple are taken."""
         if of is None:
             raise Counts
@@ -229,18 +248,18 @@ class ValueFlow:
         if what != _LIST or step.argval != 'append' or call is None or code.steps[call].arg != 1:
             raise Counts
 
-    def _passed(self, held: _Held, number: int, position: int, names: tuple[str, ...]) -> None:
+    def _passed(self, held: Held, number: int, position: int, names: tuple[str, ...]) -> None:
         """A function of the user's gets the value as an argument; ``names``: those of the last arguments."""
         if not self._of_any_use or held.what == _LIST:
             raise Counts
         for code, parameter, caller in self._program.parameters(held.code, number, position, names):
-            self._local(_Held(code, 0, 0, held.what, False, frozenset({caller})), parameter)
+            self._local(Held(code, 0, 0, held.what, False, frozenset({caller})), parameter)
 
-    def _given(self, held: _Held, number: int, above: int) -> None:
+    def _given(self, held: Held, number: int, above: int) -> None:
         """A function gets the value as an argument: one that only makes another value of the same number of it."""
         code, what = held.code, held.what
         if number in code.entering:
-            self._passed(held, number, (code.steps[number].arg or 0) - 1 - above, _names_below(code, number))
+            self._passed(held, number, (code.steps[number].arg or 0) - 1 - above, names_below(code, number))
             return
         computes, makes_array = self._program.computes, self._program.makes_array
         if self._of_any_use and what == _VALUE and (computes(code, number) or makes_array(code, number)):
@@ -272,14 +291,14 @@ class ValueFlow:
         name = loads.argval
         if loads.opname.startswith('LOAD_FAST'):
             self._lists.add((id(code.code), name))
-            self._local(_Held(code, 0, 0, _LIST, False), name)
+            self._local(Held(code, 0, 0, _LIST, False), name)
         elif loads.opname == 'LOAD_ATTR' and 'NULL' not in loads.argrepr:
             self._lists.add((0, name))
             self._attribute(name, _LIST)
         elif not (loads.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and self._program.grows(name)):
             raise Counts
 
-    def _local(self, held: _Held, name: str) -> None:
+    def _local(self, held: Held, name: str) -> None:
         """Follow what is in a local variable, from all instructions that load it."""
         code = held.code
         if name in code.code.co_cellvars or name in code.code.co_freevars:
@@ -305,7 +324,7 @@ class ValueFlow:
         for code, place in self._program.attribute(name):
             step = code.steps[place]
             if step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr:
-                self._add(_Held(code, place, 0, what, False))
+                self._add(Held(code, place, 0, what, False))
             elif step.opname not in ('STORE_ATTR', 'DELETE_ATTR', 'LOAD_GLOBAL'):
                 raise Counts
 
@@ -325,7 +344,22 @@ class ValueFlow:
                 raise Counts
 
 
-def _names_below(code: RanCode, number: int) -> tuple[str, ...]:
+def _moved(one: dis.Instruction, above: int) -> tuple[int, ...] | None:
+    """How many values lie above a value, and above a copy of it, behind an instruction that only moves and copies what
+    lies on the stack; None for another instruction."""
+    count = {'SWAP': one.arg or 0, 'ROT_TWO': 2, 'COPY': one.arg or 0, 'DUP_TOP': 1}.get(one.opname, 0)
+    if one.opname in ('SWAP', 'ROT_TWO'):
+        return (count - 1 - above if above in (0, count - 1) else above,)
+    if one.opname in ('COPY', 'DUP_TOP'):
+        return (above + 1, 0) if above == count - 1 else (above + 1,)
+    if one.opname == 'DUP_TOP_TWO':
+        return (above + 2, above) if above < 2 else (above + 2,)
+    if one.opname == 'ROT_THREE':
+        return ((above - 1) % 3 if above < 3 else above,)
+    return None
+
+
+def names_below(code: RanCode, number: int) -> tuple[str, ...]:
     """The names of the last arguments of a call, which Python 3.11 and 3.12 tell just before it."""
     for one in code.steps[max(number - 2, 0) : number]:
         if one.opname == 'KW_NAMES':
@@ -358,7 +392,7 @@ def _slice_before(steps: list[dis.Instruction], number: int, made: dis.Instructi
     if made is not None and type(made.argval) is slice:
         return made.argval
     ends = steps[max(number - 2, 0) : number]
-    constant = len(ends) == 2 and all(one.opname in _CONSTANTS and type(one.argval) in _ENDS for one in ends)
+    constant = len(ends) == 2 and all(one.opname in LOADS_CONSTANT and type(one.argval) in _ENDS for one in ends)
     return slice(*[one.argval for one in ends]) if constant and (made is None or made.arg == 2) else None
 
 

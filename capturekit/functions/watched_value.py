@@ -91,6 +91,10 @@ class WatchedValue:
         return self.mapping.get(self.key, MISSING)
 
 
+#: Tells of a value, the path to an item in it, and a number whether no earlier run found that number there.
+IsNew = Callable[[WatchedValue, tuple[Any, ...], Any], bool]
+
+
 def itself(value: Any) -> Any:
     """The value, where a function that reads it is asked for."""
     return value
