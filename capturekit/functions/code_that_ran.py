@@ -20,7 +20,7 @@ from capturekit.functions.code_reads import line_number, parameters_of, plain_st
 from capturekit.functions.frame_function import TELLS
 from capturekit.functions.handed_on import loader_of
 from capturekit.functions.number_arguments import OF_CUPY
-from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
+from capturekit.functions.number_functions import BUILT_IN, OF_MATH, OF_TYPES, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.reckoning import FunctionPlace
@@ -195,7 +195,7 @@ class CodeThatRan:
         place_of = FunctionPlace(self._globals_of(code), name, found)
         if name in BUILT_IN and found is BUILT_IN[name][0]:
             return place_of if count in BUILT_IN[name][1] else None
-        is_it = id(found) in REPLACED and (found is not float or (name == 'float' and count == 1))
+        is_it = id(found) in REPLACED and (found not in OF_TYPES or (name == found.__name__ and count == 1))
         return self._if_only_called(place_of) if is_it else None
 
     def asks_for_tuple(self, code: RanCode, place: int) -> bool:

@@ -34,8 +34,10 @@ ASKING = (math.isfinite, math.isinf, math.isnan)
 OF_MATH: dict[str, Callable[..., Any]] = {
     name: getattr(math, name) for name in (*_NAMES.split(), *(one.__name__ for one in ASKING)) if hasattr(math, name)
 }
+#: The types that make a number of an array, or of another number. Code finds them among the builtins.
+OF_TYPES = (float, int)
 #: The functions in the place of which another object is put, by id.
-REPLACED: dict[int, Any] = {id(function): function for function in (float, *OF_MATH.values())}
+REPLACED: dict[int, Any] = {id(function): function for function in (*OF_TYPES, *OF_MATH.values())}
 _MATH = ModuleType(math.__name__)
 
 
@@ -119,7 +121,7 @@ def _put(place: FunctionPlace, standing: Any) -> None:
     """Put something in the place of a function, unless somebody else has done so."""
     if standing is _MATH:
         vars(_MATH).update({name: _functions.get(id(value), value) for name, value in list(vars(math).items())})
-    if place.found is float:
+    if place.found in OF_TYPES:
         place.namespace.setdefault(place.name, standing)
     elif place.namespace.get(place.name) is place.found:
         place.namespace[place.name] = standing
@@ -127,7 +129,7 @@ def _put(place: FunctionPlace, standing: Any) -> None:
 
 def _take_back(place: FunctionPlace, standing: Any) -> None:
     if place.namespace.get(place.name) is standing:
-        if place.found is float:
+        if place.found in OF_TYPES:
             del place.namespace[place.name]  # the builtin is found again
         else:
             place.namespace[place.name] = place.found

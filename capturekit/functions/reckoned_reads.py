@@ -27,7 +27,7 @@ from capturekit.model.host_reads import Read
 _READER = 'item'
 #: Functions that ask the methods of a number.
 _BY_METHODS = tuple(function for function, _ in BUILT_IN.values())
-_NUMBERS = ('f4', 'f8')
+_NUMBERS = ('f4', 'f8', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8')
 _Place = tuple[RanCode, int]
 
 
