@@ -54,6 +54,7 @@ _VARIABLE = 0x0C
 _WORDS = re.compile(r'\w+')
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
+_PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 
 
 def _is_plain(value: Any) -> bool:
@@ -209,23 +210,35 @@ class CodeThatRan:
         return by_name and self._is_global(code, steps[cls], tuple)
 
     def makes_array(self, code: RanCode, place: int) -> bool:
-        """Whether a call is of a function of CuPy that makes an array of one number.
+        """Whether a call is of a function of CuPy that makes an array of one number, or of numbers beside an array.
 
         Where it is not known which module has the function, NumPy's or that of ``math`` may be called instead: such a
         number refuses to be given to these.
         """
         number = loader_of(code.steps, place)
-        if number is None or place in code.entering or code.steps[place].arg != 1:
+        if number is None or code.steps[place].opname not in _PLAIN_CALLS:
             return False
         step, name, cupy = code.steps[number], code.steps[number].argval, sys.modules.get('cupy')
         if name not in OF_CUPY or name in self._run.names.strings or self.stores(name):
             return False
         function = getattr(cupy, name, None)
+        if code.steps[place].arg != OF_CUPY[name] or not self._enters_only(code, place, function):
+            return False
         if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
             return self._is_global(code, step, function)
         if code.steps[number - 1].opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
             return self._is_global(code, code.steps[number - 1], cupy) and self._is_met(name, (function,))
         return self._is_met(name, (function, _OF_NUMPY[name], OF_MATH.get(name)))
+
+    def _enters_only(self, code: RanCode, place: int, function: Any) -> bool:
+        """Whether a call enters no code written in Python but that of this function."""
+        if place not in code.entering:
+            return True
+        own = id(getattr(function, '__code__', None))
+        entered = ((key, caller) for key, callers in self._run.code.callers.items() for caller in callers if caller)
+        return all(
+            key == own for key, caller in entered if caller[0] == id(code.code) and code.number(caller[1]) == place
+        )
 
     def _is_met(self, name: str, functions: tuple[Any, ...]) -> bool:
         """Whether code has met the first of these under a name, and nothing but them."""

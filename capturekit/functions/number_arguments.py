@@ -243,9 +243,15 @@ def computed_now(plain: Callable[..., Any], operands: tuple[Number, ...]) -> Any
 def computing_frame() -> FrameType | None:
     """The frame of the code that computes with a number at present."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and is_ours(frame.f_code.co_filename):
+    while frame is not None and (is_ours(frame.f_code.co_filename) or hands_on(frame.f_code)):
         frame = frame.f_back
     return frame
+
+
+def hands_on(code: CodeType) -> bool:
+    """Whether this is the code of a function of CuPy that only hands its arguments on to a kernel."""
+    cupy = sys.modules.get('cupy')
+    return any(getattr(getattr(cupy, name, None), '__code__', None) is code for name in _HANDING_ON)
 
 
 @contextmanager
@@ -259,7 +265,8 @@ def operators_watched(takes: Callable[[FrameType], bool]) -> Iterator[None]:
 
     def entered(frame: FrameType, event: str, _argument: Any) -> None:
         below = frame.f_back
-        if event == 'call' and below is not None and takes(below) and not is_ours(frame.f_code.co_filename):
+        others = event == 'call' and not is_ours(frame.f_code.co_filename) and not hands_on(frame.f_code)
+        if others and below is not None and takes(below):
             unfollowed('an operator of another class takes it')  # counted; raised when the function has returned
 
     sys.setprofile(entered)
@@ -388,10 +395,19 @@ _ASKED: dict[Any, Callable[[float], bool]] = {
 _ASKED_BY_NUMPY = ('__array_struct__', '__array_interface__')
 _UFUNCS = frozenset(
     'add subtract multiply true_divide divide floor_divide remainder power equal not_equal less less_equal greater '
-    'greater_equal'.split()
+    'greater_equal maximum minimum fmax fmin hypot arctan2 where clip'.split()
 )
-#: Functions of CuPy that make an array of one number. Both names of one that has two are here.
-OF_CUPY = frozenset('abs absolute cos exp expm1 log log10 log1p log2 sin sqrt square tan tanh'.split())
+_ALONE = 'abs absolute cos exp expm1 log log10 log1p log2 sin sqrt square tan tanh'.split()
+#: Functions of CuPy that make an array of one number, or of numbers beside an array, each with how many arguments it
+#: gets. Both names of one that has two are here.
+OF_CUPY = {**dict.fromkeys(_ALONE, 1), **dict.fromkeys(_UFUNCS, 2), 'mod': 2, 'where': 3, 'clip': 3}
+#: Those that are written in Python, and only hand their arguments on to a kernel of their name.
+_HANDING_ON = ('where', 'clip')
+
+
+def _like(number: Any) -> Any:
+    """A plain number of the same type."""
+    return (type(number._now) if type(number) is Number else type(number))(0)
 
 
 class _OfOperators:
@@ -434,19 +450,27 @@ class Number:
         self._of.standing()
         name = getattr(kernel, 'name', '').removeprefix('cupy_')
         known: Any = getattr(cupy, name, None)
-        if len(args) == 1 and name in OF_CUPY and kernel is known and not kwargs:
+        if len(args) == 1 and name in _ALONE and kernel is known and not kwargs:
             return kernel(self._alone())
         in_place = len(args) == 3 and args[2] is args[0]
-        if type(kernel) is not cupy.ufunc or name not in _UFUNCS or kwargs or not (len(args) == 2 or in_place):
+        fits = len(args) == OF_CUPY.get(name) or (in_place and name not in _HANDING_ON)
+        if type(kernel) is not cupy.ufunc or name not in _UFUNCS or not fits or any(kwargs.values()):
             raise unfollowed(f'it is given to {name or kernel}')
-        array = args[0] if type(args[1]) is Number else args[1]
-        if type(array) is not cupy.ndarray:
-            raise unfollowed(f'{name} with a {type(array).__name__}')
-        dtype = np.result_type(array.dtype, type(self._now)(0))
+        return kernel(*self._beside(args[name == 'where' :], name, args[: name == 'where']))
+
+    def _beside(self, args: Sequence[Any], name: str, before: Sequence[Any]) -> list[Any]:
+        """The arguments of a kernel, with arrays in the place of numbers: of the dtype that a plain number takes on
+        beside the others. ``before``: those whose dtype does not count."""
+        ndarray = self._of.cupy.ndarray
+        dtypes = {one.dtype for one in args if type(one) is ndarray}
+        for one in (*before, *args):
+            is_bound = isinstance(one, np.generic) and name == 'clip' and one.dtype in dtypes  # of CuPy's, for None
+            if type(one) not in (ndarray, Number, *TYPES) and not is_bound:
+                raise unfollowed(f'{name} with a {type(one).__name__}')
+        dtype = np.result_type(*dtypes, *[_like(one) for one in args if type(one) in (Number, *TYPES)])
         if dtype.kind == 'c':
             dtype = np.dtype('f4' if dtype.itemsize == 8 else 'f8')
-        made = self._of.array(self, dtype)
-        return kernel(*[made if type(one) is Number else one for one in args])
+        return [*before, *[self._of.array(one, dtype) if type(one) is Number else one for one in args]]
 
     def _alone(self) -> Any:
         """The array that a function of CuPy gets instead of the number alone."""

@@ -27,6 +27,8 @@ from capturekit.model.host_reads import Read
 _READER = 'item'
 #: Functions that ask the methods of a number.
 _BY_METHODS = tuple(function for function, _ in BUILT_IN.values())
+#: The bytes of one unit of code.
+_UNIT = 2
 _NUMBERS = ('f4', 'f8', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8')
 _Place = tuple[RanCode, int]
 
@@ -113,8 +115,11 @@ def _add(program: CodeThatRan, taken: set[_Place] | None, operators: ReckonedOpe
 
 
 def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
-    """Where a frame may stand while the instruction is under way: Python 3.11 may call a function just before CALL."""
+    """Where a frame may stand while the instruction is under way: Python 3.11 may call a function just before CALL, and
+    a call of a function written in Python may stand at the end of its cache."""
     yield id(code.code), code.steps[place].offset
+    if code.is_call(place) and place + 1 < len(code.steps):
+        yield id(code.code), code.steps[place + 1].offset - _UNIT
     if code.steps[place - 1].opname == 'PRECALL':
         yield id(code.code), code.steps[place - 1].offset
 

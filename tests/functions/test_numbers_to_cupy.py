@@ -20,6 +20,15 @@ TEXTS: dict[str, str] = {
     'by its name alone': 'x * sqrt(v)',
     'of a module that is a variable': 'x * (lambda xp: xp)(cp).sqrt(v) if cp is None else HOLDER.xp.sqrt(v)',
     'absolute': 'x * cp.abs(v - 40), cp.absolute(v)',
+    'the larger': 'cp.maximum(x, v), cp.minimum(v, x - 1), cp.fmax(x, v)',
+    'of another dtype': 'cp.maximum(x.astype("f4"), v), cp.minimum(x.astype("i4"), v), cp.hypot(x.astype("f4"), v)',
+    'arithmetic by name': 'cp.add(x, v) - cp.multiply(v, x) * cp.divide(x, v), cp.power(x, v * 0.01), cp.mod(x, v + 1)',
+    'compared by name': 'cp.less(x, v), cp.greater_equal(v, x)',
+    'between two': 'cp.clip(x, v - 1, v + 2), cp.clip(x, v, None), cp.clip(x, None, v), cp.clip(x, 0.5, v)',
+    'between two of another dtype': 'cp.clip(x.astype("f4"), 0, v), cp.clip(x.astype("i4"), 1, v)',
+    'where it holds': 'cp.where(x > v, x, v), cp.where(x < 1, v, 0.0), cp.where(x > 2, v, v * 2), cp.where(x, v, x)',
+    'where, of another dtype': 'cp.where(x > 1, x.astype("f4"), v), cp.where(x > 1, x.astype("i4"), v)',
+    'angles': 'cp.arctan2(x, v) + cp.hypot(v, x)',
 }
 #: The same, where something else gets the number, or more is asked of it.
 SEEN: dict[str, str] = {
@@ -34,7 +43,20 @@ SEEN: dict[str, str] = {
     'always whole': 'cp.abs(math.floor(v))',
     'a type that is asked for': 'cp.sqrt(v, dtype="f4")',
     'an array that is given': 'cp.sqrt(v, x[0])',
-    'the larger of the array': 'cp.maximum(x, v)',
+    'the larger of a list': 'cp.maximum([1.0, v, 2.0], x)',
+    'into an array': 'cp.maximum(x, v, x)',
+    'by its name': 'cp.maximum(x1=x, x2=v)',
+    'clipped by name': 'cp.clip(x, a_min=v, a_max=v + 1)',
+    'clipped by a method': 'x.clip(v, v + 1), x.clip(None, v)',
+    'NumPy clips': 'np.clip(x, v, v + 1)',
+    'NumPy looks where': 'OF_NUMPY.xp.where([True, False], v, 2.0).sum() * x',
+    'NumPy takes the larger': 'np.maximum(x, v) + OF_NUMPY.xp.maximum(2.0, v)',
+    'of numbers alone': 'cp.maximum(v, 2.0) * x',
+    'where a number is the condition': 'cp.where(v, x, 1.0)',
+    'the number is what is clipped': 'cp.clip(v, 1.0, x)',
+    "of NumPy's number": 'cp.where(x > 1, np.float32(2), v), cp.clip(x, np.float64(0.1), v)',
+    'of an array of NumPy': 'cp.maximum(np.ones(3), v)',
+    'where with one branch': 'x * len(cp.where(x > v))',
     'more than one number': 'cp.hypot(v, 2.0) * x',
     'the type of what comes out': 'x * (2 if type(cp.sqrt(v)) is cp.ndarray else 3)',
     'a decision about what comes out': 'x * (2 if cp.sqrt(v) > 5 else 3)',
@@ -112,7 +134,13 @@ def test_what_sees_more_is_right(sim: Any, how: str) -> None:
 
 @pytest.mark.parametrize('name', sorted(OF_CUPY))
 def test_all_of_them_give_what_plain_calls_give(sim: Any, name: str) -> None:
-    assert launches(alike(sim, made(f'cp.{name}(v), x + cp.{name}(v * 0.5)'), ordinary(9))) >= 5
+    before = {1: '', 2: 'x, ', 3: 'x > 3, x, ' if name == 'where' else 'x, v - 1, '}[OF_CUPY[name]]
+    assert launches(alike(sim, made(f'cp.{name}({before}v), x + cp.{name}({before}v * 0.5)'), ordinary(9))) >= 5
+
+
+@pytest.mark.parametrize('how', ['between two', 'where it holds', 'the larger', 'of another dtype', 'a root'])
+def test_on_a_device(cp: Any, how: str) -> None:
+    assert launches(alike(cp, made(TEXTS[how]), ordinary(12))) >= 8
 
 
 #: A solver that has its module as an attribute, and keeps what it makes in lists, as pylops does.

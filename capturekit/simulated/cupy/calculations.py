@@ -14,7 +14,16 @@ from capturekit.simulated.cupy.signatures import declarations, declared
 from . import conversions, decisions, indexing, launches, operators
 from .operators import Operators
 from .surface import METHODS
-from .ufuncs import TABLE
+from .ufuncs import TABLE, ufunc
+
+_CLIP = ufunc('clip', 3, 1, np.clip)
+
+
+def _bound(dtype: Any, given: Any, end: str) -> Any:
+    """What CuPy gives its kernel where one end of ``clip`` is not given."""
+    if given is not None or dtype.kind not in 'fiu':
+        return given
+    return dtype.type({'min': '-inf', 'max': 'inf'}[end] if dtype.kind == 'f' else getattr(np.iinfo(dtype), end))
 
 
 class Calculations(Operators):
@@ -101,7 +110,10 @@ class Calculations(Operators):
     def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
         if min is None and max is None:
             raise ValueError('array_clip: must set either max or min')
-        return launches.launch('cupy_clip', np.clip, (self, min, max), out=out, elementwise=True)
+        ends = [_bound(self.dtype, one, end) for one, end in ((min, 'min'), (max, 'max'))]
+        if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in ends):
+            return _CLIP(self, *ends)
+        return launches.launch('cupy_clip', np.clip, (self, *ends), out=out, elementwise=True)
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
         return self.diagonal(offset, axis1, axis2).sum(-1, dtype, out, False)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.simulated.device.devices import reaches
+
 from . import runtime, runtime_calls, runtime_memory
 from .current import get_current_stream_ptr
 
@@ -154,7 +156,7 @@ def _draw(generator: int, ptr: int, n: int, dtype: Any, draw: Callable[[Any], ND
     found = _find(generator)
     if not n:
         return
-    if not runtime_calls.device().can_reach(found.device):
+    if not reaches(runtime_calls.device(), found.device):
         # on a GPU (H100, driver 580.159.04, 2026-11-26) the kernel reads the generator's state at an illegal address
         raise CURANDError(_LAUNCH_FAILURE)
 

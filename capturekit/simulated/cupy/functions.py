@@ -40,6 +40,8 @@ def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _plain(name: str, fn: Callable[..., Any]) -> Call:
     if name in _JOINING:
         return _joining(name, fn)
+    if name == 'clip':  # CuPy's calls the method
+        return lambda args, kwargs: args[0].clip(*args[1:], **kwargs)
     if name.startswith(('nan', 'corrcoef', 'cov', 'polyfit')):
         fn = _without_warnings(fn)
     prepare = vendor.needed_by(name)

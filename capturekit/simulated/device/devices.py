@@ -51,12 +51,13 @@ class Devices:
             raise CudaCallError(_ENABLED, f'device {peer}')
         self._peers.add(pair)
 
-    def can_reach(self, device: int) -> bool:
-        """Whether kernels of this thread's device reach the memory of a device: its own, or that of an enabled peer."""
-        here = self.get_device()
-        return device == here or (here, device) in self._peers
-
     @staticmethod
     def _same_device(one: int, other: int, call: str) -> None:
         if one != other:
             raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: the devices are {one} and {other}')
+
+
+def reaches(devices: Devices, device: int) -> bool:
+    """Whether kernels of this thread's device reach the memory of a device: its own, or that of an enabled peer."""
+    here = devices.get_device()
+    return device == here or (here, device) in devices._peers
