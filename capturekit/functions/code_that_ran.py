@@ -19,11 +19,11 @@ from capturekit.functions.asked_for_tuples import asks_for_tuple
 from capturekit.functions.code_reads import line_number, parameters_of, plain_steps
 from capturekit.functions.frame_function import TELLS
 from capturekit.functions.handed_on import loader_of
-from capturekit.functions.number_arguments import OF_CUPY
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, OF_TYPES, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.reckoning import FunctionPlace
+from capturekit.functions.recorded_number import OF_CUPY
 from capturekit.functions.return_paths import Caller
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name

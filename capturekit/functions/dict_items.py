@@ -13,7 +13,7 @@ from typing import Any
 from capturekit.functions.carried_state import DICTS
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, ItemUses, RanCode
 from capturekit.functions.number_uses import NotArithmetic
-from capturekit.functions.value_flow import LOADS_CONSTANT, PLAIN_CALLS, Held, ValueFlow, names_below
+from capturekit.functions.value_flow import LOADS_CONSTANT, PLAIN_CALLS, StackedValue, ValueFlow, names_below
 from capturekit.functions.watched_value import WatchedValue
 
 _TAKE_KEYS = ('BINARY_SUBSCR', 'STORE_SUBSCR')
@@ -54,12 +54,12 @@ class DictFlow(ValueFlow):
             self._attribute(name, _DICT)
         else:
             for code, place in self._program.variable_loads(entry):
-                self._add(Held(code, place, 0, _DICT, False))
+                self._add(StackedValue(code, place, 0, _DICT, False))
         self._to_the_end()
         for code, variable in self._locals:
             self._must_be_it(code, variable)
 
-    def _taken(self, held: Held, number: int, above: int) -> None:
+    def _taken(self, held: StackedValue, number: int, above: int) -> None:
         code, kind = held.code, held.code.steps[number].opname
         if number in code.entering and kind not in PLAIN_CALLS:
             raise Counts
@@ -76,7 +76,7 @@ class DictFlow(ValueFlow):
         elif not (kind == 'POP_TOP' or (kind == 'CONTAINS_OP' and above == 0)):
             raise Counts
 
-    def _called_with(self, held: Held, number: int, above: int) -> None:
+    def _called_with(self, held: StackedValue, number: int, above: int) -> None:
         """A function gets a dict as an argument: one that is called nowhere else."""
         code = held.code
         if number not in code.entering:
@@ -88,7 +88,7 @@ class DictFlow(ValueFlow):
             if not self._program.is_called_from_one_place(inner):
                 raise Counts
             self._locals.append((inner, parameter))
-            self._local(Held(inner, 0, 0, held.what, False, frozenset({caller})), parameter)
+            self._local(StackedValue(inner, 0, 0, held.what, False, frozenset({caller})), parameter)
 
     def _must_be_it(self, code: RanCode, name: str) -> None:
         """Raise if a variable may hold something else than one of the dicts: a value may be stored into that."""
@@ -118,13 +118,13 @@ class _Keys(ValueFlow):
 
     def _follow_key(self, code: RanCode, place: int, step: dis.Instruction) -> None:
         self._key = step.argval
-        self._add(Held(code, place, 0, place, True))
+        self._add(StackedValue(code, place, 0, place, True))
         while self._todo:
             try:
                 self._follow(self._todo.pop())
             except (Counts, NotArithmetic):
                 continue
 
-    def _taken(self, held: Held, number: int, above: int) -> None:
+    def _taken(self, held: StackedValue, number: int, above: int) -> None:
         if above == 0 and held.code.steps[number].opname in _TAKE_KEYS:
             self._known[id(held.code.code)][number] = self._key

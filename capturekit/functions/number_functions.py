@@ -1,7 +1,7 @@
 """Functions that make numbers of numbers, by which launches reckon: Python's own, and those of ``math``.
 
 Python's ``abs``, ``max``, ``min`` and ``pow`` ask the methods of a number. ``float`` and functions of ``math`` ask a
-number for its value, which a :class:`~capturekit.functions.number_arguments.Number` shows to nobody. So while code is
+number for its value, which a :class:`~capturekit.functions.recorded_number.Number` shows to nobody. So while code is
 recorded that gives them such numbers, it finds another object in their place, which does the same with all others. If
 that gets an array which the code reads in this way (``float(a)``, ``math.sqrt(a)``), it reads it as ``a.item()`` does.
 """
@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
-from capturekit.functions.number_arguments import TYPES, Number, unfollowed
+from capturekit.functions.number_arguments import TYPES
 from capturekit.functions.only_called import is_alone
 from capturekit.functions.reckoning import FunctionPlace
+from capturekit.functions.recorded_number import Number, unfollowed
 
 #: Python's own, each with the numbers of arguments that it may have.
 BUILT_IN: dict[str, tuple[Any, range]] = {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.number_arguments import Number, unfollowed
+from capturekit.functions.recorded_number import Number, unfollowed
 
 
 class NumbersInArray(NamedTuple):

@@ -1,7 +1,7 @@
 """Numbers that launches read on the host and reckon with (:mod:`capturekit.functions.reckoned_reads`).
 
 While such a function is recorded, ``array.item()`` gives a
-:class:`~capturekit.functions.number_arguments.Number`, whose value code can't see. The graph is cut there. At each
+:class:`~capturekit.functions.recorded_number.Number`, whose value code can't see. The graph is cut there. At each
 launch the host waits for the part before, reads the value, computes what the code computed of it, in the same order,
 and brings the numbers that meet arrays to the device; then the next part is launched. What comes out of a comparison
 has to be as it was; else the launch is given up.
@@ -17,21 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions.carried_state import NumberPlace
-from capturekit.functions.number_arguments import (
-    WIDTH,
-    Number,
-    Unfit,
-    computed_now,
-    computing_frame,
-    in_bytes,
-    must_fit,
-    operators_watched,
-    unfollowed,
-)
+from capturekit.functions.number_arguments import WIDTH, Unfit
 from capturekit.functions.number_functions import taking_numbers
+from capturekit.functions.number_slots import computed_now, in_bytes, must_fit, operators_watched
 from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
 from capturekit.functions.reckoning import ReckonedOperators
 from capturekit.functions.recordable import must_draw_later
+from capturekit.functions.recorded_number import Number, computing_frame, unfollowed
 from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.plan import Seam

@@ -36,7 +36,7 @@ class ContainerPart(NamedTuple):
 _VALUE, _LIST = 'value', 'list'
 
 
-class Held(NamedTuple):
+class StackedValue(NamedTuple):
     """The value on the stack, when the instruction of this number is done.
 
     ``above``: how many others lie above it. ``here``: whether it has not left the function that read it. ``callers``:
@@ -50,7 +50,7 @@ class Held(NamedTuple):
     here: bool
     callers: frozenset[tuple[int, int] | None] | None = None
 
-    def after(self, place: int, above: int = 0, what: Any = _VALUE) -> Held:
+    def after(self, place: int, above: int = 0, what: Any = _VALUE) -> StackedValue:
         """What another instruction of the same code has made of it."""
         return self._replace(place=place, above=above, what=what)
 
@@ -74,7 +74,7 @@ class ValueFlow:
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[ReadOutcome] = set()
-        self._todo: list[Held] = []
+        self._todo: list[StackedValue] = []
         self._seen: set[Any] = set()
         #: The names under which code has lists that hold values, and the stores that put known things there.
         self._lists: set[tuple[int, str]] = set()
@@ -82,7 +82,7 @@ class ValueFlow:
 
     def all_of(self, code: RanCode, place: int) -> None:
         """Follow what the call there gives."""
-        self._add(Held(code, place, 0, _VALUE, True))
+        self._add(StackedValue(code, place, 0, _VALUE, True))
         self._to_the_end()
 
     def _to_the_end(self) -> None:
@@ -102,7 +102,7 @@ class ValueFlow:
     def _in_item(self, name: str, key: tuple[Any, ...]) -> None:
         """Follow what is in an item of the dicts under a name; ``key``: () if it may be any."""
         for code, place in self._program.items.loaded(name, key):
-            self._add(Held(code, place, 0, _VALUE, False))
+            self._add(StackedValue(code, place, 0, _VALUE, False))
 
     def _put_in_item(self, code: RanCode, number: int) -> None:
         """Follow what is stored into an item."""
@@ -111,13 +111,13 @@ class ValueFlow:
             raise Counts
         self._in_item(name, key)
 
-    def _add(self, held: Held) -> None:
+    def _add(self, held: StackedValue) -> None:
         key = id(held.code.code), *held[1:]
         if key not in self._seen:
             self._seen.add(key)
             self._todo.append(held)
 
-    def _follow(self, held: Held) -> None:
+    def _follow(self, held: StackedValue) -> None:
         """Follow what lies on the stack to the instruction that takes it."""
         above = held.above
         for number in range(held.place + 1, len(held.code.steps)):
@@ -137,7 +137,7 @@ class ValueFlow:
             above += dis.stack_effect(one.opcode, one.arg, jump=False)
         raise Counts
 
-    def _taken(self, held: Held, number: int, above: int) -> None:
+    def _taken(self, held: StackedValue, number: int, above: int) -> None:
         code, one = held.code, held.code.steps[number]
         kind = one.opname
         if kind == 'POP_TOP' or (kind == 'IS_OP' and not self._of_any_use):
@@ -178,7 +178,7 @@ class ValueFlow:
         else:
             raise Counts
 
-    def _reckoned(self, held: Held, number: int, above: int) -> None:
+    def _reckoned(self, held: StackedValue, number: int, above: int) -> None:
         """An operator takes the value."""
         one = held.code.steps[number]
         if self._of_any_use:
@@ -192,7 +192,7 @@ class ValueFlow:
         else:
             raise Counts
 
-    def _operand(self, held: Held, number: int, above: int) -> ComparedOperand:
+    def _operand(self, held: StackedValue, number: int, above: int) -> ComparedOperand:
         """What the value is compared with: what is loaded just after it, or just before."""
         steps = held.code.steps
         loads = steps[held.place + 1 : number] if above else steps[max(held.place - 1, 0) : held.place]
@@ -211,14 +211,14 @@ class ValueFlow:
             raise Counts
         return ComparedOperand('', found)
 
-    def _returned(self, held: Held) -> None:
+    def _returned(self, held: StackedValue) -> None:
         for caller in self._program.callers(held.code, held.callers):
             if caller is not None:
-                self._add(Held(caller.code, caller.place, 0, held.what, False, caller.callers))
+                self._add(StackedValue(caller.code, caller.place, 0, held.what, False, caller.callers))
             elif self._of_time:
                 raise Counts
 
-    def _item(self, held: Held, number: int) -> None:
+    def _item(self, held: StackedValue, number: int) -> None:
         steps, what = held.code.steps, held.what
         loads, index = steps[number].opname == 'BINARY_SUBSCR', steps[number - 1]
         if type(what) is not ContainerPart:
@@ -233,7 +233,7 @@ class ValueFlow:
         if loads and index.argval % what.length == what.number:
             self._add(held.after(number, 0, what.what))
 
-    def _some_items(self, held: Held, number: int, of: slice | None) -> None:
+    def _some_items(self, held: StackedValue, number: int, of: slice | None) -> None:
         """Some items of a tuple are taken."""
         if of is None:
             raise Counts
@@ -248,14 +248,14 @@ class ValueFlow:
         if what != _LIST or step.argval != 'append' or call is None or code.steps[call].arg != 1:
             raise Counts
 
-    def _passed(self, held: Held, number: int, position: int, names: tuple[str, ...]) -> None:
+    def _passed(self, held: StackedValue, number: int, position: int, names: tuple[str, ...]) -> None:
         """A function of the user's gets the value as an argument; ``names``: those of the last arguments."""
         if not self._of_any_use or held.what == _LIST:
             raise Counts
         for code, parameter, caller in self._program.parameters(held.code, number, position, names):
-            self._local(Held(code, 0, 0, held.what, False, frozenset({caller})), parameter)
+            self._local(StackedValue(code, 0, 0, held.what, False, frozenset({caller})), parameter)
 
-    def _given(self, held: Held, number: int, above: int) -> None:
+    def _given(self, held: StackedValue, number: int, above: int) -> None:
         """A function gets the value as an argument: one that only makes another value of the same number of it."""
         code, what = held.code, held.what
         if number in code.entering:
@@ -291,14 +291,14 @@ class ValueFlow:
         name = loads.argval
         if loads.opname.startswith('LOAD_FAST'):
             self._lists.add((id(code.code), name))
-            self._local(Held(code, 0, 0, _LIST, False), name)
+            self._local(StackedValue(code, 0, 0, _LIST, False), name)
         elif loads.opname == 'LOAD_ATTR' and 'NULL' not in loads.argrepr:
             self._lists.add((0, name))
             self._attribute(name, _LIST)
         elif not (loads.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and self._program.grows(name)):
             raise Counts
 
-    def _local(self, held: Held, name: str) -> None:
+    def _local(self, held: StackedValue, name: str) -> None:
         """Follow what is in a local variable, from all instructions that load it."""
         code = held.code
         if name in code.code.co_cellvars or name in code.code.co_freevars:
@@ -324,7 +324,7 @@ class ValueFlow:
         for code, place in self._program.attribute(name):
             step = code.steps[place]
             if step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr:
-                self._add(Held(code, place, 0, what, False))
+                self._add(StackedValue(code, place, 0, what, False))
             elif step.opname not in ('STORE_ATTR', 'DELETE_ATTR', 'LOAD_GLOBAL'):
                 raise Counts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from capturekit.analysis.relaned import Relaned
 from capturekit.functions.array_blocks import whole_extent
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
-from capturekit.functions.number_arguments import NumberSlots
 from capturekit.functions.outcomes import Kept
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.graph.executable import Graph
@@ -25,6 +24,9 @@ from capturekit.model.class_layout import found_in_class, is_dataclass
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.shown import preformatted
+
+if TYPE_CHECKING:
+    from capturekit.functions.number_slots import NumberSlots  # only what records with numbers loads it
 
 #: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
 Quick = Callable[[Sequence[Any], Sequence[int]], Any]

@@ -13,7 +13,7 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
-from capturekit.functions.number_arguments import NumberSlots, names_of_positions
+from capturekit.functions.number_slots import NumberSlots, names_of_positions
 from capturekit.functions.options import Options
 from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (

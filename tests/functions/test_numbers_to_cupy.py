@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.functions.number_arguments import OF_CUPY
+from capturekit.functions.recorded_number import OF_CUPY
 from tests.functions.test_number_functions import written
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary
 

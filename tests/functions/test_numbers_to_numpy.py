@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.functions.number_arguments import Number
+from capturekit.functions.recorded_number import Number
 from capturekit.model.errors import UnsupportedCallError
 
 ASKING = (np.isnan, np.isinf, np.isfinite)
