@@ -33,13 +33,14 @@ from capturekit.functions.kinds import (
     fitting,
     fitting_now,
     is_forgiven,
-    is_new_number,
+    other_numbers,
     same_way,
     stop_reckoning,
     to_front,
 )
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
+from capturekit.functions.outcomes import OtherOutcome
 from capturekit.functions.pending import Call, Earlier
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
@@ -132,6 +133,7 @@ class Answering:
     def _make_ready(self, given: Given) -> None:
         """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""
         kind = given.kind
+        kind.other_ways.clear()
         self.earlier.finish()
         for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:  # by the user's code
             kind.variants = tuple([other for other in kind.variants if other is not variant])
@@ -168,6 +170,7 @@ class Answering:
     def stopped(self, given: Given, variant: Variant, failed: Exception) -> Any:
         """Answer a call whose launch has raised. The kind's lock is held since before that launch."""
         with TURNS.call():
+            given.kind.other_ways.clear()
             return self._launch(given, variant, failed)
 
     def _launch(self, given: Given, variant: Variant, failed: Exception | None = None) -> Any:
@@ -197,6 +200,8 @@ class Answering:
                 count('fallbacks')  # a call between two parts raised, and the eager run will raise the same
                 variant.restore()
                 return self._again(given, variant.drawn())
+            if isinstance(failed, OtherOutcome):
+                kind.other_ways.append(variant)
             other = fitting(kind, tried, failed, given.platform.cupy.cuda.get_current_stream().ptr)
             other_given = given if other is None else given.beginning_with(other.carried)
             if other is None or shared_by(given.beginning_with(None), other, other_given.held):
@@ -295,7 +300,8 @@ class Answering:
             return result
         args = (given.args, given.kwargs)
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
-        fitted = [*fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr)]
+        here = given.platform.cupy.cuda.get_current_stream().ptr
+        fitted = [variant for variant in fitting_now(kind, here) if variant not in kind.other_ways]
         rehearsal = Rehearsal()
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
         watch = self._watch(given, rehearsal, uncollected)
@@ -330,7 +336,7 @@ class Answering:
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
-            reads=rehearsal.reads, reckons=is_new_number(given.kind) if self._may_reckon(given) else None,
+            reads=rehearsal.reads, reckons=other_numbers(given.kind) if self._may_reckon(given) else None,
             uncollected=uncollected,
         )  # fmt: skip
 
@@ -426,6 +432,8 @@ class Answering:
             if refused or drawn or not variant.checks:
                 break
         if failed is not None:
+            if isinstance(failed, OtherOutcome):
+                given.kind.other_ways.append(variant)
             return self._take_over(given, variant, failed, drawn)
         if variant.untried:
             return self._launch(given, variant)

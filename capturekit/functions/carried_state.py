@@ -24,8 +24,10 @@ DICTS: tuple[type, ...] = (dict, defaultdict, OrderedDict)
 class CarriedPlace:
     """One place whose value changes: a watched value, or an item of a dict or a list in it.
 
-    ``path``: the keys that lead from the watched value to the item.
+    ``path``: the keys that lead from the watched value to the item. ``how``: what launches do with it, in a word.
     """
+
+    how = 'changed'
 
     def __init__(self, entry: WatchedValue, path: tuple[Any, ...]) -> None:
         self.entry = entry
@@ -171,25 +173,33 @@ class NumberPlace(CarriedPlace):
     """An attribute, or an item of a dict, that holds another number at each call, with which each launch reckons.
 
     ``then`` is what it held when the run began. ``number`` takes the place of that while the function is recorded.
+    ``changes``: whether the function puts a number there; else only others do.
     """
 
-    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], then: Any) -> None:
+    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], then: Any, changes: bool = True) -> None:
         super().__init__(entry, path)
         self.then = then
+        self.changes, self.how = changes, 'changed' if changes else 'read anew'
         self.number: Any = None
+        self._stood: Any = None
 
     def arrays(self, array: type) -> list[Any] | None:
         return [] if type(self.read()) is type(self.then) else None
 
     def begin(self, left: Iterator[Any]) -> None:
+        self._stood = self.number
         if self.number is not None:
             self.put(self.number)
 
+    def is_as_recorded(self, before: Any) -> bool:
+        return self.changes or self.read() is (before if self._stood is None else self._stood)
+
     def after(self) -> Any:
-        return self.read()
+        return self.read() if self.changes else None
 
     def change(self, value: Any) -> None:
-        self.put(value)
+        if self.changes:
+            self.put(value)
 
 
 class GrowingList(CarriedPlace):

@@ -111,7 +111,7 @@ def _of(variant: Variant) -> list[Said]:
     compared = {(one.where(), one.kind == 'of CuPy') for one in entries if one.where()}
     said.append(Compared(words for words, _ in sorted(compared, key=_last)))
     if variant.carried is not None:
-        said += [f'changed at each launch: {place.where()}' for place in variant.carried.places]
+        said += [f'{place.how} at each launch: {place.where()}' for place in variant.carried.places]
     said += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
     for number, outcomes in variant.kept.items():
         checked = ', and how it compares is checked on the device' if outcomes else ''

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from capturekit.functions.follow_time import FollowCost
-from capturekit.functions.outcomes import all_of
+from capturekit.functions.outcomes import OtherOutcome, all_of
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
-from capturekit.functions.watched_value import IsNew, WatchedValue
+from capturekit.functions.watched_value import OtherNumbers, WatchedValue
 from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.host_reads import Read, Rehearsal
@@ -46,6 +46,8 @@ class Kind:
         self.misses = self.strange = 0
         #: Whether launches may reckon with values that they read on the host, and with numbers of attributes.
         self.reckons = self.reckons_with_state = True
+        #: The variants whose launches have found that the call under way goes another way.
+        self.other_ways: list[Variant] = []
         #: What following runs has cost since the last launch; the last run's reason, and how often it came.
         self.cost = FollowCost()
         self.reason = ''
@@ -106,22 +108,22 @@ class Kind:
         self.variants = self.variants[:limit]
 
 
-def is_new_number(kind: Kind) -> IsNew | None:
-    """What tells whether a number, which a run has put in an attribute or an item, is none that an earlier run found
-    there.
+def other_numbers(kind: Kind) -> OtherNumbers | None:
+    """What tells how many other numbers earlier runs have found in a place, and whether one has found the same.
 
     None: launches are not to reckon with such numbers, since this run is the first one, or they have failed to.
     """
-    if not kind.reckons_with_state or not kind.strange:
+    if not kind.reckons_with_state or not (kind.strange or kind.other_ways):
         return None
     environments = [variant.environment for variant in kind.variants if variant.environment is not None]
 
-    def is_new(place: WatchedValue, path: tuple[Any, ...], now: Any) -> bool:
+    def others(place: WatchedValue, path: tuple[Any, ...], now: Any) -> int | None:
         entries = (entry for environment in environments for entry in environment.entries if entry.key == place.key)
         found = [item_of(entry.kept, path) for entry in entries if entry.holder is place.holder]
-        return not any(type(value) is type(now) and value == now for value in found)
+        alike = [value for value in found if type(value) is type(now)]
+        return None if now in alike else len(set(alike))
 
-    return is_new
+    return others
 
 
 def stop_reckoning(kind: Kind) -> None:
@@ -174,25 +176,32 @@ def to_front(kind: Kind, variant: Variant) -> None:
 
 
 def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError, stream: int) -> Variant | None:
-    """Another variant for calls on this stream, which assumes the value that the failed launch found and all values
-    that held before it."""
+    """Another variant for calls on this stream, which goes the way that the failed launch found."""
     found = tried[-1].drawn()
-    if error.index is None or error.actual is None or found or tried[-1].plan is None:
+    if found or tried[-1].plan is None:
         return None
+    if error.index is None or error.actual is None:
+        others = _usable(kind, tried, stream) if isinstance(error, OtherOutcome) else ()
+        return next((variant for variant in others if variant.reckons), None)  # which tells by itself whether it fits
     checks = tried[-1].plan.checks
     assert checks is not None
     values = [check.value for check in checks.made[: error.index]] + [error.actual]
-    for variant in kind.variants:
-        usable = variant.run is not None or variant.state == 'rehearsed'
-        if variant in tried or not usable or (variant.environment and variant.environment.changed() is not None):
-            continue
-        if not fits_here(kind, variant, stream):
-            continue
+    for variant in _usable(kind, tried, stream):
         mine = variant.plan.checks if variant.plan is not None else None
         assumed = [c.value for c in mine.made] if mine is not None else [r.value for r in variant.assumptions]
         if len(assumed) >= len(values) and all(_same(a, b) for a, b in zip(assumed, values)):
             return variant
     return None
+
+
+def _usable(kind: Kind, tried: list[Variant], stream: int) -> Iterator[Variant]:
+    """The variants that were not tried, and for which what they have read is as it was."""
+    for variant in kind.variants:
+        usable = variant.run is not None or variant.state == 'rehearsed'
+        if variant in tried or not usable or (variant.environment and variant.environment.changed() is not None):
+            continue
+        if fits_here(kind, variant, stream):
+            yield variant
 
 
 def same_way(variant: Variant, rehearsal: Rehearsal) -> bool:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.model import errors
+
 #: Comparisons by what the code says, each with the name of CuPy's function.
 COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     '<': (operator.lt, 'less'), '<=': (operator.le, 'less_equal'), '>': (operator.gt, 'greater'),
@@ -18,6 +20,10 @@ COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 _ASKED: dict[str, Callable[[float], bool]] = {'isnan': math.isnan, 'isinf': math.isinf, 'isfinite': math.isfinite}
 #: Larger integers are not the same number as a float.
 _EXACT = 1 << 53
+
+
+class OtherOutcome(errors.AssumptionError):
+    """A number with which a launch reckons compares otherwise than while recording: the call goes another way."""
 
 
 class ComparedOperand(NamedTuple):

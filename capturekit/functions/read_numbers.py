@@ -21,6 +21,7 @@ from capturekit.functions.number_arguments import WIDTH, Unfit
 from capturekit.functions.number_functions import taking_numbers
 from capturekit.functions.number_slots import computed_now, in_bytes, must_fit, operators_watched
 from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
+from capturekit.functions.outcomes import OtherOutcome
 from capturekit.functions.reckoning import ReckonedOperators
 from capturekit.functions.recordable import must_draw_later
 from capturekit.functions.recorded_number import Number, computing_frame, unfollowed
@@ -268,7 +269,7 @@ class ReadNumbers:
             if outcome is None:
                 self._add(value)
             elif value is not outcome:
-                raise _given_up(stage, 'What it is compared with is now on its other side')
+                raise _given_up(stage, 'What it is compared with is now on its other side', OtherOutcome)
 
     def _add(self, value: Any) -> None:
         if type(value) is not self._kinds[len(self._found)]:
@@ -276,8 +277,10 @@ class ReadNumbers:
         self._found.append(value)
 
 
-def _given_up(stage: _Stage, rule: str) -> errors.AssumptionError:
-    return errors.AssumptionError(
+def _given_up(
+    stage: _Stage, rule: str, kind: type[errors.AssumptionError] = errors.AssumptionError
+) -> errors.AssumptionError:
+    return kind(
         'A number that the host reads and computes with',
         location=stage.at,
         rule=f'{rule}, so the program may go another way from here on. The graph was stopped there.',

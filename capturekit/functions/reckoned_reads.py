@@ -20,7 +20,7 @@ from capturekit.functions.reckoning import NOTHING, Reckoned, ReckonedOperators,
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import ValueFlow
-from capturekit.functions.watched_value import IsNew
+from capturekit.functions.watched_value import OtherNumbers
 from capturekit.model.host_reads import Read
 
 #: The method that reads a number. Functions of numbers read one, too, if they are given an array.
@@ -45,11 +45,11 @@ def reckoned_numbers(
     changes: StateChanges,
     reads: Sequence[Read],
     kept: Kept,
-    state: IsNew | None,
+    state: OtherNumbers | None,
 ) -> Reckoned:
     """The reads of a run whose values are reckoned with. ``kept``: those that are only kept.
 
-    ``state`` tells which numbers in attributes may be reckoned with: the changes are told of those that are.
+    ``state`` tells which numbers in attributes earlier runs have found: the changes are told which are reckoned with.
     """
     wanted = [number for number, read in enumerate(reads) if number not in kept and _is_followed(read)]
     if run.names.everything or not (wanted or state):
@@ -59,10 +59,11 @@ def reckoned_numbers(
         return NOTHING
     operators = no_operators()
     if state is not None:
-        program.items = item_uses(program, changes.dicts())
-        changes.reckon_with(
-            state, lambda name, path: _add(program, _takers(program, NamedPlace(name, path), operators), operators)
-        )
+        numbers = changes.new_numbers(state)
+        program.items = item_uses(program, [one.entry for one in numbers if one.change.path])
+        for one in numbers:
+            if _add(program, _takers(program, NamedPlace(one.entry.key, one.change.path), operators), operators):
+                changes.reckon_with(one)
     known: dict[object, bool] = {}
     found = []
     for number in wanted:

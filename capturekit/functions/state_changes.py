@@ -14,7 +14,7 @@ import dis
 import functools
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ from capturekit.functions.place_uses import (
 )
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.watched_value import IsNew, WatchedValue
+from capturekit.functions.watched_value import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
 from capturekit.model.pytree import take_apart
@@ -64,6 +64,8 @@ _REFLECTED = frozenset({'__radd__', '__rsub__'})
 _FUNCTIONS: tuple[Any, ...] = (FunctionType, BuiltinFunctionType, type(functools.lru_cache(len)), np.ufunc)
 #: The types of numbers that launches reckon with.
 _RECKONED = (int, float)
+#: So many other numbers earlier runs have found where others than the function change a number at nearly each call.
+_FEW = 2
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 #: Attributes that libraries look up in any object to find out its type.
 ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
@@ -81,6 +83,15 @@ class _Change(NamedTuple):
     number: int
     kept: Kept
     now: Any
+
+
+class NewNumber(NamedTuple):
+    """A number that no earlier run has found in its place. ``changes``: whether the run has put it there."""
+
+    location: tuple[int, Any]
+    entry: WatchedValue
+    change: _Change
+    changes: bool
 
 
 class StateChanges:
@@ -103,7 +114,7 @@ class StateChanges:
             return False
         try:
             for change in _changes(entry.kept, value, ()):
-                place = _location(entry) if change.inside is None else (id(change.inside.value), change.number)
+                place = _location_of(entry, change)
                 if place not in self._found:
                     self._found[place] = self._place(entry, change), change
                     grown = change.now[len(change.kept.parts) :] if change.now is change.kept.value else [change.now]
@@ -150,26 +161,39 @@ class StateChanges:
         for one in objects:
             self._run.holders.by_id.pop(one, None)
 
-    def reckon_with(
-        self,
-        is_new: IsNew,
-        may_be_reckoned: Callable[[str, tuple[Any, ...]], bool],
-    ) -> None:
-        """Let launches reckon with new numbers of attributes, and of items of dicts, where nothing else is done with
-        what has such a name."""
-        for location, (place, change) in list(self._found.items()):
-            then = change.kept.value
-            numbers = type(then) in _RECKONED and type(change.now) in _RECKONED
+    def new_numbers(self, others: OtherNumbers) -> list[NewNumber]:
+        """The numbers in attributes, and in items of dicts, with which launches may reckon if nothing else is done with
+        what has such a name: those that the run changed, and those that others change."""
+        found = []
+        for location, (place, change) in self._found.items():
+            numbers = type(change.kept.value) in _RECKONED and type(change.now) in _RECKONED
             if not isinstance(place, StoredPlace) or not numbers or not self._is_plain_place(place.entry, change):
                 continue
-            new = is_new(place.entry, change.path, change.now) and not self._is_only_stored(place.entry, change)
-            if new and may_be_reckoned(place.entry.key, change.path):
-                self._found[location] = NumberPlace(place.entry, change.path, then), change
+            new = others(place.entry, change.path, change.now) is not None
+            if new and not self._is_only_stored(place.entry, change):
+                found.append(NewNumber(location, place.entry, change, True))
+        for entry, change in self._numbers_that_stay():
+            location = _location_of(entry, change)
+            new = location not in self._found and (others(entry, change.path, change.now) or 0) >= _FEW
+            if new and self._is_plain_place(entry, change):
+                found.append(NewNumber(location, entry, change, False))
+        return found
 
-    def dicts(self) -> list[WatchedValue]:
-        """The watched values that are dicts in which numbers have changed."""
-        found = [(place.entry, change) for place, change in self._found.values() if change.path]
-        return [entry for entry, change in found if self._is_plain_place(entry, change)]
+    def reckon_with(self, number: NewNumber) -> None:
+        """Let launches reckon with a number."""
+        entry, change = number.entry, number.change
+        self._found[number.location] = NumberPlace(entry, change.path, change.kept.value, number.changes), change
+
+    def _numbers_that_stay(self) -> Iterator[tuple[WatchedValue, _Change]]:
+        """The numbers in attributes and in items of dicts that the run has left as they were."""
+        for entry in self._run.values.entries.values():
+            kept = entry.kept
+            if type(kept.value) in _RECKONED and entry.kind == 'attribute':
+                yield entry, _Change((), None, 0, kept, kept.value)
+            elif kept.kind == 'dict' and type(kept.value) in DICTS:
+                for number, (label, part) in enumerate(zip(kept.labels, kept.parts)):
+                    if type(part.value) in _RECKONED and _is_label(label.value):
+                        yield entry, _Change((label.value,), kept, number, part, part.value)
 
     def _is_plain_place(self, entry: WatchedValue, change: _Change) -> bool:
         """Whether it is an attribute of an object whose classes are all written in Python, or an item of a dict that
@@ -396,6 +420,11 @@ def _location(entry: WatchedValue) -> tuple[int, Any]:
     if entry.kind == 'slot':
         return id(entry.holder), id(entry.member)
     return id(entry.mapping), entry.key
+
+
+def _location_of(entry: WatchedValue, change: _Change) -> tuple[int, Any]:
+    """The identity of the place of a change in a watched value."""
+    return _location(entry) if change.inside is None else (id(change.inside.value), change.number)
 
 
 def _is_pythons_all_through(cls: type) -> bool:

@@ -28,7 +28,7 @@ from capturekit.functions.python_calls import PythonCalls
 from capturekit.functions.run_record import WatchedCall, record_of
 from capturekit.functions.settings import routines_now, settings_now
 from capturekit.functions.warnings_shown import FORGETS_IN_CONTEXTS, forget_ours, shown_before
-from capturekit.functions.watched_value import IsNew
+from capturekit.functions.watched_value import OtherNumbers
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
@@ -66,7 +66,7 @@ class Watch:
         array: type | None = None,
         carries: Callable[[], bool] | None = None,
         reads: Sequence[Read] = (),
-        reckons: IsNew | None = None,
+        reckons: OtherNumbers | None = None,
         uncollected: Uncollected | None = None,
     ) -> None:
         self._fn, self._carries, self._reads, self._reckons = fn, carries, reads, reckons

@@ -91,8 +91,9 @@ class WatchedValue:
         return self.mapping.get(self.key, MISSING)
 
 
-#: Tells of a value, the path to an item in it, and a number whether no earlier run found that number there.
-IsNew = Callable[[WatchedValue, tuple[Any, ...], Any], bool]
+#: Tells of a value, the path to an item in it, and a number how many other numbers earlier runs have found there; None
+#: if one has found this number.
+OtherNumbers = Callable[[WatchedValue, tuple[Any, ...], Any], 'int | None']
 
 
 def itself(value: Any) -> Any:

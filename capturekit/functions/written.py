@@ -29,7 +29,7 @@ from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.uncompiled import is_uncompiled
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
-from capturekit.functions.watched_value import Holder, IsNew, WatchedValue, itself
+from capturekit.functions.watched_value import Holder, OtherNumbers, WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
     among,
@@ -51,7 +51,7 @@ from capturekit.model.value_changes import ValueDifference, containers, differen
 
 def finish(
     run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = (),
-    reckons: IsNew | None = None,
+    reckons: OtherNumbers | None = None,
 ) -> Environment:  # fmt: skip
     """Make the environment of a run that has ended, and empty the record of it.
 
