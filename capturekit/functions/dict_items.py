@@ -30,7 +30,7 @@ def item_uses(program: CodeThatRan, entries: Iterable[WatchedValue]) -> ItemUses
         except (Counts, NotArithmetic):
             continue
         uses.loads[entry.key] = flow.loads
-        uses.stores.update({place: (entry.key, key) for place, key in flow.stores.items()})
+        uses.stores.update({place: (entry.key, key) for place, key in flow.item_stores.items()})
     return uses
 
 
@@ -42,7 +42,7 @@ class DictFlow(ValueFlow):
         self._keys = keys
         #: The instructions that load and store items, each with the constant key; () where that is not known.
         self.loads: list[tuple[RanCode, int, tuple[Any, ...]]] = []
-        self.stores: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self.item_stores: dict[tuple[int, int], tuple[Any, ...]] = {}
         self._locals: list[tuple[RanCode, str]] = []
 
     def all_of_dict(self, entry: WatchedValue) -> None:
@@ -66,7 +66,7 @@ class DictFlow(ValueFlow):
         if kind == 'BINARY_SUBSCR' and above == 1:
             self.loads.append((code, number, self._keys.at(code, number)))
         elif kind == 'STORE_SUBSCR' and above == 1:
-            self.stores[id(code.code), number] = self._keys.at(code, number)
+            self.item_stores[id(code.code), number] = self._keys.at(code, number)
         elif kind == 'STORE_FAST':
             self._stored.add((id(code.code), number))
             self._locals.append((code, code.steps[number].argval))

@@ -9,7 +9,6 @@ that is an array, it may go anywhere: only the recording shows which it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
 from capturekit.functions.dict_items import item_uses
@@ -18,7 +17,7 @@ from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
 from capturekit.functions.reckoning import NOTHING, Reckoned, ReckonedOperators, no_operators
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.state_changes import StateChanges
+from capturekit.functions.state_changes import NamedPlace, StateChanges
 from capturekit.functions.value_flow import ValueFlow
 from capturekit.functions.watched_value import OtherNumbers
 from capturekit.model.host_reads import Read
@@ -31,13 +30,6 @@ _BY_METHODS = tuple(function for function, _ in BUILT_IN.values())
 _UNIT = 2
 _NUMBERS = ('f4', 'f8', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8')
 _Place = tuple[RanCode, int]
-
-
-class NamedPlace(NamedTuple):
-    """The attributes of a name; ``path``: the items of this key, of the dicts under the name."""
-
-    name: str
-    path: tuple[Any, ...]
 
 
 def reckoned_numbers(
@@ -58,12 +50,9 @@ def reckoned_numbers(
     if program.opened:
         return NOTHING
     operators = no_operators()
-    if state is not None:
-        numbers = changes.new_numbers(state)
-        program.items = item_uses(program, [one.entry for one in numbers if one.change.path])
-        for one in numbers:
-            if _add(program, _takers(program, NamedPlace(one.entry.key, one.change.path), operators), operators):
-                changes.reckon_with(one)
+    numbers = changes.new_numbers(state) if state is not None else []
+    program.items = item_uses(program, changes.dicts_of_numbers() if state is not None else [])
+    numbers = [one for one in numbers if _add(program, _takers(program, one.name, operators), operators)]
     known: dict[object, bool] = {}
     found = []
     for number in wanted:
@@ -72,6 +61,11 @@ def reckoned_numbers(
             known[site] = _is_reckoned(program, reads[number], operators)
         if known[site]:
             found.append(number)
+    stored = changes.where_numbers_stay(operators.stores)
+    if stored is None or (stored and state is None):
+        return NOTHING
+    for one in (*numbers, *stored):
+        changes.reckon_with(one)
     return Reckoned(frozenset(found), operators)
 
 
@@ -133,5 +127,6 @@ def _takers(program: CodeThatRan, of: _Place | NamedPlace, operators: ReckonedOp
         flow.all_of_place(*of) if isinstance(of, NamedPlace) else flow.all_of(*of)
     except (Counts, NotArithmetic):
         return None
+    operators.stores.update(flow.stores)
     operators.arrays.update(key for code, place in flow.arrays for key in _keys(code, place))
     return flow.operators

@@ -30,7 +30,8 @@ class ReckonedOperators(NamedTuple):
 
     The value is whether a number that comes out is followed, too. ``places``: where what they call is found, by the id
     of the namespace and the name. ``readers``: the calls of functions that read an array, as ``float(a)`` does.
-    ``arrays``: the calls that make arrays of lists of them.
+    ``arrays``: the calls that make arrays of lists of them. ``stores``: the names of attributes in which they are
+    stored, and the names of dicts with the key of the item; (): any.
     """
 
     at: dict[tuple[int, int], bool]
@@ -38,6 +39,7 @@ class ReckonedOperators(NamedTuple):
     places: dict[tuple[int, str], FunctionPlace]
     readers: set[tuple[int, int]]
     arrays: set[tuple[int, int]]
+    stores: set[tuple[str, tuple[Any, ...] | None]]
 
 
 class Reckoned(NamedTuple):
@@ -48,7 +50,7 @@ class Reckoned(NamedTuple):
 
 
 def no_operators() -> ReckonedOperators:
-    return ReckonedOperators({}, [], {}, set(), set())
+    return ReckonedOperators({}, [], {}, set(), set(), set())
 
 
 NOTHING = Reckoned(frozenset(), no_operators())

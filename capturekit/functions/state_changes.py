@@ -85,13 +85,25 @@ class _Change(NamedTuple):
     now: Any
 
 
+class NamedPlace(NamedTuple):
+    """The attributes of a name; ``path``: the items of this key, of the dicts under the name."""
+
+    name: str
+    path: tuple[Any, ...]
+
+
 class NewNumber(NamedTuple):
-    """A number that no earlier run has found in its place. ``changes``: whether the run has put it there."""
+    """A number with which launches may reckon. ``changes``: whether the function may put another one there."""
 
     location: tuple[int, Any]
     entry: WatchedValue
     change: _Change
     changes: bool
+
+    @property
+    def name(self) -> NamedPlace:
+        """The name under which code finds it."""
+        return NamedPlace(self.entry.key, self.change.path)
 
 
 class StateChanges:
@@ -172,28 +184,56 @@ class StateChanges:
             new = others(place.entry, change.path, change.now) is not None
             if new and not self._is_only_stored(place.entry, change):
                 found.append(NewNumber(location, place.entry, change, True))
-        for entry, change in self._numbers_that_stay():
-            location = _location_of(entry, change)
-            new = location not in self._found and (others(entry, change.path, change.now) or 0) >= _FEW
-            if new and self._is_plain_place(entry, change):
-                found.append(NewNumber(location, entry, change, False))
+        for entry in self._run.values.entries.values():
+            for change in self._numbers_in(entry):
+                location = _location_of(entry, change)
+                new = location not in self._found and (others(entry, change.path, change.now) or 0) >= _FEW
+                if new and self._is_plain_place(entry, change):
+                    found.append(NewNumber(location, entry, change, False))
         return found
 
     def reckon_with(self, number: NewNumber) -> None:
         """Let launches reckon with a number."""
         entry, change = number.entry, number.change
-        self._found[number.location] = NumberPlace(entry, change.path, change.kept.value, number.changes), change
+        place = NumberPlace(entry, change.path, change.kept.value, number.changes)
+        self._found[number.location] = place, change
 
-    def _numbers_that_stay(self) -> Iterator[tuple[WatchedValue, _Change]]:
-        """The numbers in attributes and in items of dicts that the run has left as they were."""
+    def dicts_of_numbers(self) -> list[WatchedValue]:
+        """The watched values that are dicts with numbers, which nothing else holds."""
+        entries = self._run.values.entries.values()
+        found = [(entry, next(self._numbers_in(entry), None)) for entry in entries if entry.kept.kind == 'dict']
+        return [entry for entry, one in found if one is not None and self._is_plain_place(entry, one)]
+
+    def where_numbers_stay(self, stores: set[tuple[str, tuple[Any, ...] | None]]) -> list[NewNumber] | None:
+        """The numbers that the run has left as they were, or has replaced by equal ones, in places of these names: with
+        other numbers launches put others there. None if they can not."""
+        found, names = [], {name for name, _ in stores}
         for entry in self._run.values.entries.values():
-            kept = entry.kept
-            if type(kept.value) in _RECKONED and entry.kind == 'attribute':
-                yield entry, _Change((), None, 0, kept, kept.value)
-            elif kept.kind == 'dict' and type(kept.value) in DICTS:
-                for number, (label, part) in enumerate(zip(kept.labels, kept.parts)):
-                    if type(part.value) in _RECKONED and _is_label(label.value):
-                        yield entry, _Change((label.value,), kept, number, part, part.value)
+            if entry.key not in names or entry.kind == 'class attribute':
+                continue
+            for change in self._numbers_in(entry):
+                stored = (
+                    (entry.key, None) in stores
+                    if not change.path
+                    else bool({(entry.key, change.path), (entry.key, ())} & stores)
+                )
+                location = _location_of(entry, change)
+                if not stored or location in self._found:
+                    continue
+                if not self._is_plain_place(entry, change):
+                    return None
+                found.append(NewNumber(location, entry, change, True))
+        return found
+
+    def _numbers_in(self, entry: WatchedValue) -> Iterator[_Change]:
+        """The number that a watched value was when the run began, or the numbers in its items, as no changes."""
+        kept = entry.kept
+        if type(kept.value) in _RECKONED and entry.kind in _OF_OBJECTS:
+            yield _Change((), None, 0, kept, kept.value)
+        elif kept.kind == 'dict' and type(kept.value) in DICTS:
+            for number, (label, part) in enumerate(zip(kept.labels, kept.parts)):
+                if type(part.value) in _RECKONED and _is_label(label.value):
+                    yield _Change((label.value,), kept, number, part, part.value)
 
     def _is_plain_place(self, entry: WatchedValue, change: _Change) -> bool:
         """Whether it is an attribute of an object whose classes are all written in Python, or an item of a dict that

@@ -76,6 +76,8 @@ class ValueFlow:
         self.outcomes: set[ReadOutcome] = set()
         self._todo: list[StackedValue] = []
         self._seen: set[Any] = set()
+        #: The names of attributes, and the keys of items of the dicts under a name, where the value is stored.
+        self.stores: set[tuple[str, tuple[Any, ...] | None]] = set()
         #: The names under which code has lists that hold values, and the stores that put known things there.
         self._lists: set[tuple[int, str]] = set()
         self._stored: set[tuple[int, int]] = set()
@@ -109,6 +111,7 @@ class ValueFlow:
         name, key = self._program.items.stores.get((id(code.code), number), ('', ()))
         if not (name and self._of_any_use):
             raise Counts
+        self.stores.add((name, key))
         self._in_item(name, key)
 
     def _add(self, held: StackedValue) -> None:
@@ -152,6 +155,7 @@ class ValueFlow:
             ):  # x.a += ...
                 raise Counts  # nobody has seen the object
             self._stored.add((id(code.code), number))
+            self.stores.add((one.argval, None))
             self._attribute(one.argval, held.what)
         elif kind == 'RETURN_VALUE':
             self._returned(held)

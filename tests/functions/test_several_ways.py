@@ -136,6 +136,27 @@ def test_what_others_change_is_right(sim: Any, how: str, change: Any) -> None:
     compared(sim, (OTHERS | SEEN)[how], 16, change)
 
 
+#: Numbers that move between attributes: an equal one may be put where one was, which is no change.
+MOVED = [
+    'one.n, one.bad = one.bad, one.n; one.n += 1; x = x * one.bad',
+    'one.n, one.bad = one.bad, one.n\none.n = 0 if one.n > 6 else one.n + 1',
+    'one.bad = one.n; one.n = one.bad + 1; x = x * one.n',
+    'one.rate, one.best = one.best, one.rate; x = x * one.rate; one.best *= 0.5',
+    "d = one.settings; d['every'], d['rate'] = d['rate'], d['every'] + 1; x = x * one.settings['every']",
+    "one.n = one.settings['every']; one.settings['every'] = one.bad; one.bad = one.n + 1; x = x * one.n",
+    'one.n = int(x.max()) // 9; x = x * one.n',
+    'one.n += 1; one.bad = one.n // 4; x = x * one.bad + one.n',
+    "one.n += 1; one.settings['every'] = one.n // 3; x = x * one.n",
+]
+
+
+@pytest.mark.parametrize('text', MOVED)
+@pytest.mark.parametrize('change', [None, less, now_and_then], ids=['no', 'less', 'now_and_then'])
+def test_equal_numbers_that_are_put_there_are_right(sim: Any, text: str, change: Any) -> None:
+    fn = compared(sim, text, 16, change)
+    assert change is not None or launches(fn) >= 5
+
+
 @pytest.mark.parametrize('how', ['every third call', 'the best so far'])
 def test_ways_on_a_device(cp: Any, how: str) -> None:
     assert launches(compared(cp, WAYS[how][0], 24)) >= WAYS[how][1]
