@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from capturekit.functions import follow_time
@@ -38,7 +37,7 @@ from capturekit.functions.kinds import (
     stop_reckoning,
     to_front,
 )
-from capturekit.functions.number_arguments import Unfit
+from capturekit.functions.numbers_given import fill, given_numbers, reckon_with_arguments
 from capturekit.functions.options import Options
 from capturekit.functions.outcomes import OtherOutcome
 from capturekit.functions.pending import Call, Earlier
@@ -48,6 +47,7 @@ from capturekit.functions.shared_memory import shared_by
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
 from capturekit.functions.watch import Watch
+from capturekit.functions.watched_run import WatchedRun
 from capturekit.functions.written import given_back
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
@@ -76,22 +76,6 @@ CHAIN = 16
 FEW_SEAMS = 4
 #: What a call that runs as it stands is answered with.
 _PLAINLY: Any = object()
-
-
-@dataclass
-class WatchedRun:
-    """A watched eager run: what it read, why it can't be recorded ('' if it can), and its result."""
-
-    environment: Environment | None
-    rehearsal: Rehearsal
-    reason: str
-    result: Any
-
-    @property
-    def whole(self) -> Any:
-        """The result, and the changes of Python state that launches repeat."""
-        carried = None if self.environment is None else self.environment.carried
-        return self.result if carried is None else (self.result, carried.after())
 
 
 class Answering:
@@ -179,7 +163,7 @@ class Answering:
             assert variant.run is not None
             due, result = None, None
             if failed is None:
-                if self._fill(given, variant) is not None:
+                if fill(given, variant, self.name) is not None:
                     return self._again(given, [])
                 due = self._beside.due(variant, given)
                 try:
@@ -200,8 +184,6 @@ class Answering:
                 count('fallbacks')  # a call between two parts raised, and the eager run will raise the same
                 variant.restore()
                 return self._again(given, variant.drawn())
-            if isinstance(failed, OtherOutcome):
-                kind.other_ways.append(variant)
             other = fitting(kind, tried, failed, given.platform.cupy.cuda.get_current_stream().ptr)
             other_given = given if other is None else given.beginning_with(other.carried)
             if other is None or shared_by(given.beginning_with(None), other, other_given.held):
@@ -214,16 +196,6 @@ class Answering:
                 return self._record(given, other)
             tried.append(other)
             failed = None
-
-    def _fill(self, given: Given, variant: Variant) -> Exception | None:
-        """Bring a call's numbers to the device. Returns why they do not fit the recording."""
-        try:
-            if given.numbers is not None and variant.slots is not None:
-                variant.slots.fill(given.leaves[-1], given.numbers.values)
-            return None
-        except Unfit as error:
-            LOG.info('%s: %s; this call runs eagerly', self.name, error)
-            return error.with_traceback(None)
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0
@@ -258,12 +230,13 @@ class Answering:
     ) -> Any:
         """Run eagerly after an assumption failed; the caller sees no effect of the launch that was stopped."""
         kind = given.kind
+        kind.other_ways += [variant] if isinstance(error, OtherOutcome) else []
         variant.restore(error)
         kind.misses += 1
         count('fallbacks')
         LOG.info('%s: %s; this call runs eagerly', self.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
-        if self._may_reckon(given) and variant.may_reckon(error):
+        if self._may_reckon(given) and variant.may_reckon(error) and self._has_arguments(given, variant):
             assert variant.environment is not None
             variant.reckon(variant.environment.reckoned.reads)
             return self._again(given.beginning_with(None), drawn)
@@ -276,9 +249,17 @@ class Answering:
             self._stay_eager(kind, variant, f'the host read{at} gives another value at nearly each call')
         return self._rehearse(given.beginning_with(None), None, drawn)
 
+    def _has_arguments(self, given: Given, variant: Variant) -> bool:
+        """Whether the host can reckon with all number arguments of a call, beside other numbers."""
+        return (
+            given.numbers is None
+            or bool(variant.arguments)
+            or reckon_with_arguments(self._fn, given, variant, self._options)
+        )
+
     def _may_reckon(self, given: Given) -> bool:
         """Whether launches of this kind of call may reckon with numbers on the host."""
-        return given.kind.reckons and given.numbers is None and not self._options.later
+        return given.kind.reckons and not self._options.later
 
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
         kind.keep_only(variant)
@@ -337,7 +318,7 @@ class Answering:
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
             reads=rehearsal.reads, reckons=other_numbers(given.kind) if self._may_reckon(given) else None,
-            uncollected=uncollected,
+            numbers=given_numbers(self._fn, given), uncollected=uncollected,
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
@@ -358,6 +339,9 @@ class Answering:
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)
+        variant.numbers = () if given.numbers is None else given.numbers.values
+        if (kind.reckons_with_arguments or variant.reckons_with_state) and not variant.reason:
+            reckon_with_arguments(self._fn, given, variant, self._options)
         if variant.reckons_with_state and not variant.reason and run.environment is not None:
             variant.reckon(run.environment.reckoned.reads)
         if variant.reason:
@@ -404,6 +388,7 @@ class Answering:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
         reason, failed, refused = '', None, False
+        fill(given, variant, self.name)
         for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckons else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
@@ -424,6 +409,8 @@ class Answering:
             finally:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
+            if refused and not drawn and reckon_with_arguments(self._fn, given, variant, self._options):
+                return self._record_here(given, variant)
             if not drawn and variant.reckons_with_state:
                 stop_reckoning(given.kind)
                 return self._again(given, [])
@@ -432,8 +419,6 @@ class Answering:
             if refused or drawn or not variant.checks:
                 break
         if failed is not None:
-            if isinstance(failed, OtherOutcome):
-                given.kind.other_ways.append(variant)
             return self._take_over(given, variant, failed, drawn)
         if variant.untried:
             return self._launch(given, variant)

@@ -46,6 +46,8 @@ class Kind:
         self.misses = self.strange = 0
         #: Whether launches may reckon with values that they read on the host, and with numbers of attributes.
         self.reckons = self.reckons_with_state = True
+        #: Whether the host reckons with numbers among the arguments, which graphs can't do alone.
+        self.reckons_with_arguments = False
         #: The variants whose launches have found that the call under way goes another way.
         self.other_ways: list[Variant] = []
         #: What following runs has cost since the last launch; the last run's reason, and how often it came.
@@ -177,6 +179,8 @@ def to_front(kind: Kind, variant: Variant) -> None:
 
 def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError, stream: int) -> Variant | None:
     """Another variant for calls on this stream, which goes the way that the failed launch found."""
+    if isinstance(error, OtherOutcome):
+        kind.other_ways.append(tried[-1])
     found = tried[-1].drawn()
     if found or tried[-1].plan is None:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.functions.number_arguments import ROOM, STEPS, TYPES, WIDTH, Position, Unfit
+from capturekit.functions.number_arguments import ROOM, STEPS, TYPES, WIDTH, Unfit
 from capturekit.functions.number_uses import NotArithmetic, NumberUses
 from capturekit.functions.recorded_number import Number, computing_frame, hands_on, unfollowed
 from capturekit.model.source_line import is_ours
@@ -188,19 +188,6 @@ def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
         return NumberUses(fn, tuple(names))
     except NotArithmetic as error:
         raise unfollowed(str(error)) from None
-
-
-def names_of_positions(fn: Any, positions: Sequence[Position]) -> list[str]:
-    """The parameters that positional and named arguments are bound to; '' if there is none."""
-    code = getattr(fn, '__code__', None)
-    if code is None:
-        return ['' for _ in positions]
-    placed = code.co_varnames[: code.co_argcount]
-    named = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    return [
-        (one if one in named else '') if isinstance(one, str) else placed[one] if one < len(placed) else ''
-        for one in positions
-    ]
 
 
 def _same(value: Any) -> Any:

@@ -22,6 +22,21 @@ _ASKED: dict[str, Callable[[float], bool]] = {'isnan': math.isnan, 'isinf': math
 _EXACT = 1 << 53
 
 
+class ArgumentNumber:
+    """A number among the arguments, with which each launch reckons: ``value`` is that of the call under way.
+
+    ``then`` is that of the call that is recorded, for which ``number`` stands meanwhile.
+    """
+
+    def __init__(self, then: Any) -> None:
+        self.then = self.value = then
+        self.number: Any = None
+
+    def read(self) -> Any:
+        """The number of the call under way."""
+        return self.value
+
+
 class OtherOutcome(errors.AssumptionError):
     """A number with which a launch reckons compares otherwise than while recording: the call goes another way."""
 

@@ -10,7 +10,7 @@ has to be as it was; else the launch is given up.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from capturekit.functions.number_arguments import WIDTH, Unfit
 from capturekit.functions.number_functions import taking_numbers
 from capturekit.functions.number_slots import computed_now, in_bytes, must_fit, operators_watched
 from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
-from capturekit.functions.outcomes import OtherOutcome
+from capturekit.functions.outcomes import ArgumentNumber, OtherOutcome
 from capturekit.functions.reckoning import ReckonedOperators
 from capturekit.functions.recordable import must_draw_later
 from capturekit.functions.recorded_number import Number, computing_frame, unfollowed
@@ -91,7 +91,7 @@ class ReadNumbers:
         self._numbers: dict[Any, Number] = {}
         self._arrays: dict[tuple[int, str], Any] = {}
         self._stages: list[_Stage] = []
-        self._places: list[NumberPlace] = []
+        self._places: Sequence[NumberPlace | ArgumentNumber] = []
         #: The numbers that arrays of NumPy's hold, by index.
         self._in_arrays: set[int] = set()
         #: How many numbers are read on the device, and how many of them CuPy has handed on.
@@ -117,11 +117,11 @@ class ReadNumbers:
         given.give = lambda: self._given(made)
         return given, None
 
-    def take_state(self, places: list[NumberPlace]) -> None:
-        """Let attributes hold numbers with which launches reckon, from the beginning on."""
+    def take_state(self, places: Sequence[NumberPlace | ArgumentNumber]) -> None:
+        """Let places hold numbers with which launches reckon, from the beginning on."""
         self._places = places
         if places:
-            self._cut('numbers of attributes', None, lambda: [place.read() for place in places])
+            self._cut('numbers of attributes and arguments', None, lambda: [place.read() for place in places])
         for place in places:
             place.number = self._new(place.then)
 
@@ -294,7 +294,8 @@ def numbers_of(cupy: Any, live: OpenCapture, variant: Variant, operators: Reckon
     reads = [variant.rehearsal.reads[number] for number in sorted(variant.reckoned)]
     numbers, others = ReadNumbers(cupy, live, reads, operators), live.parts.answers.late
     live.parts.answers.late = lambda read, array: numbers.take(read, array) or others(read, array)
-    numbers.take_state([] if variant.carried is None else variant.carried.numbers())
+    state = [] if variant.carried is None else variant.carried.numbers()
+    numbers.take_state([*state, *variant.arguments])
     return numbers
 
 

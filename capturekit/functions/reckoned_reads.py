@@ -9,13 +9,14 @@ that is an array, it may go anywhere: only the recording shows which it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
 from capturekit.functions.dict_items import item_uses
 from capturekit.functions.number_functions import ASKING, BUILT_IN
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
-from capturekit.functions.reckoning import NOTHING, Reckoned, ReckonedOperators, no_operators
+from capturekit.functions.reckoning import NOTHING, GivenNumbers, Reckoned, ReckonedOperators, no_operators
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import NamedPlace, StateChanges
 from capturekit.functions.value_flow import ValueFlow
@@ -32,19 +33,28 @@ _NUMBERS = ('f4', 'f8', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8')
 _Place = tuple[RanCode, int]
 
 
+class _Parameter(NamedTuple):
+    """A parameter of the function."""
+
+    code: RanCode
+    name: str
+
+
 def reckoned_numbers(
     run: RunRecord,
     changes: StateChanges,
     reads: Sequence[Read],
     kept: Kept,
     state: OtherNumbers | None,
+    given: GivenNumbers | None = None,
 ) -> Reckoned:
     """The reads of a run whose values are reckoned with. ``kept``: those that are only kept.
 
     ``state`` tells which numbers in attributes earlier runs have found: the changes are told which are reckoned with.
+    ``given``: the numbers among the arguments.
     """
     wanted = [number for number, read in enumerate(reads) if number not in kept and _is_followed(read)]
-    if run.names.everything or not (wanted or state):
+    if run.names.everything or not (wanted or state or given):
         return NOTHING
     program = CodeThatRan(run, changes)
     if program.opened:
@@ -61,12 +71,29 @@ def reckoned_numbers(
             known[site] = _is_reckoned(program, reads[number], operators)
         if known[site]:
             found.append(number)
+    parameters = _parameters(program, given, kept, operators)
+    if given is not None and not parameters.issuperset(given.names):
+        return Reckoned(frozenset(), operators, parameters)  # the graph reads them, and can read no others beside
     stored = changes.where_numbers_stay(operators.stores)
     if stored is None or (stored and state is None):
         return NOTHING
     for one in (*numbers, *stored):
         changes.reckon_with(one)
-    return Reckoned(frozenset(found), operators)
+    return Reckoned(frozenset(found), operators, parameters)
+
+
+def _parameters(
+    program: CodeThatRan, given: GivenNumbers | None, kept: Kept, operators: ReckonedOperators
+) -> frozenset[str]:
+    """The parameters with whose numbers operators alone compute. Values that are only kept meet none of them."""
+    code = None if given is None else program.code_of(given.code)
+    if code is None or given is None:
+        return frozenset()
+    operands = {outcome.operand.parameter for outcomes in kept.values() for outcome in outcomes if outcome.operand}
+    names = [name for name in given.names if name not in operands]
+    return frozenset(
+        name for name in names if _add(program, _takers(program, _Parameter(code, name), operators), operators)
+    )
 
 
 def _is_followed(read: Read) -> bool:
@@ -119,12 +146,19 @@ def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
         yield id(code.code), code.steps[place - 1].offset
 
 
-def _takers(program: CodeThatRan, of: _Place | NamedPlace, operators: ReckonedOperators) -> set[_Place] | None:
+def _takers(
+    program: CodeThatRan, of: _Place | NamedPlace | _Parameter, operators: ReckonedOperators
+) -> set[_Place] | None:
     """The operators that take what comes out of an instruction, or is in places of a name; None if anything else does
     more than move it. Calls that make arrays of it are added."""
     flow = ValueFlow(program, of_any_use=True)
     try:
-        flow.all_of_place(*of) if isinstance(of, NamedPlace) else flow.all_of(*of)
+        if isinstance(of, NamedPlace):
+            flow.all_of_place(*of)
+        elif isinstance(of, _Parameter):
+            flow.all_of_parameter(*of)
+        else:
+            flow.all_of(*of)
     except (Counts, NotArithmetic):
         return None
     operators.stores.update(flow.stores)

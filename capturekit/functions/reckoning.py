@@ -43,10 +43,19 @@ class ReckonedOperators(NamedTuple):
 
 
 class Reckoned(NamedTuple):
-    """The reads that launches reckon with, by number, and the operators that do."""
+    """The reads that launches reckon with, by number, and the operators that do. ``parameters``: those of the function
+    with whose numbers launches may reckon, too."""
 
     reads: frozenset[int]
     operators: ReckonedOperators
+    parameters: frozenset[str] = frozenset()
+
+
+class GivenNumbers(NamedTuple):
+    """The parameters of a function that get numbers which change from call to call."""
+
+    code: CodeType
+    names: tuple[str, ...]
 
 
 def no_operators() -> ReckonedOperators:

@@ -13,7 +13,6 @@ import builtins
 import dis
 import functools
 import gc
-from collections import defaultdict
 from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from capturekit.functions.carried_state import (
     NumberPlace,
     StoredPlace,
 )
+from capturekit.functions.changed_parts import NotUnderstood, PlaceChange, changes_in, is_label
 from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
 from capturekit.functions.objects_put import consists_of, holds_one_of, made_in, objects_in, parts_of
 from capturekit.functions.place_uses import (
@@ -54,7 +54,7 @@ from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made
 from capturekit.model.kept_values import Kept
 from capturekit.model.pytree import take_apart
 from capturekit.model.source_line import is_ours
-from capturekit.model.value_changes import difference, replaced
+from capturekit.model.value_changes import difference
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
 _OF_OBJECTS = ('attribute', 'slot')
@@ -71,20 +71,6 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
 
 
-class NotUnderstood(Exception):
-    """No launch can make this change again."""
-
-
-class _Change(NamedTuple):
-    """One value that changed: where it is kept (in ``inside``, or the watched value itself), and its value now."""
-
-    path: tuple[Any, ...]
-    inside: Kept | None
-    number: int
-    kept: Kept
-    now: Any
-
-
 class NamedPlace(NamedTuple):
     """The attributes of a name; ``path``: the items of this key, of the dicts under the name."""
 
@@ -97,7 +83,7 @@ class NewNumber(NamedTuple):
 
     location: tuple[int, Any]
     entry: WatchedValue
-    change: _Change
+    change: PlaceChange
     changes: bool
 
     @property
@@ -116,7 +102,7 @@ class StateChanges:
         self._run = run
         self._paths = paths
         self._array = run.array
-        self._found: dict[tuple[int, Any], tuple[CarriedPlace, _Change]] = {}
+        self._found: dict[tuple[int, Any], tuple[CarriedPlace, PlaceChange]] = {}
         #: The tuples, objects and what these hold that the run put in places. A launch puts others there.
         self._tuples: list[Any] = []
 
@@ -125,7 +111,7 @@ class StateChanges:
         if entry.kind not in _KINDS or self._array is None or self._run.code_watch.clock.keeps(entry.key):
             return False
         try:
-            for change in _changes(entry.kept, value, ()):
+            for change in changes_in(entry.kept, value, ()):
                 place = _location_of(entry, change)
                 if place not in self._found:
                     self._found[place] = self._place(entry, change), change
@@ -225,17 +211,17 @@ class StateChanges:
                 found.append(NewNumber(location, entry, change, True))
         return found
 
-    def _numbers_in(self, entry: WatchedValue) -> Iterator[_Change]:
+    def _numbers_in(self, entry: WatchedValue) -> Iterator[PlaceChange]:
         """The number that a watched value was when the run began, or the numbers in its items, as no changes."""
         kept = entry.kept
         if type(kept.value) in _RECKONED and entry.kind in _OF_OBJECTS:
-            yield _Change((), None, 0, kept, kept.value)
+            yield PlaceChange((), None, 0, kept, kept.value)
         elif kept.kind == 'dict' and type(kept.value) in DICTS:
             for number, (label, part) in enumerate(zip(kept.labels, kept.parts)):
-                if type(part.value) in _RECKONED and _is_label(label.value):
-                    yield _Change((label.value,), kept, number, part, part.value)
+                if type(part.value) in _RECKONED and is_label(label.value):
+                    yield PlaceChange((label.value,), kept, number, part, part.value)
 
-    def _is_plain_place(self, entry: WatchedValue, change: _Change) -> bool:
+    def _is_plain_place(self, entry: WatchedValue, change: PlaceChange) -> bool:
         """Whether it is an attribute of an object whose classes are all written in Python, or an item of a dict that
         nothing else holds."""
         if change.path:
@@ -260,7 +246,7 @@ class StateChanges:
         """The lists that the run has only appended to, as launches do again."""
         return [place for place, _ in self._found.values() if isinstance(place, GrowingList)]
 
-    def _place(self, entry: WatchedValue, change: _Change) -> CarriedPlace:
+    def _place(self, entry: WatchedValue, change: PlaceChange) -> CarriedPlace:
         before, now = change.kept.value, change.now
         if before is MISSING or now is MISSING:
             raise NotUnderstood
@@ -406,7 +392,7 @@ class StateChanges:
             if opened or named or name in run.names.strings or not all(only_in_readings(code, name) for code in own):
                 yield sentence
 
-    def _is_only_stored(self, entry: WatchedValue, change: _Change) -> bool:
+    def _is_only_stored(self, entry: WatchedValue, change: PlaceChange) -> bool:
         """Whether no code that ran reads an attribute that gets another value: what it held before does not matter."""
         plain = type(change.kept.value) in _PLAIN and not change.path
         return plain and entry.kind == 'attribute' and self._is_only(entry, storing)
@@ -462,7 +448,7 @@ def _location(entry: WatchedValue) -> tuple[int, Any]:
     return id(entry.mapping), entry.key
 
 
-def _location_of(entry: WatchedValue, change: _Change) -> tuple[int, Any]:
+def _location_of(entry: WatchedValue, change: PlaceChange) -> tuple[int, Any]:
     """The identity of the place of a change in a watched value."""
     return _location(entry) if change.inside is None else (id(change.inside.value), change.number)
 
@@ -470,45 +456,3 @@ def _location_of(entry: WatchedValue, change: _Change) -> tuple[int, Any]:
 def _is_pythons_all_through(cls: type) -> bool:
     """Whether a class and all of its bases are Python classes."""
     return all(base is object or made_by_class_statement(base) for base in bases_of(cls))
-
-
-def _changes(
-    kept: Kept, value: Any, path: tuple[Any, ...], inside: Kept | None = None, number: int = 0
-) -> Iterator[_Change]:
-    """The values that changed inside a watched value, each by its full path. Raises NotUnderstood."""
-    if difference(kept, value) is None:
-        if replaced(kept, value) is not None:
-            raise NotUnderstood
-        return
-    is_dict = type(value) in DICTS
-    if value is not kept.value or not (is_dict or type(value) is list):
-        if kept.kind == 'carried' or value is kept.value:
-            raise NotUnderstood
-        yield _Change(path, inside, number, kept, value)
-        return
-    if type(value) is list and not path and kept.kind == 'items' and len(value) > len(kept.parts):
-        yield _Change(path, inside, number, kept, value)
-        return
-    labels: list[Any] = list(range(len(value)))
-    if is_dict:
-        labels, was = list(value), [label.value for label in kept.labels[: len(value)]]
-        if not all(map(_is_label, labels)) or labels != was or [*map(_types_in, labels)] != [*map(_types_in, was)]:
-            raise NotUnderstood
-    factory = [value.default_factory] if type(value) is defaultdict and value.default_factory is not None else []
-    rest = kept.parts[len(labels) :]
-    if kept.kind not in ('dict', 'items') or len(kept.parts) != len(labels) + len(factory):
-        raise NotUnderstood
-    if any(difference(part, made_by) is not None for part, made_by in zip(rest, factory)):
-        raise NotUnderstood
-    for position, (label, part) in enumerate(zip(labels, list(kept.parts))):
-        yield from _changes(part, value[label], (*path, label), kept, position)
-
-
-def _is_label(key: Any) -> bool:
-    """Whether a launch finds an item again by its key: texts, whole numbers, and tuples of such."""
-    return all(map(_is_label, key)) if type(key) is tuple else type(key) in (str, int)
-
-
-def _types_in(key: Any) -> Any:
-    """The type of a key, and those in it: equal keys may be of other types."""
-    return [_types_in(one) for one in key] if type(key) is tuple else type(key)

@@ -93,6 +93,11 @@ class ValueFlow:
         for owner, name in self._lists:
             self._must_be_made(owner, name)
 
+    def all_of_parameter(self, code: RanCode, name: str) -> None:
+        """Follow what a function gets as an argument."""
+        self._local(StackedValue(code, 0, 0, _VALUE, True), name)
+        self._to_the_end()
+
     def all_of_place(self, name: str, path: tuple[Any, ...]) -> None:
         """Follow what is in the attributes of a name; ``path``: in the items of this key, of the dicts under it."""
         if path:
@@ -149,14 +154,7 @@ class ValueFlow:
             self._stored.add((id(code.code), number))
             self._local(held, one.argval)
         elif kind == 'STORE_ATTR' and above == 1:
-            before = code.steps[number - 1].opname
-            if not before.startswith('LOAD_') and not (
-                self._of_any_use and before in ('SWAP', 'ROT_TWO')
-            ):  # x.a += ...
-                raise Counts  # nobody has seen the object
-            self._stored.add((id(code.code), number))
-            self.stores.add((one.argval, None))
-            self._attribute(one.argval, held.what)
+            self._put_in_attribute(held, number)
         elif kind == 'RETURN_VALUE':
             self._returned(held)
         elif kind.startswith('BUILD_'):
@@ -181,6 +179,16 @@ class ValueFlow:
             self._reckoned(held, number, above)
         else:
             raise Counts
+
+    def _put_in_attribute(self, held: StackedValue, number: int) -> None:
+        """Follow what is stored into an attribute of an object that is loaded just before."""
+        one, before = held.code.steps[number], held.code.steps[number - 1].opname
+        in_place = self._of_any_use and before in ('SWAP', 'ROT_TWO')  # x.a += ...
+        if not before.startswith('LOAD_') and not in_place:
+            raise Counts  # nobody has seen the object
+        self._stored.add((id(held.code.code), number))
+        self.stores.add((one.argval, None))
+        self._attribute(one.argval, held.what)
 
     def _reckoned(self, held: StackedValue, number: int, above: int) -> None:
         """An operator takes the value."""

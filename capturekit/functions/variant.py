@@ -14,7 +14,7 @@ from capturekit.analysis.relaned import Relaned
 from capturekit.functions.array_blocks import whole_extent
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
-from capturekit.functions.outcomes import Kept
+from capturekit.functions.outcomes import ArgumentNumber, Kept
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.graph.executable import Graph
 from capturekit.launch.array_extent import extent
@@ -52,6 +52,9 @@ class Variant:
     reckoned: frozenset[int] = frozenset()
     #: How many of its launches have met another value than it assumes.
     missed = 0
+    #: The number arguments of its rehearsal; and those with which the host reckons at each launch.
+    numbers: Sequence[Any] = ()
+    arguments: Sequence[ArgumentNumber] = ()
 
     def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
         self.state = 'eager' if reason else 'rehearsed'
@@ -101,8 +104,8 @@ class Variant:
 
     @property
     def reckons(self) -> bool:
-        """Whether launches reckon with numbers: with those that are read, or that attributes hold."""
-        return bool(self.reckoned) or self.reckons_with_state
+        """Whether launches reckon with numbers: with those that are read or given, or that attributes hold."""
+        return bool(self.reckoned or self.arguments) or self.reckons_with_state
 
     @property
     def reckons_with_state(self) -> bool:

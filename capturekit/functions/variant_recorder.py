@@ -13,7 +13,7 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
-from capturekit.functions.number_slots import NumberSlots, names_of_positions
+from capturekit.functions.number_slots import NumberSlots
 from capturekit.functions.options import Options
 from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
@@ -213,7 +213,7 @@ class VariantRecorder:
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
         must_lie_here(self.platform.cupy, devices_of(self.platform.cupy, given.leaves))
-        if given.numbers is not None and self.variant.rehearsal.seams:
+        if given.numbers is not None and self.variant.rehearsal.seams and not self.variant.arguments:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
                 rule='The function is recorded in pieces.',
@@ -224,9 +224,10 @@ class VariantRecorder:
         """The arguments that the function is recorded with."""
         if given.numbers is None:
             return given.arguments(self.places)  # type: ignore[no-any-return]
+        if self.variant.arguments:
+            return given.arguments(self.places, [one.number for one in self.variant.arguments])  # type: ignore[no-any-return]
         numbers = given.numbers
-        names = names_of_positions(self.fn, numbers.positions)
-        self.slots = NumberSlots(self.platform.cupy, self.places[-1], self.fn, names, numbers.values)
+        self.slots = NumberSlots(self.platform.cupy, self.places[-1], self.fn, numbers.names(self.fn), numbers.values)
         return given.arguments(self.places, self.slots.numbers)  # type: ignore[no-any-return]
 
     def _must_be_whole(self, live: OpenCapture, graph: Graph) -> None:

@@ -25,6 +25,7 @@ from capturekit.functions.follow_time import FollowTime, TooLong
 from capturekit.functions.libraries import default_skip
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.python_calls import PythonCalls
+from capturekit.functions.reckoning import GivenNumbers
 from capturekit.functions.run_record import WatchedCall, record_of
 from capturekit.functions.settings import routines_now, settings_now
 from capturekit.functions.warnings_shown import FORGETS_IN_CONTEXTS, forget_ours, shown_before
@@ -67,9 +68,11 @@ class Watch:
         carries: Callable[[], bool] | None = None,
         reads: Sequence[Read] = (),
         reckons: OtherNumbers | None = None,
+        numbers: GivenNumbers | None = None,
         uncollected: Uncollected | None = None,
     ) -> None:
         self._fn, self._carries, self._reads, self._reckons = fn, carries, reads, reckons
+        self._numbers = numbers
         self._uncollected = uncollected or Uncollected()
         self._environment: Environment | None = None
         self._failure: BaseException | None = None
@@ -171,7 +174,7 @@ class Watch:
             self._note_warnings()
             carries = self._carries is not None and self._carries() and not self._libraries.waits
             _log_fault(self._failure)
-            return finish(self._run, self._failure, carries, self._reads, self._reckons)
+            return finish(self._run, self._failure, carries, self._reads, self._reckons, self._numbers)
         except Exception as error:
             _log_fault(error)
             environment = Environment([], [], [], [], f'what the function reads could not be followed: {error!r}')

@@ -21,7 +21,7 @@ from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.reckoned_reads import reckoned_numbers
-from capturekit.functions.reckoning import NOTHING
+from capturekit.functions.reckoning import NOTHING, GivenNumbers
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
@@ -51,13 +51,13 @@ from capturekit.model.value_changes import ValueDifference, containers, differen
 
 def finish(
     run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = (),
-    reckons: OtherNumbers | None = None,
+    reckons: OtherNumbers | None = None, given: GivenNumbers | None = None,
 ) -> Environment:  # fmt: skip
     """Make the environment of a run that has ended, and empty the record of it.
 
     ``failure``: why the run was followed no farther. ``carries``: whether launches can repeat changes of Python state.
     ``reads``: the host reads of the run. ``reckons``: tells with which numbers in attributes launches are
-    to reckon.
+    to reckon; ``given``: the numbers among the arguments.
     """
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
@@ -72,7 +72,7 @@ def finish(
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
     kept = kept_reads(run, changes, reads) if written is None else {}
-    reckoned = reckoned_numbers(run, changes, reads, kept, reckons) if written is None else NOTHING
+    reckoned = reckoned_numbers(run, changes, reads, kept, reckons, given) if written is None else NOTHING
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())

@@ -133,23 +133,19 @@ def gathered(x: Any, step: float) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    'a branch': (lambda x, step: x * step if step > 0.7 else x, 'compared'),
     'the truth': (lambda x, step: x * step if step else x, 'not understood|bool'),
-    'a function of math': (lambda x, step: x * math.sqrt(step), 'given to a function'),
     'a function of CuPy': (lambda x, step: (x + step).clip(0, step), 'given to a function'),
     'its type': (lambda x, step: x * step if isinstance(step, float) else x, 'given to a function'),
     'a text': (lambda x, step: (x * step, f'{step}'), 'FORMAT'),
     'a key': (lambda x, step: x * {step: 2.0}[step], 'BUILD_MAP'),
-    'a result': (lambda x, step: (x * step, step), 'takes it'),
     'a sum of floats': (lambda x, step: x * sum([step, 0.1, step]), 'BUILD_LIST'),
     'identity': (lambda x, step: x * step if step is not x else x, 'IS_OP'),
     'an attribute': (lambda x, step: x * step.real, 'LOAD_ATTR'),
-    'a choice': (lambda x, step: x * (x, step)[1], 'takes it'),
     'another function': (kept, 'inside of it uses step'),
     'locals': (lambda x, step: x * len(locals()), 'uses locals'),
     'an exception that is caught': (tried_first, 'has a try'),
     'locals by another name': (by_another_name, 'uses locals'),
-    'an operator of a class': (scaled, 'code outside of the function'),
+    'an operator of a class': (scaled, 'code that is not followed|code outside of the function'),
     'an operator that keeps it': (gathered, 'another exception|catches the refusal|operator of another class'),
 }
 
@@ -179,7 +175,7 @@ def test_a_keyword_that_is_no_parameter_is_left_alone(cp: Any) -> None:
     x = cp.array(X)
     for step in STEPS:
         np.testing.assert_array_equal(graphed(x, 2.0, step=step).get(), fn(x, 2.0, step=step).get())
-    assert 'in *args' in graphed.numbers.reason
+    assert re.search('in \\*args|code that is not followed', graphed.numbers.reason)
 
 
 def test_arrays_on_the_left_with_operators_of_their_own(cp: Any) -> None:
@@ -217,7 +213,7 @@ def test_long_arithmetic_is_left_alone(cp: Any) -> None:
             step = step * 0.5 + step * 0.25
         return x * step
 
-    assert 'more than 256' in both(cp, long, [(X, step) for step in STEPS]).numbers.reason
+    assert both(cp, long, [(X, step) for step in STEPS]).variants[0].state == 'pieces'  # the host computes
     assert follows(both(cp, doubling, [(X, step) for step in STEPS]))
 
 
@@ -283,9 +279,9 @@ def test_half_precision_is_left_alone(cp: Any) -> None:
     assert 'float16' in both(cp, lambda x, step: x * step, [(X.astype('f2'), s) for s in STEPS]).numbers.reason
 
 
-def test_pieces_keep_numbers_in_the_kind(cp: Any) -> None:
+def test_numbers_beside_calls_of_the_host(cp: Any) -> None:
     graphed = both(cp, lambda a, step: cp.linalg.eigh(a * step)[0] * 2, [(np.eye(3), step) for step in STEPS])
-    assert 'pieces' in graphed.numbers.reason
+    assert graphed.variants[0].state == 'pieces' and graphed.variants[0].launches >= 4
 
 
 @pytest.mark.parametrize('options', [{'strict': True}, {'pure': True}, {'checks': 'later'}, {'check': 2}], ids=str)
