@@ -24,7 +24,7 @@ from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.reckoning import FunctionPlace
-from capturekit.functions.return_paths import Caller
+from capturekit.functions.return_paths import Caller, gets_a_tuple
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
@@ -57,6 +57,16 @@ _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
 def _is_plain(value: Any) -> bool:
     """Whether a value is a function that returns what the code returns which it enters, if it enters any."""
     return type(value) in _RETURN or type(value).__name__ in _OF_JAX
+
+
+def _returns_for(value: Any, code: CodeType) -> bool:
+    """Whether a value is a function that returns what this code returns, where it has entered it.
+
+    One that NumPy dispatches also asks its arguments for arrays and numbers (``__array__``), and then computes.
+    """
+    if type(value) is FunctionType:
+        return value.__code__ is code
+    return _is_plain(value) and code.co_name == '__array_function__'
 
 
 def _texts(code: CodeType) -> Iterator[str]:
@@ -293,7 +303,7 @@ class CodeThatRan:
                 raise Counts
             place = outer.number(caller[1])
             direct = outer.is_call(place) and self._run.code.direct.is_direct(caller, code.code)
-            if not direct and not self._calls_a_function(outer, place):
+            if not direct and not self._calls(outer, place, code.code):
                 raise Counts
             yield CallThatRan(outer, place, frozenset(further))
 
@@ -330,7 +340,7 @@ class CodeThatRan:
                 inner = self._codes.get(key)
                 if inner is None:
                     raise Counts
-                if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls_a_function(code, place):
+                if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls(code, place, inner.code):
                     raise Counts
                 yield inner, caller
 
@@ -346,18 +356,20 @@ class CodeThatRan:
         known = bool(found) and all(type(one) is FunctionType for one in functions) and not self.stores(name)
         return known and name not in self._run.names.strings and not self._is_in_texts(name)
 
-    def _calls_a_function(self, code: RanCode, place: int) -> bool:
-        """Whether the call there calls a function written in Python, and nothing that calls others."""
+    def _calls(self, code: RanCode, place: int, inner: CodeType) -> bool:
+        """Whether the call there calls a function with this code, and nothing that calls it in turn."""
         number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None:
             return False
         step, name = code.steps[number], code.steps[number].argval
+        if code.steps[place].opname == 'CALL_FUNCTION_EX' and not gets_a_tuple(code.code, code.steps, place):
+            return False
         if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
-            return _is_plain(self.global_in(code, name))
+            return _returns_for(self.global_in(code, name), inner)
         if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
-            return _is_plain(self.variable_of_closures(name))
+            return _returns_for(self.variable_of_closures(name), inner)
         found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
-        known = bool(found) and all(map(_is_plain, found)) and not self.stores(name)
+        known = all(map(_is_plain, found)) and any(_returns_for(one, inner) for one in found) and not self.stores(name)
         if known and self._of_module(code, number):
             return name not in self._run.names.strings
         # Python shows calls of such functions to be direct. So the object has something else under the name.
