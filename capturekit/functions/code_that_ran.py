@@ -18,7 +18,7 @@ import numpy as np
 from capturekit.functions.asked_for_tuples import asks_for_tuple
 from capturekit.functions.code_reads import line_number, parameters_of, plain_steps
 from capturekit.functions.frame_function import TELLS
-from capturekit.functions.handed_on import loader_of
+from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_arguments import OF_CUPY
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
@@ -400,7 +400,8 @@ class CodeThatRan:
                     continue
                 if place in code.entering:
                     raise Counts  # a property
-                if not self._of_module(code, place):
+                # A module's function is called there. Else it may be what code has put into the module.
+                if call_of(code.steps, place) is None or not self._of_module(code, place):
                     yield code, place
 
     def _is_foreign(self, name: str) -> bool:
@@ -412,7 +413,7 @@ class CodeThatRan:
     def _is_asked_for(self, name: str) -> bool:
         """Whether an object that is asked for computed names may have this one."""
         names = self._run.names
-        if names.takes_new or name in names.asked_of_new:
+        if names.takes_new or name in names.asked_for:
             return True
         asked = [value for value in names.full.values() if not issubclass(type(value), type)]
         return any(name in attributes_of(value) or name in layout_of(type(value)).slots for value in asked)

@@ -326,9 +326,10 @@ class ValueFlow:
         self.attributes.add(name)
         for code, place in self._program.attribute(name):
             step = code.steps[place]
-            if step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr:
-                self._add(_Held(code, place, 0, what, False))
-            elif step.opname not in ('STORE_ATTR', 'DELETE_ATTR', 'LOAD_GLOBAL'):
+            by_name = step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and call_of(code.steps, place) is None
+            if by_name or (step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr):
+                self._add(_Held(code, place, 0, what, False))  # a global is an attribute of its module
+            elif step.opname not in ('STORE_ATTR', 'DELETE_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME'):
                 raise Counts
 
     def _must_be_made(self, owner: int, name: str) -> None:
