@@ -316,7 +316,8 @@ class CodeThatRan:
         the call passes the object as well: the next parameter is one of them, too.
         """
         load = loader_of(code.steps, place)
-        if load is None or not self._loads_functions(code, load):
+        left = any(owner == id(code.code) and code.number(at) == place for owner, at in self._run.code.left_at)
+        if load is None or left or not self._loads_functions(code, load) or place not in code.entering:
             raise Counts
         shifts = (0, 1) if code.steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD') else (0,)
         count = (code.steps[place].arg or 0) - len(names)
