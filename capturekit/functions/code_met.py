@@ -16,6 +16,8 @@ class CodeMet:
         self.codes: dict[int, tuple[CodeType, bool]] = {}
         #: By the id of code that ran: from where it was called, and from where the calling code was called then.
         self.callers: dict[int, dict[Caller, set[Caller]]] = {}
+        #: The calls in the user's code, by its id and the offset, that entered code of libraries.
+        self.left_at: set[tuple[int, int]] = set()
         self.direct = ReturnPaths()
         #: The user's code, and the globals of its functions, by id.
         self.globals_of: dict[int, tuple[CodeType, int]] = {}

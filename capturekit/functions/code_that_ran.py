@@ -18,13 +18,13 @@ import numpy as np
 from capturekit.functions.asked_for_tuples import asks_for_tuple
 from capturekit.functions.code_reads import line_number, parameters_of, plain_steps
 from capturekit.functions.frame_function import TELLS
-from capturekit.functions.handed_on import loader_of
+from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, OF_TYPES, REPLACED
 from capturekit.functions.only_called import is_alone, is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.recorded_number import OF_CUPY
-from capturekit.functions.return_paths import Caller
+from capturekit.functions.return_paths import Caller, gets_a_tuple, is_plain, returns_for
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
@@ -40,10 +40,6 @@ MAKES_ARRAYS = frozenset({'array', 'asarray'})
 ASKS = frozenset({'isnan', 'isinf', 'isfinite'})
 _FOUND = {(module, name): getattr(module, name, None) for module in (np, math) for name in MAKES_ARRAYS | ASKS}
 _FOUND |= {(math, name): function for name, function in OF_MATH.items()}
-#: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
-_RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
-#: The type of functions that jax compiles. They call nothing but jax's own code.
-_OF_JAX = frozenset({'PjitFunction'})
 #: The kinds of watched values that are attributes.
 _PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
@@ -55,11 +51,6 @@ _WORDS = re.compile(r'\w+')
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
 _PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is a function that returns what the code returns which it enters, if it enters any."""
-    return type(value) in _RETURN or type(value).__name__ in _OF_JAX
 
 
 def _texts(code: CodeType) -> Iterator[str]:
@@ -352,7 +343,7 @@ class CodeThatRan:
                 raise Counts
             place = outer.number(caller[1])
             direct = outer.is_call(place) and self._run.code.direct.is_direct(caller, code.code)
-            if not direct and not self._calls_a_function(outer, place):
+            if not direct and not self._calls(outer, place, code.code):
                 raise Counts
             yield CallThatRan(outer, place, frozenset(further))
 
@@ -365,7 +356,8 @@ class CodeThatRan:
         the call passes the object as well: the next parameter is one of them, too.
         """
         load = loader_of(code.steps, place)
-        if load is None or not self._loads_functions(code, load):
+        left = any(owner == id(code.code) and code.number(at) == place for owner, at in self._run.code.left_at)
+        if load is None or left or not self._loads_functions(code, load) or place not in code.entering:
             raise Counts
         shifts = (0, 1) if code.steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD') else (0,)
         count = (code.steps[place].arg or 0) - len(names)
@@ -389,7 +381,7 @@ class CodeThatRan:
                 inner = self._codes.get(key)
                 if inner is None:
                     raise Counts
-                if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls_a_function(code, place):
+                if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls(code, place, inner.code):
                     raise Counts
                 yield inner, caller
 
@@ -405,18 +397,20 @@ class CodeThatRan:
         known = bool(found) and all(type(one) is FunctionType for one in functions) and not self.stores(name)
         return known and name not in self._run.names.strings and not self._is_in_texts(name)
 
-    def _calls_a_function(self, code: RanCode, place: int) -> bool:
-        """Whether the call there calls a function written in Python, and nothing that calls others."""
+    def _calls(self, code: RanCode, place: int, inner: CodeType) -> bool:
+        """Whether the call there calls a function with this code, and nothing that calls it in turn."""
         number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None:
             return False
         step, name = code.steps[number], code.steps[number].argval
+        if code.steps[place].opname == 'CALL_FUNCTION_EX' and not gets_a_tuple(code.code, code.steps, place):
+            return False
         if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
-            return _is_plain(self.global_in(code, name))
+            return returns_for(self.global_in(code, name), inner)
         if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
-            return _is_plain(self.variable_of_closures(name))
+            return returns_for(self.variable_of_closures(name), inner)
         found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
-        known = bool(found) and all(map(_is_plain, found)) and not self.stores(name)
+        known = all(map(is_plain, found)) and any(returns_for(one, inner) for one in found) and not self.stores(name)
         if known and self._of_module(code, number):
             return name not in self._run.names.strings
         # Python shows calls of such functions to be direct. So the object has something else under the name.
@@ -447,7 +441,8 @@ class CodeThatRan:
                     continue
                 if place in code.entering:
                     raise Counts  # a property
-                if not self._of_module(code, place):
+                # A module's function is called there. Else it may be what code has put into the module.
+                if call_of(code.steps, place) is None or not self._of_module(code, place):
                     yield code, place
 
     def _is_foreign(self, name: str) -> bool:
@@ -459,7 +454,7 @@ class CodeThatRan:
     def _is_asked_for(self, name: str) -> bool:
         """Whether an object that is asked for computed names may have this one."""
         names = self._run.names
-        if names.takes_new or name in names.asked_of_new:
+        if names.takes_new or name in names.asked_for:
             return True
         asked = [value for value in names.full.values() if not issubclass(type(value), type)]
         return any(name in attributes_of(value) or name in layout_of(type(value)).slots for value in asked)

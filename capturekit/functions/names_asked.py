@@ -113,6 +113,7 @@ class NamesAsked:
         """
         cls = type(value)
         if id(value) in self._names.full:
+            self._had(value)
             return True
         of_thread = cls is threading.local
         if not of_thread and (not _is_plain(value) or any(map(self._ownership.is_foreign_class, bases_of(cls)[:-1]))):
@@ -128,10 +129,9 @@ class NamesAsked:
             self._names.full[id(value)] = value
         elif takes or of_thread:
             self._names.takes_new = True
-        else:
-            self._names.asked_of_new.update(attributes_of(value), layout_of(cls).slots)
         if of_thread:
             return True
+        self._had(value)
         self._holders.hold_class(cls)
         for base in bases_of(cls)[:-1]:
             if id(base) not in self._names.full:
@@ -140,6 +140,12 @@ class NamesAsked:
                     cls, [name for name in dictionary_of_class(base) if not name.startswith('__')]
                 )
         return True
+
+    def _had(self, value: Any) -> None:
+        """Note what an object has when it is asked, and its class, for the run may take it away again."""
+        self._names.asked_for.update(attributes_of(value), layout_of(type(value)).slots)
+        for base in bases_of(type(value))[:-1]:
+            self._names.asked_for.update(dictionary_of_class(base))
 
     def _wraps(self, frame: FrameType) -> bool:
         """Watch all attributes of a function that ``functools.wraps`` copies to one that the run made."""

@@ -21,9 +21,9 @@ class NamesUsed:
         self.finds = False
         #: Whether code may do anything with ``sys.modules``, and not only ask for modules by constant names.
         self.opens_modules = False
-        #: The attributes that objects which the run has made had when code asked them for computed names, and whether
-        #: code took the ``__dict__`` of such an object.
-        self.asked_of_new: set[str] = set()
+        #: The attributes that objects, and their classes, had when code asked them for computed names, and whether code
+        #: took the ``__dict__`` of an object that the run has made.
+        self.asked_for: set[str] = set()
         self.takes_new = False
 
     def of_arrays(self) -> str | None:

@@ -66,10 +66,7 @@ class PythonCalls:
         if code.co_flags & _SUSPENDS and id(frame) in self._hidden.suspended:
             self._hidden.resumed = self._hidden.resumed or self._hidden.suspended[id(frame)][1]
         if known[1]:
-            if code.co_name == '__init__' and code.co_argcount:
-                self._before.made(frame.f_locals.get(code.co_varnames[0]))
-            self._libraries.entered(frame)
-            return
+            return self._leaves(frame, code)
         self._runs(frame, code)
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
         if not count and not code.co_freevars:
@@ -95,6 +92,16 @@ class PythonCalls:
         if self._functions.is_new(frame, code):
             self._identify(frame, code, variables)
         self._holders.settle()
+
+    def _leaves(self, frame: FrameType, code: CodeType) -> None:
+        """A call enters code of a library. It is noted if it is one in the user's code."""
+        if code.co_name == '__init__' and code.co_argcount:
+            self._before.made(frame.f_locals.get(code.co_varnames[0]))
+        self._libraries.entered(frame)
+        below = frame.f_back
+        known = None if below is None else self._code.codes.get(id(below.f_code))
+        if below is not None and known is not None and not known[1]:
+            self._code.left_at.add((id(below.f_code), below.f_lasti))
 
     def _identify(self, frame: FrameType, code: CodeType, variables: Any) -> None:
         if not self._functions.find(frame, code, variables):

@@ -32,8 +32,21 @@ class ContainerPart(NamedTuple):
     what: Any
 
 
-#: What is followed: the value or what holds it and only moves, a list or an array of such values, or a tuple.
-_VALUE, _LIST = 'value', 'list'
+class Items(NamedTuple):
+    """A list or an array, or a dict: its items may be what is followed."""
+
+    what: Any
+    by_keys: bool = False
+
+
+#: What is followed: the value, or what may be the value, or a part of a list of it: an item by a variable, which may be
+#: a slice. Or it is a container that holds what is followed.
+_VALUE, _PERHAPS = 'value', 'value or part of a list'
+_NUMBERS = (_VALUE, _PERHAPS)
+_LIST = Items(_VALUE)
+#: Operators that lists have, too, and what they make of these is a list.
+_OF_LISTS = frozenset({'BINARY_ADD', 'BINARY_MULTIPLY', 'INPLACE_ADD', 'INPLACE_MULTIPLY'})
+_OF_LISTS_TOO = frozenset({'+', '*', '+=', '*='})
 
 
 class StackedValue(NamedTuple):
@@ -175,7 +188,7 @@ class ValueFlow:
         elif kind in _KEYWORD_CALLS and 0 < above <= (one.arg or 0):
             names = code.steps[number - 1].argval
             self._passed(held, number, (one.arg or 0) - above, names if type(names) is tuple else ())
-        elif held.what == _VALUE:
+        elif held.what in _NUMBERS:
             self._reckoned(held, number, above)
         else:
             raise Counts
@@ -194,7 +207,7 @@ class ValueFlow:
         """An operator takes the value."""
         one = held.code.steps[number]
         if self._of_any_use:
-            if not is_operator(one):
+            if not is_operator(one) or (held.what == _PERHAPS and _lists_have(one)):
                 raise Counts
             self.operators.add((held.code, number))
         elif self._of_time and _reckons(one) and number not in held.code.entering:
@@ -234,9 +247,10 @@ class ValueFlow:
         steps, what = held.code.steps, held.what
         loads, index = steps[number].opname == 'BINARY_SUBSCR', steps[number - 1]
         if type(what) is not ContainerPart:
+            for item in _items(what, index) if loads else ():
+                self._add(held.after(number, 0, item))
             if not loads:
                 raise Counts
-            self._add(held.after(number))
             return
         if loads and (index.opname == 'BUILD_SLICE' or type(index.argval) is slice):
             return self._some_items(held, number, _slice_before(steps, number - 1, index))
@@ -257,12 +271,12 @@ class ValueFlow:
         """A method of a list is loaded: only to append something, whatever it is."""
         step = code.steps[number]
         call = call_of(code.steps, number)
-        if what != _LIST or step.argval != 'append' or call is None or code.steps[call].arg != 1:
+        if not _is_list(what) or step.argval != 'append' or call is None or code.steps[call].arg != 1:
             raise Counts
 
     def _passed(self, held: StackedValue, number: int, position: int, names: tuple[str, ...]) -> None:
         """A function of the user's gets the value as an argument; ``names``: those of the last arguments."""
-        if not self._of_any_use or held.what == _LIST:
+        if not self._of_any_use or _is_list(held.what):
             raise Counts
         for code, parameter, caller in self._program.parameters(held.code, number, position, names):
             self._local(StackedValue(code, 0, 0, held.what, False, frozenset({caller})), parameter)
@@ -273,8 +287,7 @@ class ValueFlow:
         if number in code.entering:
             self._passed(held, number, (code.steps[number].arg or 0) - 1 - above, names_below(code, number))
             return
-        computes, makes_array = self._program.computes, self._program.makes_array
-        if self._of_any_use and what == _VALUE and (computes(code, number) or makes_array(code, number)):
+        if self._of_any_use and what in _NUMBERS and self._is_function_of_numbers(code, number, what):
             self.operators.add((code, number))
             return
         if type(what) is ContainerPart and self._program.asks_for_tuple(code, number):
@@ -285,28 +298,37 @@ class ValueFlow:
         if name == 'append':
             load = loader_of(code.steps, number)
             assert load is not None
-            self._list(code, code.steps[load - 1])
-        elif (name == 'float' and what == _VALUE) or (name in ('list', 'tuple') and type(what) is ContainerPart):
+            self._list(code, code.steps[load - 1], _in_a_list(what))
+        elif name == 'float' and what in _NUMBERS:
+            self._add(held.after(number))
+        elif name in ('list', 'tuple') and type(what) is ContainerPart:
             self._add(held.after(number, 0, what))
-        elif name in MAKES_ARRAYS and (what == _LIST or (self._of_any_use and what == _VALUE)):
+        elif name in MAKES_ARRAYS and (_is_list(what) or (self._of_any_use and what in _NUMBERS)):
             self.arrays.add((code, number))
             self._add(held.after(number, 0, _LIST))
-        elif name in ASKS and what == _VALUE and self._of_number:
+        elif name in ASKS and what in _NUMBERS and self._of_number:
             self.outcomes.add(ReadOutcome(name))
-        elif name in ASKS and what == _VALUE and self._of_any_use:
+        elif name in ASKS and what in _NUMBERS and self._of_any_use:
             self.operators.add((code, number))
         elif name != 'len' or what == _VALUE:
             raise Counts
 
-    def _list(self, code: RanCode, loads: dis.Instruction) -> None:
-        """A value is appended to what an instruction loads."""
+    def _is_function_of_numbers(self, code: RanCode, number: int, what: Any) -> bool:
+        """Whether a call makes a number or an array of the value. Of lists, ``max`` and ``min`` make a list."""
+        of = self._program.computes(code, number)
+        if of is None:
+            return self._program.makes_array(code, number)
+        return what == _VALUE or of.function not in (max, min)
+
+    def _list(self, code: RanCode, loads: dis.Instruction, what: Items) -> None:
+        """A value is appended to what an instruction loads, which is a list of such then."""
         name = loads.argval
         if loads.opname.startswith('LOAD_FAST'):
             self._lists.add((id(code.code), name))
-            self._local(StackedValue(code, 0, 0, _LIST, False), name)
+            self._local(StackedValue(code, 0, 0, what, False), name)
         elif loads.opname == 'LOAD_ATTR' and 'NULL' not in loads.argrepr:
             self._lists.add((0, name))
-            self._attribute(name, _LIST)
+            self._attribute(name, what)
         elif not (loads.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and self._program.grows(name)):
             raise Counts
 
@@ -335,9 +357,10 @@ class ValueFlow:
         self.attributes.add(name)
         for code, place in self._program.attribute(name):
             step = code.steps[place]
-            if step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr:
-                self._add(StackedValue(code, place, 0, what, False))
-            elif step.opname not in ('STORE_ATTR', 'DELETE_ATTR', 'LOAD_GLOBAL'):
+            by_name = step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and call_of(code.steps, place) is None
+            if by_name or (step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr):
+                self._add(StackedValue(code, place, 0, what, False))  # a global is an attribute of its module
+            elif step.opname not in ('STORE_ATTR', 'DELETE_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME'):
                 raise Counts
 
     def _must_be_made(self, owner: int, name: str) -> None:
@@ -427,22 +450,49 @@ def _built(one: dis.Instruction, above: int, what: Any) -> Any:
             raise Counts
         return ContainerPart(count - 1 - above, count, what)
     if one.opname == 'BUILD_LIST':
-        return _LIST if what == _VALUE else _VALUE
-    if one.opname == 'BUILD_MAP' and not above % 2:
-        return _VALUE
-    if one.opname == 'BUILD_CONST_KEY_MAP' and above:
-        return _VALUE
+        return _in_a_list(what)
+    if (one.opname == 'BUILD_MAP' and not above % 2) or (one.opname == 'BUILD_CONST_KEY_MAP' and above):
+        return _in_a_list(what)._replace(by_keys=True)
     raise Counts
 
 
+def _in_a_list(what: Any) -> Items:
+    """A list of which an item is this."""
+    if _depth(what) == _DEEPEST:
+        raise Counts
+    return Items(what)
+
+
+def _is_list(what: Any) -> bool:
+    return type(what) is Items and not what.by_keys
+
+
+def _items(what: Any, index: dis.Instruction) -> list[Any]:
+    """What an item of something by an index may be that holds the value."""
+    if type(what) is Items and what.by_keys:
+        return [what.what]
+    slices = index.opname == 'BUILD_SLICE' or type(index.argval) is slice
+    if slices or what == _VALUE:
+        return [what]  # an item of the value is one of an array that was read
+    if index.opname in LOADS_CONSTANT and type(index.argval) is int:
+        return [what.what if type(what) is Items else _VALUE]
+    return [_PERHAPS] if what in (_LIST, _PERHAPS) else [what, what.what]
+
+
+def _lists_have(one: dis.Instruction) -> bool:
+    """Whether an operator may make one list of another."""
+    return one.opname in _OF_LISTS or (one.opname == 'BINARY_OP' and one.argrepr in _OF_LISTS_TOO)
+
+
 def _depth(what: Any) -> int:
-    return 1 + _depth(what.what) if type(what) is ContainerPart else 0
+    return 1 + _depth(what.what) if type(what) in (ContainerPart, Items) else 0
 
 
 def _parts(what: Any, count: int) -> list[tuple[int, Any]]:
     """The items of what is unpacked that hold the value: how many lie above each, and what each is."""
     if type(what) is not ContainerPart:
-        return [(position, _VALUE) for position in range(count)]
+        part = what.what if type(what) is Items else _VALUE
+        return [(position, part) for position in range(count)]
     if what.length != count:
         raise Counts
     return [(what.number, what.what)]

@@ -248,6 +248,7 @@ def _let_go(run: RunRecord) -> None:
     run.hidden.uncompiled.clear()
     run.met.locks.clear()
     run.code.callers.clear()
+    run.code.left_at.clear()
     run.code_watch.clock.readings.clear()
     run.code_watch.clock.kept.clear()
     run.holders.by_id.clear()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import capturekit as ck
 from tests.functions.test_number_functions import written
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary
 
@@ -256,3 +257,37 @@ def test_functions_that_see_more_are_right(sim: Any, how: str) -> None:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason='Python does not show which calls are direct')
 def test_a_static_method_gets_it_as_well(sim: Any) -> None:
     assert launches(alike(sim, made('WAY.plainly(x, v)'), ordinary(12))) >= 7
+
+
+OF_LIBRARIES = """
+import collections
+Row = collections.namedtuple('Row', 's')
+
+class Own:
+    def _replace(self, s):
+        return self
+
+OWN, ROW = Own(), Row(1.0)
+
+def by_name(x, v):
+    return x * (2 if isinstance(ROW._replace(s=v).s, float) and v > 5 else 1)
+
+def by_either(x, v):
+    for one in (OWN, ROW):
+        got = one._replace(s=v)
+    return x * (2 if isinstance(got.s, float) and v > 5 else 1)
+
+def work(x):
+    v = x[0].item() + 0.0
+    return {how}(x, v)
+"""
+
+
+@pytest.mark.parametrize('how', ['by_name', 'by_either'])
+def test_a_function_of_a_library_may_see_more(sim: Any, how: str) -> None:
+    """Code of a library is not followed, and may be entered where the user's is entered, too."""
+    space: dict[str, Any] = {}
+    exec(OF_LIBRARIES.replace('{how}', how), space)
+    fn = ck.graphed(space['work'])
+    for value in (1.5, 2.25, 0.5, 0.75, 1.25, 2.5, 1.75, 9.5, 1.0, 12.5):
+        assert fn(sim.arange(3.0) + value).tolist() == space['work'](sim.arange(3.0) + value).tolist(), value
