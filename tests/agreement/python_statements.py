@@ -99,6 +99,9 @@ PLAIN = (
     'y = by_number(y, more=y.max().item(), times=2)',
     'y = y + WAY.of(y, float(y.max())) + WAY.of(y, 2)',
     'y = seeing(y, float(y.sum()))',
+    'y = y * larger(*map(largest, [y]))',
+    'w = ([[largest(y)]] + [[1.0]])[0][0]\ny = y * larger(w)',
+    'w = Pair(1.0, 2.0)._replace(first=largest(y))\ny = y * larger(w.first)',
     'y = y + len((1, 2))',
     'if y is x:\n    y = y + 1.0',
 )

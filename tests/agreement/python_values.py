@@ -34,6 +34,10 @@ def seeing(y, number):
     kind = 2.0 if isinstance(number, float) else 3.0
     return y * kind + len(str(number == number))
 
+def largest(y): return float(y.max())
+
+def larger(number): return 2.0 if isinstance(number, float) and number > 3.0 else 1.0
+
 class Way:
     def of(self, y, number): return self.scaled(y, number) - by_number(y, number)
     @staticmethod
