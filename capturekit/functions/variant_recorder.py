@@ -38,6 +38,7 @@ from capturekit.graph.rebind import movable, only_cupys
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors
@@ -361,7 +362,7 @@ class VariantRecorder:
         cupy = self.platform.cupy
         assert self.ports is not None
         stores = [(i, place, True) for i, place in enumerate(self.places) if i not in self.aims]
-        with GUARD.inside, live.origin:
+        with GUARD.inside, current_for_now(cupy.cuda, live.origin):
             for low, high, members in spans(fresh):
                 number = len(self.blocks)
                 first = members[0][1]
@@ -450,7 +451,7 @@ class VariantRecorder:
     def _take_back(self, live: OpenCapture, stream: Any) -> None:
         """Put back what parts of a failed recording wrote outside of the graph's memory while it was made."""
         assert live.parts.plan is not None
-        with stream:
+        with current_for_now(self.platform.cupy.cuda, stream):
             live.parts.plan.put_back(live.host_calls.backups, None)
         self.platform.cupy.cuda.runtime.deviceSynchronize()  # other streams of the caller may read this next
 
@@ -466,7 +467,7 @@ class VariantRecorder:
         if stream is None:
             with on:
                 return block_like(self.platform.cupy, block)
-        with on, GUARD.inside, stream:
+        with on, GUARD.inside, current_for_now(self.platform.cupy.cuda, stream):
             return block_like(self.platform.cupy, block)
 
     def copy_results(self, blocks: Sequence[Any], aimed: bool = False) -> None:

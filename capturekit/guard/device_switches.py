@@ -89,6 +89,8 @@ class DeviceSwitches:
         """Note the stream that is current on the device that has just become current."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         lane = self.state.ledger.lane(stream.ptr)
+        if live.caller is not None and (device := self.state.current_device()) != live.origin_device:
+            live.caller.elsewhere[device] = live.devices.before[device]
         if stream.ptr in LEGACY_HANDLES:
             self.placeholders.put(live, parent)
         elif lane is None and live.strict:

@@ -25,6 +25,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part, Seam
 from capturekit.model import errors
 from capturekit.model.pytree import take_apart
@@ -197,7 +198,7 @@ def outside_capture(state: State, allocators: Allocators, live: OpenCapture, str
         state.threads[threading.get_ident()].remove(live)
         allocators.restore()
     try:
-        with state.inside, state.on(live.origin_device), stream:
+        with state.inside, state.on(live.origin_device), current_for_now(state.platform.cupy.cuda, stream):
             yield
     finally:
         with state.lock:

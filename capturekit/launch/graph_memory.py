@@ -25,6 +25,7 @@ from typing import Any
 
 from capturekit.launch.array_extent import extent
 from capturekit.launch.asked_bytes import AskedBytes
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.launch.launch_turns import LaunchTurns
 from capturekit.launch.memory_group import Share
@@ -63,6 +64,7 @@ class GraphMemory(TemporaryBlocks):
         self._scratch = None if share is None else share.scratch
         #: The turns that its launches take, and those of graphs that are embedded in it.
         self.turns: list[LaunchTurns] = [] if share is None else [share.turns]
+        self._cuda = cupy.cuda
         self._on = on or cupy.cuda.Device
         self._use(cupy, pool)
         #: The blocks of lanes; in a loop's body others.
@@ -427,7 +429,7 @@ class GraphMemory(TemporaryBlocks):
         self._full = True
         try:
             for stream in streams:
-                with self._on(self.device_of(stream)), stream:
+                with self._on(self.device_of(stream)), current_for_now(self._cuda, stream):
                     found += [pointer for pool in self._pools() for pointer in all_free(pool)]
         finally:
             self._full = False

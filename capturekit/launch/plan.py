@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capturekit.driver.cuda import Platform, StreamHandle
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.read_checks import Checks
 from capturekit.model.errors import AssumptionError, ClosedError
 from capturekit.model.source_line import Place
@@ -139,7 +140,8 @@ class Plan:
 
     def run_on(self, handle: int) -> int:
         """Launch on any stream, by its handle."""
-        with self._platform.cupy.cuda.Stream.from_external(StreamHandle(handle)):
+        cuda = self._platform.cupy.cuda
+        with current_for_now(cuda, cuda.Stream.from_external(StreamHandle(handle))):
             return self.run()
 
     def run(self, wait: bool = True) -> int:
