@@ -14,7 +14,10 @@ from typing import Any
 
 @contextmanager
 def current_for_now(cuda: Any, stream: Any) -> Iterator[None]:
-    """Make a stream of the current device current, and afterwards the one that was, however it became current. ``cuda``: ``cupy.cuda``."""
+    """Make a stream of the current device current, and afterwards the one that was, however it became current.
+
+    ``cuda``: ``cupy.cuda``.
+    """
     before = cuda.get_current_stream()
     stream.use()
     try:

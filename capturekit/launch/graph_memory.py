@@ -64,7 +64,6 @@ class GraphMemory(TemporaryBlocks):
         self._scratch = None if share is None else share.scratch
         #: The turns that its launches take, and those of graphs that are embedded in it.
         self.turns: list[LaunchTurns] = [] if share is None else [share.turns]
-        self._cuda = cupy.cuda
         self._on = on or cupy.cuda.Device
         self._use(cupy, pool)
         #: The blocks of lanes; in a loop's body others.
@@ -93,6 +92,7 @@ class GraphMemory(TemporaryBlocks):
 
     def _use(self, cupy: Any, pool: Any) -> None:
         """Make the pools that blocks come from; or use the caller's."""
+        self._cuda = cupy.cuda
         #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
         self._devices = {int(cupy.cuda.Device().id)}
         chunk = self._chunk if self._scratch is None or self.packs else self._scratch_chunk

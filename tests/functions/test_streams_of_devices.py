@@ -1,4 +1,4 @@
-"""The current stream of another device: a graphed function works on it, finds it, and leaves it as the eager call does."""
+"""The current stream of another device: a graphed function finds it and leaves it as the eager call does."""
 
 from __future__ import annotations
 
