@@ -89,8 +89,7 @@ class DeviceSwitches:
         """Note the stream that is current on the device that has just become current."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         lane = self.state.ledger.lane(stream.ptr)
-        if live.caller is not None and (device := self.state.current_device()) != live.origin_device:
-            live.caller.elsewhere[device] = live.devices.before[device]
+        self.callers.works_on(live, self.state.current_device())
         if stream.ptr in LEGACY_HANDLES:
             self.placeholders.put(live, parent)
         elif lane is None and live.strict:

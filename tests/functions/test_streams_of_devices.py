@@ -127,6 +127,76 @@ def leaves_a_stream_current(cp: Any, streams: list[Any]) -> Callable[[Any], Any]
     return fn
 
 
+def looks_at_the_stream(cp: Any, _streams: list[Any]) -> Callable[[Any], Any]:
+    def fn(x: Any) -> Any:
+        with Over(cp):
+            stream = cp.cuda.get_current_stream()
+            is_null, is_free = stream == cp.cuda.Stream.null, stream.is_non_blocking
+            y = cp.asarray(x) * (2 if is_null else 3) + (5 if is_free else 7) + stream.device_id
+        return cp.asarray(y)
+
+    return fn
+
+
+def asks_from_here(cp: Any, streams: list[Any]) -> Callable[[Any], Any]:
+    def fn(x: Any) -> Any:
+        return x * (1 + streams.index(cp.cuda.get_current_stream(device_id=1)))
+
+    return fn
+
+
+def names_the_null_stream(cp: Any, _streams: list[Any]) -> Callable[[Any], Any]:
+    def fn(x: Any) -> Any:
+        with Over(cp):
+            y = cp.asarray(x) * 2
+            cp.cuda.get_current_stream().synchronize()
+            with cp.cuda.Stream.null:
+                z = y + 1
+                cp.cuda.Stream.null.synchronize()
+            done = z * 2
+        return cp.asarray(done)
+
+    return fn
+
+
+LOOKING = [looks_at_the_stream, asks_from_here, names_the_null_stream]
+
+
+@pytest.mark.parametrize('order', ORDERS)
+@pytest.mark.parametrize('program', LOOKING)
+def test_what_is_asked_of_a_stream_there(cp: Any, program: Callable[[Any, list[Any]], Any], order: str) -> None:
+    streams = streams_of(cp, 1)
+    wanted = told(cp, program(cp, streams), streams, ORDERS[order])
+    fn = ck.graphed(program(cp, streams))
+    assert told(cp, fn, streams, ORDERS[order]) == wanted
+    if order == 'null':
+        assert [(one.state, one.launches) for one in fn.variants] == [('recorded', CALLS - 1)], fn.variants[0].reason
+
+
+def test_the_null_stream_named_where_another_is_current(cp: Any) -> None:
+    """An event of it stands for the null stream's work, not for that of the stream which is current."""
+    streams = streams_of(cp, 1)
+
+    def program(cp: Any) -> Callable[[Any], Any]:
+        def fn(x: Any) -> Any:
+            with Over(cp):
+                y = cp.asarray(x) * 2
+                streams[1].wait_event(cp.cuda.get_current_stream().record())
+                with streams[1]:
+                    cp.cuda.get_current_stream().wait_event(cp.cuda.Stream.null.record())
+                    z = y + 1
+                    done = streams[1].record()
+                cp.cuda.get_current_stream().wait_event(done)
+            return cp.asarray(z)
+
+        return fn
+
+    wanted = told(cp, program(cp), streams, ORDERS['null'])
+    fn = ck.graphed(program(cp))
+    assert told(cp, fn, streams, ORDERS['null']) == wanted
+    assert 'The null stream is named where another stream is current' in fn.variants[0].reason
+
+
 @pytest.mark.parametrize('order', ORDERS)
 @pytest.mark.parametrize('program', [works_there, gives_what_is_there, enters_a_stream, leaves_a_stream_current])
 def test_as_eagerly(cp: Any, program: Callable[[Any, list[Any]], Any], order: str) -> None:
