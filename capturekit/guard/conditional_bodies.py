@@ -56,7 +56,7 @@ class Bodies:
     def decide(self, live: OpenCapture, decision: Decision, count: int) -> None:
         """Record the kernel that sets the condition, and the node with ``count`` empty bodies."""
         device = live.platform.device
-        if self.parts.device_count(live) > 1:
+        if self.parts.device_count(live) > 1 or self.state.current_device() != live.origin_device:
             raise decided_here(f'A decision on the device: {decision.decides}')
         if not device.can_decide(decision.decides, count):
             raise errors.UnsupportedCallError(
