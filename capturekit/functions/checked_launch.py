@@ -65,6 +65,7 @@ class Comparison:
         outside = [block.copy() for block in self._memory]
         self._put(self._memory, self._outside_before)
         copies = self._copies(self._before)
+        self._wait()
         difference = ''
         try:
             answer = self._eagerly(copies)
@@ -103,7 +104,11 @@ class Comparison:
     # Memory
 
     def _wait(self) -> None:
-        self._cupy.cuda.runtime.deviceSynchronize()
+        """Wait for the devices that the graph works on: the function may have left work on any of them."""
+        graph, runtime = self._variant.graph, self._cupy.cuda.runtime
+        for device in {runtime.getDevice(), *(graph._state.recording.devices if graph is not None else ())}:
+            with GUARD.on(device):
+                runtime.deviceSynchronize()
 
     def _outside(self) -> list[Any]:
         """The memory outside of the graph and the arguments that the launch may change, as arrays of bytes."""
@@ -150,7 +155,7 @@ class Comparison:
 
     def _of_outside(self, launched: list[Any]) -> str:
         for block, after in zip(self._memory, launched):
-            wrong = int((block != after).sum())
+            wrong = int((block.copy() != after).sum())  # a copy is here, wherever the block is
             if wrong:
                 return f'An array that the function does not get as an argument differs in {counted(wrong, "byte")}'
         return ''

@@ -15,6 +15,7 @@ from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.options import Options
+from capturekit.functions.parts_run import keep_what_they_write, take_back
 from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,
@@ -143,10 +144,12 @@ class VariantRecorder:
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
             if live is not None and live.host_calls.launch is not None:
-                self._take_back(live, stream)
+                take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
         finally:
+            if live is not None:
+                live.host_calls.outside = None  # the copies are needed no more
             if self.numbers is not None:
                 self.numbers.ended()
 
@@ -259,10 +262,12 @@ class VariantRecorder:
             self.late = LateReads(self.platform.cupy, self.variant.rehearsal.reads, self.variant.kept)
             live.parts.answers.late = self.late.take
         environment = self.variant.environment
+        known = environment.arrays() if environment is not None else []
+        keep_what_they_write(live, self.variant.rehearsal.seams, known)
         if environment is not None and self.variant.reckons:
             self.numbers = numbers_of(self.platform.cupy, live, self.variant, environment.reckoned.operators)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
-            for array in environment.arrays():
+            for array in known:
                 GUARD.draws.back_up(live, array)
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
@@ -428,7 +433,7 @@ class VariantRecorder:
         if variant.stream_order is not None:
             variant.stream_order.wait()
         if variant.untried and live.host_calls.launch is not None:
-            self._take_back(live, stream)
+            take_back(live, stream)
         if variant.untried or live.host_calls.launch is None:  # the first launches are compared with eager runs
             return None if variant.untried else variant.run(leaves, True)
         plan = graph._state.plan
@@ -447,13 +452,6 @@ class VariantRecorder:
             variant.stream_order.close(stream)
             variant.stream_order.wait()
         return self._answer(leaves, results)
-
-    def _take_back(self, live: OpenCapture, stream: Any) -> None:
-        """Put back what parts of a failed recording wrote outside of the graph's memory while it was made."""
-        assert live.parts.plan is not None
-        with current_for_now(self.platform.cupy.cuda, stream):
-            live.parts.plan.put_back(live.host_calls.backups, None)
-        self.platform.cupy.cuda.runtime.deviceSynchronize()  # other streams of the caller may read this next
 
     def _allocate(self) -> list[Any]:
         stream_order = self.variant.stream_order

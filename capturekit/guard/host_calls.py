@@ -98,6 +98,7 @@ class HostCalls:
                     live.host_calls.launch = plan.start()
                     if live.host_calls.opening is not None:
                         live.host_calls.opening(live.host_calls.launch)
+                self._after_the_caller(live)
                 if live.host_calls.outside is not None:
                     self._keep_outside(live, plan.steps[live.host_calls.done :], given)
                 plan.follow(live.host_calls.launch, live.host_calls.done, live.host_calls.stream)
@@ -113,6 +114,15 @@ class HostCalls:
                 self.parts.begin_segment(live, before, at)
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
+
+    def _after_the_caller(self, live: OpenCapture) -> None:
+        """Order the parts that run now after what a graphed function's caller has given to streams of other devices."""
+        outside = {} if live.caller is None else live.caller.outside
+        for (device, _ptr), stream in outside.items():
+            if device != live.origin_device:
+                with self.state.on(device):
+                    before = stream.record()
+                live.host_calls.stream.wait_event(before)
 
     @staticmethod
     def _keep_outside(live: OpenCapture, steps: list[Part | Seam], given: Any) -> None:
