@@ -148,10 +148,14 @@ class VariantRecorder:
                 self.drawn = list(live.drawn)
             raise
         finally:
-            if live is not None:
-                live.host_calls.outside = None  # the copies are needed no more
-            if self.numbers is not None:
-                self.numbers.ended()
+            self._ended(live)
+
+    def _ended(self, live: OpenCapture | None) -> None:
+        """Let go of what only the recording needs."""
+        if live is not None:
+            live.host_calls.outside = None
+        if self.numbers is not None:
+            self.numbers.ended()
 
     def _capture(self, seams_on: Any) -> Capture:
         late = (self.options.memory_limit or 0) if self.relanes else None
