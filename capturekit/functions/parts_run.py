@@ -9,9 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from capturekit.driver.cuda import Platform
 from capturekit.guard import OpenCapture
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.outside_memory import OutsideMemory
+from capturekit.model.host_reads import Rehearsal
+
+
+def wait_for_others(platform: Platform, rehearsal: Rehearsal) -> None:
+    """Wait for the device if parts of the call run while it is recorded, so that they come after earlier work.
+
+    Wait also if CuPy has copied from the host: before the next such copy CuPy asks the events of earlier ones, which a
+    capture forbids. So all of them must have happened before.
+    """
+    cuda = platform.cupy.cuda
+    if rehearsal.seams or rehearsal.records_events:
+        cuda.runtime.deviceSynchronize()
+    if rehearsal.records_events:
+        cuda.alloc_pinned_memory(1)  # which drops the events that have happened
 
 
 def keep_what_they_write(live: OpenCapture, seams: Sequence[str], known: Sequence[Any]) -> None:

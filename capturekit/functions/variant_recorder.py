@@ -15,7 +15,7 @@ from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.options import Options
-from capturekit.functions.parts_run import keep_what_they_write, take_back
+from capturekit.functions.parts_run import keep_what_they_write, take_back, wait_for_others
 from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,
@@ -118,7 +118,7 @@ class VariantRecorder:
         self._must_fit(given)
         capture = self._capture(stream if pieces else None)
         live: OpenCapture | None = None
-        self._wait_for_others()
+        wait_for_others(self.platform, self.variant.rehearsal)
         try:
             with capture:
                 live = capture._live
@@ -205,18 +205,6 @@ class VariantRecorder:
             self.variant.fused = fuse_recorded(graph._state, fast, gathers, besides)
         if self.options.lanes == 'auto':
             self.variant.relaned = relane_for_calls(graph._state, written)
-
-    def _wait_for_others(self) -> None:
-        """Wait for the device if parts of the call run while it is recorded, so that they come after earlier work.
-
-        Wait also if CuPy has copied from the host: before the next such copy CuPy asks the events of earlier ones,
-        which a capture forbids. So all of them must have happened before.
-        """
-        cuda, rehearsal = self.platform.cupy.cuda, self.variant.rehearsal
-        if rehearsal.seams or rehearsal.records_events:
-            cuda.runtime.deviceSynchronize()
-        if rehearsal.records_events:
-            cuda.alloc_pinned_memory(1)  # which drops the events that have happened
 
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
