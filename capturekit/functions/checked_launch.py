@@ -53,6 +53,9 @@ class Comparison:
         self._given = given
         self._exact = variant.untried > 0
         self._cupy = given.platform.cupy
+        assert variant.graph is not None
+        reached = variant.environment.arrays() if variant.environment is not None else []
+        self._devices = {*variant.graph._state.recording.devices, *[int(one.data.device_id) for one in reached]}
         self._wait()
         self._memory = self._outside()
         self._outside_before = [block.copy() for block in self._memory]
@@ -104,9 +107,10 @@ class Comparison:
     # Memory
 
     def _wait(self) -> None:
-        """Wait for the devices that the graph works on: the function may have left work on any of them."""
-        graph, runtime = self._variant.graph, self._cupy.cuda.runtime
-        for device in {runtime.getDevice(), *(graph._state.recording.devices if graph is not None else ())}:
+        """Wait for the devices that the graph works on, and for those of the arrays that the function reaches: the
+        function or its caller may have left work on any of them."""
+        runtime = self._cupy.cuda.runtime
+        for device in self._devices | {runtime.getDevice()}:
             with GUARD.on(device):
                 runtime.deviceSynchronize()
 

@@ -145,7 +145,7 @@ class VariantRecorder:
         except BaseException:
             if live is not None and live.host_calls.launch is not None:
                 take_back(live, stream)
-                self.drawn = list(live.drawn)
+                self.drawn = self.drawn or list(live.drawn)
             raise
         finally:
             self._ended(live)
@@ -236,6 +236,7 @@ class VariantRecorder:
                     remedy='Bring it to the device of the call before it is returned: `cp.asarray(result)`.',
                 )
         except CaptureError:
+            self.drawn = list(live.drawn)  # a closed graph has no parts
             graph.close()
             raise
 

@@ -106,3 +106,20 @@ def test_a_comparison_waits_for_both_devices(seed: int) -> None:
         assert fn.variants[0].launches == CALLS - 1, fn.variants[0].reason
     finally:
         uninstall()
+
+
+def test_numbers_drawn_for_parts_are_drawn_once(sim: Any) -> None:
+    """Also where it turns out behind the last part that the function can't be recorded."""
+
+    def told(over: Callable[[Any], Any]) -> list[Any]:
+        kept, random = sim.zeros(5), sim.random.RandomState(3)
+
+        def step(x: Any) -> Any:
+            kept[...] += x
+            values = sim.linalg.eigvalsh(sim.outer(x, x) + sim.diag(random.random_sample(5)))
+            return values + random.random_sample(5) + kept
+
+        fn = over(step)
+        return [fn(sim.arange(5.0) + n).get().tolist() for n in range(CALLS)]
+
+    assert told(lambda fn: ck.graphed(fn, pure=True)) == told(lambda fn: fn)
