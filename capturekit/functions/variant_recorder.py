@@ -13,6 +13,7 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
+from capturekit.functions.needed_backups import needed_backups
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.options import Options
 from capturekit.functions.parts_run import keep_what_they_write, take_back, wait_for_others
@@ -227,6 +228,7 @@ class VariantRecorder:
 
     def _must_be_whole(self, live: OpenCapture, graph: Graph) -> None:
         environment = self.variant.environment
+        live.host_calls.backups = needed_backups(live)
         try:
             must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
             if self.far and graph._state.plan is not None:

@@ -143,6 +143,7 @@ class HostCalls:
         cupy, memory = live.platform.cupy, live.graph_memory
         args, kwargs = given
         taken, kept = packed(given), matrices(given)
+        live.host_calls.given |= {int(array.data.mem.ptr) for array in _parts(taken, cupy.ndarray)[0]}
         value = original(*args, **kwargs)
         first = [value, kept]
         leaves, form = _parts(first, cupy.ndarray)

@@ -81,12 +81,14 @@ class Backup:
     """An array from outside that a launch may write, and the place where the launch keeps its former contents.
 
     It is copied after ``checks`` checks in ``part`` (None: the first part), so not in a launch that stops before.
+    ``node`` is what copies it.
     """
 
     array: Any
     kept: Any
     checks: int
     part: Part | None = None
+    node: int = 0
 
 
 class Plan:

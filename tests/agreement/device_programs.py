@@ -123,7 +123,11 @@ def _block(choices: Choices, known: list[list[str]], device: int, depth: int) ->
         if not known[device]:
             known[device].append(choices.name('y'))
             lines.append(f'{known[device][0]} = cp.asarray({known[1 - device][0]})')
-        a, b, c = choices.pick(known[device]), choices.pick(known[device]), choices.pick(known[1 - device] or known[device])
+        a, b, c = (
+            choices.pick(known[device]),
+            choices.pick(known[device]),
+            choices.pick(known[1 - device] or known[device]),
+        )
         names = {'d': device, 'a': a, 'b': b, 'c': c, 'y': choices.name('y')}
         if choices.below(3):
             lines.append(choices.pick(MAKING).format(**names))
@@ -139,7 +143,11 @@ def _block(choices: Choices, known: list[list[str]], device: int, depth: int) ->
 
 
 def _elsewhere(choices: Choices, known: list[list[str]], depth: int) -> list[str]:
-    device, stream, how = choices.pick((1, 1, 0)), choices.pick(('', '', 1, 2)), choices.pick(('event', 'event', 'stream', 'device'))
+    device, stream, how = (
+        choices.pick((1, 1, 0)),
+        choices.pick(('', '', 1, 2)),
+        choices.pick(('event', 'event', 'stream', 'device')),
+    )
     text = 'None' if stream == '' else f'S[{device}][{stream}]'
     inner = _block(choices, known, device, depth + 1)
     if choices.once_in(6):
