@@ -1,7 +1,7 @@
 """Which arrays a launch has to put back if a check stops it: those that the graph, or a call of the host, may write.
 
-A function reaches more arrays than it uses: other items of a list, say. The caller may be working on these meanwhile, on
-other streams and devices, and what he writes must stay.
+A function reaches more arrays than it uses: other items of a list, say. Its caller may be working on these meanwhile,
+on other streams and devices, and what is written there must stay.
 """
 
 from __future__ import annotations

@@ -59,18 +59,21 @@ for number in (0, 1):
 """
 #: What is done with an array {a} of device {d}, and another one {b} there; it gives the array {y}.
 MAKING = (
-    '{y} = {a} * 0.5 + {b}', '{y} = cp.tanh({a}) + {b}', '{y} = {a} - {b} * 0.25', '{y} = {a} + cp.asarray([1.0, 2.0, 3.0, 4.0])',
+    '{y} = {a} * 0.5 + {b}', '{y} = cp.tanh({a}) + {b}', '{y} = {a} - {b} * 0.25', '{y} = {a} * n + {b}',
+    '{y} = {a} + cp.asarray([1.0, 2.0, 3.0, 4.0])', '{y} = {a} * 0.5 + G[{d}].random(4)',
     '{y} = {a}[[0, 2, 1, 3]]', '{y} = cp.concatenate([{a}[:2], {b}[2:]])', '{y} = {a} + K[{d}]', '{y} = cp.sort({a})',
-    '{y} = {a} * 0.5 + cp.random.random(4)', '{y} = {a} * 0.5 + R[{d}].standard_normal(4)', '{y} = {a} * 0.5 + G[{d}].random(4)',
+    '{y} = {a} * 0.5 + cp.random.random(4)', '{y} = {a} * 0.5 + R[{d}].standard_normal(4)',
     '{y} = cp.tanh(cp.linalg.eigvalsh(cp.outer({a}, {a}) * 0.01 + cp.eye(4)))', '{y} = abs(cp.fft.fft({a})) * 0.25',
-    '{y} = cp.tanh(cp.linalg.solve(cp.eye(4) * 3 + cp.outer({a}, {a}) * 0.01, {b}))', '{y} = cp.where({a} > 1, {a}, {b})',
+    '{y} = cp.tanh(cp.linalg.solve(cp.eye(4) * 3 + cp.outer({a}, {a}) * 0.01, {b}))',
+    '{y} = cp.where({a} > 1, {a}, {b})',
     '{y} = {a} / (float(({a} * {a}).sum()) + 1.5)', '{y} = {a} * (0.5 if float({a}.max()) > 2 else 0.25)',
     '{y} = {a} * (0.5 if cp.cuda.get_current_stream() == cp.cuda.Stream.null else 0.25)', '{y} = cp.asarray({c})',
-    '{y} = {a} * (cp.cuda.runtime.getDevice() + 1)', '{y} = {a}[{a} > 1].sum() * 0.1 + {b}', '{y} = {a} * n + {b}',
+    '{y} = {a} * (cp.cuda.runtime.getDevice() + 1)', '{y} = {a}[{a} > 1].sum() * 0.1 + {b}',
 )  # fmt: skip
 CHANGING = (
-    'K[{d}][...] = K[{d}] * 0.5 + {a}', 'K[{d}] += cp.tanh({a})', '{a} *= 0.5', 'VALUES.append(float({a}.sum()))', 'del {a}',
-    'if float({a}.sum()) > 4:\n    K[{d}] *= 0.5', 'K[{d}][:2] = {a}[:2]', '{a}[1:] += 1', 'K[{d}][::2] += {a}[::2]',
+    'K[{d}][...] = K[{d}] * 0.5 + {a}', 'K[{d}] += cp.tanh({a})', '{a} *= 0.5', 'del {a}', '{a}[1:] += 1',
+    'if float({a}.sum()) > 4:\n    K[{d}] *= 0.5', 'K[{d}][:2] = {a}[:2]', 'K[{d}][::2] += {a}[::2]',
+    'VALUES.append(float({a}.sum()))',
 )  # fmt: skip
 
 
@@ -106,12 +109,10 @@ def program(choices: Choices) -> DeviceProgram:
 
 def _call(stream: int, work: list[str], number: str, n: int) -> str:
     """The source of one call: nobody waits, but where other streams become current."""
-    lines = [
-        f'with Device({d}):\n    Device().synchronize()\n    S[{d}][{stream}].use()\n'
-        + '\n'.join(f'    {line}' for line in work[d].splitlines())
-        for d in (1, 0)
-    ]
-    return '\n'.join([*lines, f'x = cp.arange(4.0) + {n % 3}', f'r = over(x, {number})'])
+    lines = ['Device(0).synchronize()', 'with Device(1):', '    Device().synchronize()', f'    S[1][{stream}].use()']
+    lines += [*[f'    {line}' for line in work[1].splitlines()], f'with S[0][{stream}]:']
+    lines += [f'    {line}' for line in (*work[0].splitlines(), f'x = cp.arange(4.0) + {n % 3}')]
+    return '\n'.join([*lines, '    try:', f'        r = over(x, {number})', '    finally:', '        now()'])
 
 
 def _block(choices: Choices, known: list[list[str]], device: int, depth: int) -> list[str]:
@@ -174,11 +175,17 @@ def _ran(one: DeviceProgram, graphed: bool, cp: Any) -> tuple[list[str], int]:
     names: dict[str, Any] = {}
     exec(compile(one.source, 'device_program.py', 'exec'), names)
     over: Any = ck.graphed(names['fn'], **one.options) if graphed else names['fn']
-    names.update(over=_settled(over), Device=cp.cuda.Device, LOG=[])
+    seen: list[str] = []
+    results: list[Any] = []
+
+    def now() -> None:
+        current = [ours.index(cp.cuda.get_current_stream(device)) for device, ours in enumerate(names['S'])]
+        seen.append(f'{cp.cuda.runtime.getDevice()} {current}')
+
+    names.update(over=_settled(over), Device=cp.cuda.Device, LOG=[], now=now)
     for device in (0, 1):
         with cp.cuda.Device(device):
             names['LOG'].append(cp.zeros((CALLS, 4)))
-    seen, results = [], []
     for call in one.calls:
         cp.cuda.Device(0).use()
         try:
@@ -186,8 +193,6 @@ def _ran(one: DeviceProgram, graphed: bool, cp: Any) -> tuple[list[str], int]:
             results.append(names.pop('r'))
         except (KeyError, NameError, UnboundLocalError) as error:
             results.append(type(error).__name__)
-        now = [[ours.index(cp.cuda.get_current_stream(device))] for device, ours in enumerate(names['S'])]
-        seen.append(f'{results[-1:] if isinstance(results[-1], str) else ""} {cp.cuda.runtime.getDevice()} {now}')
     cp.cuda.Device(0).use()
     for device in (0, 1):
         cp.cuda.Device(device).synchronize()
