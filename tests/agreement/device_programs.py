@@ -31,13 +31,17 @@ class Over:
     def __enter__(self):
         before = self.left()
         self.device.__enter__()
-        if self.stream is not None:
-            self.stream.__enter__()
         self.entered(before)
-    def __exit__(self, *exc):
-        before = self.left()
         if self.stream is not None:
+            before = self.left()
+            self.stream.__enter__()
+            self.entered(before)
+    def __exit__(self, *exc):
+        if self.stream is not None:
+            before = self.left()
             self.stream.__exit__(*exc)
+            self.entered(before)
+        before = self.left()
         self.device.__exit__(*exc)
         self.entered(before)
     def left(self):
@@ -244,7 +248,10 @@ def difference(one: DeviceProgram, seeds: tuple[int, ...] = (1, 2)) -> tuple[str
 
 
 def try_many(first: int, count: int, seeds: tuple[int, ...] = (1, 2)) -> tuple[list[str], int, int]:
-    """Try programs, print those that differ; return what differed, how many calls were launched, and how many programs raced."""
+    """Try programs, and print those that differ.
+
+    Return what differed, how many calls were launched, and how many programs raced.
+    """
     logging.getLogger('capturekit').setLevel(logging.CRITICAL)
     different, launched, raced = [], 0, 0
     for seed in range(first, first + count):
