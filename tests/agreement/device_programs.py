@@ -144,7 +144,7 @@ def _block(choices: Choices, known: list[list[str]], device: int, depth: int) ->
                 continue
             known[device].remove(a)
         lines += change.format(**names).splitlines()
-    return lines
+    return lines or ['pass']
 
 
 def _elsewhere(choices: Choices, known: list[list[str]], depth: int) -> list[str]:
