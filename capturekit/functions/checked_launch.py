@@ -53,6 +53,9 @@ class Comparison:
         self._given = given
         self._exact = variant.untried > 0
         self._cupy = given.platform.cupy
+        assert variant.graph is not None
+        reached = variant.environment.arrays() if variant.environment is not None else []
+        self._devices = {*variant.graph._state.recording.devices, *[int(one.data.device_id) for one in reached]}
         self._wait()
         self._memory = self._outside()
         self._outside_before = [block.copy() for block in self._memory]
@@ -65,6 +68,7 @@ class Comparison:
         outside = [block.copy() for block in self._memory]
         self._put(self._memory, self._outside_before)
         copies = self._copies(self._before)
+        self._wait()
         difference = ''
         try:
             answer = self._eagerly(copies)
@@ -103,7 +107,12 @@ class Comparison:
     # Memory
 
     def _wait(self) -> None:
-        self._cupy.cuda.runtime.deviceSynchronize()
+        """Wait for the devices that the graph works on, and for those of the arrays that the function reaches: the
+        function or its caller may have left work on any of them."""
+        runtime = self._cupy.cuda.runtime
+        for device in self._devices | {runtime.getDevice()}:
+            with GUARD.on(device):
+                runtime.deviceSynchronize()
 
     def _outside(self) -> list[Any]:
         """The memory outside of the graph and the arguments that the launch may change, as arrays of bytes."""
@@ -150,7 +159,7 @@ class Comparison:
 
     def _of_outside(self, launched: list[Any]) -> str:
         for block, after in zip(self._memory, launched):
-            wrong = int((block != after).sum())
+            wrong = int((block.copy() != after).sum())  # a copy is here, wherever the block is
             if wrong:
                 return f'An array that the function does not get as an argument differs in {counted(wrong, "byte")}'
         return ''

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from capturekit.functions.variant import Variant
+from capturekit.guard import GUARD
+from capturekit.launch.current_stream import current_for_now
 from capturekit.model import errors
 
 
@@ -17,6 +19,7 @@ class Call:
         self._variant = variant
         self._launch = launch
         self._stream = stream
+        self._device = GUARD.state.current_device()
         self._error: errors.AssumptionError | None = None
         self._settled = False
         #: Of two threads that ask, the second one goes on when the call is undone: it may be about to launch.
@@ -37,7 +40,7 @@ class Call:
             made = len(plan.checks.made)
             self._error = plan.checks.wait(self._launch, made, self._stream.synchronize)
             if self._error is not None and plan.launches == self._launch:
-                with self._stream:
+                with GUARD.on(self._device), current_for_now(GUARD.state.platform.cupy.cuda, self._stream):
                     self._variant.restore(self._error)
         self._settled = True  # it stays in ``unsettled``, which another thread may be going through
 

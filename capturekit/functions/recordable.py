@@ -169,7 +169,9 @@ def must_leave_nothing(live: OpenCapture) -> None:
     """Raise if the function leaves another stream or device current, or keeps a stream or event that it made."""
     caller, cupy = live.caller, live.platform.cupy
     assert caller is not None
-    if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.state.current_device() != live.origin_device:
+    now = cupy.cuda.get_current_stream
+    left = any(now(device).ptr != stream.ptr for device, stream in caller.elsewhere.items())
+    if left or now().ptr != live.origin.ptr or GUARD.state.current_device() != live.origin_device:
         raise errors.UnsupportedCallError(
             'The function makes another stream or device current, and leaves it so',
             rule=f'{_LEFT}.',

@@ -31,14 +31,14 @@ class StreamOrder:
     @staticmethod
     def needed(caller: Caller) -> bool:
         """Whether launches have to be ordered with other streams, or fit some calls only."""
-        tied = caller.named or caller.implicit or bool(caller.conditions)
+        tied = caller.named or caller.implicit or bool(caller.conditions) or bool(caller.elsewhere)
         return bool(caller.outside or caller.waits or caller.everywhere or tied)
 
     @property
     def only_compares(self) -> bool:
         """Whether a launch needs no order: only what the function reads of CuPy has to be the same."""
         caller = self._caller
-        return not (self._streams or self._waits or caller.named or caller.implicit)
+        return not (self._streams or self._waits or caller.named or caller.implicit or caller.elsewhere)
 
     def _event(self, device: int) -> Any:
         with GUARD.on(device, self._platform):
@@ -51,6 +51,8 @@ class StreamOrder:
         if caller.named and not caller.is_current(ptr):
             return False
         if caller.implicit and not caller.legacy and ptr in LEGACY_HANDLES:
+            return False
+        if any(cuda.get_current_stream(device).ptr != stream.ptr for device, stream in caller.elsewhere.items()):
             return False
         if any(one == ptr and device == cuda.runtime.getDevice() for device, one, _stream in self._streams if one):
             return False
@@ -103,6 +105,8 @@ class StreamOrder:
         parts = [f'ordered with {counted(len(self._streams), "stream")} of the caller'] if self._streams else []
         parts += ['the host waits for its end'] if self._waits else []
         parts += ['fits one current stream only'] if self._caller.named else []
+        others = ', '.join(map(str, self._caller.elsewhere))
+        parts += [f'fits one current stream of device {others} only'] if others else []
         return f'at each launch: {", ".join(parts) or "compared with what the function reads of CuPy"}'
 
     def stream_for_result(self, block: Any) -> Any:

@@ -13,8 +13,10 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
+from capturekit.functions.needed_backups import needed_backups
 from capturekit.functions.number_slots import NumberSlots
 from capturekit.functions.options import Options
+from capturekit.functions.parts_run import keep_what_they_write, take_back, wait_for_others
 from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,
@@ -38,6 +40,7 @@ from capturekit.graph.rebind import movable, only_cupys
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors
@@ -116,7 +119,7 @@ class VariantRecorder:
         self._must_fit(given)
         capture = self._capture(stream if pieces else None)
         live: OpenCapture | None = None
-        self._wait_for_others()
+        wait_for_others(self.platform, self.variant.rehearsal)
         try:
             with capture:
                 live = capture._live
@@ -142,12 +145,18 @@ class VariantRecorder:
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
             if live is not None and live.host_calls.launch is not None:
-                self._take_back(live, stream)
-                self.drawn = list(live.drawn)
+                take_back(live, stream)
+                self.drawn = self.drawn or list(live.drawn)
             raise
         finally:
-            if self.numbers is not None:
-                self.numbers.ended()
+            self._ended(live)
+
+    def _ended(self, live: OpenCapture | None) -> None:
+        """Let go of what only the recording needs."""
+        if live is not None:
+            live.host_calls.outside = None
+        if self.numbers is not None:
+            self.numbers.ended()
 
     def _capture(self, seams_on: Any) -> Capture:
         late = (self.options.memory_limit or 0) if self.relanes else None
@@ -198,18 +207,6 @@ class VariantRecorder:
         if self.options.lanes == 'auto':
             self.variant.relaned = relane_for_calls(graph._state, written)
 
-    def _wait_for_others(self) -> None:
-        """Wait for the device if parts of the call run while it is recorded, so that they come after earlier work.
-
-        Wait also if CuPy has copied from the host: before the next such copy CuPy asks the events of earlier ones,
-        which a capture forbids. So all of them must have happened before.
-        """
-        cuda, rehearsal = self.platform.cupy.cuda, self.variant.rehearsal
-        if rehearsal.seams or rehearsal.records_events:
-            cuda.runtime.deviceSynchronize()
-        if rehearsal.records_events:
-            cuda.alloc_pinned_memory(1)  # which drops the events that have happened
-
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
         must_lie_here(self.platform.cupy, devices_of(self.platform.cupy, given.leaves))
@@ -232,6 +229,7 @@ class VariantRecorder:
 
     def _must_be_whole(self, live: OpenCapture, graph: Graph) -> None:
         environment = self.variant.environment
+        live.host_calls.backups = needed_backups(live)
         try:
             must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
             if self.far and graph._state.plan is not None:
@@ -241,6 +239,7 @@ class VariantRecorder:
                     remedy='Bring it to the device of the call before it is returned: `cp.asarray(result)`.',
                 )
         except CaptureError:
+            self.drawn = list(live.drawn)  # a closed graph has no parts
             graph.close()
             raise
 
@@ -259,10 +258,12 @@ class VariantRecorder:
             self.late = LateReads(self.platform.cupy, self.variant.rehearsal.reads, self.variant.kept)
             live.parts.answers.late = self.late.take
         environment = self.variant.environment
+        known = environment.arrays() if environment is not None else []
+        keep_what_they_write(live, self.variant.rehearsal.seams, known)
         if environment is not None and self.variant.reckons:
             self.numbers = numbers_of(self.platform.cupy, live, self.variant, environment.reckoned.operators)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
-            for array in environment.arrays():
+            for array in known:
                 GUARD.draws.back_up(live, array)
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
@@ -362,7 +363,7 @@ class VariantRecorder:
         cupy = self.platform.cupy
         assert self.ports is not None
         stores = [(i, place, True) for i, place in enumerate(self.places) if i not in self.aims]
-        with GUARD.inside, live.origin:
+        with GUARD.inside, current_for_now(cupy.cuda, live.origin):
             for low, high, members in spans(fresh):
                 number = len(self.blocks)
                 first = members[0][1]
@@ -428,7 +429,7 @@ class VariantRecorder:
         if variant.stream_order is not None:
             variant.stream_order.wait()
         if variant.untried and live.host_calls.launch is not None:
-            self._take_back(live, stream)
+            take_back(live, stream)
         if variant.untried or live.host_calls.launch is None:  # the first launches are compared with eager runs
             return None if variant.untried else variant.run(leaves, True)
         plan = graph._state.plan
@@ -448,13 +449,6 @@ class VariantRecorder:
             variant.stream_order.wait()
         return self._answer(leaves, results)
 
-    def _take_back(self, live: OpenCapture, stream: Any) -> None:
-        """Put back what parts of a failed recording wrote outside of the graph's memory while it was made."""
-        assert live.parts.plan is not None
-        with stream:
-            live.parts.plan.put_back(live.host_calls.backups, None)
-        self.platform.cupy.cuda.runtime.deviceSynchronize()  # other streams of the caller may read this next
-
     def _allocate(self) -> list[Any]:
         stream_order = self.variant.stream_order
         return [
@@ -467,7 +461,7 @@ class VariantRecorder:
         if stream is None:
             with on:
                 return block_like(self.platform.cupy, block)
-        with on, GUARD.inside, stream:
+        with on, GUARD.inside, current_for_now(self.platform.cupy.cuda, stream):
             return block_like(self.platform.cupy, block)
 
     def copy_results(self, blocks: Sequence[Any], aimed: bool = False) -> None:

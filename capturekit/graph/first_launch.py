@@ -20,6 +20,7 @@ from capturekit.analysis.races import MemoryBlocks
 from capturekit.analysis.rounded_memory import RoundedNumbers
 from capturekit.analysis.unsteady import Unsteady
 from capturekit.driver.cuda import Platform, StreamHandle
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.counted import counted
 
@@ -74,7 +75,8 @@ class FirstLaunch:
         """
         cuda = self._platform.cupy.cuda
         current = stream == cuda.get_current_stream().ptr
-        with nullcontext() if current else cuda.Stream.from_external(StreamHandle(stream)):
+        other = cuda.Stream.from_external(StreamHandle(stream))
+        with nullcontext() if current else current_for_now(cuda, other):
             return self._run(executable, stream)
 
     def _run(self, executable: int, stream: int) -> str:

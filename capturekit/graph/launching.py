@@ -104,7 +104,7 @@ def _follow_plan(state: GraphState, stream: Any) -> None:
                 if ptr == current.ptr:
                     state.plan.run()
                 else:
-                    state.plan.run_on(ptr)
+                    state.plan.run_on(ptr, int(getattr(stream, 'device_id', -1)))
             except AssumptionError as error:
                 error.recording = state.recording
                 raise

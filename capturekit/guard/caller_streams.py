@@ -38,14 +38,25 @@ class CallerStreams:
             mine.caller.made_here(stream, mine.caller.streams)
         return answer
 
-    def current_stream(self, original: Callable[..., Any], *args: Any) -> Any:
-        """Return the caller's stream to a graphed function that asks for the current stream."""
-        found = original(*args)
+    def current_stream(self, original: Callable[..., Any], device_id: int = -1) -> Any:
+        """Return the caller's stream to a graphed function that asks for the current one, here or on another device."""
+        found = original(device_id)
         mine = self.state.mine()
-        if mine is None or mine.caller is None or found.ptr != mine.origin.ptr or _is_ours(_asking(3)):
+        if mine is None or mine.caller is None or _is_ours(_asking(3)):
             return found
-        mine.caller.named = True
-        return mine.caller.stream
+        if found.ptr == mine.origin.ptr:
+            mine.caller.named = True
+            return mine.caller.stream
+        device = self.state.current_device() if device_id == -1 else device_id
+        self.works_on(mine, device)
+        placeholder, legacy = mine.devices.placeholders.get(device, (None, None))
+        return legacy if placeholder is not None and placeholder.ptr == found.ptr else found
+
+    @staticmethod
+    def works_on(live: OpenCapture, device: int) -> None:
+        """Note that a graphed function comes to a device: its launches fit the stream that is current there."""
+        if live.caller is not None and device != live.origin_device:
+            live.caller.elsewhere[device] = live.devices.before[device]
 
     def stream_hash(self, original: Callable[..., Any], stream: Any) -> Any:
         """Hash a stream by its real handle."""
@@ -65,12 +76,14 @@ class CallerStreams:
     def is_callers(self, live: OpenCapture | None, ptr: int, call: str) -> bool:
         """Whether a handle is that of the stream that was current at the call, which the origin replaces.
 
-        Raises UnsupportedCallError for the null stream if another stream was current.
+        Raises UnsupportedCallError for the null stream if another stream was current, also on another device.
         """
         if live is None or live.caller is None:
             return False
         legacy = ptr in LEGACY_HANDLES
         if legacy and self.state.current_device() != live.origin_device:
+            if self.null_there(live) is None:
+                raise self.not_recorded(call, ptr, 'The null stream is named where another stream is current')
             return False
         if live.caller.is_current(ptr):
             live.caller.named = True
@@ -78,6 +91,11 @@ class CallerStreams:
         if legacy:
             raise self.not_recorded(call, ptr, 'The null stream is named in a call on another stream')
         return False
+
+    def null_there(self, live: OpenCapture) -> Lane | None:
+        """The lane in the place of the null stream of the current device, where that is current on another device."""
+        lane = self._null_lane(live, self.state.current_device())
+        return lane if lane is not None and lane is self.lanes.current_lane(live) else None
 
     def mine_is_current(self, live: OpenCapture) -> bool:
         """Whether the recording's own stream is this thread's current one."""

@@ -20,6 +20,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import INSIDE, Parts, decided_here, unfit_kind
 from capturekit.guard.state import State
 from capturekit.launch.condition_kernel import KERNEL, decide
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
@@ -55,7 +56,7 @@ class Bodies:
     def decide(self, live: OpenCapture, decision: Decision, count: int) -> None:
         """Record the kernel that sets the condition, and the node with ``count`` empty bodies."""
         device = live.platform.device
-        if self.parts.device_count(live) > 1:
+        if self.parts.device_count(live) > 1 or self.state.current_device() != live.origin_device:
             raise decided_here(f'A decision on the device: {decision.decides}')
         if not device.can_decide(decision.decides, count):
             raise errors.UnsupportedCallError(
@@ -75,7 +76,7 @@ class Bodies:
             part.graph = live.recorder.into or part.graph or decision.graph
             decision.handle = device.condition_create(part.graph)
             decision.passes = live.platform.cupy.ndarray((1,), 'u8', memory.grow(8))
-            with live.origin:
+            with current_for_now(live.platform.cupy.cuda, live.origin):
                 self._set(live, decision, again=False)
             after = device.capture_info(live.origin.ptr).dependencies
             self._number(live, decision.graph)
@@ -188,7 +189,7 @@ class Bodies:
     def _close_body(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
         self._one_line(live, at)
         if decision.decides == 'while':
-            with self.state.inside, live.origin:
+            with self.state.inside, current_for_now(live.platform.cupy.cuda, live.origin):
                 self._set(live, decision, again=True)
 
     def _end_body(self, live: OpenCapture, body: int) -> None:

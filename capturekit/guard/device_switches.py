@@ -89,6 +89,7 @@ class DeviceSwitches:
         """Note the stream that is current on the device that has just become current."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         lane = self.state.ledger.lane(stream.ptr)
+        self.callers.works_on(live, self.state.current_device())
         if stream.ptr in LEGACY_HANDLES:
             self.placeholders.put(live, parent)
         elif lane is None and live.strict:

@@ -25,6 +25,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part, Seam
 from capturekit.model import errors
 from capturekit.model.pytree import take_apart
@@ -97,6 +98,7 @@ class HostCalls:
                     live.host_calls.launch = plan.start()
                     if live.host_calls.opening is not None:
                         live.host_calls.opening(live.host_calls.launch)
+                self._after_the_caller(live)
                 if live.host_calls.outside is not None:
                     self._keep_outside(live, plan.steps[live.host_calls.done :], given)
                 plan.follow(live.host_calls.launch, live.host_calls.done, live.host_calls.stream)
@@ -112,6 +114,15 @@ class HostCalls:
                 self.parts.begin_segment(live, before, at)
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
+
+    def _after_the_caller(self, live: OpenCapture) -> None:
+        """Order the parts that run now after what a graphed function's caller has given to streams of other devices."""
+        outside = {} if live.caller is None else live.caller.outside
+        for (device, _ptr), stream in outside.items():
+            if device != live.origin_device:
+                with self.state.on(device):
+                    before = stream.record()
+                live.host_calls.stream.wait_event(before)
 
     @staticmethod
     def _keep_outside(live: OpenCapture, steps: list[Part | Seam], given: Any) -> None:
@@ -130,12 +141,13 @@ class HostCalls:
         arguments: later calls get new matrices, made from what these matrices held at first.
         """
         cupy, memory = live.platform.cupy, live.graph_memory
-        args, kwargs = given
         taken, kept = packed(given), matrices(given)
-        value = original(*args, **kwargs)
+        arrays = _parts(taken, cupy.ndarray)[0]
+        live.host_calls.given |= {int(array.data.mem.ptr) for array in arrays}
+        value = original(*given[0], **given[1])
         first = [value, kept]
         leaves, form = _parts(first, cupy.ndarray)
-        inside = {id(leaf) for leaf in _parts(taken, cupy.ndarray)[0]}
+        inside = {id(leaf) for leaf in arrays}
         places = []
         for leaf in leaves:
             own = id(leaf) in inside or memory.owns(leaf.data.mem)
@@ -197,7 +209,7 @@ def outside_capture(state: State, allocators: Allocators, live: OpenCapture, str
         state.threads[threading.get_ident()].remove(live)
         allocators.restore()
     try:
-        with state.inside, state.on(live.origin_device), stream:
+        with state.inside, state.on(live.origin_device), current_for_now(state.platform.cupy.cuda, stream):
             yield
     finally:
         with state.lock:

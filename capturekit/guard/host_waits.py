@@ -90,7 +90,8 @@ class HostWaits:
         callers = self.callers.is_callers(live, ptr, call)
         if not callers and self.lanes.is_outside(ptr):
             self.lanes.adapt_fork(live, self.lanes.wrapped(ptr), here())
-        lane = live.capture.origin if callers else self.state.ledger.lane(ptr)
+        null = self.callers.null_there(live) if ptr in LEGACY_HANDLES else None
+        lane = live.capture.origin if callers else null or self.state.ledger.lane(ptr)
         assert lane is not None
         self._adapt_wait(live, [lane, *self.callers.implied(live, lane)], f'{call} of lane {lane.number} became a join')
 

@@ -22,6 +22,7 @@ from capturekit.guard.state import State
 from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part, Plan
 from capturekit.launch.read_checks import Checks
 from capturekit.model import errors
@@ -74,7 +75,7 @@ class Parts:
         plan = self.plan_of(live)
         if plan.checks is None:
             assert live.memory is not None
-            with self.state.inside:
+            with self.state.on(live.origin_device):
                 plan.checks = Checks(
                     live.platform, live.memory, lambda values: self.uploads.upload(live, values), live.parts.state
                 )
@@ -86,12 +87,11 @@ class Parts:
         device = live.platform.device
         part, checks = self.part_of(live), self.checks_of(live)
         before = self.leave_lanes(live, at)
-        with self.state.inside:
+        with self.state.on(live.origin_device):
             info = device.capture_info(live.origin.ptr)
             part.graph = part.graph or info.graph
             condition = device.condition_create(part.graph)
-            with live.origin:
-                checks.record(array, value, at, condition)
+            self._record_check(live, array, value, at, condition)
             part.checks = len(checks.made)
             after = (
                 device.capture_info(live.origin.ptr).dependencies
@@ -118,14 +118,27 @@ class Parts:
 
     def check_on_host(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
         """Record a check of ``array`` that the host waits for before it launches the next part."""
-        checks = self.checks_of(live)
+        self.checks_of(live)
         before = self.leave_lanes(live, at)
-        with self.state.inside, live.origin:
-            checks.record(array, value, at, 0)
+        with self.state.on(live.origin_device):
+            self._record_check(live, array, value, at, 0)
         self.end_part(live)
         with self.state.inside:
             live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
         self.begin_segment(live, before, at)
+
+    def _record_check(self, live: OpenCapture, array: Any, value: Any, at: Place | None, condition: int) -> None:
+        """Record a check on the origin, whose device is current, and which comes after all work so far.
+
+        An array of another device is copied to this one: no kernel here can be sure to reach it over there.
+        """
+        cupy = live.platform.cupy
+        with current_for_now(cupy.cuda, live.origin):
+            if int(array.data.device_id) != live.origin_device:
+                copied = cupy.ndarray(array.shape, array.dtype, live.graph_memory.grow(array.nbytes))
+                copied.data.copy_from_device_async(array.data, array.nbytes)
+                array = copied
+            self.checks_of(live).record(array, value, at, condition)
 
     def end_part(self, live: OpenCapture) -> Part:
         """End this part and the driver's capture of it; the next part is not begun yet."""

@@ -193,7 +193,11 @@ class RandomDraws:
     def back_up(self, live: OpenCapture, array: Any) -> None:
         """Record, once for each array, a copy of it as it is, so that a launch that fails a check leaves no trace."""
         memory = live.graph_memory
-        if memory.owns(array.data.mem) or any(kept.array is array for kept in live.host_calls.backups):
+        if (
+            not array.size
+            or memory.owns(array.data.mem)
+            or any(kept.array is array for kept in live.host_calls.backups)
+        ):
             return
         made = (
             len(live.parts.plan.checks.made)
@@ -201,9 +205,12 @@ class RandomDraws:
             else 0
         )
         kept = memory.place_for(array)
-        live.host_calls.backups.append(Backup(array, kept, made, live.parts.current))
+        backup = Backup(array, kept, made, live.parts.current)
+        live.host_calls.backups.append(backup)
         with self.state.inside:
             kept[...] = array
+            stream = self.state.platform.cupy.cuda.get_current_stream()
+            backup.node = max(live.platform.device.capture_info(stream.ptr).dependencies, default=0)
 
     def _state_of_the_moment(self, live: OpenCapture, state: Any) -> None:
         """Make a launch depend on whether CuPy's default RandomState is still this one."""

@@ -93,6 +93,8 @@ class HostCallRecord:
     outside: OutsideMemory | None = None
     #: The copies from which such a launch can be taken back.
     backups: list[Backup] = field(default_factory=list)
+    #: Addresses in the memory of the arrays that calls between two parts were given.
+    given: set[int] = field(default_factory=set)
 
 
 @dataclass(eq=False)

@@ -47,6 +47,9 @@ class StreamProperties:
             raise self.callers.not_recorded(
                 'Reading `Stream.ptr`', ptr, 'The recording has another stream in its place'
             )
+        there = self.callers.null_there(mine) if mine.caller is not None and ptr in LEGACY_HANDLES else None
+        if there is not None:
+            return UnseenHandle(there.stream)
         with self.state.lock:
             lane = self.state.ledger.lane(ptr)
             if mine.caller is not None and (lane is None or not lane.current):

@@ -9,6 +9,7 @@ from typing import Any
 
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
+from capturekit.launch.current_stream import current_for_now
 from capturekit.model.rules import Mode
 
 _HOST_TO_DEVICE = 1
@@ -34,7 +35,7 @@ class Uploads:
         with self._beside(live) as upload:
             set_allocator(memory.grow)
             try:
-                with upload:
+                with current_for_now(cupy.cuda, upload):
                     array = make()
                 upload.synchronize()
                 cupy.cuda.alloc_pinned_memory(1)  # it drops the event after the copy, which CuPy would ask later

@@ -26,6 +26,9 @@ class Caller:
     events: set[int] = field(default_factory=set)
     #: The caller's streams that the function uses, by device and handle. (Handle 0 is a device's null stream.)
     outside: dict[tuple[int, int], Any] = field(default_factory=dict)
+    #: The stream that was current on each other device where the function works, by device: on another one the eager
+    #: call would work, and leave it current.
+    elsewhere: dict[int, Any] = field(default_factory=dict)
     #: Whether the function waits on the host; and whether it waits for the whole device.
     waits: bool = False
     everywhere: bool = False

@@ -25,6 +25,7 @@ from typing import Any
 
 from capturekit.launch.array_extent import extent
 from capturekit.launch.asked_bytes import AskedBytes
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.launch.launch_turns import LaunchTurns
 from capturekit.launch.memory_group import Share
@@ -91,6 +92,7 @@ class GraphMemory(TemporaryBlocks):
 
     def _use(self, cupy: Any, pool: Any) -> None:
         """Make the pools that blocks come from; or use the caller's."""
+        self._cuda = cupy.cuda
         #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
         self._devices = {int(cupy.cuda.Device().id)}
         chunk = self._chunk if self._scratch is None or self.packs else self._scratch_chunk
@@ -427,7 +429,7 @@ class GraphMemory(TemporaryBlocks):
         self._full = True
         try:
             for stream in streams:
-                with self._on(self.device_of(stream)), stream:
+                with self._on(self.device_of(stream)), current_for_now(self._cuda, stream):
                     found += [pointer for pool in self._pools() for pointer in all_free(pool)]
         finally:
             self._full = False

@@ -11,11 +11,15 @@ from capturekit.launch.outside_arrays import arrays_at, words_of
 
 
 class OutsideMemory:
-    """Copies of the memory outside of a graph that its parts may change, made before they run."""
+    """Copies of the memory outside of a graph that its parts may change, made before they run.
 
-    def __init__(self, platform: Platform, memory: GraphMemory) -> None:
+    ``besides``: arrays whose memory is not copied.
+    """
+
+    def __init__(self, platform: Platform, memory: GraphMemory, besides: Iterable[Any] = ()) -> None:
         self._platform = platform
         self._memory = memory
+        self._besides = {int(array.data.mem.ptr) for array in besides}
         #: By address: all of an allocation, in bytes, and its copy.
         self._kept: dict[int, tuple[Any, Any]] = {}
 
@@ -31,7 +35,7 @@ class OutsideMemory:
     def _keep(self, pointers: Iterable[Any]) -> None:
         for data in pointers:
             start = int(data.mem.ptr)
-            if start not in self._kept:
+            if start not in self._kept and start not in self._besides:
                 block = whole_block(self._platform.cupy, data)
                 self._kept[start] = block, block.copy()
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from capturekit.driver.cuda import Platform, StreamHandle
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.read_checks import Checks
-from capturekit.model.errors import AssumptionError, ClosedError
+from capturekit.model.errors import AssumptionError, ClosedError, CudaCallError
+from capturekit.model.ledger import PER_THREAD_HANDLE
 from capturekit.model.source_line import Place
 
 
@@ -79,12 +81,14 @@ class Backup:
     """An array from outside that a launch may write, and the place where the launch keeps its former contents.
 
     It is copied after ``checks`` checks in ``part`` (None: the first part), so not in a launch that stops before.
+    ``node`` is what copies it.
     """
 
     array: Any
     kept: Any
     checks: int
     part: Part | None = None
+    node: int = 0
 
 
 class Plan:
@@ -99,7 +103,9 @@ class Plan:
         self.given: list[Feed] = []
         #: The launch's number on the device, first of these words.
         self.state: Any = None
+        #: The event behind the last launch, which is one of those that streams of each device record.
         self._last: Any = None
+        self._events: dict[int, Any] = {}
         self._closed = False
         #: For launches on a stream, by its handle: what orders them with those of graphs that use the same memory.
         self.turn: Callable[[int], AbstractContextManager[None]] = lambda _stream: nullcontext()
@@ -137,10 +143,15 @@ class Plan:
         self.launches += 1
         return self.launches
 
-    def run_on(self, handle: int) -> int:
-        """Launch on any stream, by its handle."""
-        with self._platform.cupy.cuda.Stream.from_external(StreamHandle(handle)):
-            return self.run()
+    def run_on(self, handle: int, device: int = -1) -> int:
+        """Launch on any stream, by its handle. ``device``: the stream's device, which becomes current; -1: ask CUDA."""
+        cuda = self._platform.cupy.cuda
+        if device < 0 and handle > PER_THREAD_HANDLE and cuda.runtime.getDeviceCount() > 1:
+            with suppress(CudaCallError):  # this cuda-bindings is too old to ask
+                device = int(self._platform.device.stream_device(handle))
+        with nullcontext() if device < 0 else cuda.Device(device):
+            with current_for_now(cuda, cuda.Stream.from_external(StreamHandle(handle))):
+                return self.run()
 
     def run(self, wait: bool = True) -> int:
         """Make a launch on CuPy's current stream; return its number.
@@ -187,7 +198,10 @@ class Plan:
     def ended(self, stream: Any) -> None:
         """Note that all steps of a launch were given to ``stream``: the next launch comes after them on any stream."""
         if self.fed:
-            self._last = self._last or self._platform.cupy.cuda.Event(disable_timing=True)
+            cuda = self._platform.cupy.cuda
+            device = int(cuda.runtime.getDevice())
+            self._last = self._events.get(device) or cuda.Event(disable_timing=True)
+            self._events[device] = self._last
             self._last.record(stream)
 
     def recount(self, stream: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard import GUARD, OpenCapture, new_recording
 from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.memory_group import MemoryGroup, Temporaries
@@ -93,7 +94,7 @@ class WayIn(WayOut):
         """Put back the memory that parts of the graph changed when they ran while recording."""
         assert self._outside is not None
         plan = None if self._live is None else self._live.parts.plan
-        with GUARD.inside, self._seams_on:
+        with GUARD.inside, current_for_now(current().cupy.cuda, self._seams_on):
             self._outside.put_back()
             if plan is not None:
                 plan.recount(self._seams_on)

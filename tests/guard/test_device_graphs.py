@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -179,3 +180,35 @@ def test_streams_known_by_handle_alone(cp: Any) -> None:
         with side:
             xs[1] += 1
         rt.graphDestroy(rt.streamEndCapture(side.ptr))
+
+
+def test_a_read_with_another_device_current(cp: Any) -> None:
+    """It is checked on the device of the launch, to which the value is copied: kernels reach no other device."""
+    xs = arrays(cp, 3)
+
+    def program() -> Any:
+        with cp.cuda.Device(1):
+            y = xs[1] * 2
+            largest = y.max()
+            cp.cuda.get_current_stream().synchronize()
+            out[...] = y + 1 if float(largest) > 0 else y
+        return xs[0] + 1
+
+    with cp.cuda.Device(1):
+        out = cp.zeros(3)
+        cp.cuda.Device().synchronize()
+    rehearsal = ck.rehearse(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')  # of a kernel that reads memory of another device
+        with ck.capture(strict=False, rehearsal=rehearsal) as cap:
+            z = program()
+            assert cp.cuda.runtime.getDevice() == 0
+    cap.graph.launch()
+    assert np.array_equal(value(cp, out), of(cp, 1, 3) * 2 + 1) and np.array_equal(value(cp, z), of(cp, 0, 3) + 1)
+    with cp.cuda.Device(1):
+        xs[1] -= 100
+        out[...] = 0
+        cp.cuda.Device().synchronize()
+    with pytest.raises(ck.AssumptionError, match=r'It was 24\.0 in the rehearsal and is -176\.0'):
+        cap.graph.launch()
+    assert not value(cp, out).any()

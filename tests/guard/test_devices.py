@@ -410,6 +410,20 @@ def test_a_decision_has_no_lane_of_another_device(cp: Any) -> None:
                         xs[1] += 1
 
 
+def test_a_decision_while_another_device_is_current_is_refused(cp: Any) -> None:
+    xs, going = arrays(cp), cp.ones((), dtype=bool)
+    with ck.capture() as cap:
+        y = xs[0] + 1
+        with cp.cuda.Device(1):
+            with pytest.raises(ck.UnsupportedCallError, match='A decision on the device: if'):
+                with cap.if_(going):
+                    pass
+        with cap.if_(going):
+            y += 1
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, y), of(cp, 0) + 2)
+
+
 # -- copies ---------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from tests.guard.several_devices import arrays, count, of, value
+from tests.guard.several_devices import arrays, count, of, side_of, value
 
 N = 64
 
@@ -99,3 +99,38 @@ def test_a_failed_call_between_parts_changes_no_stream(cp: Any) -> None:
             z = cp.asarray(xs[1]) + 1
     cap.graph.launch()
     assert np.array_equal(value(cp, z), of(cp, 1, N) + 1) and np.array_equal(value(cp, y), of(cp, 0, N) * 2)
+
+
+@pytest.mark.parametrize('current', [0, 1])
+@pytest.mark.parametrize('of_stream', [0, 1])
+def test_a_launch_in_parts_on_any_stream(cp: Any, of_stream: int, current: int) -> None:
+    """The host works on the device of the stream that it is given, whichever device is current."""
+    xs = arrays(cp, N)
+    with cp.cuda.Device(1):
+        out = cp.zeros(N)
+    side = side_of(cp, of_stream)
+
+    def program() -> Any:
+        values = cp.linalg.eigvalsh(cp.outer(xs[0], xs[0]))
+        with cp.cuda.Device(1):
+            out[...] = cp.linalg.eigvalsh(cp.outer(xs[1], xs[1])) + cp.random.random(N)
+        return values * 2
+
+    with ck.capture(pieces=True, strict=False) as cap:
+        here = program()
+    for n in range(3):
+        for device in (0, 1):
+            with cp.cuda.Device(device):
+                xs[device][...] = cp.arange(float(N)) + n + device
+        seed_all(cp, 4)
+        value(cp, xs[0])
+        with cp.cuda.Device(current):
+            cap.graph.launch(side if n != 1 else None)
+            assert cp.cuda.runtime.getDevice() == current and cp.cuda.get_current_stream() == cp.cuda.Stream.null
+        found = value(cp, here), value(cp, out)
+        x, y = np.arange(float(N)) + n, np.arange(float(N)) + n + 1
+        seed_all(cp, 4)
+        with cp.cuda.Device(1):
+            drawn = value(cp, cp.random.random(N))
+        assert np.isclose(found[0][-1], 2 * (x @ x)) and np.isclose(found[1][-1], y @ y + drawn[-1])
+        assert np.allclose(found[1][:-1], drawn[:-1], atol=1e-6)

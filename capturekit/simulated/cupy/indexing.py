@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversions, launches, runtime_calls, runtime_memory
+from . import conversions, launches, peers, runtime_calls, runtime_memory
 from .layout import Layout, Shape
 
 _UPDATES: dict[str, Callable[..., None]] = {
@@ -239,6 +239,8 @@ def _assign(seen: Any, value: Any, op: str) -> None:
         seen.fill(value)
         return
     if op == 'update' and given._slot() == seen._slot():
+        return
+    if op == 'update' and peers.copied_across(seen, given):
         return
 
     def write(a: NDArray[Any], v: Any) -> None:

@@ -1,0 +1,26 @@
+"""A stream that capturekit makes current for a while.
+
+CuPy's ``with stream:`` does not bring back the stream that was current before, but the one of the ``with`` around it. A
+stream that ``use()`` has made current since would be forgotten: the caller's own, or the guard's in the place of the
+null stream of another device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def current_for_now(cuda: Any, stream: Any) -> Iterator[None]:
+    """Make a stream of the current device current, and afterwards the one that was, however it became current.
+
+    ``cuda``: ``cupy.cuda``.
+    """
+    before = cuda.get_current_stream()
+    stream.use()
+    try:
+        yield
+    finally:
+        before.use()
