@@ -32,7 +32,7 @@ def work(one, x):
 WAYS: dict[str, tuple[str, int]] = {
     'every third call': ('one.n += 1\nif one.n % 3 == 0:\n    x = x * 2\nelse:\n    x = x + one.n', 16),
     'every fourth call, counted': ('one.n += 1\nif one.n % 4 == 0: one.bad += 1\nx = x * one.n', 16),
-    'from some call on': ('one.n += 1\nx = x * (one.n if one.n < 9 else 1.5)', 16),
+    'from some call on': ('one.n += 1\nif one.n < 9: x = x * one.n\nelse: x = x * 1.5', 16),
     'three ways': ('one.n += 1\nif one.n % 3 == 0: x = x * 2\nelif one.n % 3 == 1: x = x - one.n\nelse: x = x / 3', 12),
     'two decisions': ('one.n += 1\nif one.n % 2 == 1: x = x * 2\nif one.n % 4 == 0: x = x + one.n', 10),
     'the best so far': (
