@@ -24,7 +24,7 @@ from capturekit.functions.only_called import is_alone, is_called_by, is_only_cal
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.recorded_number import OF_CUPY
-from capturekit.functions.return_paths import Caller, gets_a_tuple, is_plain, returns_for
+from capturekit.functions.return_paths import Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
@@ -232,9 +232,12 @@ class CodeThatRan:
         )
 
     def _is_met(self, name: str, functions: tuple[Any, ...]) -> bool:
-        """Whether code has met the first of these under a name, and nothing but them."""
+        """Whether code has met the first of these under a name, and nothing but them.
+
+        Or functions of jax: one that gets such a number asks it whether it is an array, which the number refuses.
+        """
         found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
-        known = all(any(one is function for function in functions) for one in found)
+        known = all(is_jaxs(one) or any(one is function for function in functions) for one in found)
         return known and any(one is functions[0] for one in found)
 
     def _globals_of(self, code: RanCode) -> dict[str, Any]:

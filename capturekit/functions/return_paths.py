@@ -171,6 +171,11 @@ def _own_arguments(code: CodeType, kind: int) -> set[str]:
     return {name} - {step.argval for step in single_steps(code) if step.opname.startswith(('STORE_', 'DELETE_'))}
 
 
+def is_jaxs(value: Any) -> bool:
+    """Whether a value is a function that jax has compiled."""
+    return type(value).__name__ in _OF_JAX and type(value).__module__.startswith('jax')
+
+
 def is_plain(value: Any) -> bool:
     """Whether a value is a function that returns what the code returns which it enters, if it enters any."""
     return type(value) in _RETURN or type(value).__name__ in _OF_JAX
