@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import ElementOperand, Elementwise, Rounded, kind_of
 from capturekit.driver.node_accesses import Access, covers
 from capturekit.driver.reduction import Reduction
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: How far two numbers may be apart, as a part of the number itself plus the mean of all in its array.
 TOLERANCES = {'float16': 1e-2, 'bfloat16': 4e-2, 'float32': 1e-5, 'float64': 1e-12}

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.analysis.needed_order import Memory
 from capturekit.analysis.node_memory import Definitions, memory_of
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.driver.node_accesses import Access
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Calls of libraries that add in no fixed order.
 _CALLS = ('cub_scan', 'cub_scan()')

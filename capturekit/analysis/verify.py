@@ -15,7 +15,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.driver.cuda import Platform, StreamHandle, current
 from capturekit.guard import GUARD
@@ -27,6 +26,8 @@ from capturekit.model.shown import Shown
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from capturekit.analysis.baked_in import Suspect
     from capturekit.analysis.examined import Examined
 

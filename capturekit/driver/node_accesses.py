@@ -10,16 +10,18 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.driver.cupy_kernels import Forms, KernelParameter, axes
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Described, NodeInfo, _Memcpy, _Memset
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Values below are sizes and numbers, not addresses of memory: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32

@@ -15,12 +15,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.driver.elf import loaded
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: ``CU_STREAM_CAPTURE_STATUS_ACTIVE``.
 _ACTIVE = 1

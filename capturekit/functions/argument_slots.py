@@ -17,16 +17,18 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD
 from capturekit.launch.array_extent import extent
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model.cleanup import uninterrupted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 RING = 64
 #: CuPy's kernels take arrays of up to 25 axes.

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.functions.outcomes import Kept, ReadOutcome, all_of, all_on_device
 from capturekit.model import errors
 from capturekit.model.host_reads import Read
 from capturekit.model.plain_values import HeldArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _ALIGNED = 16
 

@@ -7,15 +7,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.functions.number_arguments import ROOM, STEPS, TYPES, WIDTH, Unfit
 from capturekit.functions.number_uses import NotArithmetic, NumberUses
 from capturekit.functions.recorded_number import Number, computing_frame, hands_on, unfollowed
 from capturekit.model.source_line import is_ours
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Larger integers would be rounded twice on their way to a shorter float, which CuPy does once.
 _EXACT = 1 << 53

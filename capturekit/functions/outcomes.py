@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.model import errors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Comparisons by what the code says, each with the name of CuPy's function.
 COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {

@@ -22,9 +22,9 @@ two to three microseconds more than its own work. Lanes may begin later than the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cupti import Untraceable
@@ -39,6 +39,9 @@ from capturekit.model.errors import CudaCallError, UnmatchedError
 from capturekit.model.recording import Timeline
 from capturekit.model.rules import Code
 from capturekit.model.source_line import here
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _CALL = 'Graph.measure()'
 #: Decimal places of a microsecond. The device's clock has steps of about half of one.
@@ -143,7 +146,7 @@ def timeline(times: Times, numbers: Mapping[int, int], edges: Iterable[tuple[int
     return found
 
 
-_Stamps = NDArray[np.float64]
+_Stamps: TypeAlias = 'NDArray[np.float64]'
 _Spans = dict[int, tuple[float, float]]
 
 

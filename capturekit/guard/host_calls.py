@@ -144,8 +144,7 @@ class HostCalls:
         taken, kept = packed(given), matrices(given)
         arrays = _parts(taken, cupy.ndarray)[0]
         live.host_calls.given |= {int(array.data.mem.ptr) for array in arrays}
-        value = original(*given[0], **given[1])
-        first = [value, kept]
+        first = [original(*given[0], **given[1]), kept]
         leaves, form = _parts(first, cupy.ndarray)
         inside = {id(leaf) for leaf in arrays}
         places = []
@@ -176,7 +175,7 @@ class HostCalls:
         lasting = _with(packed(first), dict(zip(map(id, leaves), places)))
         for matrix, parts in zip(kept, lasting[1]):
             matrix.__dict__.update(zip(parts.names, parts.values))
-        same = next((matrix for matrix in kept if matrix is value), None)
+        same = next((matrix for matrix in kept if matrix is first[0]), None)
         return unpacked(lasting[0]) if same is None else same, Seam(name, at, on_its_device(self.state, again))
 
 

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.analysis.verify import _named, difference
 from capturekit.driver.cuda import Platform, current
@@ -34,6 +33,9 @@ from capturekit.recorder.branches import (
 )
 from capturekit.recorder.capture import capture as open_capture
 from capturekit.recorder.forks import Priority
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Device time that one batch of runs should take, in microseconds, where ``launches`` is left out.
 _BATCH = 20_000

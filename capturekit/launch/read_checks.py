@@ -16,15 +16,17 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model import errors
 from capturekit.model.source_line import Place
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 RING = 64
 _WORDS = 16

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.model.counted import counted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: A chain takes four bytes for each node; the table of bits takes an eighth of a byte for each pair of nodes.
 _BYTES, _BIT = 4, 8

@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.model.source_line import Place, is_foreign
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: The origin of a read: the lines from CuPy's own out to the first of the user's.

@@ -95,7 +95,7 @@ def kept(x: Any, step: float) -> Any:
 
 def tried_first(x: Any, step: float) -> Any:
     try:
-        scale = math.floor(step)
+        scale = round(step)
     except Exception:
         scale = 1
     return x * scale
