@@ -138,20 +138,6 @@ def test_all_of_them_give_what_plain_calls_give(sim: Any, name: str) -> None:
     assert launches(alike(sim, made(f'cp.{name}({before}v), x + cp.{name}({before}v * 0.5)'), ordinary(9))) >= 5
 
 
-#: What a function makes of the number beside jax, which has functions of the same names.
-BESIDE_JAX = {
-    'both called': 'x * HOLDER.xp.sqrt(x) * float(OF_JAX.xp.sqrt(abs(v)))',
-    'the error is caught': 'x * HOLDER.xp.sqrt(x) * caught(OF_JAX, v)',
-    'one or the other': 'x * (HOLDER if v > 20 else OF_JAX).xp.sqrt(abs(v))',
-}
-
-
-@pytest.mark.parametrize('how', BESIDE_JAX)
-def test_functions_of_jax_with_the_same_name_are_right(cp: Any, how: str) -> None:
-    jax = pytest.importorskip('jax.numpy', reason='this needs jax')
-    alike(cp, lambda cp: written(BESIDE_JAX[how], more=MORE, HOLDER=Holder(cp), OF_JAX=Holder(jax))(cp), ordinary(12))
-
-
 @pytest.mark.parametrize('how', ['between two', 'where it holds', 'the larger', 'of another dtype', 'a root'])
 def test_on_a_device(cp: Any, how: str) -> None:
     assert launches(alike(cp, made(TEXTS[how]), ordinary(12))) >= 8
