@@ -114,18 +114,18 @@ def made(text: str, name: str, kind: Any = dict) -> Any:
     return maker
 
 
-@pytest.mark.parametrize('number', range(2 * len(NATURAL)))
+@pytest.mark.parametrize('number', range(len(NATURAL)), ids=[*NATURAL])
 def test_each_launch_reckons_anew(sim: Any, number: int) -> None:
-    text, name = [*NATURAL.values()][number // 2], [*DICTS][number % len(DICTS)]
-    assert launches(alike(sim, made(text, name), ordinary(10))) >= 5
+    text, name = [*NATURAL.values()][number], [*DICTS][number % len(DICTS)]
+    assert launches(alike(sim, made(text, name), ordinary(9))) >= 4
 
 
 @pytest.mark.parametrize('number', range(len(SEEN)), ids=[*SEEN])
 def test_what_sees_the_dict_is_right(sim: Any, number: int) -> None:
-    alike(sim, made([*SEEN.values()][number], [*DICTS][number % len(DICTS)]), ordinary(8))
+    alike(sim, made([*SEEN.values()][number], [*DICTS][number % len(DICTS)]), ordinary(7))
 
 
-@pytest.mark.parametrize('number', range(len(NATURAL)), ids=[*NATURAL])
+@pytest.mark.parametrize('number', range(0, len(NATURAL), 3))
 def test_other_dicts(sim: Any, number: int) -> None:
     text, kind = [*NATURAL.values()][number], [collections.OrderedDict, collections.defaultdict][number % 2]
     assert launches(alike(sim, made(text, 'an attribute', kind), ordinary(10))) >= 5

@@ -125,15 +125,15 @@ def test_each_way_is_launched(sim: Any, how: str) -> None:
 
 @pytest.mark.parametrize('how', OTHERS)
 def test_what_others_change_is_read_anew(sim: Any, how: str) -> None:
-    fn = compared(sim, OTHERS[how], 16, less)
-    assert launches(fn) >= 9
+    fn = compared(sim, OTHERS[how], 11, less)
+    assert launches(fn) >= 4
     assert any(place.how == 'read anew' for one in fn.variants if one.carried for place in one.carried.places)
 
 
-@pytest.mark.parametrize('number', range(2 * len(OTHERS | SEEN)))
+@pytest.mark.parametrize('number', range(len(OTHERS | SEEN)), ids=[*OTHERS, *SEEN])
 def test_what_others_change_is_right(sim: Any, number: int) -> None:
     change = [less, now_and_then, of_another_type, given_up][number % 4]
-    compared(sim, [*(OTHERS | SEEN).values()][number // 2], 14, change)
+    compared(sim, [*(OTHERS | SEEN).values()][number], 12, change)
 
 
 #: Numbers that move between attributes: an equal one may be put where one was, which is no change.
@@ -151,10 +151,8 @@ MOVED = [
 
 
 @pytest.mark.parametrize('text', MOVED)
-@pytest.mark.parametrize('change', [None, now_and_then], ids=['no', 'now_and_then'])
-def test_equal_numbers_that_are_put_there_are_right(sim: Any, text: str, change: Any) -> None:
-    fn = compared(sim, text, 16, change)
-    assert change is not None or launches(fn) >= 5
+def test_equal_numbers_that_are_put_there_are_right(sim: Any, text: str) -> None:
+    assert launches(compared(sim, text, 12)) >= 3
 
 
 @pytest.mark.parametrize('how', ['every third call', 'the best so far'])
