@@ -139,7 +139,7 @@ def test_what_others_change_is_right(sim: Any, number: int) -> None:
 #: Numbers that move between attributes: an equal one may be put where one was, which is no change.
 MOVED = [
     'one.n, one.bad = one.bad, one.n; one.n += 1; x = x * one.bad',
-    'one.n, one.bad = one.bad, one.n\none.n = 0 if one.n > 6 else one.n + 1',
+    'one.n, one.bad = one.bad, one.n\nif one.n > 6: one.n = 0\nelse: one.n += 1',
     'one.bad = one.n; one.n = one.bad + 1; x = x * one.n',
     'one.rate, one.best = one.best, one.rate; x = x * one.rate; one.best *= 0.5',
     "d = one.settings; d['every'], d['rate'] = d['rate'], d['every'] + 1; x = x * one.settings['every']",
