@@ -180,10 +180,8 @@ class Answering:
                 self._launched(given, variant)
                 return _finished(given, result)
             if not isinstance(failed, errors.AssumptionError):
-                LOG.info('%s: %r; this call runs eagerly', self.name, failed)
-                count('fallbacks')  # a call between two parts raised, and the eager run will raise the same
-                variant.restore()
-                return self._again(given, variant.drawn())
+                return self._raised(given, variant, failed)
+            kind.other_ways += [variant] if isinstance(failed, OtherOutcome) else []
             other = fitting(kind, tried, failed, given.platform.cupy.cuda.get_current_stream().ptr)
             other_given = given if other is None else given.beginning_with(other.carried)
             if other is None or shared_by(given.beginning_with(None), other, other_given.held):
@@ -196,6 +194,13 @@ class Answering:
                 return self._record(given, other)
             tried.append(other)
             failed = None
+
+    def _raised(self, given: Given, variant: Variant, error: Exception) -> Any:
+        """Run eagerly after a call between two parts has raised. The eager run will raise the same."""
+        LOG.info('%s: %r; this call runs eagerly', self.name, error)
+        count('fallbacks')
+        variant.restore()
+        return self._again(given, variant.drawn())
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0
@@ -230,7 +235,6 @@ class Answering:
     ) -> Any:
         """Run eagerly after an assumption failed; the caller sees no effect of the launch that was stopped."""
         kind = given.kind
-        kind.other_ways += [variant] if isinstance(error, OtherOutcome) else []
         variant.restore(error)
         kind.misses += 1
         count('fallbacks')
@@ -259,7 +263,8 @@ class Answering:
 
     def _may_reckon(self, given: Given) -> bool:
         """Whether launches of this kind of call may reckon with numbers on the host."""
-        return given.kind.reckons and not self._options.later
+        known = given.numbers is None or given_numbers(self._fn, given) is not None
+        return given.kind.reckons and known and not self._options.later
 
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
         kind.keep_only(variant)
@@ -419,6 +424,7 @@ class Answering:
             if refused or drawn or not variant.checks:
                 break
         if failed is not None:
+            given.kind.other_ways += [variant] if isinstance(failed, OtherOutcome) else []
             return self._take_over(given, variant, failed, drawn)
         if variant.untried:
             return self._launch(given, variant)

@@ -50,7 +50,8 @@ _VARIABLE = 0x0C
 _WORDS = re.compile(r'\w+')
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
-_PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
+#: Calls without names of arguments.
+PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 
 
 def _texts(code: CodeType) -> Iterator[str]:
@@ -207,7 +208,7 @@ class CodeThatRan:
         number refuses to be given to these.
         """
         number = loader_of(code.steps, place)
-        if number is None or code.steps[place].opname not in _PLAIN_CALLS:
+        if number is None or code.steps[place].opname not in PLAIN_CALLS:
             return False
         step, name, cupy = code.steps[number], code.steps[number].argval, sys.modules.get('cupy')
         if name not in OF_CUPY or name in self._run.names.strings or self.stores(name):

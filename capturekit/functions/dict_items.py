@@ -7,13 +7,14 @@ dicts but under that name, and nothing is done with them but to load, store and 
 from __future__ import annotations
 
 import dis
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from capturekit.functions.carried_state import DICTS
-from capturekit.functions.code_that_ran import CodeThatRan, Counts, ItemUses, RanCode
+from capturekit.functions.code_that_ran import PLAIN_CALLS, CodeThatRan, Counts, ItemUses, RanCode
 from capturekit.functions.number_uses import NotArithmetic
-from capturekit.functions.value_flow import LOADS_CONSTANT, PLAIN_CALLS, StackedValue, ValueFlow, names_below
+from capturekit.functions.value_flow import LOADS_CONSTANT, StackedValue, ValueFlow, names_below
 from capturekit.functions.watched_value import WatchedValue
 
 _TAKE_KEYS = ('BINARY_SUBSCR', 'STORE_SUBSCR')
@@ -21,16 +22,19 @@ _DICT = 'dict'
 
 
 def item_uses(program: CodeThatRan, entries: Iterable[WatchedValue]) -> ItemUses:
-    """The uses of the items of these dicts. A dict that may be used otherwise has none."""
-    uses, keys = ItemUses({}, {}), _Keys(program)
-    for entry in {(one.kind, one.key): one for one in entries}.values():
+    """The uses of the items of these dicts. A name has none if a dict under it may be used otherwise."""
+    uses, keys, named = ItemUses({}, {}), _Keys(program), defaultdict[str, dict[str, WatchedValue]](dict)
+    for one in entries:
+        named[one.key][one.kind] = one  # attributes, globals and variables may have the same name
+    for name, kinds in named.items():
         flow = DictFlow(program, keys)
         try:
-            flow.all_of_dict(entry)
+            for entry in kinds.values():
+                flow.all_of_dict(entry)
         except (Counts, NotArithmetic):
             continue
-        uses.loads[entry.key] = flow.loads
-        uses.stores.update({place: (entry.key, key) for place, key in flow.item_stores.items()})
+        uses.loads[name] = flow.loads
+        uses.stores.update({place: (name, key) for place, key in flow.item_stores.items()})
     return uses
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from capturekit.functions.code_that_ran import COPIES, CodeThatRan, Counts, RanCode
+from capturekit.functions.code_that_ran import COPIES, PLAIN_CALLS, CodeThatRan, Counts, RanCode
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept, ReadOutcome, are_known
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
-from capturekit.functions.value_flow import PLAIN_CALLS, ValueFlow
+from capturekit.functions.value_flow import ValueFlow
 from capturekit.model.host_reads import Read, Site
 
 #: What makes a plain value of an array: a function, or methods.

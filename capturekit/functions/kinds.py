@@ -179,8 +179,6 @@ def to_front(kind: Kind, variant: Variant) -> None:
 
 def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError, stream: int) -> Variant | None:
     """Another variant for calls on this stream, which goes the way that the failed launch found."""
-    if isinstance(error, OtherOutcome):
-        kind.other_ways.append(tried[-1])
     found = tried[-1].drawn()
     if found or tried[-1].plan is None:
         return None

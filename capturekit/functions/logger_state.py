@@ -44,7 +44,7 @@ def logger_state(value: Any) -> list[Any]:
 
 
 def is_logger_as(value: Any, state: list[Any]) -> bool:
-    """Whether the state of a logger is this one; what is no plain value is compared by identity."""
+    """Whether the state of a logger is this one; values that are not plain are compared by identity."""
     now = logger_state(value)
     if len(now) != len(state):
         return False

@@ -66,6 +66,8 @@ _FUNCTIONS: tuple[Any, ...] = (FunctionType, BuiltinFunctionType, type(functools
 _RECKONED = (int, float)
 #: So many other numbers earlier runs have found where others than the function change a number at nearly each call.
 _FEW = 2
+#: Larger dicts are not looked into for numbers to reckon with: that would take longer than their comparison.
+_MOST_ITEMS = 64
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 #: Attributes that libraries look up in any object to find out its type.
 ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
@@ -216,21 +218,22 @@ class StateChanges:
         kept = entry.kept
         if type(kept.value) in _RECKONED and entry.kind in _OF_OBJECTS:
             yield PlaceChange((), None, 0, kept, kept.value)
-        elif kept.kind == 'dict' and type(kept.value) in DICTS:
+        elif kept.kind == 'dict' and type(kept.value) in DICTS and len(kept.labels) <= _MOST_ITEMS:
             for number, (label, part) in enumerate(zip(kept.labels, kept.parts)):
                 if type(part.value) in _RECKONED and is_label(label.value):
                     yield PlaceChange((label.value,), kept, number, part, part.value)
 
     def _is_plain_place(self, entry: WatchedValue, change: PlaceChange) -> bool:
-        """Whether it is an attribute of an object whose classes are all written in Python, or an item of a dict that
-        nothing else holds."""
-        if change.path:
-            dictionary = entry.value
-            alone = type(dictionary) in DICTS and not self._is_held(entry) and id(dictionary) not in self._run.given.own
-            if len(change.path) > 1 or not alone or entry.kept.kind != 'dict':
-                return False
-            return entry.kind in ('global', 'variable') or self._is_plain_attribute(entry)
-        return self._is_plain_attribute(entry)
+        """Whether it is an attribute of an object whose classes are all written in Python, or an item of a small dict
+        that nothing else holds."""
+        if not change.path:
+            return self._is_plain_attribute(entry)
+        dictionary, small = entry.value, len(entry.kept.labels) <= _MOST_ITEMS
+        if len(change.path) > 1 or type(dictionary) not in DICTS or entry.kept.kind != 'dict' or not small:
+            return False
+        if self._is_held(entry) or id(dictionary) in self._run.given.own:
+            return False
+        return entry.kind in ('global', 'variable') or self._is_plain_attribute(entry)
 
     def _is_plain_attribute(self, entry: WatchedValue) -> bool:
         holder = self._run.holders.by_id.get(id(entry.holder))

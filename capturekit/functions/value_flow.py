@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.asked_for_tuples import call_that_finds_no_tuple
 from capturekit.functions.code_reads import parameters_of
-from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
+from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, PLAIN_CALLS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_uses import is_operator, takes
 from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutcome
 
-PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 #: Calls with names of arguments, which lie on the stack above them.
 _KEYWORD_CALLS = ('CALL_KW', 'CALL_FUNCTION_KW')
 _OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')

@@ -6,7 +6,8 @@ parts may have been made with another device current. There the library has its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -23,17 +24,29 @@ def on_device(state: State, device: int, go: Callable[[], T]) -> T:
     """
     if state.current_device() == device:
         return go()
-    cuda = state.platform.cupy.cuda
+    with _over_there(state, device):
+        return go()
+
+
+@contextmanager
+def _over_there(state: State, device: int) -> Iterator[None]:
+    """A block on another device, between what the launching stream was given before and what it is given next.
+
+    That holds also for what a block has begun that raises: the arrays which it was changing may be put back next.
+    """
+    cuda, here = state.platform.cupy.cuda, state.current_device()
     launching = cuda.get_current_stream()
     with state.inside:
         before = launching.record()
         with state.on(device):
             stream = cuda.get_current_stream()
             stream.wait_event(before)
-            result = go()
-            after = stream.record()
-        launching.wait_event(after)
-    return result
+            try:
+                yield
+            finally:
+                after = stream.record()
+                with state.on(here):
+                    launching.wait_event(after)
 
 
 def on_its_device(state: State, go: Callable[[], T]) -> Callable[[], T]:

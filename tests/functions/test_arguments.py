@@ -186,7 +186,7 @@ def test_nested_arguments_and_results(sim: Any) -> None:
         [np.float32(1), np.float64(1), 1.0],
     ],
 )
-def test_what_is_no_array_counts_by_value_and_type(sim: Any, values: list[Any]) -> None:
+def test_arguments_that_are_not_arrays_count_by_value(sim: Any, values: list[Any]) -> None:
     def make(_cp: Any) -> Any:
         def fn(x: Any, v: Any) -> Any:
             return x + 1, v, type(v).__name__

@@ -96,7 +96,7 @@ SEEN: dict[str, str] = {
 }
 
 
-def made(text: str, name: str, kind: Any = dict) -> Any:
+def made(text: str, name: str, kind: Any = dict, more: int = 0) -> Any:
     """What makes a function of this text, which has the dict in this way, and its state."""
 
     def maker(cp: Any) -> Any:
@@ -105,6 +105,7 @@ def made(text: str, name: str, kind: Any = dict) -> Any:
         lines += [' ' * (len(line) - len(line.lstrip())) + part for line in text.split('\n') for part in [line.strip()]]
         body = '\n'.join('        ' + line for line in lines)
         state = kind(*[int] if kind is collections.defaultdict else [], {'n': 2, 'rate': 0.5, 'odd': None})
+        state.update({f'more {number}': number for number in range(more)})
         space: dict[str, Any] = {'math': math, 'json': json, 'cp': cp, 'STATE': state}
         exec(MODULE.replace('{body}', body).replace("D[", f'{of}[').replace('D.', f'{of}.').replace('(D', f'({of}')
              .replace(' D', f' {of}').replace('*D', f'*{of}'), space)  # fmt: skip
@@ -129,6 +130,15 @@ def test_what_sees_the_dict_is_right(sim: Any, number: int) -> None:
 def test_other_dicts(sim: Any, number: int) -> None:
     text, kind = [*NATURAL.values()][number], [collections.OrderedDict, collections.defaultdict][number % 2]
     assert launches(alike(sim, made(text, 'an attribute', kind), ordinary(10))) >= 5
+
+
+@pytest.mark.parametrize('more', [20, 200])
+def test_numbers_in_large_dicts_are_not_looked_for(sim: Any, more: int) -> None:
+    """Calls with those run eagerly, however many of their numbers change."""
+    text = "D['n'] += 1; x = x / D['n']\nfor key in D: D[key] = D[key] and D[key] + 1"
+    for each in (text.partition('\n')[0], text):
+        launched = launches(alike(sim, made(each, 'an attribute', more=more), ordinary(8)))
+        assert (launched > 0) == (more == 20 and each is not text)
 
 
 @pytest.mark.parametrize('text', [NATURAL['Adam'], NATURAL['a number that is read'], SEEN['the sum of all']])

@@ -301,7 +301,7 @@ def test_outside_of_a_capture_nothing_happens(cp: Any) -> None:
 
 @pytest.mark.parametrize('wrong', [1, None, [1.0], 'x'])
 @pytest.mark.parametrize('call', [ck.reads, ck.writes])
-def test_what_is_no_array_is_refused_at_the_call(cp: Any, call: Any, wrong: Any) -> None:
+def test_what_is_not_an_array_is_refused_at_the_call(cp: Any, call: Any, wrong: Any) -> None:
     with pytest.raises(TypeError, match=rf'ck.{call.__name__}\(\) takes CuPy arrays and NumPy arrays, got'):
         call(cp.zeros(3), wrong)
 

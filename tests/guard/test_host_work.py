@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.guard.host_work import on_device
+from capturekit.guard.state import State
+from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.guard.several_devices import arrays, count, of, side_of, value
 
 N = 64
@@ -134,3 +138,34 @@ def test_a_launch_in_parts_on_any_stream(cp: Any, of_stream: int, current: int) 
             drawn = value(cp, cp.random.random(N))
         assert np.isclose(found[0][-1], 2 * (x @ x)) and np.isclose(found[1][-1], y @ y + drawn[-1])
         assert np.allclose(found[1][:-1], drawn[:-1], atol=1e-6)
+
+
+@pytest.mark.parametrize('raises', [False, True])
+@pytest.mark.parametrize('seed', range(5))
+def test_a_launch_goes_on_after_work_over_there(seed: int, raises: bool) -> None:
+    """What the launching stream is given next sees all that was begun over there, also by a call that raised."""
+    install(SimulatedDevice(seed, devices=2, late=True))
+    try:
+        cp = sys.modules['cupy']
+        with cp.cuda.Device(1):
+            x = cp.zeros(N)
+        value(cp, x)
+
+        def go() -> None:
+            for _ in range(20):
+                x[...] = x + 1
+            if raises:
+                raise OSError('no more')
+
+        with cp.cuda.Stream(non_blocking=True) as launching:
+            if raises:
+                with pytest.raises(OSError, match='no more'):
+                    on_device(State(), 1, go)
+            else:
+                on_device(State(), 1, go)
+            seen = cp.empty(N)
+            seen[...] = cp.asarray(x)
+            launching.synchronize()
+            assert cp.cuda.Device().id == 0 and np.array_equal(seen.get(), np.full(N, 20.0))
+    finally:
+        uninstall()

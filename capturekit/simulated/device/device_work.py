@@ -42,7 +42,7 @@ class Work(Streams):
         return False
 
     def spoil(self, s: int, work: Callable[[], None]) -> None:
-        """Let a stream do what is no work of anybody's, if it is not captured and work waits at all."""
+        """Let a stream do work that no call has asked for, if it is not captured and work waits at all."""
         with self._lock:
             if s in LEGACY or self._stream(s).capture is None:
                 self._queue(s, work)
