@@ -288,7 +288,7 @@ class Answering:
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
         here = given.platform.cupy.cuda.get_current_stream().ptr
         fitted = [variant for variant in fitting_now(kind, here) if variant not in kind.other_ways]
-        rehearsal = Rehearsal()
+        rehearsal = Rehearsal(pieces=self._options.pieces)
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
         watch = self._watch(given, rehearsal, uncollected)
         BUSY.depth += 1

@@ -13,7 +13,7 @@ import builtins
 import dis
 import functools
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -49,6 +49,7 @@ from capturekit.functions.place_uses import (
 )
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
+from capturekit.functions.warnings_repeated import RepeatedWarnings, ShownWarning
 from capturekit.functions.watched_value import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
@@ -133,9 +134,10 @@ class StateChanges:
                 raise NotUnderstood
             self._tuples.append(one)
 
-    def carried(self) -> CarriedState | None:
-        """The changes that launches repeat. Earlier values are not compared any more if that is not needed."""
-        if not self._found or self._array is None:
+    def carried(self, warned: Sequence[ShownWarning]) -> CarriedState | None:
+        """The changes that launches repeat, and the warnings that they show again. Earlier values are not compared any
+        more if that is not needed."""
+        if self._array is None or not (self._found or warned):
             return None
         began: list[Any] = []
         for place, change in self._found.values():
@@ -151,7 +153,8 @@ class StateChanges:
                 place.entry.kept = hole
             else:
                 change.inside.parts[change.number] = hole
-        return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
+        places = [place for place, _ in self._found.values()] + ([RepeatedWarnings(warned)] if warned else [])
+        return CarriedState(places, self._array, began, self._tuples)
 
     def _forget(self, objects: dict[int, Any]) -> None:
         """Do not watch objects in the place of which launches find others: their form is compared."""

@@ -19,7 +19,7 @@ _REGISTRY = '__warningregistry__'
 #: The line under which a warning counts as shown for a whole module.
 _WHOLE_MODULE = 0
 #: The actions of filters by which Python shows a warning each time.
-_EACH_TIME = frozenset({'always', 'all'})
+EACH_TIME = frozenset({'always', 'all'})
 #: Since Python 3.14 a context may have filters of its own, so that what was shown is not known for all of them.
 FORGETS_IN_CONTEXTS = sys.version_info >= (3, 14)
 
@@ -35,8 +35,8 @@ class ShownWarnings(NamedTuple):
     def are_remembered(self) -> bool:
         """Whether Python remembers that it has shown them, so that it does not show them again."""
         registry = self.module.get(_REGISTRY)
-        shows = warnings.defaultaction in _EACH_TIME or any(  # type: ignore[attr-defined]
-            one[0] in _EACH_TIME and one[2] is Warning for one in warnings.filters
+        shows = warnings.defaultaction in EACH_TIME or any(  # type: ignore[attr-defined]
+            one[0] in EACH_TIME and one[2] is Warning for one in warnings.filters
         )
         if type(registry) is not dict or shows:  # the warning below would be shown
             return False
@@ -59,11 +59,30 @@ class _Probe(str):
         raise _Asked
 
 
+def action_for(text: str, category: type[Warning], line: int) -> str | None:
+    """What Python does with such a warning, whichever module it comes from; None if the module counts."""
+    for action, texts, one_category, modules, one_line in warnings.filters:
+        if not issubclass(category, one_category) or one_line not in (0, line):
+            continue
+        if texts is None or (text == texts if isinstance(texts, str) else texts.match(text)):
+            return action if modules is None else None
+    default: str = warnings.defaultaction  # type: ignore[attr-defined]
+    return default
+
+
 def forget_ours() -> None:
     """Let Python forget what it has shown for lines of capturekit: it takes these for warnings of CuPy's compiled code,
     and all functions that call it come by these lines."""
     for values in _our_modules(len(sys.modules)):
         values.pop(_REGISTRY, None)
+
+
+def _is_shown_each_time(key: tuple[Any, ...]) -> bool:
+    """Whether Python does not ask whether it has shown a warning before, so that the run itself tells if it warns.
+
+    ``key``: the text, the category, and mostly the line.
+    """
+    return action_for(str(key[0]), key[1], key[-1]) in EACH_TIME
 
 
 @lru_cache(1)
@@ -83,7 +102,7 @@ def shown_before(
     registry = values.get(_REGISTRY)
     if type(registry) is not dict:
         return None
-    shown = [key for key in list(registry) if type(key) is tuple]
+    shown = [key for key in list(registry) if type(key) is tuple and not _is_shown_each_time(key)]
     found: dict[tuple[Any, ...], tuple[CodeType, int]] = {}
     for code in codes if shown else ():
         ran = lines_of(code)

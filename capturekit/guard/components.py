@@ -29,6 +29,7 @@ from capturekit.guard.graph_inputs import GraphInputs
 from capturekit.guard.graph_launches import GraphLaunches
 from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.host_waits import HostWaits
+from capturekit.guard.iterations import Iterations
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.library_access import LibraryAccess
 from capturekit.guard.library_calls import LibraryCalls
@@ -117,6 +118,8 @@ class Components:
     libraries: LibraryAccess
     #: Calls that no capture can hold.
     host_calls: HostCalls
+    #: Functions that iterate until a number is small enough.
+    iterations: Iterations
     #: Calls of libraries that show what they touch.
     known: LibraryCalls
     #: Plans of cuFFT.

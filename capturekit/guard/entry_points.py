@@ -245,6 +245,7 @@ ENTRIES: tuple[Entry, ...] = (
         Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'host_calls.seam', 'code', optional=True)
         for name in SEAMS
     ),
+    Entry('cupyx.scipy.sparse.linalg', 'eigsh', 'iterations.eigsh', 'code', optional=True),
     *(
         Entry('cupy.cuda.cufft', name, 'plans.plan_made', 'function', optional=True) for name in ('Plan1d', 'PlanNd')
     ),

@@ -63,6 +63,8 @@ class Rehearsal:
     #: What the run did that no launch would repeat, in sentences; and the host memory that was filled.
     effects: list[str] = field(default_factory=list)
     filled: list[Any] = field(default_factory=list)
+    #: Whether a function that iterates counts as a call by the host between two parts, so that its reads do not count.
+    pieces: bool = False
     #: Whether it recorded events, as CuPy does after each copy from the host.
     records_events: bool = False
 

@@ -111,12 +111,6 @@ def test_random_changes_come_out_alike(sim: Any, showing: None, seed: int) -> No
         assert found == outcomes(TEXTS[how], changes, sim.ones(1), False)[0], (how, changes)
 
 
-def test_one_that_is_shown_at_each_call_keeps_it_eager(sim: Any, showing: None) -> None:
-    found, fn = outcomes(TEXTS['by Python'], ['a filter that shows always'] + ['nothing'] * 5, sim.ones(1), True)
-    assert [len(shown) for _, shown in found] == [1] * 6
-    assert 'the function warns at told_here.py:5' in fn.variants[0].reason
-
-
 def test_to_ask_python_shows_and_changes_nothing(showing: None) -> None:
     function, names = written("warnings.warn('told')")
     with warnings.catch_warnings(record=True) as told:

@@ -79,7 +79,7 @@ class _Sources:
 
 
 #: The modules that import all the others.
-_IMPORTED = 'accelerators csr extras functions kernels nccl pools randoms selection'.split()
+_IMPORTED = 'accelerators csr eigen extras functions kernels nccl pools randoms selection'.split()
 
 
 def _import_first(package: str) -> None:
@@ -193,7 +193,7 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
     parts.launches.public = parts.extras.public = parts.vendor.public = found
     parts.operators.namespace = top = found['cupy']
-    parts.csr.namespace = found['cupyx.cusparse']
+    parts.csr.namespace, parts.eigen.random = found['cupyx.cusparse'], found['cupy.random']
     parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
     parts.pinned.set_pinned_memory_allocator(vars(top)['_default_pinned_memory_pool'].malloc)
     return found
@@ -409,6 +409,7 @@ def _add_cupyx(parts: _Parts, add: Any) -> None:
     add('cupyx.cusparse', {name: getattr(parts.csr, name) for name in ('spgemm', 'spmm', 'spmv')})
     add('cupyx.scipy', {})
     add('cupyx.scipy.sparse', {'csr_matrix': parts.csr.csr_matrix})
+    add('cupyx.scipy.sparse.linalg', {'eigsh': parts.eigen.eigsh})
     add('cupyx.jit', {'rawkernel': parts.kernels.rawkernel})
 
 

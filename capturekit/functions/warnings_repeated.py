@@ -1,0 +1,141 @@
+"""Warnings that a filter shows each time: every launch shows them again, as the eager run has shown them.
+
+Only filters that look at no module are understood, and warnings that are nothing but a text and a class. A recording
+makes the same warnings once more. They are gathered then and compared, and nobody sees them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from types import BuiltinFunctionType, WrapperDescriptorType
+from typing import Any, NamedTuple
+
+from capturekit.functions.carried_state import CarriedPlace
+from capturekit.functions.warnings_shown import EACH_TIME, FORGETS_IN_CONTEXTS, action_for
+from capturekit.model.class_layout import found_in_class, own_layout
+
+_MODULE: Any = warnings
+#: The methods that make a warning and its text, with the types that they have in Python's own classes.
+_PYTHONS = {'__init__': WrapperDescriptorType, '__new__': BuiltinFunctionType, '__str__': WrapperDescriptorType}
+
+
+class ShownWarning(NamedTuple):
+    """One warning: what its message is made of, the class that it counts as, and the line that it names."""
+
+    kind: type[Warning]
+    texts: tuple[str, ...]
+    category: type[Warning]
+    file: str
+    line: int
+
+
+def how_shown() -> tuple[Any, ...]:
+    """What decides how this thread shows warnings."""
+    return [*warnings.filters], warnings.showwarning, _MODULE._showwarnmsg_impl
+
+
+def shown_again(shown: Any, before: tuple[Any, ...]) -> ShownWarning | None:
+    """The warning that launches are to show again; None if they can not.
+
+    ``shown``: the ``WarningMessage`` that Python shows now. ``before``: what :func:`how_shown` gave when the run began.
+    """
+    message = shown.message
+    if FORGETS_IN_CONTEXTS or how_shown() != before or shown.source is not None or not _is_only_a_text(message):
+        return None
+    action = action_for(str(message), shown.category, shown.lineno)
+    return _of(shown) if action in EACH_TIME else None
+
+
+def _is_only_a_text(message: Any) -> bool:
+    """Whether Python's own code makes such a warning, and all that it holds are its texts."""
+    cls = type(message)
+    pythons = all(type(found_in_class(cls, name)) is kind for name, kind in _PYTHONS.items())
+    whole = pythons and not vars(message) and not own_layout(cls)[1]
+    return whole and all(type(text) is str for text in message.args)
+
+
+def _of(shown: Any) -> ShownWarning:
+    return ShownWarning(type(shown.message), shown.message.args, shown.category, shown.filename, shown.lineno)
+
+
+class _Gathering:
+    """Which threads gather their warnings, so that nobody sees them. Those of other threads are shown."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._threads: dict[int, list[list[ShownWarning]]] = {}
+        self._shows: Any = None
+
+    def begin(self) -> list[ShownWarning]:
+        """Gather the warnings of this thread, in the list that is returned."""
+        gathered: list[ShownWarning] = []
+        with self._lock:
+            if not self._threads:
+                self._shows, _MODULE._showwarnmsg = _MODULE._showwarnmsg, self._show
+            self._threads.setdefault(threading.get_ident(), []).append(gathered)
+        return gathered
+
+    def end(self) -> None:
+        """Gather in the list before again, or show the warnings of this thread again."""
+        me = threading.get_ident()
+        with self._lock:
+            self._threads[me].pop()
+            if not self._threads[me]:
+                del self._threads[me]
+            if not self._threads:
+                _MODULE._showwarnmsg = self._shows
+
+    def _show(self, shown: Any) -> None:
+        gathering = self._threads.get(threading.get_ident())
+        if gathering:
+            gathering[-1].append(_of(shown))
+        else:
+            self._shows(shown)
+
+
+_GATHERING = _Gathering()
+
+
+class RepeatedWarnings(CarriedPlace):
+    """The warnings of one run, in their order. A launch shows them again."""
+
+    how = 'shown'
+
+    def __init__(self, shown: Sequence[ShownWarning]) -> None:
+        self.shown = list(shown)
+        self._gathered: list[ShownWarning] | None = None
+
+    def where(self) -> str:
+        places = dict.fromkeys(f'{os.path.basename(one.file)}:{one.line}' for one in self.shown)
+        return f'the warnings of {", ".join(places)}'
+
+    def read(self) -> Any:
+        return None
+
+    def put(self, value: Any) -> None:
+        """A warning is no value that could be put back."""
+
+    def arrays(self, array: type) -> list[Any] | None:
+        return []
+
+    def begin(self, left: Any) -> None:
+        self._gathered = _GATHERING.begin()
+
+    def is_as_recorded(self, before: Any) -> bool:
+        return self._gathered is None or self._gathered == self.shown
+
+    def end(self, before: Any) -> None:
+        if self._gathered is not None:
+            _GATHERING.end()
+            self._gathered = None
+
+    def after(self) -> Any:
+        return None
+
+    def change(self, value: Any) -> None:
+        for one in self.shown:
+            message = one.kind(*one.texts)
+            _MODULE._showwarnmsg(warnings.WarningMessage(message, one.category, one.file, one.line))

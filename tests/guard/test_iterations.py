@@ -1,0 +1,150 @@
+"""Functions that iterate until a number is small enough are called by the host between two parts."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.model.operators import operands, with_operands
+
+
+def matrices(cp: Any, count: int) -> list[Any]:
+    """Symmetric matrices whose eigenvalues lie far apart, so that few steps do."""
+    draw = np.random.default_rng(5)
+    found = []
+    for _ in range(count):
+        vectors = np.linalg.qr(draw.normal(size=(5, 5)))[0]
+        found.append(cp.asarray((vectors * (100.0, 20, 3, 1, 0.1)) @ vectors.T))
+    return found
+
+
+def largest(cp: Any) -> Callable[..., Any]:
+    from cupyx.scipy.sparse.linalg import eigsh
+
+    def found(x: Any, factor: float = 2.0) -> Any:
+        values, vectors = eigsh(x * factor, 2)
+        return values + 1, vectors * values
+
+    return found
+
+
+def of_sparse(cp: Any) -> Callable[..., Any]:
+    from cupyx.scipy.sparse import csr_matrix
+    from cupyx.scipy.sparse.linalg import eigsh
+
+    columns, rows = cp.asarray(np.tile(np.arange(5), 5).astype('i')), cp.asarray((np.arange(6) * 5).astype('i'))
+
+    def found(x: Any) -> Any:
+        return eigsh(csr_matrix(((x * 2).ravel(), columns, rows), shape=(5, 5)), k=2, return_eigenvectors=False) * 3
+
+    return found
+
+
+def with_own_vector(cp: Any) -> Callable[..., Any]:
+    from cupyx.scipy.sparse.linalg import eigsh
+
+    first = cp.arange(1.0, 6)
+
+    def found(x: Any) -> Any:
+        return eigsh(x, 2, v0=first + x[0], which='LM', tol=1e-6)[0]
+
+    return found
+
+
+WAYS = {'an array': largest, 'a sparse matrix': of_sparse, 'a vector of its own': with_own_vector}
+
+
+def outcomes(cp: Any, fn: Callable[..., Any], given: list[Any]) -> list[Any]:
+    """What calls return, and what is drawn after them."""
+    cp.random.seed(11)
+    found = [fn(one) for one in given]
+    parts = [part for one in found for part in (one if type(one) is tuple else (one,))]
+    return [part.get() for part in (*parts, cp.random.random(3))]
+
+
+@pytest.mark.parametrize('how', WAYS)
+@pytest.mark.parametrize('options', [{}, {'check': 1}])
+def test_launches_take_as_many_steps_as_it_needs(cp: Any, how: str, options: Any) -> None:
+    given, fn = matrices(cp, 6), ck.graphed(WAYS[how](cp), **options)
+    for one, other in zip(outcomes(cp, fn, given), outcomes(cp, WAYS[how](cp), given)):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    (variant,) = fn.variants
+    assert (variant.state, variant.launches >= 4) == ('pieces', True)
+    assert [seam.name for seam in variant.seams] == ['cupyx.scipy.sparse.linalg.eigsh']
+
+
+def test_a_block_calls_it_between_two_parts(cp: Any) -> None:
+    fn, (x, other) = largest(cp), matrices(cp, 2)
+    rehearsal = ck.rehearse(fn, x)
+    with ck.capture(rehearsal=rehearsal, pieces=True) as cap:
+        values, _ = fn(x)
+    x[...] = other
+    cap.graph.launch()
+    np.testing.assert_allclose(values.get(), fn(other)[0].get(), rtol=1e-9)
+
+
+def test_a_block_in_one_piece_goes_on_after_the_refusal(cp: Any) -> None:
+    fn, (x,) = largest(cp), matrices(cp, 1)
+    fn(x)
+    with ck.capture() as cap:
+        before = x * 2
+        with pytest.raises(ck.CaptureError):
+            fn(x)
+        after = before + 1
+    cap.graph.launch()
+    np.testing.assert_allclose(after.get(), x.get() * 2 + 1)
+
+
+@pytest.mark.parametrize(('k', 'error'), [(0, ValueError), (9, ValueError)])
+def test_what_cupy_refuses_draws_nothing(cp: Any, k: int, error: type[Exception]) -> None:
+    from cupyx.scipy.sparse.linalg import eigsh
+
+    fn, (x,) = ck.graphed(lambda x: eigsh(x, k)), matrices(cp, 1)
+    cp.random.seed(4)
+    for _ in range(3):
+        with pytest.raises(error):
+            fn(x)
+    found = cp.random.random(2).get()
+    cp.random.seed(4)
+    np.testing.assert_array_equal(found, cp.random.random(2).get())
+
+
+class Operator:
+    __module__ = 'cupyx.scipy.sparse.linalg._interface'
+
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
+
+
+def of(name: str, **parts: Any) -> Any:
+    """An operator of a class with CuPy's name."""
+    cls = types.new_class(name, (Operator,), exec_body=lambda names: names.update(__module__=Operator.__module__))
+    return cls(**parts)
+
+
+def test_what_operators_are_made_of() -> None:
+    x, y = np.zeros(2), np.ones(2)
+    whole = of('MatrixLinearOperator', A=x, args=(x,), _MatrixLinearOperator__adj=3, shape=(2, 2))
+    adjoint = of('_AdjointMatrixOperator', A=y, _AdjointMatrixOperator__adjoint=whole)
+    product = of('_ProductLinearOperator', args=(adjoint, whole))
+    assert [one is other for one, other in zip(operands(product, np.ndarray) or (), (y, x))] == [True, True]
+    assert [*map(id, operands(x, np.ndarray) or ())] == [id(x)]
+    made = with_operands(product, iter((1, 2)))
+    assert type(made) is type(product) and [one.A for one in made.args] == [1, 2]
+    assert vars(made.args[0])['_AdjointMatrixOperator__adjoint'] is None
+    assert (vars(made.args[1])['_MatrixLinearOperator__adj'], made.args[1].shape) == (None, (2, 2))
+    assert with_operands(x, iter((5,))) == 5
+
+
+@pytest.mark.parametrize(
+    'operator',
+    [of('_CustomLinearOperator', args=()), of('_ProductLinearOperator', args=(len, len)), 3],
+    ids=['of functions', 'of a product of such', 'a number'],
+)
+def test_operators_with_code_of_others(operator: Any) -> None:
+    assert operands(operator, np.ndarray) is None
