@@ -7,7 +7,6 @@ makes the same warnings once more. They are gathered then and compared, and nobo
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Sequence
 from types import BuiltinFunctionType, WrapperDescriptorType
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.carried_state import CarriedPlace
 from capturekit.functions.warnings_shown import EACH_TIME, FORGETS_IN_CONTEXTS, action_for
+from capturekit.guard import GUARD
 from capturekit.model.class_layout import found_in_class, own_layout
 
 _MODULE: Any = warnings
@@ -61,44 +61,6 @@ def _of(shown: Any) -> ShownWarning:
     return ShownWarning(type(shown.message), shown.message.args, shown.category, shown.filename, shown.lineno)
 
 
-class _Gathering:
-    """Which threads gather their warnings, so that nobody sees them. Those of other threads are shown."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._threads: dict[int, list[list[ShownWarning]]] = {}
-        self._shows: Any = None
-
-    def begin(self) -> list[ShownWarning]:
-        """Gather the warnings of this thread, in the list that is returned."""
-        gathered: list[ShownWarning] = []
-        with self._lock:
-            if not self._threads:
-                self._shows, _MODULE._showwarnmsg = _MODULE._showwarnmsg, self._show
-            self._threads.setdefault(threading.get_ident(), []).append(gathered)
-        return gathered
-
-    def end(self) -> None:
-        """Gather in the list before again, or show the warnings of this thread again."""
-        me = threading.get_ident()
-        with self._lock:
-            self._threads[me].pop()
-            if not self._threads[me]:
-                del self._threads[me]
-            if not self._threads:
-                _MODULE._showwarnmsg = self._shows
-
-    def _show(self, shown: Any) -> None:
-        gathering = self._threads.get(threading.get_ident())
-        if gathering:
-            gathering[-1].append(_of(shown))
-        else:
-            self._shows(shown)
-
-
-_GATHERING = _Gathering()
-
-
 class RepeatedWarnings(CarriedPlace):
     """The warnings of one run, in their order. A launch shows them again."""
 
@@ -106,7 +68,7 @@ class RepeatedWarnings(CarriedPlace):
 
     def __init__(self, shown: Sequence[ShownWarning]) -> None:
         self.shown = list(shown)
-        self._gathered: list[ShownWarning] | None = None
+        self._gathered: list[Any] | None = None
 
     def where(self) -> str:
         places = dict.fromkeys(f'{os.path.basename(one.file)}:{one.line}' for one in self.shown)
@@ -122,14 +84,14 @@ class RepeatedWarnings(CarriedPlace):
         return []
 
     def begin(self, left: Any) -> None:
-        self._gathered = _GATHERING.begin()
+        self._gathered = GUARD.warned.gather()
 
     def is_as_recorded(self, before: Any) -> bool:
-        return self._gathered is None or self._gathered == self.shown
+        return self._gathered is None or [_of(one) for one in self._gathered] == self.shown
 
     def end(self, before: Any) -> None:
         if self._gathered is not None:
-            _GATHERING.end()
+            GUARD.warned.gather_no_more()
             self._gathered = None
 
     def after(self) -> Any:

@@ -27,7 +27,6 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard.components import Components, assemble
-from capturekit.guard.lint_guard import LintGuard
 from capturekit.guard.open_capture import LISTENERS, OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.state import State
 from capturekit.launch.plan import Feed
@@ -40,7 +39,6 @@ __all__ = [
     'GUARD',
     'LISTENERS',
     'Guard',
-    'LintGuard',
     'OpenCapture',
     'close_recording',
     'new_recording',

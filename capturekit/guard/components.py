@@ -48,6 +48,7 @@ from capturekit.guard.swallowed_refusals import SwallowedRefusals
 from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
+from capturekit.guard.warned import Warned
 
 
 @dataclass(eq=False)
@@ -126,6 +127,8 @@ class Components:
     plans: LibraryPlans
     #: What a graphed function does besides CuPy's work.
     effects: Effects
+    #: Warnings, at the lines of those who called the guard.
+    warned: Warned
     #: Refusals that handlers of logging swallow.
     swallowed: SwallowedRefusals
     #: Captures begun and ended by hand.

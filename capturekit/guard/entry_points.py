@@ -44,7 +44,8 @@ class Entry:
     or (of a C type) sealed.
 
     ``code`` is a Python function whose code is replaced, so that it is wrapped under every name that it was imported
-    by; a function written in C is replaced by name.
+    by; a function written in C is replaced by name. ``always`` is a function whose verb is called also where the guard
+    itself is calling.
 
     ``also``: a second holder of the same function, if that is a different object. ``loaded``: a module that capturekit
     does not import itself; if the program has not imported it, the entry is left out.
@@ -278,6 +279,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(NCCL, 'groupEnd', 'collectives.group_ended', 'function', True, also='cupy.cuda.nccl', loaded=NCCL),
     Entry('cupy', 'copyto', 'devices.copied_to', 'code'),
     Entry('logging.Handler', 'handleError', 'swallowed.handler_failed'),
+    Entry('warnings', '_showwarnmsg', 'warned.shown', 'always', optional=True),
     Entry('threading.Thread', 'start', 'effects.thread_fed'),
     Entry('threading.Condition', 'notify', 'effects.thread_fed'),
     Entry('queue.SimpleQueue', 'put', 'effects.thread_fed', 'sealed'),

@@ -147,6 +147,8 @@ def _wrapper(
         return _property(entry, original, verb, inside, has_refused)
     if entry.kind == 'maker':
         return _maker(original, verb, inside)
+    if entry.kind == 'always':
+        return functools.partial(verb, original)
 
     if isinstance(original, bool):
         return _Asked(original, verb, inside)

@@ -17,8 +17,9 @@ from typing import Any
 
 from capturekit.driver.cuda import current
 from capturekit.functions.busy import BUSY
-from capturekit.guard import GUARD, LintGuard
+from capturekit.guard import GUARD
 from capturekit.guard.entry_points import SEAMS
+from capturekit.guard.lint_guard import LintGuard
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note
 from capturekit.model.errors import CaptureError

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from typing import Any
 
 import pytest
 
 import capturekit as ck
-from capturekit.functions.warnings_repeated import _GATHERING, RepeatedWarnings, ShownWarning
+from capturekit.functions.warnings_repeated import RepeatedWarnings, ShownWarning
 from capturekit.functions.warnings_shown import FORGETS_IN_CONTEXTS, action_for
+from capturekit.guard import watch
 
 pytestmark = pytest.mark.skipif(FORGETS_IN_CONTEXTS, reason='contexts have filters of their own')
 
@@ -129,32 +129,13 @@ def test_other_filters_are_seen(sim: Any) -> None:
     assert sum(variant.launches for variant in fn.variants) >= 2
 
 
-def test_other_threads_show_theirs_while_one_gathers() -> None:
-    with warnings.catch_warnings(record=True) as log:
-        warnings.simplefilter('always')
-        gathered, shows = _GATHERING.begin(), warnings._showwarnmsg  # type: ignore[attr-defined]
-        inner = _GATHERING.begin()
-        warnings.warn('inner', stacklevel=1)
-        _GATHERING.end()
-        other = threading.Thread(target=warnings.warn, args=('of another',))
-        other.start()
-        other.join()
-        warnings.warn('mine', RuntimeWarning, stacklevel=1)
-        _GATHERING.end()
-        warnings.warn('after', stacklevel=1)
-        assert warnings._showwarnmsg is not shows  # type: ignore[attr-defined]
-    assert [str(one.message) for one in log] == ['of another', 'after']
-    assert [(one.kind, one.texts) for one in gathered] == [(RuntimeWarning, ('mine',))]
-    assert [one.texts for one in inner] == [('inner',)]
-
-
 @pytest.mark.parametrize(
     ('texts', 'line', 'same'), [(['told'], 3, True), (['told'], 4, False), ([], 3, False), (['told', 'too'], 3, False)]
 )
-def test_a_run_that_shows_others_is_not_as_recorded(texts: list[str], line: int, same: bool) -> None:
+def test_a_run_that_shows_others_is_not_as_recorded(sim: Any, texts: list[str], line: int, same: bool) -> None:
     place = RepeatedWarnings([ShownWarning(UserWarning, ('told',), UserWarning, __file__, 3)])
     assert place.where() == 'the warnings of test_warnings_repeated.py:3' and place.is_as_recorded(None)
-    with warnings.catch_warnings(record=True) as log:
+    with warnings.catch_warnings(record=True) as log, watch():
         warnings.simplefilter('always')
         place.begin(iter(()))
         for text in texts:

@@ -60,8 +60,8 @@ def kind_of(e):
     holder = resolve(e.holder)
     if e.name == '__new__':
         return 'maker'
-    if e.kind in ('attribute', 'code') or not isinstance(holder, type):
-        return e.kind if e.kind == 'code' or isinstance(holder, type) else 'function'
+    if e.kind in ('attribute', 'code', 'always') or not isinstance(holder, type):
+        return e.kind if e.kind in ('code', 'always') or isinstance(holder, type) else 'function'
     if not hasattr(cupy, '__capturekit_simulated__') and not _Slot(e, e.holder).plain:
         return 'sealed'
     return 'property' if isinstance(getattr(holder, e.name), property) else 'method'

@@ -1,0 +1,106 @@
+"""Warnings of CuPy's compiled code belong to the line that called CuPy, not to the guard's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD, watch
+
+THERE = """
+def told(x, y):
+    x[0] = y
+"""
+#: Code of the stand-in, as CuPy's compiled code: no frame of it is the caller's.
+COMPILED = """
+def warns(array, key, value):
+    warnings.warn('told', RuntimeWarning)
+    put(array, key, value)
+"""
+
+
+@pytest.fixture
+def code(cp: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The names of a module with a function that puts an array into another. Beneath, it warns as CuPy's code does."""
+    beneath = {'__name__': 'capturekit.simulated.told', 'warnings': warnings, 'put': cp.ndarray.__setitem__}
+    exec(compile(COMPILED, str(Path(ck.__file__).parent / 'simulated' / 'told.py'), 'exec'), beneath)
+    monkeypatch.setattr(cp.ndarray, '__setitem__', beneath['warns'])
+    names: dict[str, Any] = {'__name__': 'told_there'}
+    exec(compile(THERE, 'told_there.py', 'exec'), names)
+    return names
+
+
+def lines(log: list[Any]) -> list[Any]:
+    return [(str(one.message), one.filename, one.lineno) for one in log]
+
+
+@pytest.mark.parametrize('action', ['default', 'module', 'always', 'once'])
+def test_a_line_is_named_and_remembered(sim: Any, code: dict[str, Any], action: Any) -> None:
+    x, y = sim.ones(3), sim.ones(())
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter(action)
+        with watch():
+            for _ in range(3):
+                code['told'](x, y)
+    assert lines(log) == [('told', 'told_there.py', 3)] * (3 if action == 'always' else 1)
+    assert '__warningregistry__' not in vars(sys.modules['capturekit.guard.patching'])
+
+
+def test_filters_of_the_callers_module_count(sim: Any, code: dict[str, Any]) -> None:
+    with warnings.catch_warnings(record=True) as log, watch():
+        warnings.simplefilter('always')
+        warnings.filterwarnings('ignore', module='told_there')
+        code['told'](sim.ones(3), sim.ones(()))
+    assert not log
+
+
+def test_an_error_leaves_a_capture_as_it_is(sim: Any, code: dict[str, Any]) -> None:
+    x, y = sim.ones(3), sim.full((), 5.0)
+    with ck.capture() as cap:
+        with warnings.catch_warnings(), pytest.raises(RuntimeWarning, match='told'):
+            warnings.simplefilter('error')
+            code['told'](x, y)
+        z = x + 1
+    cap.graph.launch()
+    assert z.get().tolist() == [2, 2, 2]
+
+
+def test_a_function_with_such_a_warning_is_launched(sim: Any, code: dict[str, Any]) -> None:
+    told = code['told']
+
+    def function(x: Any) -> Any:
+        made = x * 2
+        told(made, x[1])
+        return made
+
+    fn, found = ck.graphed(function), []
+    with warnings.catch_warnings(record=True) as log, watch():
+        warnings.simplefilter('default')
+        for call in range(7):
+            found.append(fn(sim.full(2, call)).get().tolist())
+    assert found == [[call, 2 * call] for call in range(7)]
+    assert lines(log) == [('told', 'told_there.py', 3)]
+    assert sum(variant.launches for variant in fn.variants) >= 3
+
+
+def test_other_threads_show_theirs_while_one_gathers(sim: Any) -> None:
+    with warnings.catch_warnings(record=True) as log, watch():
+        warnings.simplefilter('always')
+        gathered, inner = GUARD.warned.gather(), GUARD.warned.gather()
+        warnings.warn('inner', stacklevel=1)
+        GUARD.warned.gather_no_more()
+        other = threading.Thread(target=warnings.warn, args=('of another',))
+        other.start()
+        other.join()
+        warnings.warn('mine', RuntimeWarning, stacklevel=1)
+        GUARD.warned.gather_no_more()
+        warnings.warn('after', stacklevel=1)
+    assert [str(one.message) for one in log] == ['of another', 'after']
+    assert [str(one.message) for one in gathered] == ['mine']
+    assert [str(one.message) for one in inner] == ['inner']
