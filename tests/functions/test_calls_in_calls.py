@@ -108,7 +108,7 @@ def test_both_calls_are_right(sim: Any, function: Any, other: bool) -> None:
     before, after, rounds = launches(fn), 0, 0
     while True:
         rounds += 1
-        after += 1 if after < 100 else 2  # in the end every other one, for the time it takes
+        after += 1 if after < 60 else 3  # in the end one of three, for the time it takes
         x, y = (sim.asarray([after % most, 1.0, 0.5]) for most in (7, 5))
         y, found = sim.concatenate([y, y[:other]]), list[Any]()
         wanted = [(told(function(State(), one)), told(one)) for one in (x.copy(), y.copy())]
