@@ -18,7 +18,7 @@ SAME = 'the same as without fused kernels'
 #: Reductions of one form of code each; of two that differ in a sign or a word, one dtype takes this and the next that.
 FORMS = (
     ('sum', 'prod'), ('mean', 'mean'), ('max', 'min'), ('var', 'std'), ('argmax', 'argmin'), ('all', 'any'),
-    ('count_nonzero', 'count_nonzero'), ('nansum', 'nanmean'), ('nanmax', 'nanmin'),
+    ('count_nonzero', 'count_nonzero'), ('nansum', 'nanmean'), ('nanargmax', 'nanargmin'),
 )  # fmt: skip
 DTYPES = 'fedi?F'
 #: Columns that fill blocks, that do not, one row, few rows, and a middle axis.
