@@ -72,11 +72,11 @@ def settings_now() -> dict[str, Setting]:
     """All settings, by name, as they are now."""
     handled, codecs_now, filters = sys.exc_info()[1], _handlers(), list(_filters())
     digits, depth, place, registered = _digits(), sys.getrecursionlimit(), _place(), abc.get_cache_token()
-    may_wait, specials, zone = _may_wait(), _specials(), _zone()
+    may_wait, specials, zone, otherwise = _may_wait(), _specials(), _zone(), _otherwise()
     return {
         DECIMALS: Setting(_decimals, _decimals()),
         ERRORS: _errors(filters),
-        WARNINGS: Setting(lambda: _filters() == filters, True),
+        WARNINGS: Setting(lambda: _filters() == filters and _otherwise() == otherwise, True),
         HANDLED: Setting(lambda: sys.exc_info()[1], handled),
         CODECS: Setting(lambda: _handlers() == codecs_now, True),
         THREAD: Setting(get_ident, get_ident()),
@@ -192,6 +192,12 @@ def _filters() -> Any:
     """The filters of warnings; since Python 3.14 a context may have its own."""
     get: Any = getattr(warnings, '_get_filters', None)
     return warnings.filters if get is None else get()
+
+
+def _otherwise() -> str:
+    """What Python does with a warning that no filter matches."""
+    action: str = warnings.defaultaction  # type: ignore[attr-defined]
+    return action
 
 
 def _handlers() -> list[Any]:

@@ -34,7 +34,7 @@ class ShownWarning(NamedTuple):
 
 def how_shown() -> tuple[Any, ...]:
     """What decides how this thread shows warnings."""
-    return [*warnings.filters], warnings.showwarning, _MODULE._showwarnmsg_impl
+    return [*warnings.filters], _MODULE.defaultaction, warnings.showwarning, _MODULE._showwarnmsg_impl
 
 
 def shown_again(shown: Any, before: tuple[Any, ...]) -> ShownWarning | None:

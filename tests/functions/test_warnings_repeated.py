@@ -113,6 +113,17 @@ def test_a_recording_that_fails_shows_each_once(sim: Any) -> None:
     assert found == outcomes(sim, names, False)[0]
 
 
+def test_another_default_is_seen(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fn, y = ck.graphed(written(LAUNCHED['a text'])['of']), sim.ones(1)
+    with warnings.catch_warnings(record=True) as log:
+        warnings.resetwarnings()
+        for action in ['always'] * 5 + ['ignore', 'always']:
+            monkeypatch.setattr(warnings, 'defaultaction', action)
+            fn(y, y)
+    assert len(log) == 6
+    assert sum(variant.launches for variant in fn.variants) >= 3
+
+
 def test_other_filters_are_seen(sim: Any) -> None:
     fn, y = ck.graphed(written(LAUNCHED['a text'])['of']), sim.ones(1)
     outcomes_ = []
