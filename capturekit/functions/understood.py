@@ -85,7 +85,7 @@ FUNCTIONS: dict[str, frozenset[str]] = {
     ),
     'math': ALL, 'cmath': ALL, '_operator': ALL, 'operator': ALL, 'itertools': ALL, '_bisect': ALL, '_heapq': ALL,
     '_struct': ALL,
-    'binascii': ALL, 'zlib': ALL, '_json': ALL, '_sre': ALL, '_warnings': _set('warn warn_explicit'),
+    'binascii': ALL, 'zlib': ALL, '_json': ALL, '_sre': ALL, '_warnings': _set('warn'),
     '_thread': _set('allocate_lock RLock get_ident'),  # which thread calls is compared
     '_functools': _set('reduce cmp_to_key'),
     '_collections': _set('_count_elements'), '_statistics': ALL,

@@ -29,6 +29,7 @@ EAGER = {
     'one with a number': "warnings.warn(UserWarning('told', 3))",
     'its own filter': f"{WITHIN}warnings.simplefilter('ignore', Mine)\n        warnings.warn('told')",
     'gathered by itself': "with warnings.catch_warnings(record=True):\n        warnings.warn('told')",
+    'a registry of its own': "warnings.warn_explicit('told', UserWarning, 'told_here.py', 5, 'told_here', {})",
     'with its source': "warnings.warn('told', source=model)",
 }
 
