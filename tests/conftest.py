@@ -1,8 +1,8 @@
 """Every test leaves the world clean, and proves it; ``sim`` is the simulated CuPy, ``cp`` that and the real one.
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
-repository, its pages and the tools that test, lists of cases tried once more in another way, and about two thirds of all
-long lists of cases, run where they are asked for (``-m 'slow or not slow'``, as CI does).
+repository, its pages and the tools that test, lists of cases tried once more in another way, and about two thirds of
+all long lists of cases, run where they are asked for (``-m 'slow or not slow'``, as CI does).
 
 Hypothesis tries 25 examples, and 45 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from capturekit.functions import follow_time
 from capturekit.functions.binding import lazy
 from capturekit.functions.busy import BUSY
 from capturekit.functions.call_turns import TURNS
@@ -26,9 +25,11 @@ from capturekit.functions.checked_launch import Beside
 from capturekit.functions.environment import Environment
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import (
+    HOPE,
     PATIENCE,
     Kind,
     assume_more,
+    costs_too_much,
     fitting,
     fitting_now,
     is_forgiven,
@@ -66,8 +67,6 @@ _DIFFERENT = (
     'what it depends on besides its arguments is different at nearly each call',
     'host reads give other values at nearly each call',
 )
-#: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
-HOPE = 3
 #: Why some runs in between are not followed.
 TOO_DEAR = 'watching its runs takes much longer than they do, and none could be launched so far: only some are watched'
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
@@ -339,7 +338,7 @@ class Answering:
             to_front(kind, same)
             return run.result
         kind.strange += 1
-        if kind.strange > self._options.limit + PATIENCE or self._costs_too_much(kind, run.reason):
+        if kind.strange > self._options.limit + PATIENCE or costs_too_much(kind, run.reason):
             reason = run.reason or _DIFFERENT[kind.misses > 0]
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
@@ -347,7 +346,7 @@ class Answering:
         variant.numbers = () if given.numbers is None else given.numbers.values
         if (kind.reckons_with_arguments or variant.reckons_with_state) and not variant.reason:
             reckon_with_arguments(self._fn, given, variant, self._options)
-        if variant.reckons_with_state and not variant.reason and run.environment is not None:
+        if not variant.reason and run.environment is not None and self._reckons_at_once(given, variant):
             variant.reckon(run.environment.reckoned.reads)
         if variant.reason:
             self.say(variant.reason)
@@ -357,11 +356,11 @@ class Answering:
         kind.drop_beyond(self._options.limit)
         return run.result
 
-    @staticmethod
-    def _costs_too_much(kind: Kind, reason: str) -> bool:
-        """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
-        return kind.repeats(reason) >= HOPE or (
-            kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.LONGEST
+    def _reckons_at_once(self, given: Given, variant: Variant) -> bool:
+        """Whether a new variant reckons with what it reads: with state as well, or because others of its kind do."""
+        others = any(other.reckoned for other in given.kind.variants)
+        return variant.reckons_with_state or (
+            others and self._may_reckon(given) and self._has_arguments(given, variant)
         )
 
     @staticmethod

@@ -218,9 +218,9 @@ class CodeThatRan:
             return False
         if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
             return self._is_global(code, step, function)
-        if code.steps[number - 1].opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
-            return self._is_global(code, code.steps[number - 1], cupy) and self._is_met(name, (function,))
-        return self._is_met(name, (function, _OF_NUMPY[name], OF_MATH.get(name)))
+        of_cupy = code.steps[number - 1].opname not in ('LOAD_GLOBAL', 'LOAD_NAME')
+        of_cupy = of_cupy or self._is_global(code, code.steps[number - 1], cupy)
+        return of_cupy and self._is_met(name, (function, _OF_NUMPY[name], OF_MATH.get(name)))
 
     def _enters_only(self, code: RanCode, place: int, function: Any) -> bool:
         """Whether a call enters no code written in Python but that of this function."""

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from capturekit.functions import follow_time
 from capturekit.functions.follow_time import FollowCost
 from capturekit.functions.outcomes import OtherOutcome, all_of
 from capturekit.functions.usual_call import UsualCall
@@ -20,6 +21,8 @@ from capturekit.model.kept_values import item_of
 
 #: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
 PATIENCE = 8
+#: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
+HOPE = 3
 #: After so many calls in a row that an eager variant fitted, only each call with the second number is compared with
 #: what that variant read: an eager call is right, whatever has changed.
 SETTLED, SELDOM = 8, 8
@@ -161,6 +164,11 @@ def is_forgiven(kind: Kind, written: str | None) -> bool:
     kind.sure = True
     kind.forgiven += 1
     return True
+
+
+def costs_too_much(kind: Kind, reason: str) -> bool:
+    """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
+    return kind.repeats(reason) >= HOPE or (kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.LONGEST)
 
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:

@@ -12,8 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-#: The exact types of numbers that are followed. NumPy's numbers are left out: they depend on NumPy's settings.
+import numpy as np
+
+#: The exact types of numbers among arguments that are followed. NumPy's are left out: most of them may overflow.
 TYPES = (float, int)
+#: The types of numbers that are computed of such, and that these meet.
+COMPUTED = (*TYPES, np.float64)
 #: New values of an argument, each a new kind of call, after which it is taken for a number that changes.
 FEW = 3
 #: How many numbers may meet arrays in one function (each takes eight bytes), and how many may be computed from others.

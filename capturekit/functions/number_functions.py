@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
-from capturekit.functions.number_arguments import TYPES
+from capturekit.functions.number_arguments import COMPUTED
 from capturekit.functions.only_called import is_alone
 from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.recorded_number import Number, unfollowed
@@ -69,7 +69,7 @@ class _OfNumbers:
         if of is None:
             return self._function(*args, **named)
         of.standing()
-        if named or not all(type(one) is Number or type(one) in TYPES for one in args):
+        if named or not all(type(one) is Number or type(one) in COMPUTED for one in args):
             raise unfollowed(f'{self._function.__name__} gets it beside something else than numbers')
         numbers = tuple([one if type(one) is Number else of.constant(one) for one in args])
         return of.compared(self._function, numbers) if self._asks else of.computed(self._function, numbers)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capturekit.functions.number_arguments import ROOM, STEPS, TYPES, WIDTH, Unfit
+from capturekit.functions.number_arguments import COMPUTED, ROOM, STEPS, WIDTH, Unfit
 from capturekit.functions.number_uses import NotArithmetic, NumberUses
 from capturekit.functions.recorded_number import Number, computing_frame, hands_on, unfollowed
 from capturekit.model.source_line import is_ours
@@ -109,8 +109,8 @@ class NumberSlots:
         """Bring the numbers of a call to the device, on CuPy's current stream. Raises Unfit."""
         found = list(values)
         try:
-            for plain, indices in self._program:
-                found.append(plain(*[found[index] for index in indices]))
+            with numpys_warnings_raised() if np.float64 in self._kinds else nullcontext():
+                found += self._computed(found)
         except ArithmeticError as error:
             raise Unfit(str(error)) from error
         if not all(type(value) is kind for value, kind in zip(found, self._kinds)):
@@ -119,6 +119,13 @@ class NumberSlots:
             return
         host = in_bytes([(found[index], dtype) for index, dtype in self._slots])
         target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self.cupy.cuda.get_current_stream())
+
+    def _computed(self, values: _Values) -> list[Any]:
+        """What is computed of the numbers of a call."""
+        found = list(values)
+        for plain, indices in self._program:
+            found.append(plain(*[found[index] for index in indices]))
+        return found[len(values) :]
 
     def ended(self) -> None:
         """Note that the recording has ended: its numbers refuse to compute from now on."""
@@ -130,12 +137,18 @@ class NumberSlots:
 def computed_now(plain: Callable[..., Any], operands: tuple[Number, ...]) -> Any:
     """What an operator makes of numbers while they are recorded. Raises UnsupportedCallError."""
     try:
-        now = plain(*[one._now for one in operands])
+        with numpys_warnings_raised():
+            now = plain(*[one._now for one in operands])
     except Exception as error:
         raise unfollowed(f'computing with it raises {type(error).__name__}') from None
-    if type(now) not in TYPES:
+    if type(now) not in COMPUTED:
         raise unfollowed(f'a {type(now).__name__} is computed from it')
     return now
+
+
+def numpys_warnings_raised() -> AbstractContextManager[Any]:
+    """A block in which numbers of NumPy raise where they would warn, or would give what the user's settings say."""
+    return np.errstate(over='raise', divide='raise', invalid='raise', under='raise')
 
 
 @contextmanager

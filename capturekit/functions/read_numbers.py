@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,13 @@ import numpy as np
 from capturekit.functions.carried_state import NumberPlace
 from capturekit.functions.number_arguments import WIDTH, Unfit
 from capturekit.functions.number_functions import taking_numbers
-from capturekit.functions.number_slots import computed_now, in_bytes, must_fit, operators_watched
+from capturekit.functions.number_slots import (
+    computed_now,
+    in_bytes,
+    must_fit,
+    numpys_warnings_raised,
+    operators_watched,
+)
 from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
 from capturekit.functions.outcomes import ArgumentNumber, OtherOutcome
 from capturekit.functions.reckoning import ReckonedOperators
@@ -43,7 +49,7 @@ class _Step(NamedTuple):
 
     plain: Callable[..., Any]
     indices: tuple[int, ...]
-    outcome: bool | None = None
+    outcome: Any = None
 
 
 class _Stage:
@@ -96,6 +102,8 @@ class ReadNumbers:
         self._in_arrays: set[int] = set()
         #: How many numbers are read on the device, and how many of them CuPy has handed on.
         self._read_there = self._asked = 0
+        #: Whether some are NumPy's.
+        self._by_numpy = False
         #: The numbers of the launch under way, by index.
         self._found: list[Any] = []
 
@@ -150,6 +158,7 @@ class ReadNumbers:
         indices = tuple(one._index for one in operands)
         self._must_be_pythons(operands)
         now = computed_now(plain, operands)
+        self._by_numpy = self._by_numpy or type(now) is np.float64
         if not self._operators.at[self.standing()]:
             raise unfollowed('what is computed from it is used otherwise')
         return self._computed(_Step(plain, indices), now, None)
@@ -157,7 +166,9 @@ class ReadNumbers:
     def compared(self, plain: Callable[..., bool], operands: tuple[Number, ...]) -> bool:
         """What comes out of a comparison, which has to be the same at every launch."""
         self._must_be_pythons(operands)
-        outcome = bool(plain(*[one._now for one in operands]))
+        outcome = plain(*[one._now for one in operands])
+        if type(outcome) not in (bool, np.bool_):
+            raise unfollowed(f'comparing it gives a {type(outcome).__name__}')
         self._stage().steps.append(_Step(plain, tuple(one._index for one in operands), outcome))
         return outcome
 
@@ -255,7 +266,8 @@ class ReadNumbers:
         try:
             for value in stage.read():
                 self._add(value)
-            self._compute(stage)
+            with numpys_warnings_raised() if self._by_numpy else nullcontext():
+                self._compute(stage)
             numbers = in_bytes([(self._found[index], dtype) for index, dtype in stage.slots])
         except (ArithmeticError, ValueError, Unfit) as error:
             raise _given_up(stage, f'Reckoning with it raises {error!r}') from None

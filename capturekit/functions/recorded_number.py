@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.number_arguments import TYPES
+from capturekit.functions.number_arguments import COMPUTED, TYPES
 from capturekit.model import errors
 from capturekit.model.source_line import here, is_ours
 
@@ -58,7 +58,7 @@ def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, A
         of.standing()
         if type(other) is of.cupy.ndarray:
             return getattr(of.cupy, ufunc)(*((other, self) if swapped else (self, other)))
-        if type(other) is not Number and type(other) not in TYPES:
+        if type(other) is not Number and type(other) not in COMPUTED:
             raise unfollowed(f'it meets a {type(other).__name__} ({name})')
         second = other if type(other) is Number else of.constant(other)
         return of.computed(plain, (second, self) if swapped else (self, second))
@@ -72,7 +72,7 @@ def _compared(name: str, plain: Callable[[Any, Any], bool]) -> Callable[[Number,
         self._of.standing()
         if type(other) is cupy.ndarray:
             return getattr(cupy, name)(self, other)
-        if type(other) is not Number and type(other) not in TYPES:
+        if type(other) is not Number and type(other) not in COMPUTED:
             raise unfollowed(f'it is compared with a {type(other).__name__}')
         return self._of.compared(plain, (self, other if type(other) is Number else self._of.constant(other)))
 
@@ -94,6 +94,16 @@ def _absolute(self: Number) -> Number:
 _ASKED: dict[Any, Callable[[float], bool]] = {
     np.isnan: math.isnan, np.isinf: math.isinf, np.isfinite: math.isfinite,
 }  # fmt: skip
+_COMPARING = frozenset({np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal})
+#: Functions of NumPy by which launches reckon, if a ``numpy.float64`` comes out of them. Its operators are among them.
+OF_NUMPY: dict[str, np.ufunc] = {
+    name: getattr(np, name)
+    for name in (
+        'sqrt cbrt square exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh '
+        'arccosh arctanh degrees radians deg2rad rad2deg floor ceil trunc absolute abs fabs power hypot arctan2 '
+        'copysign fmod maximum minimum fmax fmin add subtract multiply divide true_divide floor_divide remainder mod'
+    ).split()
+}
 #: What NumPy asks an object for, before it calls ``__array__``.
 _ASKED_BY_NUMPY = ('__array_struct__', '__array_interface__')
 _UFUNCS = frozenset(
@@ -122,13 +132,19 @@ class _OfOperators:
 
 
 def _given_to_numpy(_self: Any, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
-    """Answer whether a number is one of NaN or infinity, as NumPy does; refuse everything else."""
-    asks = _ASKED.get(ufunc)
-    if asks is None or method != '__call__' or named or len(inputs) != 1:
+    """Compute as NumPy does, or answer whether a number is one of NaN or infinity; refuse everything else."""
+    if ufunc in _COMPARING:  # an operator of a number of NumPy's has made an array of it
+        inputs = tuple([one[()] if type(one) is np.ndarray and not one.shape else one for one in inputs])
+    plain = method == '__call__' and not named and all(type(one) in (Number, *COMPUTED) for one in inputs)
+    known = ufunc in _ASKED or ufunc in _COMPARING or OF_NUMPY.get(ufunc.__name__) is ufunc
+    if not plain or not known:
         raise unfollowed(f'it is given to {ufunc.__name__} of NumPy')
-    number: Number = inputs[0]
-    number._of.standing()
-    return np.bool_(number._of.compared(asks, (number,)))
+    of = next(one._of for one in inputs if type(one) is Number)
+    of.standing()
+    if ufunc in _ASKED:
+        return np.bool_(of.compared(_ASKED[ufunc], inputs))
+    numbers = tuple([one if type(one) is Number else of.constant(one) for one in inputs])
+    return (of.compared if ufunc in _COMPARING else of.computed)(ufunc, numbers)
 
 
 class Number:
@@ -177,7 +193,7 @@ class Number:
 
     def _alone(self) -> Any:
         """The array that a function of CuPy gets instead of the number alone."""
-        if type(self._now) is not float:
+        if not isinstance(self._now, float):
             raise unfollowed('a function of CuPy gets an integer')
         return self._of.array(self, np.dtype('f8'))
 

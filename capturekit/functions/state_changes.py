@@ -64,12 +64,12 @@ _REFLECTED = frozenset({'__radd__', '__rsub__'})
 #: The types of functions that make no class.
 _FUNCTIONS: tuple[Any, ...] = (FunctionType, BuiltinFunctionType, type(functools.lru_cache(len)), np.ufunc)
 #: The types of numbers that launches reckon with.
-_RECKONED = (int, float)
+_RECKONED = (int, float, np.float64)
 #: So many other numbers earlier runs have found where others than the function change a number at nearly each call.
 _FEW = 2
 #: Larger dicts are not looked into for numbers to reckon with: that would take longer than their comparison.
 _MOST_ITEMS = 64
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.float64)
 #: Attributes that libraries look up in any object to find out its type.
 ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
 

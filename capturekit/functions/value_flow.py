@@ -10,6 +10,7 @@ from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, PLAIN_CALLS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_uses import is_operator, takes
+from capturekit.functions.numpy_functions import is_of_numpy
 from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutcome
 
 #: Calls with names of arguments, which lie on the stack above them.
@@ -316,7 +317,7 @@ class ValueFlow:
         """Whether a call makes a number or an array of the value. Of lists, ``max`` and ``min`` make a list."""
         of = self._program.computes(code, number)
         if of is None:
-            return self._program.makes_array(code, number)
+            return self._program.makes_array(code, number) or is_of_numpy(self._program, code, number)
         return what == _VALUE or of.function not in (max, min)
 
     def _list(self, code: RanCode, loads: dis.Instruction, what: Items) -> None:
