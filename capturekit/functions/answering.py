@@ -395,11 +395,13 @@ class Answering:
         fill(given, variant, self.name)
         for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckons else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
+            before = None if variant.environment is None else variant.environment.state_before()
             BUSY.depth += 1
             try:
                 begun = time.perf_counter(), time.thread_time()
                 result = recorder.record(given, self._options.pieces)
                 self._recorded(given.kind, variant, *begun)
+                before = None
                 if variant.untried == 0:
                     return _finished(given, result)
                 break
@@ -413,6 +415,8 @@ class Answering:
             finally:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
+                if before is not None:
+                    before.put_back()
             if refused and not drawn and reckon_with_arguments(self._fn, given, variant, self._options):
                 return self._record_here(given, variant)
             if not drawn and variant.reckons_with_state:

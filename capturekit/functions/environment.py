@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable, Iterable
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions import comparison
@@ -20,6 +20,7 @@ from capturekit.functions.outcomes import Kept as KeptReads
 from capturekit.functions.reckoning import NOTHING, Reckoned
 from capturekit.functions.replaced import Replaced
 from capturekit.functions.sharing import Sharing, holds_containers
+from capturekit.functions.state_before import StateBefore
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
@@ -117,6 +118,11 @@ class Environment:
         self.as_before: Same = self._same
         #: Whether there is more to compare, by rules that take longer.
         self._more = False
+
+    def state_before(self) -> StateBefore:
+        """The Python state that a run can reach, as it is now."""
+        objects = [(value, get) for value, cls, get, _ in self._objects if cls not in (ModuleType, FunctionType)]
+        return StateBefore(self.entries, [get(value) for value, get in objects])
 
     def keep_inner(
         self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[str, Any, int]] = ()

@@ -55,7 +55,7 @@ from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made
 from capturekit.model.kept_values import Kept
 from capturekit.model.pytree import take_apart
 from capturekit.model.source_line import is_ours
-from capturekit.model.value_changes import difference
+from capturekit.model.value_changes import containers, difference
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
 _OF_OBJECTS = ('attribute', 'slot')
@@ -106,6 +106,7 @@ class StateChanges:
         self._paths = paths
         self._array = run.array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, PlaceChange]] = {}
+        self._met: set[int] | None = None
         #: The tuples, objects and what these hold that the run put in places. A launch puts others there.
         self._tuples: list[Any] = []
 
@@ -121,8 +122,8 @@ class StateChanges:
                     grown = change.now[len(change.kept.parts) :] if change.now is change.kept.value else [change.now]
                     for one in grown:
                         self._put(one)
-                elif change.inside is None:  # two names lead to one place, which would be changed twice
-                    raise NotUnderstood
+                elif change.inside is None or self._found[place][1].inside is None:
+                    raise NotUnderstood  # two names lead to one place, which would be changed twice
         except NotUnderstood:
             return False
         return True
@@ -242,7 +243,17 @@ class StateChanges:
         holder = self._run.holders.by_id.get(id(entry.holder))
         if holder is None or not holder.owned or holder.whole or id(holder.value) in self._run.names.full:
             return False
+        if id(entry.mapping) in self._dicts():
+            return False
         return entry.kind == 'attribute' and _is_pythons_all_through(type(holder.value))
+
+    def _dicts(self) -> set[int]:
+        """The dicts that the run has met as values, by id: the attributes of an object may be one of them."""
+        if self._met is None:
+            entries = self._run.values.entries.values()
+            met = {id(then) for then, _ in containers((one.kept, one.kept.value) for one in entries)}
+            self._met = met | self._run.given.own.keys()
+        return self._met
 
     def carries(self, entry: WatchedValue) -> bool:
         """Whether launches put something else in the place of a watched value."""
@@ -353,7 +364,9 @@ class StateChanges:
         return bool(found) and not stored and all(type(_inner(one)) in _FUNCTIONS for one in found)
 
     def _is_held(self, entry: WatchedValue) -> bool:
-        """Whether what a place holds is a part of another watched value, too."""
+        """Whether what a place holds is a part of another watched value, too, or has the attributes of an object."""
+        if any(id(one.mapping) == id(entry.value) for one in self._run.values.entries.values()):
+            return True
         return _holds([one.kept for one in self._run.values.entries.values() if one is not entry], entry.kept)
 
     def _is_only(self, entry: WatchedValue, use: Use) -> bool:
@@ -367,7 +380,7 @@ class StateChanges:
             holder = run.holders.by_id.get(id(entry.holder))
             if holder is None or holder.whole or not holder.owned or id(holder.value) in run.names.full:
                 return False
-            if not _is_pythons_all_through(type(holder.value)):
+            if not _is_pythons_all_through(type(holder.value)) or id(entry.mapping) in self._dicts():
                 return False
         codes = [(code, foreign) for code, foreign in run.code.codes.values() if not is_ours(code.co_filename)]
         docstrings = '__doc__' in run.names.strings or any(may_use_docstrings(*one) for one in codes)
@@ -456,7 +469,10 @@ def _location(entry: WatchedValue) -> tuple[int, Any]:
 
 def _location_of(entry: WatchedValue, change: PlaceChange) -> tuple[int, Any]:
     """The identity of the place of a change in a watched value."""
-    return _location(entry) if change.inside is None else (id(change.inside.value), change.number)
+    if change.inside is None:
+        return _location(entry)
+    in_dict = change.inside.kind == 'dict'
+    return id(change.inside.value), change.path[-1] if in_dict else change.number
 
 
 def _is_pythons_all_through(cls: type) -> bool:
