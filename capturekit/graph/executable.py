@@ -24,7 +24,7 @@ from capturekit.graph.changeable import Changeable
 from capturekit.graph.clone import clone
 from capturekit.graph.launching import LAUNCH, launch_of, plain_launch, upload
 from capturekit.graph.measure import measure
-from capturekit.graph.state import GraphState
+from capturekit.graph.state import GraphState, Owner
 from capturekit.graph.whole import must_be_whole
 from capturekit.launch.at_exit import close_at_end
 from capturekit.launch.graph_memory import GraphMemory
@@ -88,7 +88,7 @@ class Graph(Changeable):
         """The graph that owns a state."""
         self = object.__new__(cls)
         self.counted = 0
-        self.launch = launch_of(state, launch)
+        self.launch = launch_of(Owner(state), launch)
         self._state = state
         FIGURES.made(self)
         if state.memory.to_close:
@@ -376,12 +376,8 @@ class Graph(Changeable):
         self._state.close()
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        state = getattr(self, '_state', None)
-        if state is None or _finalizing():
-            return
-        if state.made is not None:
-            state.destroy()
-        FIGURES.gone(self)
+        if getattr(self, '_state', None) is not None and not _finalizing():
+            FIGURES.gone(self)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from typing import Any
 
 from capturekit.driver.cuda import stream_handle
 from capturekit.graph.refused import closed
-from capturekit.graph.state import GraphState
+from capturekit.graph.state import GraphState, Owner
 from capturekit.model.errors import AssumptionError
 
 LAUNCH = """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
@@ -39,15 +39,20 @@ def refuse_launch() -> None:
 # -- the function behind graph.launch -----------------------------------------------------------------------------
 
 
-def launch_of(state: GraphState, launch: Callable[[], None]) -> Callable[..., None]:
-    """Return the function behind ``graph.launch``, and let ``state.bind`` change what it does: at first ``launch``."""
-    made = _in_one(state, launch) if state.plan is None or state.plan.plain else _step_by_step(state)
+def launch_of(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
+    """Return the function behind ``graph.launch``, and let ``state.bind`` change what it does: at first ``launch``.
+
+    It keeps the owner of the state, so that it may be kept alone.
+    """
+    plan = owner.state.plan
+    made = _in_one(owner, launch) if plan is None or plan.plain else _step_by_step(owner)
     made.__name__, made.__qualname__, made.__doc__ = 'launch', 'Graph.launch', LAUNCH
     return made
 
 
-def _in_one(state: GraphState, launch: Callable[[], None]) -> Callable[..., None]:
+def _in_one(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
     """It takes a lock only if there is another thread, because a lock would cost an eighth of a launch."""
+    state = owner.state
     captures, threads = state.topology.captures, _thread._count
     held = weakref.ref(state)
     launches, current = 0, state.current
@@ -63,10 +68,7 @@ def _in_one(state: GraphState, launch: Callable[[], None]) -> Callable[..., None
         launches += 1
 
     def on_stream(stream: Any) -> None:
-        found = held()
-        if found is None:
-            raise closed(_CALL)
-        _launch_on(found, stream)
+        _launch_on(owner.state, stream)
 
     def bind(to: Callable[[], None] = refuse_launch) -> None:
         nonlocal launch
@@ -77,15 +79,11 @@ def _in_one(state: GraphState, launch: Callable[[], None]) -> Callable[..., None
     return fast
 
 
-def _step_by_step(state: GraphState) -> Callable[..., None]:
+def _step_by_step(owner: Owner) -> Callable[..., None]:
     """The same for a graph that is launched by a plan."""
-    held = weakref.ref(state)
 
     def launch(stream: Any = None) -> None:
-        found = held()
-        if found is None:
-            raise closed(_CALL)
-        _follow_plan(found, stream)
+        _follow_plan(owner.state, stream)
 
     return launch
 

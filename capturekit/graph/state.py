@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -42,6 +43,19 @@ class Lent:
 
     def __del__(self) -> None:
         self._lease.release()
+
+
+class Owner:
+    """Who owns a state: a graph, and its ``launch`` where somebody keeps that alone. It is destroyed with the last."""
+
+    __slots__ = ('state',)
+
+    def __init__(self, state: GraphState) -> None:
+        self.state = state
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _finalizing() and self.state.made is not None:
+            self.state.destroy()
 
 
 def _stays(*_launch: Callable[[], None]) -> None:

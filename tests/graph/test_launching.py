@@ -38,6 +38,12 @@ def state_of(calls: list[Any]) -> GraphState:
     return GraphState(device, 0, lambda: CURRENT, topology, before, nullcontext, made, memory, Lease(), Recording())
 
 
+def function_of(state: GraphState) -> Any:
+    """The function behind ``launch``, with an owner that destroys nothing."""
+    owner: Any = SimpleNamespace(state=state)
+    return launch_of(owner, plain_launch(state))
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the device was asked for. Handles are those of the streams, and there is no other thread."""
@@ -48,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_launches_are_counted_by_their_way(calls: list[Any]) -> None:
     state = state_of(calls)
-    launch = launch_of(state, plain_launch(state))
+    launch = function_of(state)
     launch()
     launch()
     launch(OTHER)
@@ -58,7 +64,7 @@ def test_launches_are_counted_by_their_way(calls: list[Any]) -> None:
 
 def test_a_capture_is_told_of_a_launch_and_of_an_upload(calls: list[Any]) -> None:
     state = state_of(calls)
-    launch = launch_of(state, plain_launch(state))
+    launch = function_of(state)
     state.topology.captures.append(object())  # type: ignore[arg-type]
     launch()
     upload(state, OTHER)
@@ -72,7 +78,7 @@ def test_a_capture_is_told_of_a_launch_and_of_an_upload(calls: list[Any]) -> Non
 
 def test_another_executable_graph_is_launched_once_aimed_at(calls: list[Any]) -> None:
     state = state_of(calls)
-    launch = launch_of(state, plain_launch(state))
+    launch = function_of(state)
     state.made = SimpleNamespace(graph=1, graphExec=3)
     launch()
     aim(state)
@@ -84,7 +90,7 @@ def test_another_executable_graph_is_launched_once_aimed_at(calls: list[Any]) ->
 def test_what_is_to_be_compared_launches_in_its_place(calls: list[Any], stream: Any) -> None:
     """Fused kernels come first: their comparison is one with the graph as recorded."""
     state = state_of(calls)
-    launch = launch_of(state, plain_launch(state))
+    launch = function_of(state)
     trial: Any = object()
     state.new_edges = NewEdges([], Relaned(), lambda of, ptr: calls.append(('edges', of, ptr)), trial)
     state.fused = FusedState(Fused(), None, [], {}, lambda of, ptr: calls.append(('fused', of, ptr)), trial)
@@ -101,7 +107,7 @@ def test_what_is_to_be_compared_launches_in_its_place(calls: list[Any], stream: 
 
 def test_a_launch_is_refused_from_then_on(calls: list[Any]) -> None:
     state = state_of(calls)
-    launch = launch_of(state, plain_launch(state))
+    launch = function_of(state)
     state.bind()
     with pytest.raises(ClosedError, match=r'Graph\.launch\(\)'):
         launch()
@@ -113,14 +119,15 @@ def test_a_launch_is_refused_from_then_on(calls: list[Any]) -> None:
     assert calls == []
 
 
-def test_the_function_does_not_keep_the_state(calls: list[Any]) -> None:
+def test_the_function_keeps_the_state_and_nothing_else_does(calls: list[Any]) -> None:
     state = state_of(calls)
-    launch, gone = launch_of(state, plain_launch(state)), weakref.ref(state)
+    launch, kept = function_of(state), weakref.ref(state)
     gc.disable()
     try:
         del state
-        assert gone() is None
+        launch(OTHER)
+        assert calls == [('launch', 2, 32)] and kept() is not None
+        del launch
+        assert kept() is None
     finally:
         gc.enable()
-    with pytest.raises(ClosedError):
-        launch(OTHER)
