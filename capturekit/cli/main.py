@@ -179,6 +179,10 @@ class _Program:
     go: Callable[[], Any]
 
 
+#: Programs that run tests, which expect refusals themselves: what ends them is told by them.
+_RUNNERS = (['-m', 'pytest'], ['-m', 'unittest'])
+
+
 @dataclass
 class _Way:
     """How it is run: with all frames of its errors, with calls let through that would be refused, and watched."""
@@ -350,7 +354,8 @@ def _guarded(program: _Program, way: _Way) -> int:
             return _done(way, lost)
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
-                show_left(PROGRAM.before())
+                if program.words.split()[:2] not in _RUNNERS:
+                    show_left(PROGRAM.before())
             elif not any(isinstance(one, CaptureError) for one in shown_with(leaving)) and _done(way, lost):
                 return 1  # else the code knows of a refusal, and ends well all the same
             raise
@@ -377,8 +382,11 @@ def _done(way: _Way, lost: LostRefusals) -> int:
 
     join_threads()
     missing = lost.told()
-    for live in GUARD.lives.values():
+    for live in list(GUARD.lives.values()):
         show_unended(live.causes.found)
+        held = GUARD.by_hand.kept_out(live) if live.memory is None else None
+        if held is not None:
+            missing.append(f'{held.operation}, at {held.location}, was held back and never ran')
         missing.append(f'the capture begun at {live.at} was never ended and made no graph: call `end_capture()`')
     for what in missing:
         _say(what)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.analysis.concurrency import Concurrency, study
@@ -37,6 +37,10 @@ from capturekit.model.recording import Recording, Timeline
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+#: What to call instead of names that graphs have in other libraries.
+_INSTEAD = {'replay': 'launch()', 'run': 'launch()', 'instantiate': 'launch(), which needs no more', 'reset': 'close()'}
 
 
 class Graph(Changeable):
@@ -94,6 +98,13 @@ class Graph(Changeable):
         if state.memory.to_close:
             close_at_end(state)
         return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            instead = _INSTEAD.get(name)
+            hint = '' if instead is None else f'; call {instead}'
+            raise AttributeError(f'a Graph has no attribute {name!r}{hint}', name=name, obj=self)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(

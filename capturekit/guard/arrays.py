@@ -73,7 +73,7 @@ class Arrays:
                 self._refuse_unlaunched(array, where.ptr if captured else None)
                 self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
-                self.outside.release(where.ptr)
+                self.outside.release(self.placeholders.standing_for(where.ptr))
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
 
         def go() -> Any:

@@ -13,6 +13,7 @@ from capturekit.guard.by_hand import ByHand
 from capturekit.guard.captures import Captures
 from capturekit.guard.graph_inputs import GraphInputs, InputBlock
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.left_open import begun_in
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import OpenCapture, close_recording, new_recording, tell_listeners
@@ -78,7 +79,7 @@ class ManualCaptures:
             if stream is None:
                 stream = self.lanes.wrapped(ptr)
             live = OpenCapture(self.state.platform, capture, True, stream, None, recording, threading.get_ident(), at)
-            live.active_at, live.uncollected = at, uncollected
+            live.active_at, live.uncollected, live.begun_in = at, uncollected, begun_in()
             live.trace = Trace(self.state.platform.device.last_nodes(), ptr, self.lanes.lane_number, at)
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []

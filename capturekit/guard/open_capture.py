@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from capturekit.driver.cuda import Platform
@@ -68,6 +69,8 @@ class OpenCapture:
     begun: float = field(default_factory=time.perf_counter)
     #: For a capture that was begun by hand: keeps garbage collection off until it ends.
     uncollected: Uncollected | None = None
+    #: The frame that began it by hand, by its identity and its code.
+    begun_in: tuple[int, CodeType] | None = None
     #: The CuPy memory hook that notes allocations, for a capture that was begun by hand.
     pool_hook: Any = None
     #: Memory that was allocated on lanes of such a capture: addresses, each with the identity of CuPy's object.

@@ -21,8 +21,8 @@ from capturekit.model.source_line import Place, here
 #: If the legacy stream is current during a capture begun by hand, its work was meant for the capture.
 NOT_CURRENT = replace(
     RULES['escaped-work'],
-    says='`begin_capture()` makes no stream current, and the legacy default stream is: its work would run at once and '
-    'be missing from the graph',
+    says='`begin_capture()` does not make its stream current, so that CuPy still gives work to the legacy default '
+    'stream: it would run at once and be missing from the graph',
     remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
 )
 

@@ -13,7 +13,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
-from capturekit.model.ledger import Lane
+from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.source_line import here
 
 #: The name under which spare streams are kept, with the device, for the next capture.
@@ -65,6 +65,14 @@ class Placeholders:
     def give_back(self, device: int, stream: Any) -> None:
         """Give back a stream that was a placeholder on a device."""
         self.state.platform.device.spare_streams.setdefault((device, _STOCK), []).append(stream)
+
+    def standing_for(self, ptr: int) -> int:
+        """Return the placeholder that is current in the place of the legacy stream; any other stream itself."""
+        mine = self.state.mine()
+        if ptr in LEGACY_HANDLES and mine is not None:
+            known = mine.devices.placeholders.get(self.state.current_device())
+            return ptr if known is None else int(known[0].ptr)
+        return ptr
 
     def meant(self, stream: Any) -> Any:
         """Return the stream that a call means: the legacy one, if the given stream is its placeholder."""

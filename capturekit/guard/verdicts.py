@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 
 from capturekit.guard import finding_words
 from capturekit.guard.cupy_errors import answers_with_code, make_catchable, say_as_cupy
+from capturekit.guard.left_open import told_open
 from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -31,12 +33,17 @@ from capturekit.model.rules import (
     Rule,
     Target,
 )
-from capturekit.model.source_line import Place, here
+from capturekit.model.source_line import Place, function_of_cupy, here
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
 WAIT_SECONDS = 60.0
 #: Seconds that a capture which is about to begin lets such a synchronisation go first.
 MOMENT = 0.1
+_READ_LIKE_THIS = 'float(), int(), bool(), print(), cp.asnumpy() and boolean masks'
+#: Functions of CuPy that are called to read on the host.
+_READERS = frozenset({'asnumpy', 'get', 'item', 'tolist'})
+#: After so many seconds it is asked whether the thread of a capture that is waited for has ended.
+PATIENCE = 0.5
 
 _O = Operation
 _QUERY = 'cupy.cuda.runtime.eventQuery'
@@ -80,6 +87,7 @@ class Verdicts:
         if told and all(live.memory is None for live in (told if mine is None else [mine])):
             error.remedy = without_cap(error.remedy)
         if mine is not None:
+            error.remedy = told_open(error.remedy, mine, 'egin' in verb and 'capture' in verb)
             if mine.memory is None:
                 say_as_cupy(error, verb, captured)
             mine.refusal(error)
@@ -195,14 +203,17 @@ class Verdicts:
         return f'lane {lane.number} (stream {ptr:#x}{at})'
 
     def refuse_read(self, ptr: int | None, rule: Rule = RULES['host-read']) -> NoReturn:
+        function = function_of_cupy()
+        reads = f' Here `{function}()` of CuPy does so.' if function and function not in _READERS else ''
+        instead = f'Call `{function}()` before the capture or after a launch; or '
         raise rule.error(
             'ndarray.get()',
             stream=ptr,
             lane=None if ptr is None or (lane := self.state.ledger.lane(ptr)) is None else lane.number,
             subject=self.subject(ptr),
             location=here(),
-            rule=f'{rule.says} (float(), int(), bool(), print(), cp.asnumpy() and boolean masks read like this).',
-            remedy=rule.remedy,
+            rule=f'{rule.says} ({_READ_LIKE_THIS} read like this).{reads}',
+            remedy=f'{instead}{rule.remedy[0].lower()}{rule.remedy[1:]}' if reads else rule.remedy,
             cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
         )
 
@@ -300,20 +311,27 @@ class Verdicts:
 
     def _wait(self, call: str, judge: Callable[[], Verdict]) -> None:
         """Block this thread until a call loses no capture any more."""
-        state, deadline = self.state, time.monotonic() + WAIT_SECONDS
+        state, begun = self.state, time.monotonic()
         verdict = judge()
         if not self._lost(verdict):
             return
         state.waiting += 1
         try:
             while self._lost(verdict):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise _waited_too_long(verdict, call)
-                state.closed.wait(left)
+                waited = time.monotonic() - begun
+                abandoned = self._abandoned(verdict) if waited > PATIENCE else None
+                if waited >= WAIT_SECONDS or abandoned is not None:
+                    raise _waited_too_long(verdict, call, abandoned)
+                state.closed.wait(min(WAIT_SECONDS - waited, PATIENCE))
                 verdict = judge()
         finally:
             state.waiting -= 1
+
+    def _abandoned(self, verdict: Verdict) -> OpenCapture | None:
+        """A capture that a call would lose, and that nobody will end: its thread has ended."""
+        alive = sys._current_frames()
+        lives = [self.state.lives[capture] for capture in verdict.lost if capture in self.state.lives]
+        return next((live for live in lives if live.thread not in alive), None)
 
     def _lost(self, verdict: Verdict) -> bool:
         return any(capture in self.state.lives for capture in verdict.lost)
@@ -356,15 +374,20 @@ def _lost_by(live: OpenCapture, error: CaptureError) -> errors.InvalidatedError:
     )
 
 
-def _waited_too_long(verdict: Verdict, call: str) -> CaptureError:
-    """The error for a call that has waited for the full time and would still lose another thread's capture."""
+def _waited_too_long(verdict: Verdict, call: str, abandoned: OpenCapture | None) -> CaptureError:
+    """The error for a call that has waited for the full time and would still lose another thread's capture.
+
+    ``abandoned``: a capture whose thread has ended, so that there is nothing to wait for.
+    """
     rule, code = verdict.rule, verdict.answer.code
     assert rule is not None
+    held = f'Another thread has held a capture open for {WAIT_SECONDS:g} s'
+    if abandoned is not None:
+        held = f'The thread that began the capture at {abandoned.at} has ended and has left it open'
     return rule.error(
         call,
         location=here(),
-        rule=f'Another thread has held a capture open for {WAIT_SECONDS:g} s, and this call would lose it '
-        f'({code.name} in every mode).',
+        rule=f'{held}, and this call would lose it ({code.name} in every mode).',
         remedy=rule.waited or rule.remedy,
         cuda_error=code.name,
     )

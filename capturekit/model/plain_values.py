@@ -173,6 +173,8 @@ def member_key(member: Any) -> Held:
 def show(value: Any) -> str:
     """The text of a value in a message, made without calling its code."""
     cls = type(value)
+    if cls is int and value.bit_length() > 4096:  # Python refuses to write longer ones than it is set to
+        return f'a whole number of {value.bit_length()} bits'
     if issubclass(type(cls), enum.EnumMeta):
         name = attributes_of(value).get('_name_')
         return f'{name_of(cls)}.{name}'

@@ -21,6 +21,8 @@ _COMPILED = tuple(name.replace('.', '/') + '/' for name in _PACKAGES)
 _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'platstdlib')})
 _INSTALLED = ('site-packages', 'dist-packages')
 _foreign: dict[str, bool] = {}
+#: How the names of modules of CuPy begin, and of the stand-in for it.
+_CUPYS = ('cupy.', 'cupyx.', '_capturekit_simulated')
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,17 @@ def raised_at(error: BaseException) -> Place | None:
             found = Place(code.co_filename, trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     return found
+
+
+def function_of_cupy() -> str:
+    """The name of the function written in Python, of CuPy's, that the user's line called; '' if it called none."""
+    at: FrameType | None = sys._getframe(1)
+    name = ''
+    while at is not None and is_foreign_frame(at):
+        module = str(at.f_globals.get('__name__'))
+        name = at.f_code.co_name if module.startswith(_CUPYS) else ''
+        at = at.f_back
+    return '' if name.startswith(('_', '<')) else name
 
 
 def called() -> str:

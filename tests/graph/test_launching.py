@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import capturekit as ck
 from capturekit.analysis.fused import Fused
 from capturekit.analysis.relaned import Relaned
 from capturekit.graph.fused_state import FusedState
@@ -131,3 +132,14 @@ def test_the_function_keeps_the_state_and_nothing_else_does(calls: list[Any]) ->
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_names_of_other_libraries_tell_ours(sim: Any) -> None:
+    x = sim.arange(4)
+    with ck.capture() as cap:
+        x + 1
+    with pytest.raises(AttributeError, match=r"a Graph has no attribute 'replay'; call launch\(\)"):
+        cap.graph.replay()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"a Graph has no attribute 'other'$"):
+        _ = cap.graph.other  # type: ignore[attr-defined]
+    assert not hasattr(cap.graph, 'other') and getattr(cap.graph, 'replay', 3) == 3

@@ -212,7 +212,7 @@ def test_without_a_with_statement_work_goes_to_the_legacy_stream(cp: Any) -> Non
         free(stream)
     (one,) = observer.found
     assert one.name == 'EscapedWorkError'
-    assert '`begin_capture()` makes no stream current' in one.message
+    assert '`begin_capture()` does not make its stream current' in one.message
 
 
 def test_the_legacy_stream_beside_a_blocking_one(sim: Any) -> None:

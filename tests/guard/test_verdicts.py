@@ -361,3 +361,24 @@ def test_a_handle_made_anew_stands_for_nothing(sim: Any, monkeypatch: pytest.Mon
     with stream, ck.capture(stream=stream):
         made = [runtime.eventCreate(), runtime.eventCreateWithFlags(2)]
     assert set(made) <= set(forgotten)
+
+
+@pytest.mark.parametrize('name', ['bincount', 'unique', 'flatnonzero'])
+def test_a_function_that_reads_is_named(sim: Any, name: str) -> None:
+    x = sim.arange(4)
+    with ck.capture() as cap:
+        with pytest.raises(ck.HostReadError) as caught:
+            getattr(sim, name)(x)
+        y = x + 1
+    assert f'Here `{name}()` of CuPy does so' in caught.value.rule
+    assert caught.value.remedy.startswith(f'Call `{name}()` before the capture')
+    cap.graph.launch()
+    assert y.get().tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize('read', [lambda cp, x: x.get(), lambda cp, x: cp.asnumpy(x), lambda cp, x: x[0].item()])
+def test_a_plain_read_names_no_function(sim: Any, read: Any) -> None:
+    x = sim.arange(4)
+    with ck.capture(), pytest.raises(ck.HostReadError) as caught:
+        read(sim, x)
+    assert 'of CuPy does so' not in caught.value.rule

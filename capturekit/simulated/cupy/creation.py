@@ -146,6 +146,7 @@ def full_like(
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+    start, stop, step = (one.item() if isinstance(one, arrays.ndarray) else one for one in (start, stop, step))
     first, last = (0, start) if stop is None else (start, stop)
     return launches.launch('cupy_arange', np.arange, (first, last, 1 if step is None else step), {'dtype': dtype})
 

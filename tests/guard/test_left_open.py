@@ -1,0 +1,104 @@
+"""A capture begun by hand that an exception has left open: later errors say so, and nothing reads old values."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.guard import watch
+
+OPEN = 'The capture begun at test_left_open.py:'
+
+
+@pytest.fixture
+def watched(cp: Any) -> Iterator[Any]:
+    """A stream whose captures are followed; what is open at the end is ended."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    with watch():
+        yield stream
+        if stream.is_capturing():
+            with stream:
+                stream.end_capture()
+
+
+def record(stream: Any, x: Any, fails: bool) -> Any:
+    with stream:
+        stream.begin_capture()
+        x *= 2
+        if fails:
+            raise OSError('disk full')
+        return stream.end_capture()
+
+
+def leave_open(stream: Any, x: Any) -> None:
+    with pytest.raises(OSError, match='disk full'):
+        record(stream, x, True)
+
+
+def test_work_that_is_held_back_is_told_when_it_is_read(cp: Any, watched: Any) -> None:
+    w = cp.ones(4)
+    leave_open(watched, cp.ones(4))
+    w *= 2
+    with pytest.raises(ck.EscapedWorkError, match=OPEN) as caught:
+        w.get()
+    assert 'in record is still open' in caught.value.remedy
+
+
+def test_a_read_alone_gives_the_value(cp: Any, watched: Any) -> None:
+    w = cp.full(4, 3.0)
+    leave_open(watched, cp.ones(4))
+    assert w.get().tolist() == [3] * 4
+    with watched:
+        graph = watched.end_capture()
+    graph.launch(watched)
+
+
+def test_a_second_begin_says_where_the_first_one_was(cp: Any, watched: Any) -> None:
+    x = cp.ones(4)
+    leave_open(watched, x)
+    with pytest.raises(ck.UnmatchedError, match=OPEN):
+        record(watched, x, False)
+    with watched:
+        graph = watched.end_capture()
+    graph.launch(watched)
+    watched.synchronize()
+    assert x.get().tolist() == [2] * 4
+
+
+def test_a_function_that_is_not_over_left_nothing_open(cp: Any, watched: Any) -> None:
+    x = cp.ones(4)
+    with watched:
+        watched.begin_capture()
+        x += 1
+        with pytest.raises(ck.HostReadError) as caught:
+            x.get()
+        graph = watched.end_capture()
+    assert 'still open' not in caught.value.remedy
+    graph.launch(watched)
+    watched.synchronize()
+    assert x.get().tolist() == [2] * 4
+
+
+def test_another_error_in_such_a_capture_says_it_too(cp: Any, watched: Any) -> None:
+    x = cp.ones(4)
+    leave_open(watched, x)
+    with watched, pytest.raises(ck.HostReadError, match=OPEN):
+        x.get()
+
+
+def test_nobody_waits_for_a_thread_that_has_ended(sim: Any) -> None:
+    stream = sim.cuda.Stream(non_blocking=True)
+    with watch():
+        begins = threading.Thread(target=lambda: stream.begin_capture())
+        begins.start()
+        begins.join()
+        before = time.monotonic()
+        with pytest.raises(ck.CaptureError, match=r'the capture at test_left_open\.py:\d+ .*has ended and has left it'):
+            sim.cuda.Device().synchronize()
+        assert time.monotonic() - before < 30
+        stream.end_capture()
