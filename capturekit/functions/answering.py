@@ -429,7 +429,7 @@ class Answering:
         if failed is not None:
             given.kind.other_ways += [variant] if isinstance(failed, OtherOutcome) else []
             return self._take_over(given, variant, failed, drawn)
-        if variant.untried:
+        if variant.untried and variant.run is not None:  # not where an earlier recording was to be compared
             return self._launch(given, variant)
         return self._not_recorded(given, variant, reason, drawn)
 

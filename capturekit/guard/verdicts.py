@@ -205,7 +205,6 @@ class Verdicts:
     def refuse_read(self, ptr: int | None, rule: Rule = RULES['host-read']) -> NoReturn:
         function = function_of_cupy()
         reads = f' Here `{function}()` of CuPy does so.' if function and function not in _READERS else ''
-        instead = f'Call `{function}()` before the capture or after a launch; or '
         raise rule.error(
             'ndarray.get()',
             stream=ptr,
@@ -213,7 +212,9 @@ class Verdicts:
             subject=self.subject(ptr),
             location=here(),
             rule=f'{rule.says} ({_READ_LIKE_THIS} read like this).{reads}',
-            remedy=f'{instead}{rule.remedy[0].lower()}{rule.remedy[1:]}' if reads else rule.remedy,
+            remedy=f'{rule.remedy} Or call `{function}()` before the capture or after a launch.'
+            if reads
+            else rule.remedy,
             cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
         )
 

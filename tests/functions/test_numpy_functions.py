@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -140,3 +141,34 @@ def test_another_function_in_the_module_is_seen(sim: Any, monkeypatch: pytest.Mo
         if call == 7:
             monkeypatch.setattr(np, 'cbrt', lambda value: value / 2)
         assert told(fn(sim.asarray(values))) == told(plain(sim.asarray(values)))
+
+
+FAILS_AGAIN = """
+def h(a, b):
+    return a if a > b else np.sqrt(abs(b))
+def of(x, t):
+    y, v = x * 2, m.k
+    m.r = m.n
+    w = h(np.power(-C, float(x[0])), 0.5)
+    y = (((x.sum().item() - float(x.max())) + np.sin(m.r)) // (math.pow(m.r, float(x.max())) // v)) - y
+    if x.sum().item() < (((float(x[0]) / w) * np.exp(-abs(float(x[0])) / 9)) + np.square(float(x.max()))):
+        if np.sin(v) <= (np.exp(-abs((C // m.n)) / 9) / x.sum().item()):
+            y = y / (np.fmod(((3.0 ** 0.5) / t), (np.exp(-abs(m.k) / 9) - 2)))
+    return y
+"""
+
+
+def test_a_recording_that_fails_after_one_that_did_not(sim: Any) -> None:
+    """The first recording was to be compared with an eager run; the one after it is refused."""
+    functions = []
+    for _ in range(2):
+        names: dict[str, Any] = {'np': np, 'math': math, 'C': np.float64(1.25), 'm': Model(), '__name__': 'fails_again'}
+        names['m'].r = 1.5
+        exec(FAILS_AGAIN, names)
+        functions.append(names['of'])
+    plain, fn = functions[0], ck.graphed(functions[1])
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter('always')
+        for call in range(14):
+            x = sim.asarray(np.array([1.0, 2.0, 3.0]) * (1 + call % 5 * 0.5))
+            assert told(fn(x, 0.5 + 0.1 * call)) == told(plain(x, 0.5 + 0.1 * call)), call

@@ -41,8 +41,8 @@ def leave_open(stream: Any, x: Any) -> None:
 
 
 def test_work_that_is_held_back_is_told_when_it_is_read(cp: Any, watched: Any) -> None:
-    w = cp.ones(4)
-    leave_open(watched, cp.ones(4))
+    w, x = cp.ones(4), cp.ones(4)
+    leave_open(watched, x)
     w *= 2
     with pytest.raises(ck.EscapedWorkError, match=OPEN) as caught:
         w.get()
@@ -50,8 +50,8 @@ def test_work_that_is_held_back_is_told_when_it_is_read(cp: Any, watched: Any) -
 
 
 def test_a_read_alone_gives_the_value(cp: Any, watched: Any) -> None:
-    w = cp.full(4, 3.0)
-    leave_open(watched, cp.ones(4))
+    w, x = cp.full(4, 3.0), cp.ones(4)
+    leave_open(watched, x)
     assert w.get().tolist() == [3] * 4
     with watched:
         graph = watched.end_capture()
