@@ -2,7 +2,8 @@
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
 repository, its pages and the tools that test, lists of cases tried once more in another way, and about two thirds of
-all long lists of cases, run where they are asked for (``-m 'slow or not slow'``, as CI does).
+all long lists of cases, run where they are asked for: CI runs a ``first_third`` of each such list on one Python, and
+the rest on another (``-m 'slow or not slow'`` runs all).
 
 Hypothesis tries 25 examples, and 45 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
@@ -108,15 +109,15 @@ def traces() -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of long lists of cases, about two of three are slow, by a number that their names give."""
+    """Of long lists of cases, about two of three are slow, by a number that their names give; the others are a first
+    third."""
     families: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker('gpu') is None and item.get_closest_marker('slow') is None:
             families.setdefault(item.nodeid.partition('[')[0], []).append(item)
     for cases in families.values():
         for case in cases if len(cases) >= MANY else ():
-            if zlib.crc32(case.nodeid.encode()) % 3:
-                case.add_marker(pytest.mark.slow)
+            case.add_marker(pytest.mark.slow if zlib.crc32(case.nodeid.encode()) % 3 else pytest.mark.first_third)
 
 
 def pytest_collection_finish() -> None:

@@ -22,7 +22,7 @@ from capturekit.functions.binding import lazy
 from capturekit.functions.busy import BUSY
 from capturekit.functions.call_turns import TURNS
 from capturekit.functions.checked_launch import Beside
-from capturekit.functions.environment import Environment
+from capturekit.functions.environment import Environment, unchanged_by_failures
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import (
     HOPE,
@@ -395,13 +395,12 @@ class Answering:
         fill(given, variant, self.name)
         for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckons else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
-            before = None if variant.environment is None else variant.environment.state_before()
             BUSY.depth += 1
             try:
                 begun = time.perf_counter(), time.thread_time()
-                result = recorder.record(given, self._options.pieces)
+                with unchanged_by_failures(variant.environment):
+                    result = recorder.record(given, self._options.pieces)
                 self._recorded(given.kind, variant, *begun)
-                before = None
                 if variant.untried == 0:
                     return _finished(given, result)
                 break
@@ -415,8 +414,6 @@ class Answering:
             finally:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
-                if before is not None:
-                    before.put_back()
             if refused and not drawn and reckon_with_arguments(self._fn, given, variant, self._options):
                 return self._record_here(given, variant)
             if not drawn and variant.reckons_with_state:

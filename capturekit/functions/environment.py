@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -35,6 +36,18 @@ from capturekit.model.value_changes import ValueDifference, containers, differen
 
 #: Up to so many names of libraries are compared one by one.
 _FEW = 32
+
+
+@contextmanager
+def unchanged_by_failures(environment: Environment | None) -> Iterator[None]:
+    """A block that leaves the Python state which a run can reach as it was, if it raises."""
+    before = None if environment is None else environment.state_before()
+    try:
+        yield
+    except BaseException:
+        if before is not None:
+            before.put_back()
+        raise
 
 
 class Environment:

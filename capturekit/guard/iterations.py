@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.state import State
-from capturekit.model.operators import operands, with_operands
 
 NAME = 'cupyx.scipy.sparse.linalg.eigsh'
 _DTYPES, _WHICH = 'fdFD', ('LM', 'LA', 'SA')
@@ -43,6 +42,8 @@ class Iterations:
         problem = self._problem(*args, **kwargs) if by_host else None
         if problem is None:
             return original(*args, **kwargs)
+        from capturekit.model.operators import with_operands  # only these calls need it
+
         if problem.rest.get('v0') is None:
             operator = problem.operator
             drawn = self.state.platform.cupy.random.random((operator.shape[0],))
@@ -56,6 +57,8 @@ class Iterations:
 
     def _problem(self, *args: Any, **kwargs: Any) -> _Problem | None:
         """The problem of a call; None if CuPy refuses it, or if code of somebody else would run in it."""
+        from capturekit.model.operators import operands  # only these calls need it
+
         rest: dict[str, Any] = {**dict(zip(('a', 'k'), args)), **kwargs}
         operator, k, which = rest.pop('a', None), rest.get('k', 6), rest.get('which', 'LM')
         given = operands(operator, self.state.platform.cupy.ndarray)
