@@ -215,6 +215,27 @@ def test_nothing_is_too_dear_where_the_device_is_the_bound(us: int, dear: list[s
     assert [one.kind for one in Aimer(nodes, targets).too_dear(platform)] == dear
 
 
+@pytest.mark.parametrize(('slow', 'dear'), [([0], []), ([0, 1, 3], []), (range(99), ['result'])])
+def test_one_slow_moment_does_not_make_nodes_dear(slow: Any, dear: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy takes 16 us here, and changing a node 1 us, but 100 us when the host is interrupted."""
+    clock = SimpleNamespace(now=0.0, changes=0)
+
+    class Timed(Slot):
+        def run(self) -> int:
+            if clock.measuring:
+                clock.now += 100e-6 if clock.changes in slow else 1e-6
+                clock.changes += 1
+            return super().run()
+
+    monkeypatch.setattr(aiming, 'time', SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(aiming, '_rate', lambda platform: 4e12)
+    clock.measuring = False
+    nodes: Any = Nodes(Timed(a=64 * MB))
+    aim = Aimer(nodes, [AimedArray('result', 0, Array(64 * MB, 32 * MB), aiming.RESULT)])
+    clock.measuring = True
+    assert [one.kind for one in aim.too_dear(SimpleNamespace(simulated=False))] == dear  # type: ignore[arg-type]
+
+
 def test_the_speed_of_memory_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
 
