@@ -31,9 +31,7 @@ _TRIED = 64 << 20
 #: The nodes are changed so many times to measure how long that takes the host, until so many seconds have gone.
 _TIMES, _LONG = 7, 2e-3
 #: A call takes the host about as long as changing so many nodes, besides those that it changes.
-_CALL = 15
-#: A graph's bytes go through memory at most so many times as fast as a large copy's: the cache may hold them.
-_CACHED = 2
+_CALL = 10
 _rates: dict[int, float] = {}
 
 
@@ -141,7 +139,7 @@ class Aimer:
         host is ahead of the device, and what it does takes no time that anybody sees, but a copy does.
         """
         node, rate = _SIMULATED if platform.simulated else (self._seconds(), _rate(platform))
-        if moved_bytes(self._state) / (rate * _CACHED) > (_CALL + len(self._run)) * node:
+        if moved_bytes(self._state) / rate > (_CALL + len(self._run)) * node:
             return []
         return [
             target
