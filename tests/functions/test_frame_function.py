@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
@@ -13,6 +12,7 @@ import pytest
 import capturekit as ck
 from capturekit.functions import frame_function
 from capturekit.functions.frame_function import function_of
+from tests.frozen import frozen
 
 TOLD = pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 14), reason='this Python does not tell')
 
@@ -81,13 +81,12 @@ def test_it_is_found_by_the_profiler_and_after_a_freeze() -> None:
         if event == 'call' and where.f_code is plain.__code__:
             seen.append(function_of(where))
 
-    gc.freeze()
-    sys.setprofile(profile)
-    try:
-        plain([])
-    finally:
-        sys.setprofile(None)
-        gc.unfreeze()
+    with frozen():
+        sys.setprofile(profile)
+        try:
+            plain([])
+        finally:
+            sys.setprofile(None)
     assert seen == [plain]
 
 
