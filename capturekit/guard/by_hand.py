@@ -45,7 +45,7 @@ class ByHand:
         live.pool_hook = pool_hook(self, self.state.platform.cupy, live)
         live.pool_hook.__enter__()
         stream = self.state.platform.cupy.cuda.get_current_stream()
-        if stream.ptr in LEGACY_HANDLES:
+        if int(stream.ptr) in LEGACY_HANDLES:  # its handle has another name in a linted run
             self.placeholders.put(live, live.capture.origin)
         elif self.state.ledger.lane(stream.ptr) is None and stream.ptr not in self.state.placeholders:
             self.outside.hold(live, stream)
