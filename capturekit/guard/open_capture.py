@@ -71,6 +71,8 @@ class OpenCapture:
     uncollected: Uncollected | None = None
     #: The frame that began it by hand, by its identity and its code.
     begun_in: tuple[int, CodeType] | None = None
+    #: The line at which its end was refused last, for a capture that was begun by hand.
+    end_refused: Place | None = None
     #: The CuPy memory hook that notes allocations, for a capture that was begun by hand.
     pool_hook: Any = None
     #: Memory that was allocated on lanes of such a capture: addresses, each with the identity of CuPy's object.

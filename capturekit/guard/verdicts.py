@@ -87,7 +87,7 @@ class Verdicts:
         if told and all(live.memory is None for live in (told if mine is None else [mine])):
             error.remedy = without_cap(error.remedy)
         if mine is not None:
-            error.remedy = told_open(error.remedy, mine, 'egin' in verb and 'capture' in verb)
+            error.remedy = told_open(error, mine, verb)
             if mine.memory is None:
                 say_as_cupy(error, verb, captured)
             mine.refusal(error)
