@@ -161,6 +161,8 @@ LISTENERS: list[Callable[[Recording, Any], None]] = []
 def tell_listeners(live: OpenCapture, graph: Any) -> None:
     """Call the listeners: a capture has ended."""
     counters.ended(live.recording, live.at, time.perf_counter() - live.begun)
+    if live.recording.outcome == 'good' and live.caller is None:
+        counters.caught(live.refused)
     for listener in list(LISTENERS):
         listener(live.recording, graph)
 

@@ -87,10 +87,10 @@ class Verdicts:
         if told and all(live.memory is None for live in (told if mine is None else [mine])):
             error.remedy = without_cap(error.remedy)
         if mine is not None:
+            mine.refusal(error)
             error.remedy = told_open(error, mine, verb)
             if mine.memory is None:
                 say_as_cupy(error, verb, captured)
-            mine.refusal(error)
         if answers_with_code(verb, error.stream, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
         if mine is not None and mine.caller is not None:

@@ -89,3 +89,22 @@ def test_a_copy_to_the_host(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, '0.0\n')
     assert 'script.py:6: cupy.cuda.runtime.memcpyAsync(): each launch copies to its address of the host' in ran.stderr
     assert 'nothing is copied before the first launch' in ran.stderr
+
+
+def test_a_refusal_that_is_caught_is_told_once(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
+    x, origin = cp.ones(4), cp.cuda.Stream(non_blocking=True)
+
+    def reads() -> None:
+        with pytest.raises(ck.HostReadError):
+            x.get()
+
+    line = f'{HERE}:{reads.__code__.co_firstlineno + 2} in reads: refused, and caught in the block: HostReadError: '
+    for _ in range(2):
+        with ck.capture():
+            reads()
+    assert [text.startswith(line) for text in said(caplog)] == [True]
+    with watch(), origin:
+        origin.begin_capture()
+        reads()
+        origin.end_capture()
+    assert [text.startswith(line) for text in said(caplog)] == [True, True]  # its remedy has other words
