@@ -79,6 +79,8 @@ class OpenCapture:
     pooled: set[tuple[int, int]] = field(default_factory=set)
     #: The caller's streams, if a call of a graphed function is recorded.
     caller: Caller | None = None
+    #: Calls of other threads, and their lines, that were made in relaxed mode because they would have lost the capture.
+    relaxed: set[tuple[str, Place | None]] = field(default_factory=set)
     #: What would have been refused and has lost the capture, since the script is only observed.
     let_through: CaptureError | None = None
     #: A refusal that a handler of logging has swallowed: the end of the capture raises it.

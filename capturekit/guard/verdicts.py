@@ -244,6 +244,7 @@ class Verdicts:
         theirs = verdict.lost and all(c.thread != me for c in verdict.lost)
         if theirs and verdict.rule is not None:
             if verdict.rule.from_elsewhere is FromElsewhere.RELAXED:
+                self._note_relaxed(verdict, call)
                 return self._relaxed(go)
             if self.state.mine() is None and verdict.rule.from_elsewhere is FromElsewhere.WAITS:
                 with self.turn(call, self._again(verdict), self.state.current_device()):
@@ -277,6 +278,17 @@ class Verdicts:
         target = Target.DEAD_FORK if operation is _O.WAIT_EVENT else Target.DEAD_EVENT
         verdict = Verdict(self.state.ledger.table.row(operation, target)[0](Mode.RELAXED, False))
         return self.refusal(verdict, call, ptr, VARIANTS['event-after-capture'])
+
+    def _note_relaxed(self, verdict: Verdict, call: str) -> None:
+        """Note in the captures of other threads that a call would have lost them; once for each line."""
+        at = here()
+        for capture in verdict.lost:
+            live = self.state.lives.get(capture)  # it may just have ended
+            if live is not None and (call, at) not in live.relaxed:
+                live.relaxed.add((call, at))
+                mode = capture.mode.name.lower()
+                text = f'{call} of another thread was made in relaxed mode: in {mode} mode it loses the capture'
+                live.note('note', None, text, at)
 
     def _relaxed(self, go: Callable[[], Any]) -> Any:
         device = self.state.platform.device
