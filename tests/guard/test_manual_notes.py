@@ -10,6 +10,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import watch
+from capturekit.model import counters
 from tests.command import started
 
 HERE = Path(__file__).name
@@ -92,7 +93,10 @@ def test_a_copy_to_the_host(tmp_path: Path) -> None:
     assert 'nothing is copied before the first launch' in ran.stderr
 
 
-def test_a_refusal_that_is_caught_is_told_once(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_that_is_caught_is_told_once(
+    cp: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, '_TOLD', set())
     x, origin = cp.ones(4), cp.cuda.Stream(non_blocking=True)
 
     def reads() -> None:
