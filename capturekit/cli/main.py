@@ -379,6 +379,7 @@ def _done(way: _Way, lost: LostRefusals) -> int:
     A program that is only observed decides itself about its exit status.
     """
     from capturekit.guard import GUARD
+    from capturekit.guard.left_open import unended
 
     join_threads()
     missing = lost.told()
@@ -387,7 +388,7 @@ def _done(way: _Way, lost: LostRefusals) -> int:
         held = GUARD.by_hand.kept_out(live) if live.memory is None else None
         if held is not None:
             missing.append(f'{held.operation}, at {held.location}, was held back and never ran')
-        missing.append(f'the capture begun at {live.at} was never ended and made no graph: call `end_capture()`')
+        missing.append(unended(live))
     for what in missing:
         _say(what)
     return 1 if missing and not way.observe else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from capturekit.guard.compiled_uploads import CompiledUploads
@@ -14,13 +15,19 @@ from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.caller import Caller
 from capturekit.model import errors
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
-from capturekit.model.rules import RULES, VARIANTS, Operation
-from capturekit.model.source_line import called, here
+from capturekit.model.rules import RULES, VARIANTS, Operation, Rule
+from capturekit.model.source_line import Place, called, here
 
 _O = Operation
 _SET_ALLOCATOR = 'cupy.cuda.memory._set_thread_local_allocator'
 #: Functions that only allocate and launch no work.
 ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
+#: ``with ck.capture() as cap, stream:``
+_ENTERED_BESIDE = replace(
+    RULES['escaped-work'],
+    remedy='The `with` statement enters it after the capture, in the place of the stream that the capture has made '
+    'current. Give it to the capture, `with ck.capture(stream) as cap:`, or leave it out.',
+)
 
 
 class Allocators:
@@ -204,7 +211,14 @@ class Allocators:
             if device is not None:
                 # the user does not know the placeholder, so the message names the device
                 self.verdicts.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
-            self.verdicts.refuse(verdict, 'Work', stream.ptr, RULES['escaped-work'])
+            _stream, at = live.outside.held.get(stream.ptr, (None, None))
+            self.verdicts.refuse(verdict, 'Work', stream.ptr, escape_rule(live, at))
+
+
+def escape_rule(live: OpenCapture, at: Place | None) -> Rule:
+    """The rule for work on a stream that is not in the capture, and that became current at this line."""
+    beside = live.memory is not None and at is not None and at == live.at
+    return _ENTERED_BESIDE if beside else RULES['escaped-work']
 
 
 def _own_memory(call: str) -> errors.UnsupportedCallError:

@@ -12,6 +12,7 @@ import numpy
 
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.exchange import Exchange
+from capturekit.guard.graph_inputs import GraphInputs
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
@@ -47,6 +48,7 @@ class Arrays:
     outside: OutsideStreams
     placeholders: Placeholders
     exchange: Exchange
+    inputs: GraphInputs
 
     def array_get(
         self, original: Callable[..., Any], array: Any, stream: Any = None, order: str = 'C', out: Any = None,
@@ -75,6 +77,8 @@ class Arrays:
             if mine is not None:
                 self.outside.release(self.placeholders.standing_for(where.ptr))
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
+        if array.size:
+            self.inputs.reads(array)
 
         def go() -> Any:
             with self.state.inside:

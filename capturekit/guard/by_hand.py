@@ -8,10 +8,14 @@ legacy stream.
 
 If the mode of a capture forbids allocations, the capture is lost when CuPy's pool asks the device for more memory. The
 pool calls its hooks before it asks, so that such an allocation can be refused.
+
+A task of asyncio that waits (``await``) while its capture is open lets other tasks run in the same thread. What these
+give to the stream is recorded, too. A callback that the loop runs before the task goes on notes the line.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -26,9 +30,12 @@ from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES
 from capturekit.model.rules import RULES, Mode, Operation
-from capturekit.model.source_line import called
+from capturekit.model.source_line import Place, called, here, is_foreign_frame
 
 _ALLOCATED = 'Begin the capture with `stream.begin_capture()`, which is relaxed, or make the arrays before it.'
+_SUSPENDED = (
+    'the capture was open while its task waited here: what other tasks gave to its stream meanwhile is in the graph'
+)
 
 
 class ByHand:
@@ -45,10 +52,25 @@ class ByHand:
         live.pool_hook = pool_hook(self, self.state.platform.cupy, live)
         live.pool_hook.__enter__()
         stream = self.state.platform.cupy.cuda.get_current_stream()
-        if stream.ptr in LEGACY_HANDLES:
+        if int(stream.ptr) in LEGACY_HANDLES:  # its handle has another name in a linted run
             self.placeholders.put(live, live.capture.origin)
         elif self.state.ledger.lane(stream.ptr) is None and stream.ptr not in self.state.placeholders:
             self.outside.hold(live, stream)
+        self._hear_of_waiting(live)
+
+    def _hear_of_waiting(self, live: OpenCapture) -> None:
+        """Note it if the task that begins a capture waits while the capture is open."""
+        asyncio: Any = sys.modules.get('asyncio')
+        loop: Any = None if asyncio is None else asyncio._get_running_loop()
+        task = None if loop is None else asyncio.current_task()
+        if task is None:
+            return
+
+        def waits() -> None:
+            if live.capture in self.state.lives:
+                live.note('note', None, _SUSPENDED, _where_it_waits(task))
+
+        loop.call_soon(waits)
 
     def kept_out(self, live: OpenCapture) -> CaptureError | None:
         """At the end of a capture begun by hand, return the error for work on the streams that it has kept out.
@@ -123,6 +145,17 @@ class ByHand:
         self.verdicts.has_refused(error)
         refused(error)
         raise error
+
+
+def _where_it_waits(task: Any) -> Place | None:
+    """The innermost line of the user's at which a task waits."""
+    found, coroutine = None, task.get_coro()
+    while coroutine is not None:
+        frame = getattr(coroutine, 'cr_frame', None)
+        if frame is not None and not is_foreign_frame(frame):
+            found = here(frame)
+        coroutine = getattr(coroutine, 'cr_await', None)
+    return found
 
 
 def pool_hook(by_hand: ByHand, cupy: Any, live: OpenCapture) -> Any:

@@ -45,6 +45,7 @@ class GraphLaunches:
         return bound
 
     def runtime_launch(self, original: Callable[..., Any], graph: int, stream: int) -> Any:
+        self.inputs.ran(graph)
         go = lambda: original(graph, stream)  # noqa: E731
         return self.work.on_stream(_O.GRAPH_LAUNCH, 'cupy.cuda.runtime.graphLaunch()', stream, go)
 

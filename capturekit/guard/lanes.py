@@ -9,7 +9,7 @@ from capturekit.driver.cuda import StreamHandle
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
-from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane
+from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane, named
 from capturekit.model.source_line import Place, here
 
 
@@ -122,7 +122,7 @@ class Lanes:
         lane = self.state.ledger.wait(stream.ptr, event.ptr, blocking=blocking, at=at, device=device)
         if lane is not None:
             self.entered(live, lane, stream, at)
-            live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)
+            live.note('adapted', lane, f'{named(stream.ptr)} was forked from lane {parent.number}', at)
 
     def make_current(self, live: OpenCapture, ptr: int, *, anew: bool = True, here: bool = True) -> None:
         """Note that a stream is CuPy's current one, in all places that need to know.

@@ -6,7 +6,8 @@ import sys
 from types import CodeType, FrameType
 
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.model.source_line import is_foreign_frame
+from capturekit.model.errors import CaptureError, EscapedWorkError, InvalidatedError
+from capturekit.model.source_line import here, is_foreign_frame
 
 #: A frame by its identity and its code: a frame that is held would keep what is in it.
 Begun = tuple[int, CodeType]
@@ -32,14 +33,32 @@ def is_left_open(live: OpenCapture) -> bool:
     return True
 
 
-def told_open(remedy: str, live: OpenCapture, begins: bool) -> str:
-    """A remedy, with a sentence on a capture that may have been left open without being meant to.
+def told_open(error: CaptureError, live: OpenCapture, verb: str) -> str:
+    """The remedy of a refusal, with a sentence on a capture that may have been left open without being meant to.
 
-    ``begins``: whether another capture was to begin.
+    ``verb``: the verb that was refused.
     """
-    if not is_left_open(live) and not (begins and live.memory is None):
-        return remedy
-    return (
-        f'{remedy} The capture begun at {live.at} is still open: call `end_capture()` also where an exception leaves '
-        'that function (`try`, `finally`).'
-    )
+    if live.memory is not None:
+        return error.remedy
+    still_open = f'{error.remedy} The capture begun at {live.at} is still open'
+    if verb.endswith('end_capture') and not isinstance(error, InvalidatedError):
+        live.end_refused = here()
+        if isinstance(error, EscapedWorkError):
+            return f'{still_open}: another `end_capture()` ends it, without this work.'
+        return f'{still_open}: after that, call `end_capture()` again.'
+    if live.end_refused is not None:
+        return (
+            f'{still_open}, because its end was refused at {live.end_refused}: do what that refusal says, and call '
+            '`end_capture()` again.'
+        )
+    if is_left_open(live) or verb.endswith('begin_capture'):
+        return f'{still_open}: call `end_capture()` also where an exception leaves that function (`try`, `finally`).'
+    return error.remedy
+
+
+def unended(live: OpenCapture) -> str:
+    """What is said of a capture that is open when its program ends."""
+    said = f'the capture begun at {live.at} was never ended and made no graph'
+    if live.end_refused is not None:
+        return f'{said}: its end was refused at {live.end_refused}, and `end_capture()` was not called again'
+    return f'{said}: call `end_capture()`'

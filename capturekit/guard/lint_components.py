@@ -31,7 +31,7 @@ from capturekit.guard.stream_work import StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counted import counted
 from capturekit.model.errors import CaptureError
-from capturekit.model.ledger import LEGACY_HANDLES, Lane
+from capturekit.model.ledger import LEGACY_HANDLES, Lane, named
 from capturekit.model.rules import Operation
 from capturekit.model.source_line import Place, here
 
@@ -106,7 +106,7 @@ class LintLanes(Lanes):
         lane = self.state.ledger.wait(stream.ptr, event.ptr, blocking=blocking, at=at, device=device)
         if lane is not None:
             self.entered(live, lane, stream, at)
-            live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)
+            live.note('adapted', lane, f'{named(stream.ptr)} was forked from lane {parent.number}', at)
 
 
 class LintOutsideStreams(OutsideStreams):

@@ -141,6 +141,11 @@ class LintGuard:
         """Stop judging the thread's calls, and restore everything."""
         self._undo.close()
 
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else judges the run's real captures."""
+        return self._before is None
+
     def _make_current_again(self, stream: Any) -> None:
         guard = self._guard.state
         if guard.platform.cupy.cuda.get_current_stream().ptr != stream.ptr:

@@ -71,12 +71,16 @@ class OpenCapture:
     uncollected: Uncollected | None = None
     #: The frame that began it by hand, by its identity and its code.
     begun_in: tuple[int, CodeType] | None = None
+    #: The line at which its end was refused last, for a capture that was begun by hand.
+    end_refused: Place | None = None
     #: The CuPy memory hook that notes allocations, for a capture that was begun by hand.
     pool_hook: Any = None
     #: Memory that was allocated on lanes of such a capture: addresses, each with the identity of CuPy's object.
     pooled: set[tuple[int, int]] = field(default_factory=set)
     #: The caller's streams, if a call of a graphed function is recorded.
     caller: Caller | None = None
+    #: Calls of other threads, and their lines, that were made in relaxed mode because they would have lost the capture.
+    relaxed: set[tuple[str, Place | None]] = field(default_factory=set)
     #: What would have been refused and has lost the capture, since the script is only observed.
     let_through: CaptureError | None = None
     #: A refusal that a handler of logging has swallowed: the end of the capture raises it.
@@ -159,6 +163,8 @@ LISTENERS: list[Callable[[Recording, Any], None]] = []
 def tell_listeners(live: OpenCapture, graph: Any) -> None:
     """Call the listeners: a capture has ended."""
     counters.ended(live.recording, live.at, time.perf_counter() - live.begun)
+    if live.recording.outcome == 'good' and live.caller is None:
+        counters.caught(live.refused)
     for listener in list(LISTENERS):
         listener(live.recording, graph)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from capturekit.guard.allocators import Allocators
+from capturekit.guard.allocators import Allocators, escape_rule
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -95,7 +95,7 @@ class OutsideStreams:
             del error  # its traceback holds this frame
 
     def escaped(self, live: OpenCapture, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
-        rule, of = self.rule_for(live, ptr)
+        rule, of = self.rule_for(live, ptr, since)
         device = self.state.placeholders.get(ptr) if rule is VARIANTS['work-on-another-device'] else None
         current = 'the stream' if rule is not VARIANTS['work-on-another-device'] else 'the device'
         held = '' if seen is not None else f', from the line where {current} became current on'
@@ -108,11 +108,14 @@ class OutsideStreams:
             remedy=rule.remedy,
         )
 
-    def rule_for(self, live: OpenCapture, ptr: int) -> tuple[Rule, int | None]:
-        """The rule for a stream that is kept out of a capture, and the stream that the message names."""
+    def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
+        """The rule for a stream that is kept out of a capture, and the stream that the message names.
+
+        ``since``: the line at which it became current.
+        """
         device = self.state.placeholders.get(ptr)
         if device is None:
-            return RULES['escaped-work'], ptr
+            return escape_rule(live, since), ptr
         if live.memory is None and device == live.origin_device:
             return NOT_CURRENT, LEGACY_HANDLES[0]
         return VARIANTS['work-on-another-device'], None

@@ -14,7 +14,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
-from capturekit.model.ledger import LEGACY_HANDLES, Lane
+from capturekit.model.ledger import LEGACY_HANDLES, Lane, named
 from capturekit.model.rules import Code, Operation
 from capturekit.model.source_line import here
 
@@ -87,7 +87,7 @@ class StreamProperties:
     def _note_outside(self, live: OpenCapture, ptr: int) -> None:
         if ptr in live.outside.held:
             return
-        what = 'the legacy default stream' if ptr in LEGACY_HANDLES else f'stream {ptr:#x}, outside of the capture,'
+        what = 'the legacy default stream' if ptr in LEGACY_HANDLES else f'{named(ptr)}, outside of the capture,'
         text = f'the handle of {what} was read: work given to it directly is not recorded'
         if not any(step.text == text for step in live.recording.notes):
             live.note('note', None, text, here())

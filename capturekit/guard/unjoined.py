@@ -7,7 +7,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.counted import counted
-from capturekit.model.ledger import Lane, LedgerCapture
+from capturekit.model.ledger import Lane, LedgerCapture, named
 from capturekit.model.rules import RULES, Code
 from capturekit.model.source_line import Place, here
 
@@ -74,7 +74,7 @@ class Joins:
                     'forked_at': lane.forked_at,
                     'last_use': lane.last_use,
                     'joined_at': lane.joined_at,
-                    'text': f'lane {lane.number} (stream {lane.stream:#x}) forked from lane {parent.number} '
+                    'text': f'lane {lane.number} ({named(lane.stream)}) forked from lane {parent.number} '
                     f'at {lane.forked_at}{last}{again}',
                 }
             )

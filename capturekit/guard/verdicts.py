@@ -20,7 +20,7 @@ from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
-from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict
+from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict, named
 from capturekit.model.rules import (
     RULES,
     VARIANTS,
@@ -42,6 +42,9 @@ MOMENT = 0.1
 _READ_LIKE_THIS = 'float(), int(), bool(), print(), cp.asnumpy() and boolean masks'
 #: Functions of CuPy that are called to read on the host.
 _READERS = frozenset({'asnumpy', 'get', 'item', 'tolist'})
+#: ``cupyx.profiler.benchmark(f)`` calls ``f`` between events, and waits for these.
+_BENCHMARK_WAITS = 'Here `benchmark()` of CuPy does so: it waits for events around each call that it times.'
+_BENCHMARK = 'Time the graph instead, after the capture: `benchmark(cap.graph.launch)`.'
 #: After so many seconds it is asked whether the thread of a capture that is waited for has ended.
 PATIENCE = 0.5
 
@@ -87,10 +90,10 @@ class Verdicts:
         if told and all(live.memory is None for live in (told if mine is None else [mine])):
             error.remedy = without_cap(error.remedy)
         if mine is not None:
-            error.remedy = told_open(error.remedy, mine, 'egin' in verb and 'capture' in verb)
+            mine.refusal(error)
+            error.remedy = told_open(error, mine, verb)
             if mine.memory is None:
                 say_as_cupy(error, verb, captured)
-            mine.refusal(error)
         if answers_with_code(verb, error.stream, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
         if mine is not None and mine.caller is not None:
@@ -176,14 +179,15 @@ class Verdicts:
             says = f'{rule.says} ({code.name} would follow{after}).'
         else:
             says = f'{rule.says}.'
+        timed = issubclass(rule.error, errors.SynchronizationError) and function_of_cupy() == 'benchmark'
         error = rule.error(
             call,
             stream=ptr,
             lane=None if lane is None else lane.number,
             subject=self.subject(ptr),
             location=here(),
-            rule=says,
-            remedy=rule.remedy,
+            rule=f'{says} {_BENCHMARK_WAITS}' if timed else says,
+            remedy=_BENCHMARK if timed else rule.remedy,
             cuda_error=code.name if verdict.answer.refused else '',
         )
         return error
@@ -196,11 +200,11 @@ class Verdicts:
         if ptr in LEGACY_HANDLES:
             return 'the legacy default stream'
         if lane is None:
-            return f'stream {ptr:#x}, which is not in the capture'
+            return f'{named(ptr)}, which is not in the capture'
         if lane.number == 0:
-            return f'lane 0, the origin (stream {ptr:#x})'
+            return f'lane 0, the origin ({named(ptr)})'
         at = f', forked at {lane.forked_at.short}' if isinstance(lane.forked_at, Place) else ''
-        return f'lane {lane.number} (stream {ptr:#x}{at})'
+        return f'lane {lane.number} ({named(ptr)}{at})'
 
     def refuse_read(self, ptr: int | None, rule: Rule = RULES['host-read']) -> NoReturn:
         function = function_of_cupy()
@@ -244,6 +248,7 @@ class Verdicts:
         theirs = verdict.lost and all(c.thread != me for c in verdict.lost)
         if theirs and verdict.rule is not None:
             if verdict.rule.from_elsewhere is FromElsewhere.RELAXED:
+                self._note_relaxed(verdict, call)
                 return self._relaxed(go)
             if self.state.mine() is None and verdict.rule.from_elsewhere is FromElsewhere.WAITS:
                 with self.turn(call, self._again(verdict), self.state.current_device()):
@@ -277,6 +282,17 @@ class Verdicts:
         target = Target.DEAD_FORK if operation is _O.WAIT_EVENT else Target.DEAD_EVENT
         verdict = Verdict(self.state.ledger.table.row(operation, target)[0](Mode.RELAXED, False))
         return self.refusal(verdict, call, ptr, VARIANTS['event-after-capture'])
+
+    def _note_relaxed(self, verdict: Verdict, call: str) -> None:
+        """Note in the captures of other threads that a call would have lost them; once for each line."""
+        at = here()
+        for capture in verdict.lost:
+            live = self.state.lives.get(capture)  # it may just have ended
+            if live is not None and (call, at) not in live.relaxed:
+                live.relaxed.add((call, at))
+                mode = capture.mode.name.lower()
+                text = f'{call} of another thread was made in relaxed mode: in {mode} mode it loses the capture'
+                live.note('note', None, text, at)
 
     def _relaxed(self, go: Callable[[], Any]) -> Any:
         device = self.state.platform.device

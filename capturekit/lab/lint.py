@@ -207,6 +207,7 @@ class Linting:
             self._lint_guard.look_back(aborted=error is not None)
         finally:
             failure = self._undo.run()
+        self._tell_of_end(error)
         self._report.findings[:] = _without_echoes(self._report.findings)
         if failure is not None:
             raise failure
@@ -217,6 +218,12 @@ class Linting:
 
     def _tell(self, error: CaptureError, adapted: str | None) -> None:
         self._report.add(finding_of(error, adapted))
+
+    def _tell_of_end(self, error: BaseException | None) -> None:
+        """Add what has ended the run: a refusal of a capture of the code's own, which nothing else reports."""
+        assert self._lint_guard is not None
+        if isinstance(error, CaptureError) and self._lint_guard.alone:
+            self._report.add(finding_of(error, None))
 
     def _note(self, kind: str, call: str, at: Place | None) -> None:
         self._report.add(note_of(kind, call, at))
@@ -283,6 +290,9 @@ def lint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     Nothing is refused: after each finding the run continues as with ``strict=False``, so that one run finds all. The
     current stream takes the part of the origin. ``report.ok`` is True if ``ck.capture()`` would refuse nothing,
     ``report.result`` is what ``fn`` returned, ``print(report)`` shows each finding with its line and remedy.
+
+    A capture that ``fn`` opens itself is a real one. What it refuses is raised in ``fn``, since its work does not run
+    and there is no value to go on with. A refusal that leaves ``fn`` is the last finding of the report.
 
     On a GPU, lint can not see which streams got work, and what that writes: a stream that is made current counts as
     used, and a read on a stream outside of the capture as one of an array that recorded work may write.

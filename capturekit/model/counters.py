@@ -20,7 +20,8 @@ from capturekit.model.errors import CaptureError
 from capturekit.model.recording import Recording, Step, place
 from capturekit.model.shown import Shown
 
-#: Silent until the program sets up logging. INFO: captures, adaptations, refusals. WARNING: functions that stay eager.
+#: Silent until the program sets up logging. INFO: captures, adaptations, refusals. WARNING: functions that stay
+#: eager, and refusals that a capture's code has caught.
 LOG = logging.getLogger('capturekit')
 _SILENCE = logging.NullHandler()
 LOG.addHandler(_SILENCE)
@@ -220,6 +221,19 @@ def ended(recording: Recording, at: object, seconds: float) -> None:
 
 def _described(step: Step) -> str:
     return step.text if step.at is None else f'{step.text}, at {place(step.at)}'
+
+
+#: The refusals that :func:`caught` has told of.
+_TOLD: set[str] = set()
+
+
+def caught(refused_calls: list[Step]) -> None:
+    """Warn of calls that a good capture has refused: the code caught that and went on, each line once."""
+    for step in refused_calls:
+        said = f'{place(step.at)}: {step.text}'
+        if said not in _TOLD:
+            _TOLD.add(said)
+            LOG.warning('%s', said)
 
 
 #: Functions that are called once for each refusal.

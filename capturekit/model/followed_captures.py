@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from capturekit.model.cuda_functions import ApiCall
-from capturekit.model.ledger import LEGACY_HANDLES, EventState, Lane, Ledger, LedgerCapture, Verdict
+from capturekit.model.ledger import LEGACY_HANDLES, EventState, Lane, Ledger, LedgerCapture, Verdict, named
 from capturekit.model.rules import RULES, CaptureStatus, Code, Effect, Mode, Operation, Rule, Table
 from capturekit.model.source_line import Place
 
@@ -347,11 +347,11 @@ class Follower:
             return ''
         lane = self.ledger.lane(call.stream)
         if lane is None:
-            return f'stream {call.stream:#x}, which is not in the capture'
+            return f'{named(call.stream)}, which is not in the capture'
         if lane.number == 0:
-            return f'lane 0, the origin (stream {call.stream:#x})'
+            return f'lane 0, the origin ({named(call.stream)})'
         at = f', forked at {lane.forked_at.short}' if isinstance(lane.forked_at, Place) else ''
-        return f'lane {lane.number} (stream {call.stream:#x}{at})'
+        return f'lane {lane.number} ({named(call.stream)}{at})'
 
 
 def _external(call: ApiCall) -> Operation:
@@ -370,4 +370,4 @@ def _story(lane: Lane, capture: LedgerCapture) -> str:
     last = f', last used at {lane.last_use}' if lane.last_use else ''
     again = f'; it was joined at {lane.joined_at} and then worked on again' if lane.joined_at else ''
     forked = f'forked from lane {parent.number} at {lane.forked_at}'
-    return f'lane {lane.number} (stream {lane.stream:#x}) {forked}{last}{again}'
+    return f'lane {lane.number} ({named(lane.stream)}) {forked}{last}{again}'

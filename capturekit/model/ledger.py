@@ -39,6 +39,11 @@ PER_THREAD_HANDLE = 2
 Clock = dict[int, int]
 
 
+def named(stream: int) -> str:
+    """A stream in words: by its handle, which is no stranger for the one that CUDA has for each thread."""
+    return 'the per-thread default stream' if stream == PER_THREAD_HANDLE else f'stream {stream:#x}'
+
+
 class EventState(Enum):
     """What an event stands for."""
 

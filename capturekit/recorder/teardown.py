@@ -6,6 +6,7 @@ block itself has raised an exception, which is never replaced.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture, close_recording, tell_listeners
 from capturekit.guard.capture_end import end_driver_capture, in_body, join_for_good
+from capturekit.guard.graph_inputs import Unlaunched
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model import errors
@@ -179,6 +181,8 @@ class WayOut:
             graph._state.declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
         if self._renewed is None:
             self._graph = graph
+            if live.caller is None and GUARD.installation.installed:
+                _not_launched(graph, live)
             if self._fuse:
                 from capturekit.graph.fuse import fuse_recorded  # only those who fuse need it
 
@@ -262,6 +266,18 @@ class WayOut:
                 GUARD.ledger.end(lane.capture)
             else:
                 GUARD.captures.gone(live)
+
+
+def _not_launched(graph: Graph, live: OpenCapture) -> None:
+    """Note a graph whose results are worth nothing yet, for reads of the host that will be seen."""
+    known, memory = weakref.ref(graph), live.graph_memory
+
+    def over() -> bool:
+        made = known()  # others that use the memory may have filled it: a clone, a graph that embeds this one
+        return made is None or made.closed or made.launches > 0 or memory.holders > 1
+
+    fills = lambda array: memory.recorded_into(array.data.mem)  # noqa: E731
+    GUARD.inputs.recorded(Unlaunched(live.at, '`cap.graph.launch()`', fills, over))
 
 
 def _close_inner(live: OpenCapture) -> None:

@@ -102,3 +102,36 @@ def test_nobody_waits_for_a_thread_that_has_ended(sim: Any) -> None:
             sim.cuda.Device().synchronize()
         assert time.monotonic() - before < 30
         stream.end_capture()
+
+
+def test_a_refused_end_says_how_to_end_the_capture(cp: Any, watched: Any) -> None:
+    x, side = cp.ones(4), cp.cuda.Stream(non_blocking=True)
+    with watched:
+        watched.begin_capture()
+        side.wait_event(watched.record())
+        with side:
+            y = x * 2
+        with pytest.raises(ck.UnjoinedError, match=OPEN) as caught:
+            watched.end_capture()
+        assert caught.value.remedy.endswith('is still open: after that, call `end_capture()` again.')
+        with pytest.raises(ck.SynchronizationError, match=f'{OPEN}.* because its end was refused at test_left_open.py'):
+            watched.synchronize()
+        watched.wait_event(side.record())
+        graph = watched.end_capture()
+    graph.launch(watched)
+    watched.synchronize()
+    assert y.get().tolist() == [2] * 4
+
+
+def test_an_end_refused_for_escaped_work_can_be_repeated(cp: Any, watched: Any) -> None:
+    x, y, side = cp.ones(4), cp.ones(4), cp.cuda.Stream(non_blocking=True)
+    with watched:
+        watched.begin_capture()
+        x *= 2
+        with side:
+            y *= 2
+            with pytest.raises(ck.EscapedWorkError, match='ends it, without this work'):
+                watched.end_capture()
+        watched.end_capture().launch(watched)
+    watched.synchronize()
+    assert (x.get().tolist(), y.get().tolist()) == ([2] * 4, [1] * 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import watch
+from capturekit.model import counters
 from tests.command import started
 
 HERE = Path(__file__).name
@@ -89,3 +91,53 @@ def test_a_copy_to_the_host(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, '0.0\n')
     assert 'script.py:6: cupy.cuda.runtime.memcpyAsync(): each launch copies to its address of the host' in ran.stderr
     assert 'nothing is copied before the first launch' in ran.stderr
+
+
+def test_a_refusal_that_is_caught_is_told_once(
+    cp: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, '_TOLD', set())
+    x, origin = cp.ones(4), cp.cuda.Stream(non_blocking=True)
+
+    def reads() -> None:
+        with pytest.raises(ck.HostReadError):
+            x.get()
+
+    line = f'{HERE}:{reads.__code__.co_firstlineno + 2} in reads: refused, and caught in the block: HostReadError: '
+    for _ in range(2):
+        with ck.capture():
+            reads()
+    assert [text.startswith(line) for text in said(caplog)] == [True]
+    with watch(), origin:
+        origin.begin_capture()
+        reads()
+        origin.end_capture()
+    assert [text.startswith(line) for text in said(caplog)] == [True, True]  # its remedy has other words
+
+
+@pytest.mark.parametrize('waits', [False, True])
+def test_a_task_that_waits_while_its_capture_is_open(cp: Any, caplog: pytest.LogCaptureFixture, waits: bool) -> None:
+    origin, x = cp.cuda.Stream(non_blocking=True), cp.ones(4)
+
+    async def records() -> None:
+        with origin:
+            origin.begin_capture()
+            if waits:
+                await asyncio.sleep(0)
+            origin.end_capture()
+        await asyncio.sleep(0)
+
+    async def works() -> None:
+        x.__iadd__(1)  # on the stream that is current in this thread
+
+    async def both() -> None:
+        await asyncio.gather(records(), works())
+
+    with watch():
+        asyncio.run(both())
+    text = (
+        'the capture was open while its task waited here: what other tasks gave to its stream meanwhile is in the graph'
+    )
+    line = records.__code__.co_firstlineno + 4
+    assert said(caplog) == [f'{HERE}:{line} in records: {text}'] * waits
+    assert x.get().tolist() == [1 if waits else 2] * 4

@@ -121,6 +121,8 @@ def test_another_threads_unsafe_calls_lose_no_global_capture(sim: Any) -> None:
     assert found == [28.0]
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(8) * 2)
+    noted = [note.text.partition(' of another thread was made in relaxed mode')[0] for note in cap.recording.notes]
+    assert noted == ['Stream.synchronize()', 'Stream.done', 'runtime.malloc()', 'runtime.free()', 'ndarray.get()']
 
 
 def test_the_wait_is_bounded(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:

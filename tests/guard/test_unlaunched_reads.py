@@ -1,4 +1,5 @@
-"""A read on a stream outside of the capture is refused where only recorded work computes what is read."""
+"""A read on a stream outside of the capture is refused where only recorded work computes what is read; after the
+capture it is told that the graph has not been launched."""
 
 from __future__ import annotations
 
@@ -218,3 +219,49 @@ def test_a_read_after_the_stream_was_left(cp: Any) -> None:
         graph = s.end_capture()
     launched(cp, [graph])
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> int:
+    """How often it was said that a graph has not been launched."""
+    return sum('has not been launched' in record.getMessage() for record in caplog.records)
+
+
+@BEGUN
+def test_a_result_that_is_read_before_the_launch(cp: Any, begun: Any, caplog: pytest.LogCaptureFixture) -> None:
+    x = cp.arange(4.0)
+    with watch():
+        cp.cuda.Stream.null.synchronize()
+        with begun(cp, Mode.RELAXED) as made:
+            y, z = x * 2, x + 1
+        assert told(caplog) == 0
+        x.get()
+        assert told(caplog) == 0
+        y[1:].get()
+        z.get()
+        assert told(caplog) == 1  # once for each graph
+        with begun(cp, Mode.RELAXED) as made:
+            y = x * 3
+        launched(cp, made)
+        np.testing.assert_array_equal(y.get(), np.arange(4.0) * 3)
+        assert told(caplog) == 1
+
+
+def test_what_is_known_before_a_launch(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Constants, results that a clone has computed, and memory that was a result's before."""
+    x, stream = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
+    with watch():
+        with ck.capture() as cap:
+            constant = cp.array([1.0, 2.0])
+            y = x * 2
+        assert constant.get().tolist() == [1, 2]
+        clone = cap.graph.clone()
+        launched(cp, [clone])
+        assert y.get().tolist() == [0, 2, 4, 6]
+        with stream:
+            stream.begin_capture()
+            y = x * 2
+            graph = stream.end_capture()
+            del y
+            assert (x + 1).get().tolist() == [1, 2, 3, 4]
+    assert told(caplog) == 0
+    del graph

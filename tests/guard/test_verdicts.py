@@ -382,3 +382,32 @@ def test_a_plain_read_names_no_function(sim: Any, read: Any) -> None:
     with ck.capture(), pytest.raises(ck.HostReadError) as caught:
         read(sim, x)
     assert 'of CuPy does so' not in caught.value.rule
+
+
+def test_benchmark_in_a_block_is_named(sim: Any) -> None:
+    import cupyx
+
+    x = sim.arange(4)
+    with ck.capture(), pytest.raises(ck.SynchronizationError) as caught:
+        cupyx.profiler.benchmark(lambda: x + 1)
+    assert 'Here `benchmark()` of CuPy does so' in caught.value.rule
+    assert caught.value.remedy == 'Time the graph instead, after the capture: `benchmark(cap.graph.launch)`.'
+
+
+def test_a_stream_entered_by_the_same_with_statement(sim: Any) -> None:
+    x, stream = sim.arange(4), sim.cuda.Stream(non_blocking=True)
+    for allocates in True, False:
+        with pytest.raises(ck.EscapedWorkError, match=r'Give it to the capture, `with ck.capture\(stream\) as cap:`'):
+            with ck.capture(), stream:
+                x = x + 1 if allocates else x.__iadd__(1)
+    with pytest.raises(ck.EscapedWorkError, match='Fork it first'):
+        with ck.capture():
+            with stream:
+                x += 1
+
+
+def test_the_default_stream_of_a_thread_is_named(sim: Any) -> None:
+    x, stream = sim.arange(4), sim.cuda.Stream.ptds
+    with pytest.raises(ck.EscapedWorkError, match='on the per-thread default stream, which is not in the capture'):
+        with ck.capture(), stream:
+            x = x + 1

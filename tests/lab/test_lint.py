@@ -391,6 +391,40 @@ def test_captures_by_hand_inside_are_real(sim: Any) -> None:
     assert report.result.get().tolist() == [0, 2, 4, 6]
 
 
+def test_a_capture_inside_ends_the_run_at_what_it_refuses(sim: Any) -> None:
+    x, stream = sim.arange(4.0), sim.cuda.Stream(non_blocking=True)
+
+    def block() -> Any:
+        first = float(x[1])  # nothing is recorded here: the run goes on
+        with ck.capture():
+            return first + float(x[2])
+
+    def by_hand() -> Any:
+        with stream:
+            stream.begin_capture()
+            try:
+                return float(x[1])
+            finally:
+                stream.end_capture()
+
+    for fn, found in (block, 2), (by_hand, 1):
+        with pytest.raises(ck.HostReadError) as raised:
+            ck.lint(fn)
+        assert [f.rule for f in raised.value.capturekit_report.findings] == ['host-read'] * found
+
+
+def test_the_legacy_stream_stays_out_of_captures_inside(sim: Any) -> None:
+    x, stream = sim.arange(4.0), sim.cuda.Stream(non_blocking=True)
+
+    def by_hand() -> Any:
+        stream.begin_capture()
+        with stream:
+            y = x * 2
+        return stream.end_capture(), y
+
+    assert ck.lint(by_hand).ok
+
+
 def test_graphed_functions_are_linted_as_they_stand(sim: Any) -> None:
     @ck.graphed
     def step(x: Any) -> Any:

@@ -1,9 +1,11 @@
-"""The pool of the stand-in, between threads."""
+"""The pools of the stand-in."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
+
+import pytest
 
 
 def test_a_finalizer_does_not_wait_for_the_pool(sim: Any) -> None:
@@ -29,3 +31,16 @@ def test_a_finalizer_does_not_wait_for_the_pool(sim: Any) -> None:
     thread.join(30)
     assert (pool.used_bytes(), pool.n_free_blocks()) == (1024, 1)
     assert pool.malloc(512).ptr == address
+
+
+def test_the_drivers_pool(sim: Any) -> None:
+    pool = sim.cuda.MemoryAsyncPool()
+    with sim.cuda.using_allocator(pool.malloc):
+        x = sim.arange(100.0)
+    assert (pool.used_bytes(), pool.total_bytes(), pool.get_limit()) == (1024, 32 << 20, 2**64 - 1)
+    assert x.get()[99] == 99
+    del x
+    pool.free_all_blocks()
+    assert pool.used_bytes() == pool.free_bytes() == 0
+    with pytest.raises(ValueError, match='handle must be'):
+        sim.cuda.MemoryAsyncPool('none')

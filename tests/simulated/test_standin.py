@@ -201,12 +201,32 @@ def test_host_arrays_are_no_operands(cp: Any) -> None:
             operation()
     with pytest.raises(TypeError, match='Implicit conversion to a NumPy array is not allowed'):
         np.asarray(x)
+    for parts in ([x.sum(), 1.0], [x, a], [x, x[1:]]):  # CuPy joins arrays of one shape, and NumPy makes all else
+        with pytest.raises(TypeError, match='Implicit conversion to a NumPy array is not allowed'):
+            cp.array(parts)
     with pytest.raises(TypeError):
         cp.add(x, [1, 2, 3])
     with pytest.raises(ValueError, match='non-scalar'):
         x[:] = a
     with pytest.raises(TypeError):
         cp.sum(x, where=True)
+
+
+@pytest.mark.parametrize('axis', [0, 1, -1])
+def test_rows_along_an_axis(cp: Any, axis: int) -> None:
+    a = np.arange(24.0).reshape(2, 3, 4)
+    functions: list[Callable[[Any], Any]] = [
+        lambda row: row.sum(), lambda row: row[::-1] * 2, lambda row: row[:2].reshape(2, 1) * row[:2],
+    ]  # fmt: skip
+    for function in functions:
+        found = cp.apply_along_axis(function, axis, cp.asarray(a))
+        np.testing.assert_array_equal(found.get(), np.apply_along_axis(function, axis, a))
+
+
+def test_ranges_for_a_profiler(cp: Any) -> None:
+    cp.cuda.nvtx.RangePush('step', id_color=1)
+    cp.cuda.nvtx.Mark('here')
+    cp.cuda.nvtx.RangePop()
 
 
 def test_views_share_memory(cp: Any) -> None:

@@ -60,7 +60,8 @@ def told(case: Case, cp: Any) -> str:
         return f'(GPU) `{name}`: ... {case.words} ...'
     outcome = run_broken(case, cp)
     if isinstance(outcome.error, ck.CaptureError):
-        return f'`{type(outcome.error).__name__}`: {outcome.error.remedy}'
+        remedy = outcome.error.remedy.partition(' The capture begun at ')[0]  # whose line is the zoo's own
+        return f'`{type(outcome.error).__name__}`: {remedy}'
     if outcome.error is not None:
         return f'`{type(outcome.error).__name__}`: {noted(outcome) or outcome.message}'
     return f'a {case.says}: {outcome.message}' if case.says else 'nothing, because each call by itself is allowed'

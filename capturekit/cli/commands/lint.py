@@ -213,6 +213,13 @@ class _Run:
     told: Callable[[BaseException], bool] = lambda error: False
 
     @property
+    def further(self) -> str:
+        """What finds the rest, if a finding has ended the run."""
+        if self.error is None or not self.told(self.error):
+            return ''
+        return '; repair that and lint again, or lint a function, which runs eagerly and to its end (--function NAME)'
+
+    @property
     def ended(self) -> bool:
         """Whether the code has come to its own end."""
         return not self.how
@@ -258,7 +265,7 @@ def _told(
     report.findings[:] = sorted(kept, key=lambda f: ('', 0) if f.at is None else (f.at.file, f.at.line))
     if not run.ended:
         sentence = f'looked at {looked}, and not at everything: ' if looked else 'nothing was looked at to its end: '
-        sentence += f'{os.path.basename(given.target)} {run.how}'
+        sentence += f'{os.path.basename(given.target)} {run.how}{run.further}'
     elif not looked:
         sentence = nothing
     else:

@@ -274,7 +274,7 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     add('cupy.cuda.device', _public(devices))
     add('cupy.cuda.graph', _public(parts.graphs))
     add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
-    add('cupy.cuda.nvtx', {'available': False})
+    add('cupy.cuda.nvtx', parts.extras.nvtx())
     add('cupy.cuda.cufft', _public(parts.cufft, 'CuFFTError'))
     add('cupy.fft.config', {'get_plan_cache': parts.cufft.get_plan_cache})
     vars(found['cupy.cuda'])['curand'] = parts.curand

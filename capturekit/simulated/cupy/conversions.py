@@ -32,6 +32,8 @@ def array(
     if given is not None:
         return _from_device(given, dtype, copy, order, ndmin)
     if isinstance(obj, (list, tuple)) and _holds_arrays(obj):
+        if _shape_of_nested(obj) is None:
+            return _from_host(obj, dtype, order, ndmin, blocking)  # NumPy asks the arrays, which refuse
         return _from_nested(obj, dtype, order, ndmin, blocking)
     return _from_host(obj, dtype, order, ndmin, blocking)
 
@@ -49,6 +51,16 @@ def _holds_arrays(obj: Any) -> bool:
     if isinstance(obj, (list, tuple)):
         return any(_holds_arrays(o) for o in obj)
     return launches.as_array(obj) is not None
+
+
+def _shape_of_nested(obj: Any) -> tuple[int, ...] | None:
+    """The shape of what CuPy joins: nested lists of arrays of the device of one shape; None for all else."""
+    if not isinstance(obj, (list, tuple)):
+        found = launches.as_array(obj)
+        return None if found is None else tuple(found.shape)
+    shapes = {_shape_of_nested(part) for part in obj}
+    shape = shapes.pop() if len(shapes) == 1 else None
+    return None if shape is None else (len(obj), *shape)
 
 
 def _from_nested(obj: Any, dtype: Any, order: str, ndmin: int, blocking: bool) -> Any:

@@ -125,6 +125,23 @@ def benchmark(
     return _PerfCaseResult(name or func.__name__, np.asarray([cpu, gpu], np.float64), devices or (0,))
 
 
+def nvtx() -> dict[str, Any]:
+    """``cupy.cuda.nvtx``: marks and ranges for a profiler, which nothing shows here."""
+
+    def Mark(message: str, id_color: int = -1) -> None: ...
+    def MarkC(message: str, color: int = 0) -> None: ...
+    def RangePush(message: str, id_color: int = -1) -> None: ...
+    def RangePushC(message: str, color: int = 0) -> None: ...
+    def RangePop() -> None: ...
+    def RangeStart(message: str, color: int | None) -> int:
+        return 1
+
+    def RangeEnd(range_id: int) -> None: ...
+
+    functions = (Mark, MarkC, RangePush, RangePushC, RangePop, RangeStart, RangeEnd)
+    return {'available': True, **{function.__name__: function for function in functions}}
+
+
 class time_range:
     """A named range of time, as a context manager or decorator; shown nowhere here."""
 

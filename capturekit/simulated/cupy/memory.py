@@ -17,6 +17,9 @@ _NO_H2D = 'the current stream is capturing, so H2D transfers are disallowed'
 _NO_D2H = 'the current stream is capturing, so D2H transfers are disallowed'
 _H2D, _D2H, _DEFAULT = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToDevice', 'DeviceToHost', 'Default'))
 
+#: What a size is rounded up to, how much the driver's pool reserves at a time, and CuPy's word for no limit.
+_UNIT, _RESERVED, _UNLIMITED = 512, 32 << 20, 2**64 - 1
+
 Allocator = Callable[[int], 'MemoryPointer']
 
 
@@ -317,7 +320,51 @@ class CFunctionAllocator:
 
 
 class MemoryAsyncPool:
-    """The driver's pool: not simulated; ``malloc_async`` is."""
+    """The pool of the driver, which ``malloc_async`` takes memory from; the limit is kept and not heeded."""
 
     def __init__(self, pool_handles: Any = 'current') -> None:
-        raise NotImplementedError('cupy.cuda.MemoryAsyncPool is not simulated; cupy.cuda.malloc_async is')
+        each = [pool_handles] if isinstance(pool_handles, (str, int)) else list(pool_handles)
+        if 'create' in each:
+            raise NotImplementedError('cudaMemPoolCreate is not yet supported')
+        if not all(one in ('default', 'current') or isinstance(one, int) for one in each):
+            raise ValueError("handle must be 'default', 'current' or an int (a cudaMemPool_t)")
+        self._given: weakref.WeakSet[BaseMemory] = weakref.WeakSet()
+        self._limit = _UNLIMITED
+
+    def malloc(self, size: int) -> MemoryPointer:
+        """Allocate on the current stream."""
+        found = malloc_async(-(-size // _UNIT) * _UNIT)
+        self._given.add(found.mem)
+        return found
+
+    def free_all_blocks(self, stream: Any = None) -> None:
+        """Wait for a stream, or the current one: what it frees goes back to the device at once."""
+        (streams.get_current_stream() if stream is None else stream).synchronize()
+
+    def n_free_blocks(self) -> int:
+        raise NotImplementedError('This function is not supported in MemoryAsyncPool')
+
+    def used_bytes(self) -> int:
+        device = runtime.getDevice()
+        return sum(mem.size for mem in self._given if mem.device_id == device)
+
+    def free_bytes(self) -> int:
+        return self.total_bytes() - self.used_bytes()
+
+    def total_bytes(self) -> int:
+        """The driver takes memory in pieces of 32 MiB."""
+        return -(-self.used_bytes() // _RESERVED) * _RESERVED
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        if size is not None and fraction is not None:
+            raise ValueError('size and fraction cannot be specified at one time')
+        if fraction is not None:
+            if not 0 <= fraction <= 1:
+                raise ValueError(f'memory limit fraction out of range: {fraction}')
+            size = int(fraction * runtime.memGetInfo()[1])
+        if size is not None and size < 0:
+            raise ValueError(f'memory limit size out of range: {size}')
+        self._limit = size or _UNLIMITED
+
+    def get_limit(self) -> int:
+        return self._limit

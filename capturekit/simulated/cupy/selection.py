@@ -364,8 +364,19 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """Not simulated."""
-    raise NotImplementedError('cupy.apply_along_axis is not simulated')
+    """Call a function for each row along an axis, and lay what it returns into one array."""
+    rows = launches.view(np.moveaxis, arr, axis, -1)
+    axis %= arr.ndim
+    found: Any = None
+    for place in np.ndindex(rows.shape[:-1]):
+        one = creation.asarray(func1d(rows[place], *args, **kwargs))
+        if found is None:
+            found = creation.empty(rows.shape[:-1] + one.shape, one.dtype)
+        found[place] = one
+    if found is None:
+        raise ValueError('Cannot apply_along_axis when any iteration dimensions are 0')
+    new = range(arr.ndim - 1, found.ndim)
+    return launches.view(np.moveaxis, found, tuple(new), tuple(range(axis, axis + len(new))))
 
 
 def size(a: Any, axis: int | None = None) -> int:
