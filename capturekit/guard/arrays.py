@@ -60,9 +60,8 @@ class Arrays:
                 value = original(array, stream, order, out, True)
             rehearsal.add(value, here())
             return value
-        where = self.placeholders.meant(
-            stream if stream is not None else self.state.platform.cupy.cuda.get_current_stream()
-        )
+        current = self.state.platform.cupy.cuda.get_current_stream
+        where = self.placeholders.meant(current() if stream is None else stream)
         if stream is None and where.ptr in LEGACY_HANDLES:
             stream = where
         with self.state.lock:

@@ -38,7 +38,7 @@ class InputBlock:
 
 
 @dataclass
-class Touched:
+class TouchedMemory:
     """What the nodes of a capture begun by hand touch: memory from outside, and arrays that it allocated itself."""
 
     blocks: list[InputBlock] = field(default_factory=list)
@@ -98,7 +98,7 @@ class GraphInputs:
         self._unlaunched: list[Unlaunched] = []
         self._launched: set[int] = set()
 
-    def found(self, live: OpenCapture) -> Touched:
+    def found(self, live: OpenCapture) -> TouchedMemory:
         """Return what the nodes of a capture touch, just before it ends."""
         kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
         with self.state.inside:
@@ -122,9 +122,9 @@ class GraphInputs:
             block.arrays.append(weakref.ref(_root(array)))
             holders.setdefault(start, BlockHolders()).add(data)
         array = data = None  # neither is a holder
-        return Touched([block for start, block in blocks.items() if holders[start].are_arrays()], own)
+        return TouchedMemory([block for start, block in blocks.items() if holders[start].are_arrays()], own)
 
-    def made(self, graph: Any, touched: Touched, at: Place | None) -> None:
+    def made(self, graph: Any, touched: TouchedMemory, at: Place | None) -> None:
         """Note what a graph of CuPy's touches. Another kind of graph is instantiated elsewhere."""
         if not hasattr(graph, 'graphExec'):
             return

@@ -11,7 +11,7 @@ from typing import Any
 
 from capturekit.guard.by_hand import ByHand
 from capturekit.guard.captures import Captures
-from capturekit.guard.graph_inputs import GraphInputs, Touched
+from capturekit.guard.graph_inputs import GraphInputs, TouchedMemory
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.left_open import begun_in
 from capturekit.guard.line_trace import TRACING, Trace
@@ -108,7 +108,7 @@ class ManualCaptures:
                 return go()
             outcome = 'failed'
             try:
-                used = Touched()
+                used = TouchedMemory()
                 with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended
                     self._count(live)
                     used = self.inputs.found(live)

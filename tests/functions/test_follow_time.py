@@ -185,7 +185,9 @@ def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch
 
 def test_recordings_have_to_be_paid_for_as_well(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[tuple[float, float]] = []
-    monkeypatch.setattr(follow_time, 'ROUGHLY', -1.0)  # both times are the processor's: the clock counts other processes
+    monkeypatch.setattr(
+        follow_time, 'ROUGHLY', -1.0
+    )  # both times are the processor's: the clock counts other processes
     monkeypatch.setattr(follow_time.FollowCost, 'add', lambda _, followed, whole: noted.append((followed, whole)))
     fn = ck.graphed(lambda x: x * 2)
     for _ in range(4):
