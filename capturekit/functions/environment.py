@@ -135,7 +135,7 @@ class Environment:
     def state_before(self) -> StateBefore:
         """The Python state that a run can reach, as it is now."""
         objects = [(value, get) for value, cls, get, _ in self._objects if cls not in (ModuleType, FunctionType)]
-        return StateBefore(self.entries, [get(value) for value, get in objects])
+        return StateBefore(self.entries, objects, [(get(value), names) for get, value, names, _ in self._unfound])
 
     def keep_inner(
         self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[str, Any, int]] = ()
