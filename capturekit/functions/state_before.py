@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.carried_state import CarriedPlace
+from capturekit.functions.only_called import is_alone
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING
@@ -52,8 +53,9 @@ class StateBefore:
             for one in (*reached, *(get(value) for value, get in objects))
         ]
         self._contents = [(one, kind, kind(one)) for one, kind in kinds if kind is not None]
-        self._numbers = [(one, one.copy()) for one in map(_of_numbers, reached) if one is not None]
-        self._bytes = [(one, one[:]) for one in reached if type(one) in _BYTES]
+        filled = reached if is_alone() else []  # another thread may fill such memory meanwhile
+        self._numbers = [(one, one.copy()) for one in map(_of_numbers, filled) if one is not None]
+        self._bytes = [(one, one[:]) for one in filled if type(one) in _BYTES]
 
     def put_back(self) -> None:
         """Put all of it back that is another one now."""
