@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ class StateBefore:
     """The values in the places that a run can have reached, and what their containers and objects hold.
 
     ``objects``: those whose attributes the run has used, each with the function that gives its dictionary. ``missing``:
-    dictionaries, each with names that the run has not found in it.
+    dictionaries, each with names that the run has not found in it. ``named``: the globals of modules, each with the
+    names in code that ran, also on lines that did not: ``except:`` and ``finally`` may come to those.
     """
 
     def __init__(
@@ -42,15 +44,18 @@ class StateBefore:
         entries: list[WatchedValue],
         objects: list[tuple[Any, Callable[[Any], Any]]],
         missing: list[tuple[Any, frozenset[str]]],
+        named: list[tuple[dict[str, Any], frozenset[str]]],
     ) -> None:
         self._classes = [(value, type(value)) for value, _ in objects]
         self._missing = [(names, found) for names, found in missing if type(names) is dict]
         held = [(entry, entry.read()) for entry in entries if entry.kind in _HOLDING]
         self._places = [(entry, value) for entry, value in held if entry.kind in _PLACES and _behind(value) is value]
         reached = [now for _, now in containers((entry.kept, value) for entry, value in held)]
+        self._globals = [(names, name, names[name]) for names, found in named for name in found.intersection(names)]
+        self._globals = [one for one in self._globals if _is_data(one[2])]
         kinds = [
             (one, next((kind for kind in _KINDS if isinstance(one, kind)), None))
-            for one in (*reached, *(get(value) for value, get in objects))
+            for one in (*reached, *(get(value) for value, get in objects), *(value for _, _, value in self._globals))
         ]
         self._contents = [(one, kind, kind(one)) for one, kind in kinds if kind is not None]
         filled = reached if is_alone() else []  # another thread may fill such memory meanwhile
@@ -71,6 +76,9 @@ class StateBefore:
         for names, missing in self._missing:
             for name in missing.intersection(names):
                 del names[name]
+        for names, name, value in self._globals:
+            if names.get(name) is not value and _is_data(names.get(name)):
+                names[name] = value
         for numbers, before in self._numbers:
             if numbers.tobytes() != before.tobytes():
                 numbers[...] = before
@@ -80,6 +88,11 @@ class StateBefore:
         for entry, value in self._places:
             if _behind(entry.read()) is not value:
                 put_there(entry, value)
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a global is no function, class or module: in the place of these a recording may have put others."""
+    return not callable(value) and not isinstance(value, ModuleType)
 
 
 def _behind(value: Any) -> Any:

@@ -130,6 +130,33 @@ def test_no_handler_sees_a_refusal(sim: Any, handler: str, caplog: pytest.LogCap
     assert {record.name for record in caplog.records} == {'capturekit'}
 
 
+BARE = """
+failures, errors, last = 0, [], None
+def fn(x):
+    global failures, last
+    try:
+        y = x * 2
+        y.set(host)
+        return y
+    except:
+        failures += 1
+        errors.append(1)
+        last = y
+        {then}
+"""
+
+
+@pytest.mark.parametrize('then', ['raise', 'return y * 100'])
+def test_what_a_bare_except_changes_is_put_back(sim: Any, then: str) -> None:
+    names: dict[str, Any] = {'host': np.full(3, 5.0)}
+    exec(BARE.format(then=then), names)
+    fn = ck.graphed(names['fn'])
+    for number in range(4):
+        assert fn(sim.full(3, float(number))).get().tolist() == [5.0] * 3
+    assert states(fn) == {'eager'}
+    assert (names['failures'], names['errors'], names['last']) == (0, [], None)
+
+
 def test_the_functions_own_exceptions_are_its_own(sim: Any) -> None:
     def make(_cp: Any) -> Any:
         def fn(x: Any) -> Any:
