@@ -29,3 +29,11 @@ class CodeMet:
     def own(self) -> list[CodeType]:
         """The user's code that ran."""
         return [code for code, foreign in self.codes.values() if not foreign]
+
+    def named(self) -> list[tuple[dict[str, Any], frozenset[str]]]:
+        """The globals of modules whose code of the user's ran, each with the names in all of that code."""
+        own = {id(code) for code in self.own()}
+        return [
+            (names, frozenset(name for code in codes if id(code) in own for name in code.co_names))
+            for names, codes in self.ran_in.values()
+        ]

@@ -59,6 +59,8 @@ class Environment:
     by_identity = False
     #: Whether code asks if two objects are the same, so that numbers and texts count so, too.
     asks_identities = False
+    #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
+    named: list[tuple[dict[str, Any], frozenset[str]]] = []  # noqa: RUF012
     #: The attributes in which objects that the run made keep dicts whose keys are addresses.
     addresses: frozenset[str] = frozenset()
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
@@ -135,7 +137,8 @@ class Environment:
     def state_before(self) -> StateBefore:
         """The Python state that a run can reach, as it is now."""
         objects = [(value, get) for value, cls, get, _ in self._objects if cls not in (ModuleType, FunctionType)]
-        return StateBefore(self.entries, [get(value) for value, get in objects])
+        missing = [(get(value), names) for get, value, names, _ in self._unfound]
+        return StateBefore(self.entries, objects, missing, self.named)
 
     def keep_inner(
         self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[str, Any, int]] = ()

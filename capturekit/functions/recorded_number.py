@@ -32,14 +32,15 @@ def hands_on(code: CodeType) -> bool:
     return any(getattr(getattr(cupy, name, None), '__code__', None) is code for name in _HANDING_ON)
 
 
-def unfollowed(how: str) -> errors.UnsupportedCallError:
+def unfollowed(how: str) -> BaseException:
     """The refusal of a number that the function uses in a way that launches can't repeat."""
-    return errors.UnsupportedCallError(
+    error = errors.UnsupportedCallError(
         f'A number among the arguments can not be followed: {how}',
         location=here(),
         rule='It changes from call to call, and only arithmetic with arrays and other numbers can follow it.',
         remedy='Pass it as an array, cp.asarray(value); or leave it, if such calls may run eagerly.',
     )
+    return errors.as_raised(error)
 
 
 def _asks(what: str) -> Callable[..., Any]:

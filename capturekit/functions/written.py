@@ -82,7 +82,7 @@ def finish(
     environment = Environment(compared, objects, arrays, unwatchable, written, missing, bases, names, forms, carried)
     environment.own, environment.kept, environment.reckoned = run.given.own, kept, reckoned
     environment.times = frozenset({*run.code_watch.clock.times, *run.code_watch.clock.followed})
-    environment.addresses = addresses
+    environment.addresses, environment.named = addresses, run.code.named()
     environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
     environment.too_much = isinstance(failure, TooLong) or run.met.weak
     if run.names.everything:

@@ -26,7 +26,7 @@ from capturekit.guard.entry_points import ENTRIES, NCCL, RUNTIME, Entry
 from capturekit.guard.signatures import in_order
 from capturekit.model.class_layout import MISSING
 from capturekit.model.counters import refused
-from capturekit.model.errors import CaptureError
+from capturekit.model.errors import CaptureError, as_raised
 from capturekit.model.versions import lacking
 
 
@@ -165,7 +165,8 @@ def _wrapper(
         except CaptureError as error:
             refused(error)
             has_refused(error, entry.method)
-            raise error  # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
+            # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
+            raise as_raised(error)  # noqa: B904
 
     if isinstance(original, type):
         return _stands_for(original, call)
@@ -192,7 +193,8 @@ def _property(
         except CaptureError as error:
             refused(error)
             has_refused(error, entry.method)
-            raise error  # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
+            # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
+            raise as_raised(error)  # noqa: B904
 
     return property(get, doc=getattr(original, '__doc__', None))
 

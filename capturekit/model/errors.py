@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from capturekit.model.causes import Cause, sentences
@@ -23,6 +24,8 @@ class _Made(threading.local):
     """The number of errors that this thread has made, which shows whether one was caught in a recording."""
 
     count = 0
+    #: Whether they go through the code of a graphed function, which is recorded and must not handle them.
+    unseen = False
 
 
 MADE = _Made()
@@ -125,6 +128,34 @@ class CaptureError(RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), dict(self.__dict__))
+
+
+class Unseen(BaseException):
+    """A refusal on its way through a graphed function that is recorded: ``error``.
+
+    An eager run raises nothing there, so the function's ``except Exception`` must not count, log or try again.
+    """
+
+    def __init__(self, error: CaptureError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def as_raised(error: CaptureError) -> BaseException:
+    """What is raised in the code whose call is refused."""
+    return Unseen(error) if MADE.unseen else error
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """A block in which code does not handle refusals. It raises them."""
+    before, MADE.unseen = MADE.unseen, True
+    try:
+        yield
+    except Unseen as found:
+        raise found.error from None
+    finally:
+        MADE.unseen = before
 
 
 def _rebuild(cls: type[CaptureError], state: dict[str, Any]) -> CaptureError:

@@ -239,8 +239,10 @@ def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None
     cls = type(value)
     if cls is functools._lru_cache_wrapper:
         return 'items', [], answers_of(value), None
-    if cls is operator.itemgetter or cls is operator.methodcaller:
-        return 'items', [], list(value.__reduce__()), None  # they hold what they were given, which may be a list
+    if cls is operator.methodcaller:
+        return _given_to_caller(value)
+    if cls is operator.itemgetter:
+        return 'items', [], list(value.__reduce__()), None  # it holds what it was given, which may be a list
     if among(cls, VIEWS):
         return 'items', [], gc.get_referents(value)[:1], None
     if cls is np.void and not value.dtype.hasobject:
@@ -253,6 +255,15 @@ def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None
             kind = value.format, value.shape, value.strides, value.readonly
             return 'items', [], [value.obj], (*kind, value.tobytes())
     return None
+
+
+def _given_to_caller(caller: operator.methodcaller) -> tuple[str, list[Any], list[Any], Any]:
+    """The name and the arguments in a ``methodcaller``. With names of arguments it shows another partial each time."""
+    shown: Any = caller.__reduce__()
+    made, args = shown
+    if type(made) is not functools.partial:
+        return 'items', [], [*args], ()
+    return 'items', [], [*made.args, *args, *made.keywords.values()], tuple(made.keywords)
 
 
 def _factory_of(value: Any) -> list[tuple[Any, Any]]:

@@ -7,6 +7,7 @@ import concurrent.futures
 import copy
 import functools
 import io
+import logging
 import pickle
 import threading
 import warnings
@@ -98,6 +99,62 @@ def test_a_refusal_that_is_caught(sim: Any, make: Make, caplog: pytest.LogCaptur
     fn = twins(sim, make, seq(0, 1, 2, 3))
     assert states(fn) == {'eager'}
     assert sum('runs eagerly' in one.message for one in caplog.records) == 1
+
+
+#: What a function does where a call raises something; no eager run comes there. ``seen`` is a list.
+HANDLERS = {
+    'a list': 'except Exception as error:\n        seen.append(repr(error))\n        raise',
+    'a helper': 'except RuntimeError as error:\n        note(error)\n        raise',
+    'a log': "except Exception:\n        logging.getLogger('training').exception('failed')\n        raise",
+    'an attribute': 'except Exception:\n        note.failures = 1\n        raise',
+    'another way': 'except Exception:\n        seen.append(1)\n        y = x * 100',
+}
+
+
+@pytest.mark.parametrize('handler', HANDLERS)
+def test_no_handler_sees_a_refusal(sim: Any, handler: str, caplog: pytest.LogCaptureFixture) -> None:
+    source = f'def fn(x):\n    y = x * 2\n    try:\n        y.set(host)\n    {HANDLERS[handler]}\n    return y\n'
+    seen: list[Any] = []
+
+    def note(error: Any) -> None:
+        seen.append(repr(error))
+
+    names: dict[str, Any] = {'host': np.full(3, 5.0), 'seen': seen, 'note': note, 'logging': logging}
+    exec(source, names)
+    fn = ck.graphed(names['fn'])
+    for number in range(4):
+        assert fn(sim.full(3, float(number))).get().tolist() == [5.0] * 3
+    assert states(fn) == {'eager'}
+    assert 'set()' in fn.variants[0].reason
+    assert (seen, vars(note)) == ([], {})
+    assert {record.name for record in caplog.records} == {'capturekit'}
+
+
+BARE = """
+failures, errors, last = 0, [], None
+def fn(x):
+    global failures, last
+    try:
+        y = x * 2
+        y.set(host)
+        return y
+    except:
+        failures += 1
+        errors.append(1)
+        last = y
+        {then}
+"""
+
+
+@pytest.mark.parametrize('then', ['raise', 'return y * 100'])
+def test_what_a_bare_except_changes_is_put_back(sim: Any, then: str) -> None:
+    names: dict[str, Any] = {'host': np.full(3, 5.0)}
+    exec(BARE.format(then=then), names)
+    fn = ck.graphed(names['fn'])
+    for number in range(4):
+        assert fn(sim.full(3, float(number))).get().tolist() == [5.0] * 3
+    assert states(fn) == {'eager'}
+    assert (names['failures'], names['errors'], names['last']) == (0, [], None)
 
 
 def test_the_functions_own_exceptions_are_its_own(sim: Any) -> None:

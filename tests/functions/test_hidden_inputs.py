@@ -89,6 +89,11 @@ def a_list_in_a_methodcaller() -> Made:
     return lambda x: ask(x), lambda: shape.reverse()
 
 
+def a_name_of_an_argument_in_a_methodcaller() -> Made:
+    box = Box(operator.methodcaller('round', decimals=1))
+    return lambda x: box.value(x * 0.77), lambda: setattr(box, 'value', operator.methodcaller('round', decimals=0))
+
+
 def a_list_in_an_itemgetter() -> Made:
     rows = [0, 1]
     get = operator.itemgetter(rows)
@@ -232,8 +237,9 @@ def a_generator_behind_contextmanager() -> Made:
 
 RECORDED = [
     nan_gets_a_sign, nan_of_numpy_gets_a_sign, nan_in_a_complex_number, an_equal_dtype_of_another_letter,
-    a_list_in_a_methodcaller, a_list_in_an_itemgetter, a_view_of_other_memory, a_docstring, the_name_of_a_function,
-    the_name_of_a_class, the_qualified_name_of_a_class, an_item_of_a_class, an_abstract_class,
+    a_list_in_a_methodcaller, a_name_of_an_argument_in_a_methodcaller, a_list_in_an_itemgetter,
+    a_view_of_other_memory, a_docstring, the_name_of_a_function, the_name_of_a_class,
+    the_qualified_name_of_a_class, an_item_of_a_class, an_abstract_class,
     members_of_an_enumeration, warnings_as_errors, warnings_of_numpy_as_errors, a_class_with_another_copy,
     a_function_of_numpy_from_python, a_read_only_array, a_coroutine, a_generator_behind_contextmanager,
 ]  # fmt: skip

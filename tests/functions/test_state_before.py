@@ -27,6 +27,7 @@ class State:
         self.number, self.text, self.items = 1.5, 'a', [1, 2, 3]
         self.table, self.more = {'k': 0.5, 'n': 0}, OrderedDict(a=1, b=2)
         self.chosen, self.last = {1, 2}, deque([1, 2], 3)
+        self.numbers, self.bytes = np.ones(2), bytearray(2)
         self.slotted = Slotted()
         self.slotted.there = 4
 
@@ -45,7 +46,28 @@ CHANGES = {
     'a slot': 's.slotted.there = 5; then = s.slotted.there; s.slotted.there = 4',
     'another attribute': 's.tmp = 5; then = s.tmp; del s.tmp',
     'a global': 'global g; g = 5; then = g; g = 2',
+    'an attribute of a class': 'then = Flags.on; Flags.on = 5; Flags.on = 2',
+    'a list of a class': 'Flags.seen.append(9); then = len(Flags.seen); Flags.seen.pop()',
+    'a class': 'then = s.mode.level(); s.mode.__class__ = Other; s.mode.__class__ = Flags',
+    'numbers': 's.numbers[0] += 1; then = float(s.numbers[0]); s.numbers[0] -= 1',
+    'bytes': 's.bytes[0] += 1; then = s.bytes[0]; s.bytes[0] -= 1',
+    'a context variable': 'context = level.set(level.get() + 1); then = level.get(); level.reset(context)',
+    'a default': 'scaled.__defaults__[0].append(1); then = scaled(2); scaled.__defaults__[0].pop()',
+    'items in another order': "s.more.move_to_end([*s.more][0]); then = [*s.more].index('a'); s.more.move_to_end('b')",
+    'an attribute of a function': "then = hasattr(scaled, 'tmp') + 2; scaled.tmp = x; del scaled.tmp",
 }
+#: What these functions find besides.
+AROUND = """
+import contextvars
+level = contextvars.ContextVar('level', default=1)
+class Other:
+    def level(self): return 7
+class Flags:
+    on, seen = 2, [1]
+    def level(self): return 3
+s.mode = Flags()
+def scaled(v, by=[2]): return v * sum(by)
+"""
 
 
 def shown(state: State) -> Any:
@@ -54,6 +76,7 @@ def shown(state: State) -> Any:
         name: told(value) if name in ('number', 'items', 'table') else repr(value)
         for name, value in vars(state).items()
     }
+    found['mode'] = type(state.__dict__.get('mode')).__name__
     return {**found, 'slotted': state.slotted.there}
 
 
@@ -61,6 +84,7 @@ def made(text: str) -> tuple[Callable[[Any], Any], dict[str, Any]]:
     """A function that changes state and puts it back; a recording of it is refused in between."""
     before, _, after = text.rpartition('; ')
     names: dict[str, Any] = {'s': State(), 'host': np.ones(2), 'g': 2, '__name__': 'state_there'}
+    exec(AROUND, names)
     source = (
         f'def of(x):\n    {before}\n    x.set(host)\n    y = x * then\n    {after}\n'
         '    return y * s.number + len(s.items) + g\n'
@@ -77,6 +101,12 @@ def test_state_is_as_after_eager_calls(sim: Any, text: str) -> None:
         x, same = (sim.asarray([1.0, 2 + call % 4]) for _ in range(2))
         assert told(fn(x)) == told(plain(same)), call
         assert shown(there['s']) == shown(here['s']) and there['g'] == here['g']
+        assert [*map(around, (there, here))] == [around(here)] * 2
+
+
+def around(names: dict[str, Any]) -> Any:
+    flags, scaled = names['Flags'], names['scaled']
+    return flags.on, flags.seen, scaled.__defaults__, vars(scaled), names['level'].get()
 
 
 class Kept:
