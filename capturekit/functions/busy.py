@@ -1,7 +1,11 @@
-"""Whether a thread is in a graphed function: then others are part of its work, and run as they stand."""
+"""Whether a thread is in a graphed function: then others are part of its work, and run as they stand; and whether it is
+the only one.
+"""
 
 from __future__ import annotations
 
+import sys
+from itertools import starmap
 from threading import get_ident
 
 
@@ -26,3 +30,8 @@ class _Busy:
 
 
 BUSY = _Busy()
+
+
+def is_alone() -> bool:
+    """Whether no other thread runs code of Python."""
+    return sum(map(len, starmap(sys._current_frames, [()]))) == 1  # in one call: a frame is held by nobody else

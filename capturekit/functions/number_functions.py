@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
+from capturekit.functions.busy import is_alone
 from capturekit.functions.number_arguments import COMPUTED
-from capturekit.functions.only_called import is_alone
 from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.recorded_number import Number, unfollowed
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Container, Iterable, Iterator
-from itertools import starmap
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -16,11 +15,6 @@ from capturekit.functions.handed_on import call_of
 from capturekit.model.class_layout import dictionary_of_class
 
 _CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
-
-
-def is_alone() -> bool:
-    """Whether no other thread runs code of Python."""
-    return sum(map(len, starmap(sys._current_frames, [()]))) == 1  # in one call: a frame is held by nobody else
 
 
 def is_called_by(codes: Iterable[CodeType], name: str, of_module: Container[str] = ()) -> bool:

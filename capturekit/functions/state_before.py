@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.busy import is_alone
 from capturekit.functions.carried_state import CarriedPlace
-from capturekit.functions.only_called import is_alone
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING
