@@ -145,12 +145,8 @@ def clean_world(request: pytest.FixtureRequest) -> Iterator[None]:
     """Nothing is left behind: not before the test, and not after it."""
     assert traces() == []
     assert not standin_installed()
-    passes_over = gc.get_freeze_count() > 0
     yield
     left = [*traces(), *FAULTS.met]
-    if passes_over and not gc.get_freeze_count():
-        left.append('the collector goes through all that was imported again')
-        pass_over()
     FAULTS.met.clear()
     sweep()
     if next(RAN) % (10 if 'functions' in request.node.path.parts else 40) == 0 and gc.get_freeze_count():

@@ -125,6 +125,12 @@ def test_test_files_are_short() -> None:
     assert off(found, LINES_OF_A_TEST_FILE, LONG_TEST_FILES) == []
 
 
+def test_what_is_frozen_stays_so() -> None:
+    """Else each later test of the process is slower: what was imported is frozen, and gone through again."""
+    at = {path for path, text in sources('tests') if 'gc.' + 'unfreeze()' in text}
+    assert at == {'tests/frozen.py', 'tests/agreement/program_runner.py'}
+
+
 def test_names_of_tests_are_short() -> None:
     found = ((name, len(node.name)) for name, node in functions_in('tests') if node.name.startswith('test_'))
     assert off(found, LENGTH_OF_A_NAME, LONG_TEST_NAMES) == []
