@@ -238,7 +238,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('3 opaque arguments', 1164, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(WatchedValues, 'watch', _no_contents),)),
     LostMend('4 computed names', 287, r'getattr|vars|fields', (_replaced(calls_in_c, 'reads', _only_arguments),
              _replaced(code_watch, 'names_of', _only_constant_names))),
-    LostMend('5 a refusal that is caught', 59, r'except Exception', (_gives(variant_recorder, 'must_not_refuse'),)),
+    LostMend('5 a refusal that is caught', 59, r'except BaseException', (_gives(variant_recorder, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', 1004, r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
              _replaced(Allocators, 'allocator_set', _as_before),
              _replaced(variant_recorder.VariantRecorder, '_source', _kept_where_it_lies))),

@@ -200,7 +200,7 @@ DEEDS: tuple[Deed, ...] = (
          'y = box[0]', odd=True),
     Deed('COUNTS = cp.zeros(3)', 'def work():\n    COUNTS[...] += 1.0\nt = threading.Thread(target=work)\nt.start()\nt.join()', odd=True),
     Deed('HOST = np.zeros(3)', 'try:\n    y = y + cp.asarray(HOST)\nexcept Exception:\n    y = y * 100.0', ('HOST += 1.0',), odd=True),
-    Deed('', 'try:\n    y.set(np.ones(y.shape, y.dtype))\nexcept Exception:\n    y = y * 100.0', weight=3),
+    Deed('', 'try:\n    y.set(np.ones(y.shape, y.dtype))\nexcept BaseException:\n    y = y * 100.0', weight=3),
     Deed('', 'try:\n    w = y.get()\n    y = y + float(w.sum())\nexcept Exception:\n    y = y * 100.0', weight=3),
     Deed('', 'try:\n    cp.cuda.runtime.deviceSynchronize()\n    w = cp.asnumpy(x)\n    y = y + w[0]\nexcept Exception:\n'
          '    y = y * 100.0', weight=3),
