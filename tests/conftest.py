@@ -2,10 +2,10 @@
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
 repository, its pages and the tools that test, lists of cases tried once more in another way, and about two thirds of
-all long lists of cases, run where they are asked for: CI runs a ``first_third`` of each such list on one Python, and
-the rest on another (``-m 'slow or not slow'`` runs all).
+the cases of each list of three or more, run where they are asked for: CI runs a ``first_third`` of each such list on
+one Python, and the rest on another (``-m 'slow or not slow'`` runs all).
 
-Hypothesis tries 25 examples, and 45 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
+Hypothesis tries 25 examples, and 35 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
 """
 
@@ -38,7 +38,7 @@ from tests.frozen import pass_over
 from tests.late import Late, Spins, wanted
 
 settings.register_profile('quick', max_examples=QUICK, derandomize=True)
-settings.register_profile('ci', max_examples=45, derandomize=True)
+settings.register_profile('ci', max_examples=35, derandomize=True)
 settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 
@@ -47,8 +47,8 @@ follow_time.CHEAP = float('inf')
 
 #: So many objects that tests have left are passed over as well.
 GROWN = 20_000
-#: A list of so many cases is long.
-MANY = 6
+#: A list of so many cases is run in parts.
+MANY = 3
 #: Counts the tests that ran.
 RAN = itertools.count(1)
 
@@ -109,7 +109,7 @@ def traces() -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of long lists of cases, about two of three are slow, by a number that their names give; the others are a first
+    """Of the cases of a list, about two of three are slow, by a number that their names give; the others are a first
     third."""
     families: dict[str, list[pytest.Item]] = {}
     for item in items:

@@ -137,7 +137,7 @@ def test_called_or_started_a_command_does_the_same(tmp_path: Path, status: str) 
 
 def test_a_quarter_of_the_examples_is_tried_and_more_by_ci() -> None:
     tried = examples.examples(400)
-    assert (settings.get_profile('quick').max_examples, settings.get_profile('ci').max_examples) == (25, 45)
+    assert (settings.get_profile('quick').max_examples, settings.get_profile('ci').max_examples) == (25, 35)
     assert tried == 4 * settings().max_examples
     assert examples.examples(1) == 1
 
