@@ -2,8 +2,8 @@
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
 repository, its pages and the tools that test, lists of cases tried once more in another way, and about two thirds of
-the cases of each list of three or more, run where they are asked for: CI runs a ``first_third`` of each such list on
-one Python, and the rest on another (``-m 'slow or not slow'`` runs all).
+the cases of each list of three or more, run where they are asked for. CI runs the others, and half of the tests that
+are the same on each Python, ``once``, on the bare one, and the rest on another (``-m 'slow or not slow'`` runs all).
 
 Hypothesis tries 25 examples, and 35 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
@@ -49,6 +49,8 @@ follow_time.CHEAP = float('inf')
 GROWN = 20_000
 #: A list of so many cases is run in parts.
 MANY = 3
+#: What is tested in these folders does not depend on Python's version.
+ALIKE = frozenset({'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'launch', 'recorder', 'render', 'simulated'})
 #: Counts the tests that ran.
 RAN = itertools.count(1)
 
@@ -107,17 +109,29 @@ def traces() -> list[str]:
     return found
 
 
+def on_standin(case: pytest.Item) -> bool:
+    """Whether a test has the simulated CuPy, and so no other one."""
+    parameters = getattr(getattr(case, 'callspec', None), 'params', {})
+    return 'sim' in getattr(case, 'fixturenames', ()) or parameters.get('cp') == 'simulated'
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a list, about two of three are slow, by a number that their names give; the others are a first
-    third."""
+    """Of the cases of a list, about two of three are slow, by a number that their names give; CI runs the others once.
+
+    It also runs once every second test of what Python's version does not touch, if that needs no CuPy.
+    """
     families: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker('gpu') is None and item.get_closest_marker('slow') is None:
             families.setdefault(item.nodeid.partition('[')[0], []).append(item)
     for cases in families.values():
-        for case in cases if len(cases) >= MANY else ():
-            case.add_marker(pytest.mark.slow if zlib.crc32(case.nodeid.encode()) % 3 else pytest.mark.first_third)
+        for case in cases:
+            number = zlib.crc32(case.nodeid.encode())
+            if len(cases) >= MANY:
+                case.add_marker(pytest.mark.slow if number % 3 else pytest.mark.once)
+            elif number % 2 and case.path.parent.name in ALIKE and on_standin(case):
+                case.add_marker(pytest.mark.once)
 
 
 def pytest_collection_finish() -> None:

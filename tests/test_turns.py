@@ -146,4 +146,4 @@ def test_ci_runs_what_is_left_out_here() -> None:
     lines = (ROOT / '.ci' / 'run').read_text().splitlines()
     tests = [line for line in lines if '-m pytest' in line]
     assert 'export HYPOTHESIS_PROFILE=ci' in lines[: lines.index(tests[0])]
-    assert tests == ["python -m pytest tests -q -n auto -m '(slow or not slow) and not first_third'"]
+    assert tests == ["python -m pytest tests -q -n auto -m '(slow or not slow) and not once'"]
