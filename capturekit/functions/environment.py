@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -60,7 +60,7 @@ class Environment:
     #: Whether code asks if two objects are the same, so that numbers and texts count so, too.
     asks_identities = False
     #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
-    named: list[tuple[dict[str, Any], frozenset[str]]] = []  # noqa: RUF012
+    named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
     #: The attributes in which objects that the run made keep dicts whose keys are addresses.
     addresses: frozenset[str] = frozenset()
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import array
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -44,7 +44,7 @@ class StateBefore:
         entries: list[WatchedValue],
         objects: list[tuple[Any, Callable[[Any], Any]]],
         missing: list[tuple[Any, frozenset[str]]],
-        named: list[tuple[dict[str, Any], frozenset[str]]],
+        named: Sequence[tuple[dict[str, Any], frozenset[str]]],
     ) -> None:
         self._classes = [(value, type(value)) for value, _ in objects]
         self._missing = [(names, found) for names, found in missing if type(names) is dict]
@@ -121,6 +121,8 @@ def put_there(entry: WatchedValue, value: Any) -> None:
     """Put a value into the place of a watched one, or nothing where there was nothing."""
     if entry.kind == 'variable' and value is MISSING:
         del entry.holder.cell_contents
+    elif entry.kind in ('class attribute', 'function') and value is MISSING:
+        (type if entry.kind == 'class attribute' else object).__delattr__(entry.holder, entry.key)
     elif entry.kind == 'class attribute':
         type.__setattr__(entry.holder, entry.key, value)
     elif entry.kind == 'function':

@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import capturekit as ck
 from capturekit.functions import state_before
 from capturekit.functions.environment import Environment
 from capturekit.functions.watch import Watch
+from capturekit.model.class_layout import MISSING
 from tests.functions.test_reckoned_reads import told
 
 
@@ -231,3 +233,18 @@ def test_attributes_that_are_items_of_a_dict(sim: Any, text: str, held: str) -> 
         given = ((x,), (x,)) if held == 'global' else ((x, opt), (x, theirs))
         assert told(fn(*given[1])) == told(plain(*given[0])), call
         assert told({**vars(other)}) == told({**vars(mine)})
+
+
+class Late:
+    """A class and, below, a function that get an attribute in the middle of a recording that fails."""
+
+
+def late() -> None: ...
+
+
+@pytest.mark.parametrize(('kind', 'holder'), [('class attribute', Late), ('function', late)])
+def test_what_was_not_there_is_taken_away(kind: str, holder: Any) -> None:
+    setattr(holder, 'seen', 3)  # noqa: B010
+    entry: Any = SimpleNamespace(kind=kind, holder=holder, key='seen', mapping=vars(holder))
+    state_before.put_there(entry, MISSING)
+    assert 'seen' not in vars(holder)

@@ -319,6 +319,19 @@ class CFunctionAllocator:
         raise NotImplementedError('cupy.cuda.CFunctionAllocator is not simulated')
 
 
+def _limit_of(size: int | None, fraction: float | None) -> int:
+    """The limit in bytes that is asked of a pool, 0 for none. Raises ValueError."""
+    if size is not None and fraction is not None:
+        raise ValueError('size and fraction cannot be specified at one time')
+    if fraction is not None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f'memory limit fraction out of range: {fraction}')
+        size = int(fraction * runtime.memGetInfo()[1])
+    if size is not None and size < 0:
+        raise ValueError(f'memory limit size out of range: {size}')
+    return size or 0
+
+
 class MemoryAsyncPool:
     """The pool of the driver, which ``malloc_async`` takes memory from; the limit is kept and not heeded."""
 
@@ -356,15 +369,7 @@ class MemoryAsyncPool:
         return -(-self.used_bytes() // _RESERVED) * _RESERVED
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        if size is not None and fraction is not None:
-            raise ValueError('size and fraction cannot be specified at one time')
-        if fraction is not None:
-            if not 0 <= fraction <= 1:
-                raise ValueError(f'memory limit fraction out of range: {fraction}')
-            size = int(fraction * runtime.memGetInfo()[1])
-        if size is not None and size < 0:
-            raise ValueError(f'memory limit size out of range: {size}')
-        self._limit = size or _UNLIMITED
+        self._limit = _limit_of(size, fraction) or _UNLIMITED
 
     def get_limit(self) -> int:
         return self._limit

@@ -19,7 +19,7 @@ from typing import Any
 
 from . import hooks, runtime, runtime_memory
 from .current import STREAM_PER_THREAD, get_current_stream_ptr
-from .memory import Allocator, BaseMemory, Memory, MemoryPointer, OutOfMemoryError, _malloc
+from .memory import Allocator, BaseMemory, Memory, MemoryPointer, OutOfMemoryError, _limit_of, _malloc
 from .runtime import CUDARuntimeError
 
 ALLOCATION_UNIT_SIZE = 512
@@ -309,15 +309,7 @@ class SingleDeviceMemoryPool:
         return self._total
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        if size is not None and fraction is not None:
-            raise ValueError('size and fraction cannot be specified at one time')
-        if fraction is not None:
-            if not 0 <= fraction <= 1:
-                raise ValueError(f'memory limit fraction out of range: {fraction}')
-            size = int(fraction * runtime.memGetInfo()[1])
-        if size is not None and size < 0:
-            raise ValueError(f'memory limit size out of range: {size}')
-        self._limit = size or 0
+        self._limit = _limit_of(size, fraction)
 
     def get_limit(self) -> int:
         return self._limit
