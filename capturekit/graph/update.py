@@ -23,6 +23,7 @@ from capturekit.graph.alike import made_alike
 from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.nodes import switch_off
+from capturekit.guard import GUARD
 from capturekit.graph.state import GraphState, NodeNames
 from capturekit.graph.whole import must_be_whole, together
 from capturekit.launch.at_exit import close_at_end
@@ -150,8 +151,8 @@ def _take_over(state: GraphState, other: GraphState, *, anew: bool) -> None:
         aim(state)
     calls = old.host_funcargs  # until the memory is given back, which waits for earlier launches
     with state.inside(), lease:
-        if not state.topology.captures and (not memory.private or calls):
-            state.device.device_synchronize()  # an earlier launch may be under way
+        if not memory.private or calls:
+            GUARD.waits.unless_captured(state.device)  # an earlier launch may be under way
         del old
     switch_off(state, _CALL, switched)
     state.declared, state.new_edges, state.fused = other.declared, other.new_edges, other.fused

@@ -96,6 +96,7 @@ class WayIn(WayOut):
         plan = None if self._live is None else self._live.parts.plan
         with GUARD.inside, current_for_now(current().cupy.cuda, self._seams_on):
             self._outside.put_back()
+            GUARD.waits.for_devices(current(), [GUARD.state.current_device()])
             if plan is not None:
                 plan.recount(self._seams_on)
 
