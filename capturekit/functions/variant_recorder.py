@@ -130,7 +130,8 @@ class VariantRecorder:
                 self.caller.filled = [*self.variant.rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
                 traced = self.slots or self.numbers
-                with nullcontext() if traced is None else traced.watched(), self._no_compiler(), errors.unseen():
+                watched, withheld = nullcontext() if traced is None else traced.watched(), GUARD.output.withheld()
+                with watched, self._no_compiler(), withheld, errors.unseen():
                     result = given.call(self.fn, args, kwargs, self.places)
                 if self.numbers is not None:
                     self.numbers.must_be_given()

@@ -49,6 +49,7 @@ from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.guard.warned import Warned
+from capturekit.guard.withheld_output import WithheldOutput
 
 
 @dataclass(eq=False)
@@ -131,6 +132,8 @@ class Components:
     warned: Warned
     #: Refusals that handlers of logging swallow.
     swallowed: SwallowedRefusals
+    #: What recordings of graphed functions write to files.
+    output: WithheldOutput
     #: Captures begun and ended by hand.
     manual: ManualCaptures
 
