@@ -77,7 +77,7 @@ class Placeholders:
     def meant(self, stream: Any) -> Any:
         """Return the stream that a call means: the legacy one, if the given stream is its placeholder."""
         device = self.state.placeholders.get(int(getattr(stream, 'ptr', stream)))
-        for live in self.state.lives.values() if device is not None else ():
+        for live in list(self.state.lives.values()) if device is not None else ():
             if live.memory is None and device in live.devices.placeholders:
                 legacy = live.devices.placeholders[device][1]
                 return legacy.ptr if isinstance(stream, int) else legacy

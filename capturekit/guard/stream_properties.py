@@ -93,7 +93,7 @@ class StreamProperties:
             live.note('note', None, text, here())
 
     def stream_is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
-        if any(stream.ptr in live.outside.held for live in self.state.lives.values()):
+        if any(stream.ptr in live.outside.held for live in list(self.state.lives.values())):
             return False
         return original(stream)
 

@@ -224,7 +224,7 @@ class Verdicts:
 
     def refuse_read_elsewhere(self, call: str, mem: Any) -> None:
         """Refuse to read memory on the host that another thread's open capture was given for work that has not run."""
-        others = [live for live in self.state.lives.values() if live.thread != threading.get_ident()]
+        others = [live for live in list(self.state.lives.values()) if live.thread != threading.get_ident()]
         if not others:
             return
         with self.state.inside:  # a pool may be asked for a block, to see which one it is
