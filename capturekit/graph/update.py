@@ -23,9 +23,9 @@ from capturekit.graph.alike import made_alike
 from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.nodes import switch_off
-from capturekit.guard import GUARD
 from capturekit.graph.state import GraphState, NodeNames
 from capturekit.graph.whole import must_be_whole, together
+from capturekit.guard import GUARD
 from capturekit.launch.at_exit import close_at_end
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.counters import FIGURES

@@ -119,12 +119,9 @@ class Bodies:
 
     def enter_body(self, live: OpenCapture, decision: Decision, number: int, at: Place | None) -> None:
         """Continue the recording in a body of the node."""
-        device = live.platform.device
         decision.before = self._one_line(live, at)  # this shows work on other lanes since then, too
         self._nothing_between(live, decision, at)
-        with self.state.inside:
-            self.suspend(live, decision.graph)
-            device.begin_capture_to(live.origin.ptr, decision.bodies[number], live.capture.mode)
+        self.suspend(live, decision.graph)
         decision.inside = number
         live.decisions.open.append(decision)
         if decision in live.decisions.empty_loops:
@@ -132,7 +129,7 @@ class Bodies:
         assert live.memory is not None
         if decision.decides == 'while':
             live.memory.enter_loop()
-        self.parts.begin_segment(live, decision.before, at)
+        self.parts.go_on(live, decision.before, at, decision.bodies[number])
 
     def _nothing_between(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
         with self.state.inside:
@@ -159,7 +156,6 @@ class Bodies:
 
         An error about the body's nodes is raised after that, so that the capture stays good.
         """
-        device = live.platform.device
         fault: BaseException | None = None
         body = decision.bodies[decision.inside or 0]
         try:
@@ -174,8 +170,7 @@ class Bodies:
             if decision.decides == 'while' and live.memory is not None and live.memory.leave_loop():
                 text = 'an array from before the loop was dropped in its body: each pass reads it as it was'
                 live.note('note', None, text, at)
-            device.begin_capture_to(live.origin.ptr, decision.graph, live.capture.mode, [decision.node])
-        self.parts.begin_segment(live, decision.before, at)
+        self.parts.go_on(live, decision.before, at, decision.graph, [decision.node])
         if fault is None and not failed:
             fault = self._unfit(live, body, at) or self.parts.unfit_copies(live, body) or _endless(live, decision, body)
         if fault is not None or failed:

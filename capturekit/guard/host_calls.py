@@ -107,11 +107,7 @@ class HostCalls:
                 plan.steps.append(seam)
                 live.host_calls.done = len(plan.steps)
         finally:
-            with self.state.lock:  # from here on nobody else may begin to wait for the device
-                self.verdicts.give_way()
-                with self.state.inside:
-                    live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-                self.parts.begin_segment(live, before, at)
+            self.parts.go_on(live, before, at)
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
 

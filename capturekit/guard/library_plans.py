@@ -83,11 +83,7 @@ class LibraryPlans:
             with outside_capture(self.state, self.allocators, live, live.origin):
                 plan = on_device(self.state, current, lambda: self.waits.made_when_free(call, make))
         finally:
-            with self.state.lock:  # from here on nobody else may begin to wait for the device
-                self.verdicts.give_way()
-                with self.state.inside:
-                    device.begin_capture_to(live.origin.ptr, info.graph, live.capture.mode, info.dependencies)
-                self.parts.begin_segment(live, before, at)
+            self.parts.go_on(live, before, at, info.graph, info.dependencies)
         live.note('note', None, f'{call}: cuFFT waits for the device, so the capture was suspended meanwhile', at)
         return plan
 

@@ -9,6 +9,7 @@ next used (with ``strict=False``), or forked.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,8 +102,7 @@ class Parts:
             self._end_segment(live)
             live.parts.check_node, body = device.add_if(part.graph, after, condition)
             part.bodies.append(body)
-            device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
-        self.begin_segment(live, before, at)
+            self.go_on(live, before, at, body)
 
     def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> Part:
         """End this part, and continue in another graph; return the part that ended.
@@ -111,9 +111,7 @@ class Parts:
         """
         before = self.leave_lanes(live, at, *why)
         ended = self.end_part(live)
-        with self.state.inside:
-            live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-        self.begin_segment(live, before, at)
+        self.go_on(live, before, at)
         return ended
 
     def check_on_host(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
@@ -123,9 +121,7 @@ class Parts:
         with self.state.on(live.origin_device):
             self._record_check(live, array, value, at, 0)
         self.end_part(live)
-        with self.state.inside:
-            live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-        self.begin_segment(live, before, at)
+        self.go_on(live, before, at)
 
     def _record_check(self, live: OpenCapture, array: Any, value: Any, at: Place | None, condition: int) -> None:
         """Record a check on the origin, whose device is current, and which comes after all work so far.
@@ -241,7 +237,18 @@ class Parts:
         found: list[int] = live.platform.device.graph_nodes(graph)
         return found[live.parts.numbered.get(graph, 0) :]
 
-    def begin_segment(self, live: OpenCapture, before: Any, at: Place | None) -> None:
+    def go_on(
+        self, live: OpenCapture, before: Any, at: Place | None, graph: int = 0, after: Sequence[int] = ()
+    ) -> None:
+        """Continue in a new capture of the driver: into a graph, after some of its nodes, or into one of its own."""
+        device, ptr, mode = live.platform.device, live.origin.ptr, live.capture.mode
+        with self.state.lock:  # from here on nobody else may begin to wait for the device
+            with self.state.on(live.origin_device):
+                self.verdicts.give_way()
+                device.begin_capture_to(ptr, graph, mode, after) if graph else device.begin_capture(ptr, mode)
+            self._begin_segment(live, before, at)
+
+    def _begin_segment(self, live: OpenCapture, before: Any, at: Place | None) -> None:
         """Begin the ledger's next capture, after the driver's next one has begun on the origin."""
         old = live.capture
         with self.state.lock:
