@@ -31,7 +31,7 @@ def writes(y: Any) -> None:
 
 def by_a_bound_method(y: Any) -> None:
     write = sys.stdout.write
-    write('sum is {}\n'.format(float(y)))
+    write(f'sum is {float(y)}\n')
 
 
 def logs(y: Any) -> None:
@@ -130,7 +130,7 @@ def test_another_thread_is_not_withheld(cp: Any, out: Any) -> None:
 
 
 def test_a_text_that_the_file_would_not_take_raises_as_always(cp: Any, tmp_path: Path) -> None:
-    out = open(tmp_path / 'ascii.txt', 'w', encoding='ascii')  # noqa: SIM115: it is closed below
+    out = open(tmp_path / 'ascii.txt', 'w', encoding='ascii')  # noqa: SIM115
     with ck.capture(), GUARD.output.withheld():
         assert out.write('four') == 4
         with pytest.raises(UnicodeEncodeError):
