@@ -441,10 +441,10 @@ def test_two_threads_do_not_take_the_same_piece() -> None:
             return super().slabs(known)
 
     group = Slow()
-    group._slabs.append(Slab(None, 0, 4096, 4096))
+    group._slabs += [Slab(None, 0, 4096, 4096), Slab(None, 0, 8192, 4096)]
     scratch = Scratch(group)
-    running = [in_thread(lambda: scratch.take(512, 0)[0]) for _ in range(2)]
+    running = [in_thread(lambda: scratch.take(4096, 0)[0]) for _ in range(2)]
     for thread, _found in running:
         thread.join(20)
-    assert sorted(found[0] for _thread, found in running) == [4096, 4608]
-    assert sorted(scratch.taken) == [(4096, 4608), (4608, 5120)]
+    assert sorted(found[0] for _thread, found in running) == [4096, 8192]
+    assert (sorted(scratch.taken), scratch._gaps) == ([(4096, 8192), (8192, 12288)], [])
