@@ -77,7 +77,7 @@ def _within(fn: Callable[..., Any], most: float) -> Callable[..., Any]:
     return call
 
 
-def _average(a: Array, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+def _average(a: Array, axis: Any = None, weights: Any = None, returned: Any = False, keepdims: bool = False) -> Any:
     kept: dict[str, Any] = {'keepdims': keepdims} if keepdims else {}
     try:
         return np.average(a, axis, weights, returned, **kept)
@@ -100,7 +100,7 @@ def _cov(
     plain = np.cov(a, y, rowvar, bias, ddof, *(w if w is None else np.ones_like(w) for w in given), dtype=dtype)
     rows = [one if rowvar or one.ndim < 2 else one.T for one in (a, y) if one is not None]
     x = np.concatenate([np.atleast_2d(one) for one in rows]).astype(plain.dtype)
-    weights = math.prod(np.asarray(w, float) for w in given if w is not None)
+    weights: Any = math.prod(np.asarray(w, float) for w in given if w is not None)
     ddof = int(not bias) if ddof is None else ddof
     total = weights.sum()
     less = ddof if aweights is None else ddof * (weights * aweights).sum() / total
@@ -113,10 +113,9 @@ def _unravel_index(indices: Array, dims: Any, order: Any = 'C') -> Any:
 
 
 def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = 'wrap', order: Any = 'C') -> Any:
-    modes = [mode] * len(dims) if isinstance(mode, str) else mode
-    return np.ravel_multi_index(
-        tuple(multi_index), dims, tuple('wrap' if one == 'raise' else one for one in modes), order
-    )
+    modes: Any = [mode] * len(dims) if isinstance(mode, str) else mode
+    modes = tuple('wrap' if one == 'raise' else one for one in modes)
+    return np.ravel_multi_index(tuple(multi_index), dims, modes, order)
 
 
 def _wrapped(a: Array, indices: Array, axis: Any) -> Array:

@@ -23,7 +23,7 @@ def _average(a: Any, axis: Any = None, weights: Any = None, **_: Any) -> None:
 
 def _cov(a: Any, y: Any = None, fweights: Any = None, aweights: Any = None, **_: Any) -> None:
     weights = [one for one in (fweights, aweights) if one is not None]
-    if weights and float(math.prod(weights).sum()) == 0:  # type: ignore[attr-defined]
+    if weights and float(math.prod(weights).sum()) == 0:
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
 
 

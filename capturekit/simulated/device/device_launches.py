@@ -167,7 +167,7 @@ def _do(node: GraphNode, work: Callable[[], None]) -> None:
         work()
     except (ValueError, ArithmeticError, LookupError) as error:  # what NumPy raises for values
         raise RuntimeError(
-            f'The Python body of kernel {node.name!r} raised {type(error).__name__} in a launch ({error}), but a kernel '
-            'on a GPU raises nothing. A body that was given by `capturekit.simulated.body` has to take any values; '
+            f'The Python body of kernel {node.name!r} raised {type(error).__name__} in a launch ({error}). No kernel '
+            'on a GPU raises: a body that was given by `capturekit.simulated.body` has to take any values; '
             'that any other body does not is a fault of the simulated device.'
         ) from error
