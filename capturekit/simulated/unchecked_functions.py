@@ -1,7 +1,7 @@
 """NumPy's functions as CuPy's kernels do them: none raises by the values of its operands.
 
-What CuPy looks at on the host before it launches is in :mod:`capturekit.simulated.cupy.decisions`. Behind that, a
-launch may meet any values: :data:`UNCHECKED` has a function of its own for each of NumPy's that would refuse some.
+What CuPy looks at on the host before it launches is in :mod:`capturekit.simulated.cupy.decisions`. Values that it does
+not look at may be any: :data:`UNCHECKED` has a function of its own for each of NumPy's that would refuse some.
 """
 
 from __future__ import annotations
@@ -66,28 +66,11 @@ def _of_present(which: Callable[..., Any], absent: float) -> Callable[..., Any]:
     return _with_out(find)
 
 
-def _choose(a: Array, choices: Any, out: Any = None, mode: Any = 'raise') -> Any:
-    return np.choose(a, choices, out=out, mode='clip' if mode == 'raise' else mode)
-
-
 def _within(fn: Callable[..., Any], most: float) -> Callable[..., Any]:
     def call(a: Array, q: Any, *args: Any, **kwargs: Any) -> Any:
         return fn(a, np.clip(np.nan_to_num(q), 0, most), *args, **kwargs)
 
     return call
-
-
-def _average(a: Array, axis: Any = None, weights: Any = None, returned: Any = False, keepdims: bool = False) -> Any:
-    kept: dict[str, Any] = {'keepdims': keepdims} if keepdims else {}
-    try:
-        return np.average(a, axis, weights, returned, **kept)
-    except ZeroDivisionError:
-        pass
-    if weights.shape != a.shape:
-        weights = np.moveaxis(np.broadcast_to(weights, (*(1,) * (a.ndim - 1), weights.size)), -1, axis)
-    total = np.broadcast_to(weights, a.shape).sum(axis, **kept)
-    found = (a * weights).sum(axis, **kept) / total
-    return (found, np.broadcast_to(total, found.shape).copy()) if returned else found
 
 
 def _cov(
@@ -106,10 +89,6 @@ def _cov(
     less = ddof if aweights is None else ddof * (weights * aweights).sum() / total
     x -= x.mean(axis=1)[:, None]  # CuPy 14 takes the mean without weights
     return np.squeeze((x * weights) @ x.T.conj() / max(total - less, 0))
-
-
-def _unravel_index(indices: Array, dims: Any, order: Any = 'C') -> Any:
-    return np.unravel_index(np.mod(indices, max(math.prod(dims), 1)), dims, order)
 
 
 def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = 'wrap', order: Any = 'C') -> Any:
@@ -131,24 +110,6 @@ def _put_along_axis(a: Array, indices: Array, values: Any, axis: Any) -> None:
     np.put_along_axis(a, _wrapped(a, indices, axis), values, axis)
 
 
-def _bincount(x: Array, weights: Any, size: int) -> Any:
-    inside = (x >= 0) & (x < size)
-    return np.bincount(x[inside], None if weights is None else weights[inside], size)
-
-
-def _histogram(x: Array, bins: Any = 10, **kwargs: Any) -> Any:
-    if np.ndim(bins) == 0:
-        return np.histogram(x, bins, **kwargs)
-    return np.histogram(x, np.sort(bins), **kwargs)[0], bins
-
-
-def _histogramdd(columns: Any, bins: Any, **kwargs: Any) -> Any:
-    counts, edges = np.histogramdd(
-        tuple(columns), [one if np.ndim(one) == 0 else np.sort(one) for one in bins], **kwargs
-    )
-    return counts, [edge if np.ndim(one) == 0 else one for edge, one in zip(edges, bins)]
-
-
 def _poly(seq_of_zeros: Array) -> Any:
     return np.poly(EIGVALSH(seq_of_zeros) if seq_of_zeros.ndim == 2 else seq_of_zeros)
 
@@ -157,12 +118,11 @@ _iterating, _of_numbers = factorizations.iterating, factorizations.of_numbers
 EIGVALSH = _iterating(np.linalg.eigvalsh)
 #: By CuPy's name: what its kernels do, where NumPy's function of that name would raise for some values.
 UNCHECKED: dict[str, Callable[..., Any]] = {
-    'average': _average, 'bincount': _bincount, 'choose': _choose, 'cov': _cov, 'digitize': _digitize,
-    'histogram': _histogram, 'histogramdd': _histogramdd, 'nanargmax': _of_present(np.argmax, -np.inf),
+    'cov': _cov, 'digitize': _digitize, 'nanargmax': _of_present(np.argmax, -np.inf),
     'nanargmin': _of_present(np.argmin, np.inf), 'percentile': _within(np.percentile, 100), 'poly': _poly,
     'polyfit': _of_numbers(np.polyfit), 'power': _power, 'put_along_axis': _put_along_axis,
     'quantile': _within(np.quantile, 1), 'ravel_multi_index': _ravel_multi_index, 'roots': _of_numbers(np.roots),
-    'searchsorted': _searchsorted, 'take_along_axis': _take_along_axis, 'unravel_index': _unravel_index,
+    'searchsorted': _searchsorted, 'take_along_axis': _take_along_axis,
     **{name: getattr(factorizations, name) for name in
        ('cholesky', 'inv', 'matrix_power', 'solve', 'tensorinv', 'tensorsolve')},
     **{name: _iterating(getattr(np.linalg, name)) for name in ('cond', 'eigh', 'matrix_rank', 'pinv', 'svd')},

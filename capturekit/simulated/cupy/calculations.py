@@ -81,7 +81,7 @@ class Calculations(Operators):
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
         """Return elements of ``choices`` picked by this array."""
         decisions.choose(self, choices, out, mode)
-        return launches.launch('cupy_choose', UNCHECKED['choose'], (self, choices), {'mode': mode}, out=out)
+        return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
 
     @staticmethod
     def _check_kind_sort(kind: Any) -> None:

@@ -213,7 +213,10 @@ def bincount(x: Any, weights: Any = None, minlength: int | None = None) -> Any:
         raise ValueError('minlength must be non-negative')
     size = max(int(x.max()) + 1 if x.size else 0, int(minlength or 0))
 
-    return launches.launch('cupy_bincount', UNCHECKED['bincount'], (x, weights, size))
+    def counted(a: Any, w: Any) -> Any:
+        return np.bincount(a[a >= 0] if w is None else a, w, size)[:size]
+
+    return launches.launch('cupy_bincount', counted, (x, weights))
 
 
 def _range(x: Any, given: Any) -> tuple[float, float]:
@@ -244,7 +247,7 @@ def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, 
         options['range'] = _range(x, range)
     else:
         _check_edges(bins, '`bins` must increase monotonically, when an array')
-    return launches.launch('cupy_histogram', UNCHECKED['histogram'], (x,), options)
+    return launches.launch('cupy_histogram', np.histogram, (x,), options)
 
 
 def _check_edges(edges: Any, message: str) -> None:
@@ -263,7 +266,11 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = N
             _check_edges(edges, f'`bins[{i}]` must be monotonically increasing, when an array')
     options = {'bins': per_axis, 'range': ranges, 'weights': weights, 'density': density}
 
-    return launches.launch('cupy_histogramdd', UNCHECKED['histogramdd'], (columns,), options)
+    def counted(c: Any, **k: Any) -> Any:
+        counts, edges = np.histogramdd(tuple(c), **k)
+        return counts, list(edges)
+
+    return launches.launch('cupy_histogramdd', counted, (columns,), options)
 
 
 def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None) -> Any:
