@@ -64,6 +64,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
             prepare()
         found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
+        vendor.allocate_inside(name)
         if name in WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
         if name in LOOKING_AT_INFO and error_state.get_config_linalg() == 'raise':
