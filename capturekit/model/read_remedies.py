@@ -19,8 +19,8 @@ _MODE = 'Write `mode={!r}`, with which CuPy does not look for indices out of bou
 _MASKED = 'Write `cp.copyto(a, values, where=mask)`, with a number or an array of the form of `a` as `values`.'
 _FACTORED = (
     "CuPy reads here whether it has failed, because of `cupyx.errstate(linalg='raise')`. Write "
-    "`with cupyx.errstate(linalg='ignore'):` around it: a failure then gives NaN or infinity, which "
-    '`cp.isfinite(result).all()` finds on the device.'
+    "`with cupyx.errstate(linalg='ignore'):` around it. The device can tell a failure by the result: of `cholesky` by "
+    '`cp.allclose(l @ l.T, a)`, of `solve` by `cp.allclose(a @ x, b)`.'
 )
 
 #: By the name of the function that the user's line called.

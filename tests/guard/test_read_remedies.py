@@ -131,19 +131,20 @@ def test_a_graphed_function_records_what_the_values_make_longer(cp: Any, name: s
 def test_a_factorization_that_is_looked_at(cp: Any) -> None:
     import cupyx
 
-    a = cp.eye(2)
-    cp.linalg.cholesky(a)
+    a, b = cp.eye(2), cp.ones(2)
+    l, x = cp.linalg.cholesky(a), cp.linalg.solve(a, b)  # noqa: E741
+    cp.allclose(l @ l.T, a)
     with ck.capture() as cap, cupyx.errstate(linalg='raise'):
         with pytest.raises(ck.HostReadError, match=r"with cupyx.errstate\(linalg='ignore'\):") as error:
             cp.linalg.cholesky(a)
         with cupyx.errstate(linalg='ignore'):
-            result = cp.linalg.cholesky(a)
-        right = cp.isfinite(result).all()
-    assert '`cp.isfinite(result).all()`' in error.value.remedy
-    for sign in (1, -1, 1):
-        a[...] = cp.eye(2) * sign
+            l, x = cp.linalg.cholesky(a), cp.linalg.solve(a, b)  # noqa: E741
+        factored, solved = cp.allclose(l @ l.T, a), cp.allclose(a @ x, b)
+    assert '`cp.allclose(l @ l.T, a)`, of `solve` by `cp.allclose(a @ x, b)`' in error.value.remedy
+    for factor in (1, -1, 0, 1):
+        a[...] = cp.eye(2) * factor
         cap.graph.launch()
-        assert bool(right) == (sign > 0)
+        assert bool(solved) == (factor != 0) and (bool(factored) == (factor > 0) or not factor)
 
 
 @pytest.mark.parametrize('strict', [True, False])
