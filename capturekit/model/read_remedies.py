@@ -51,6 +51,7 @@ READ_REMEDIES: dict[str, str] = {
     **dict.fromkeys(('percentile', 'quantile'), 'Give `q` as a number or a list of the host.'),
     **dict.fromkeys(('place', 'putmask'), _MASKED),
     **dict.fromkeys(('put', 'ravel_multi_index'), _MODE.format('wrap')),
+    'repeat': 'Make `rows = cp.asarray(np.repeat(np.arange(len(x)), counts))` before the capture, and write `x[rows]`.',
     'unravel_index': 'Write `//` and `%`: for two axes, `i // dims[1], i % dims[1]`.',
     **dict.fromkeys('cholesky inv matrix_power qr solve tensorinv tensorsolve'.split(), _FACTORED),
 }

@@ -58,7 +58,7 @@ def _searchsorted(a: Array, v: Any, side: Any = 'left', sorter: Any = None) -> A
 def _of_present(which: Callable[..., Any], absent: float) -> Callable[..., Any]:
     """``nanargmax`` or ``nanargmin``: -1 where all are NaN."""
 
-    def find(a: Array, axis: Any = None, keepdims: bool = False) -> Any:
+    def find(a: Array, axis: Any = None, keepdims: Any = False) -> Any:
         missing = np.isnan(a)
         found = which(np.where(missing, absent, a) if missing.any() else a, axis=axis, keepdims=keepdims)
         return np.where(missing.all(axis=axis, keepdims=keepdims), -1, found)

@@ -50,6 +50,7 @@ FOLLOWED: dict[str, tuple[str, str, str | None]] = {
         "cp.ravel_multi_index((i, i), (4, 4), mode='raise')", "mode='wrap'",
         'np.ravel_multi_index((h.astype(int),) * 2, (4, 4))',
     ),
+    'repeat': ('cp.repeat(x, counts)', 'x[rows]', 'np.repeat(h, [1, 0, 2, 1])'),
     'unravel_index': (
         'cp.unravel_index(i, dims)', 'i // dims[1], i % dims[1]', 'np.unravel_index(h.astype(int), (2, 2))'
     ),
@@ -80,7 +81,8 @@ def names(cp: Any, name: str) -> dict[str, Any]:
     return {
         'cp': cp, 'x': x, 'i': x.astype(int), 'w': cp.asarray([1.0, 2, 3, 4]), 'mask': x > 1, 'values': x, 'a': a,
         'p': p, 'rng': cp.random.default_rng(), 'low': 0, 'high': 6 if name == 'random_integers' else 7, 'n': 4,
-        'size': (5,), 'scale': 2.0, 'dims': (2, 2), 'counts': cp.zeros(5, int),
+        'size': (5,), 'scale': 2.0, 'dims': (2, 2),
+        'counts': [1, 0, 2, 1] if name == 'repeat' else cp.zeros(5, int), 'rows': cp.asarray([0, 2, 2, 3]),
     }  # fmt: skip
 
 
