@@ -37,9 +37,10 @@ def _power(a: Any, b: Any, **kwargs: Any) -> Any:
         return np.power(a, b, **kwargs)
     except ValueError:
         a, b = np.broadcast_arrays(np.asarray(a), np.asarray(b))
-    found = np.power(a, np.maximum(b, 0), **kwargs)
     inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b & 1), 0))
-    return np.where(b < 0, inverse, found).astype(found.dtype)
+    found = np.asarray(np.power(a, np.maximum(b, 0), **kwargs))
+    np.copyto(found, inverse, 'unsafe', where=b < 0)
+    return found
 
 
 def _digitize(x: Array, bins: Array, right: bool = False) -> Any:

@@ -57,6 +57,7 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], Any, Any, Any]] = {
     'take_along_axis': (lambda cp, a: cp.take_along_axis(cp.arange(4.0), a, 0), [1], [9], [1]),
     'put_along_axis': (lambda cp, a: put_along(cp, a), [1], [9], [0, 5, 2, 3]),
     'power': (lambda cp, a: cp.asarray([1, -1, -1, 2, 0]) ** a, [1] * 5, [-1, -1, -2, -1, -1], [1, -1, 1, 0, 0]),
+    'power in place': (lambda cp, a: cp.abs(cp.asarray([1, -1, 3])).__ipow__(a), [1, 2, 3], [-1, -3, -1], [1, 1, 0]),
     'power of a number': (lambda cp, a: 3**a, [1, 2], [-1, 2], [0, 9]),
     'add.at': (lambda cp, a: added_at(cp, a), [0, 1], [5, -1], [0, 0, 2]),
     'add.reduceat': (lambda cp, a: cp.add.reduceat(cp.arange(4), a), [0, 1], [0, 7], [3, 3]),
