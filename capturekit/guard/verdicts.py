@@ -21,6 +21,7 @@ from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict, named
+from capturekit.model.read_remedies import READ_REMEDIES
 from capturekit.model.rules import (
     RULES,
     VARIANTS,
@@ -209,6 +210,7 @@ class Verdicts:
     def refuse_read(self, ptr: int | None, rule: Rule = RULES['host-read']) -> NoReturn:
         function = function_of_cupy()
         reads = f' Here `{function}()` of CuPy does so.' if function and function not in _READERS else ''
+        remedy = READ_REMEDIES.get(function, rule.remedy) if rule is RULES['host-read'] else rule.remedy
         raise rule.error(
             'ndarray.get()',
             stream=ptr,
@@ -216,9 +218,7 @@ class Verdicts:
             subject=self.subject(ptr),
             location=here(),
             rule=f'{rule.says} ({_READ_LIKE_THIS} read like this).{reads}',
-            remedy=f'{rule.remedy} Or call `{function}()` before the capture or after a launch.'
-            if reads
-            else rule.remedy,
+            remedy=f'{remedy} Or call `{function}()` before the capture or after a launch.' if reads else remedy,
             cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
         )
 

@@ -504,6 +504,14 @@ VARIANTS: dict[str, Rule] = {
         'memory before',
         remedy='Read it after `cap.graph.launch()`: hand it to this thread then.',
     ),
+    # a read into an array of the host
+    'host-read-into': replace(
+        RULES['host-read'],
+        remedy='Read it after `cap.graph.launch()`: `y.get(out=buffer)`. To copy at each launch, into pinned memory, '
+        'write `cp.cuda.runtime.memcpyAsync(buffer.ctypes.data, y.data.ptr, y.nbytes, '
+        'cp.cuda.runtime.memcpyDeviceToHost, cp.cuda.get_current_stream().ptr)`, keep `buffer` as long as the graph, '
+        'and wait for the launch before you look at it.',
+    ),
     # a read on another stream
     'host-read-unknown': replace(
         RULES['host-read'],
