@@ -1,4 +1,4 @@
-"""Which results of an example nobody checks: arrays that are made in a capture, and reach no assertion and no output."""
+"""Which results of an example nobody checks: arrays made in a capture that reach no assertion and no output."""
 
 from __future__ import annotations
 

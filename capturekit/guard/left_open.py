@@ -73,9 +73,7 @@ def note_open(error: CaptureError, live: OpenCapture, verb: str) -> None:
         begun = live.at or caught.at
         mine = [at for at in caught.frames if begun and (at.file, at.function) == (begun.file, begun.function)]
         at = mine[-1] if mine else caught.at
-        then = (
-            f': {caught.name} was raised before, at {at}, and caught. Call `end_capture()` where the code catches it.'
-        )
+        then = f': {caught.name} was raised before, at {at}, and caught. Call `end_capture()` where it is caught.'
     else:
         return
     if ending:

@@ -69,7 +69,7 @@ class CaptureError(RuntimeError):
     earlier: tuple[Cause, ...] = ()
     #: The user's lines that led to the refused call, the outermost first.
     way: tuple[Place, ...] = ()
-    #: A sentence on a capture begun by hand that is still open; taken away where the capture ends before this is caught.
+    #: A sentence on a capture begun by hand that is still open. Its end takes the sentence off an error on its way.
     still_open: str = ''
 
     def __init__(
