@@ -202,8 +202,8 @@ def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
             raise NotArithmetic('it is passed in *args or **kwargs')
         return NumberUses(fn, tuple(names))
     except NotArithmetic as error:
-        code = getattr(fn, '__code__', None)
-        head = None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
+        own = getattr(fn, '__code__', None)
+        head = None if own is None else Place(own.co_filename, own.co_firstlineno, own.co_name)
         raise unfollowed(str(error), error.at or head) from None
 
 

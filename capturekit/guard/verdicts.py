@@ -190,6 +190,7 @@ class Verdicts:
             remedy=_BENCHMARK if timed else rule.remedy,
             cuda_error=code.name if verdict.answer.refused else '',
         )
+        self.word(error, self.state.mine())
         return error
 
     def subject(self, ptr: int | None) -> str:

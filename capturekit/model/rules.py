@@ -364,7 +364,7 @@ RULES: dict[str, Rule] = _rules(
         'end-elsewhere',
         errors.UnmatchedError,
         'A capture ends on the stream that began it',
-        'End it on its origin; a lane is joined instead: `origin.wait_event(lane.record())`.',
+        'Leave the block instead: its end is the end of the capture; a lane is joined by `cap.join(lane)`.',
     ),
     Rule(
         'end-wrong-thread',
