@@ -87,4 +87,5 @@ def which(said: str, of: Mapping[str, str]) -> str | None:
 
 def told(remedy: str) -> list[str]:
     """The code in a remedy, as it is written there; what is filled in splits it."""
-    return [part for code in re.findall(r'`([^`]+)`', remedy) for part in re.split(r'{}|\.\.\.', code) if part.strip()]
+    codes = [code for code in re.findall(r'`([^`]+)`', remedy) if not code.startswith(('capturekit ', 'if', 'try', 'finally'))]
+    return [part for code in codes for part in re.split(r'{}|\.\.\.', code) if part.strip()]

@@ -1,7 +1,8 @@
 """Every remedy is followed as it is written: a program that is told it, and the same program with it, which is right.
 
 The programs stand in ``programs.diff``, as those of ``capturekit explain`` do. A name is the beginning of the remedy
-that the wrong program is told. The programs of the zoo, and the examples of ``explain``, count as well where they have
+that the wrong program is told. Programs have the streams and the event of ``_GIVEN``; where one launches nothing,
+``graph`` or ``cap.graph`` is launched at its end; where it asserts nothing, ``y`` is twice ``x`` then. The programs of the zoo, and the examples of ``explain``, count as well where they have
 the code of the remedy as the message writes it.
 """
 
@@ -25,17 +26,21 @@ from tests.remedies.found import remedies, told, which
 from tests.zoo.cases import all_cases
 from tests.zoo.trial import run_broken
 
-_PARTS = [part.partition('\n\n') for part in (Path(__file__).parent / 'programs.diff').read_text()[3:].split('\n== ')]
+_PARTS = [part.partition('\n') for part in (Path(__file__).parent / 'programs.diff').read_text()[3:].split('\n== ')]
 PROGRAMS = [(head, _side(code, '-'), _side(code, '+')) for head, _, code in _PARTS]
 REMEDIES = remedies()
 #: The beginnings of remedies that no program follows. This may only shrink.
 UNTESTED = Path(__file__).with_name('untested.txt').read_text().splitlines()
+_GIVEN = """
+stream, side, s, origin, lane = (cp.cuda.Stream(non_blocking=True) for _ in range(5))
+event = cp.cuda.Event()
+"""
 
 
 @contextlib.contextmanager
 def device() -> Iterator[None]:
     """A simulated device for one program."""
-    install(SimulatedDevice(0))
+    install(SimulatedDevice(0, devices=2))
     try:
         yield
     finally:
@@ -65,9 +70,14 @@ def said(code: str) -> str:
 @pytest.mark.parametrize('number', range(len(PROGRAMS)), ids=[head[:40] for head, *_ in PROGRAMS])
 def test_a_remedy_is_told_and_its_program_is_right(number: int) -> None:
     head, wrong, right = PROGRAMS[number]
-    assert (which(said(wrong), REMEDIES) or '').startswith(head)
-    assert 'assert ' in right
-    run(right)
+    assert (which(said(_GIVEN + wrong), REMEDIES) or '').startswith(head)
+    if '.launch(' not in right and 'as cap' in right:
+        right += 'cap.graph.launch()\n'
+    elif '.launch(' not in right and ' graph = ' in right:
+        right += 'graph.launch(stream)\n'
+    if 'assert ' not in right:
+        right += 'assert cp.allclose(y, cp.arange(4.0) * 2)\n'
+    run(_GIVEN + right.replace('\nassert ', '\ncp.cuda.Device().synchronize()\nassert '))
 
 
 def followed() -> Iterator[tuple[str, str]]:
