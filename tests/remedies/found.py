@@ -45,8 +45,7 @@ def _returned(function: ast.FunctionDef) -> list[ast.expr]:
 
 
 def _values(node: ast.AST) -> Iterator[ast.expr]:
-    """What is given as, or stored in, ``remedy``; what a property of that name returns; and what refusals get by place.
-    """
+    """What is given as, or stored in, ``remedy``; what a property of that name returns; and what refusals get by place."""
     if isinstance(node, ast.keyword) and node.arg == 'remedy':
         yield node.value
     elif isinstance(node, ast.FunctionDef) and node.name == 'remedy' and node.args.args[0].arg == 'self':
@@ -87,5 +86,9 @@ def which(said: str, of: Mapping[str, str]) -> str | None:
 
 def told(remedy: str) -> list[str]:
     """The code in a remedy, as it is written there; what is filled in splits it."""
-    codes = [code for code in re.findall(r'`([^`]+)`', remedy) if not code.startswith(('capturekit ', 'if', 'try', 'finally'))]
+    codes = [
+        code
+        for code in re.findall(r'`([^`]+)`', remedy)
+        if not code.startswith(('capturekit ', 'if', 'try', 'finally'))
+    ]
     return [part for code in codes for part in re.split(r'{}|\.\.\.', code) if part.strip()]
