@@ -69,7 +69,7 @@ _DIFFERENT = (
     'host reads give other values at nearly each call',
 )
 #: Why some runs in between are not followed.
-TOO_DEAR = 'watching its runs takes much longer than they do, and none could be launched so far: only some are watched'
+TOO_DEAR = 'watching its runs takes much longer than they do, and {}: only some are watched'
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
 CHAIN = 16
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
@@ -285,7 +285,7 @@ class Answering:
             return self._again(given, drawn)
         begun = time.thread_time()
         if not self._options.pure and not kind.cost.is_due():
-            kind.why_eager = TOO_DEAR
+            kind.why_eager = TOO_DEAR.format(kind.cost.gained)
             result = self._again(given, drawn or [])
             kind.cost.ran(time.thread_time() - begun)
             return result

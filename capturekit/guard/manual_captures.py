@@ -84,7 +84,8 @@ class ManualCaptures:
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []
             self.captures.opened(live)
-            if self.lanes.is_current(capture.origin):
+            live.begun_current = self.lanes.is_current(capture.origin)
+            if live.begun_current:
                 self.lanes.make_current(live, ptr)
             self.by_hand.keep_out(live)
             TRACING.open(live.trace, sys._getframe(1))
@@ -106,7 +107,7 @@ class ManualCaptures:
             self._may_end(call, ptr, lane, live)
             if live is None:
                 return go()
-            outcome = 'failed'
+            outcome, handled = 'failed', sys.exc_info()[1]
             try:
                 used = TouchedMemory()
                 with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended
@@ -119,6 +120,7 @@ class ManualCaptures:
                 return answer
             finally:
                 self.captures.gone(live)
+                live.ends_in_cleanup(handled)
                 if live.by_priority:
                     live.note('note', None, _WITHOUT_PRIORITIES, live.at)
                 if outcome == 'good':

@@ -27,6 +27,7 @@ REMEDIES: dict[str, str] = {
     'made before `begin_capture()`, too, and so have arrays for lists that are indices.',
     'isolation': 'Wait before the capture begins, or let the launching stream wait: `s.wait_event(event)`, then '
     '`graph.launch(s)`.',
+    'end-elsewhere': 'End it on its origin; a lane is joined instead: `origin.wait_event(lane.record())`.',
     'end-wrong-thread': 'End it in the thread that began it, or begin it with `stream.begin_capture()`, which is '
     'relaxed.',
     'graph-launch': 'Launch it before the capture or after it.',

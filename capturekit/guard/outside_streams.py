@@ -25,6 +25,14 @@ NOT_CURRENT = replace(
     'stream: it would run at once and be missing from the graph',
     remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
 )
+#: The same where the captured stream was current, and is not any more.
+NOT_CURRENT_NOW = replace(
+    NOT_CURRENT,
+    says='The captured stream was current when its capture was begun, and is not any more though the capture is open, '
+    'so that CuPy gives work to the legacy default stream: it would run at once and be missing from the graph',
+    remedy='Call `end_capture()` before the block `with stream:` is left, also where an exception leaves it (`try`, '
+    '`finally`).',
+)
 
 
 class OutsideStreams:
@@ -117,7 +125,7 @@ class OutsideStreams:
         if device is None:
             return escape_rule(live, since), ptr
         if live.memory is None and device == live.origin_device:
-            return NOT_CURRENT, LEGACY_HANDLES[0]
+            return NOT_CURRENT_NOW if live.begun_current else NOT_CURRENT, LEGACY_HANDLES[0]
         return VARIANTS['work-on-another-device'], None
 
     def hold_again(self) -> None:

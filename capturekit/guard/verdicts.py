@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from capturekit.guard import finding_words
 from capturekit.guard.cupy_errors import answers_with_code, make_catchable, say_as_cupy
-from capturekit.guard.left_open import told_open
+from capturekit.guard.left_open import note_open
 from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -92,7 +92,7 @@ class Verdicts:
             error.remedy = without_cap(error.remedy)
         if mine is not None:
             mine.refusal(error)
-            error.remedy = told_open(error, mine, verb)
+            note_open(error, mine, verb)
             if mine.memory is None:
                 say_as_cupy(error, verb, captured)
         if answers_with_code(verb, error.stream, captured):
@@ -191,6 +191,7 @@ class Verdicts:
             remedy=_BENCHMARK if timed else rule.remedy,
             cuda_error=code.name if verdict.answer.refused else '',
         )
+        self.word(error, self.state.mine())
         return error
 
     def subject(self, ptr: int | None) -> str:

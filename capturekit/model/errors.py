@@ -67,6 +67,10 @@ class CaptureError(RuntimeError):
     """
 
     earlier: tuple[Cause, ...] = ()
+    #: The user's lines that led to the refused call, the outermost first.
+    way: tuple[Place, ...] = ()
+    #: A sentence on a capture begun by hand that is still open. Its end takes the sentence off an error on its way.
+    still_open: str = ''
 
     def __init__(
         self,
@@ -108,7 +112,8 @@ class CaptureError(RuntimeError):
         if self.subject:
             what += f' on {self.subject}'
         what += self._where()
-        return '\n  '.join(part for part in (what, self.rule, self.remedy) if part)
+        instead = f'{self.remedy} {self.still_open}'.strip()
+        return '\n  '.join(part for part in (what, self.rule, instead) if part)
 
     def _where(self) -> str:
         return '' if self.location is None else f', at {self.location}'

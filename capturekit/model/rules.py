@@ -364,7 +364,7 @@ RULES: dict[str, Rule] = _rules(
         'end-elsewhere',
         errors.UnmatchedError,
         'A capture ends on the stream that began it',
-        'End it on its origin; a lane is joined instead: `origin.wait_event(lane.record())`.',
+        'Leave the block instead: its end is the end of the capture; a lane is joined by `cap.join(lane)`.',
     ),
     Rule(
         'end-wrong-thread',
@@ -436,7 +436,7 @@ RULES: dict[str, Rule] = _rules(
         'unjoined',
         errors.UnjoinedError,
         'Every lane must be joined to the origin before the capture ends',
-        'Join each: `cap.join(stream)`, or `origin.wait_event(stream.record())` after its last work.',
+        'Join each after its last work: `cap.join(stream)`, or `cap.stream.wait_event(stream.record())`.',
     ),
     Rule(
         'host-read',
@@ -447,7 +447,7 @@ RULES: dict[str, Rule] = _rules(
     Rule(
         'host-write',
         errors.UnsupportedCallError,
-        'The host writes into an array that recorded work reads: it would be written once, now, and not at each launch',
+        'The host writes into an array here: that would happen once, now, and not at each launch',
         'Call `set` before the capture or before a launch; for a constant make a new array: `cp.asarray(values)`.',
     ),
     Rule(
