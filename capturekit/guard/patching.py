@@ -447,6 +447,10 @@ class Installation:
             slots = [_Slot(entry, entry.also)]
             if entry.holder in sys.modules:
                 slots.append(_Slot(entry, entry.holder))
+        except RuntimeError:
+            if threading.main_thread().is_alive():
+                raise
+            return []  # Python is ending: nobody can import concurrent.futures.thread any more
         except (AttributeError, ImportError) as error:
             if entry.optional or entry.holder == RUNTIME:
                 return []  # CUDA's runtime functions come and go with versions of CuPy
