@@ -445,10 +445,10 @@ def capture(
         lines: whether to note which line makes which nodes (``cap.recording.spans``). Recording then takes about 1.3
             times as long. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the variables of the
             surrounding functions until the next line or the block's end.
-        into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to, after
-            its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and the
-            owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture that
-            fails takes its nodes out again. It can't be combined with ``rehearsal``.
+        into: a ``cuda.core.graph.GraphDefinition`` or a ``cudaGraph_t`` of cuda-bindings that the nodes are added to,
+            after its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and
+            the owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture
+            that fails takes its nodes out again. It can't be combined with ``rehearsal``.
         update: a graph that is to run, from the end of the block on, what the block has recorded: its executable graph
             is updated in place, and instantiated anew only where CUDA refuses that. ``cap.graph`` is this graph, and
             ``cap.update`` says which was done. See :meth:`Graph.update`. If the block fails the graph stays as it was.
