@@ -46,3 +46,12 @@ def values_after(graph: ck.Graph, array: Any) -> list[Any]:
 
 def flag(cp: Any, value: bool = True) -> Any:
     return cp.full((), value, '?')
+
+
+def graph_at(handle: int) -> Any:
+    """The handle of a graph as cuda-bindings has it."""
+    try:
+        from cuda.bindings.runtime import cudaGraph_t
+    except ImportError:
+        cudaGraph_t = type('cudaGraph_t', (int,), {'__module__': 'cuda.bindings.runtime'})
+    return cudaGraph_t(handle)

@@ -126,6 +126,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
         ``file``: where to print, as for :func:`print`; None: standard output."""
         from capturekit.functions.explanation import explanation
 
+        if file is not None and not callable(getattr(file, 'write', None)):
+            raise TypeError(f'file must be an object with a method write, or None, got {type(file).__name__}')
         with self._lock:
             kinds = dict(self._kinds)
             unwatched = dict(self._unwatched)
@@ -417,8 +419,9 @@ def graphed(
         'strict': strict, 'checks': checks, 'pieces': pieces, 'limit': limit, 'pool': pool, 'pure': pure,
         'check': check, 'fuse': fuse, 'lanes': lanes, 'memory_limit': memory_limit, 'memory': memory,
     }  # fmt: skip
+    options = options_of(asked)
     if fn is None:
         return functools.partial(graphed, **asked)
     if not callable(fn) and not isinstance(fn, classmethod):
         raise TypeError(f'graphed takes a function, got {type(fn).__name__}')
-    return Graphed(fn, options_of(asked))
+    return Graphed(fn, options)

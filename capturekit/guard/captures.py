@@ -69,9 +69,8 @@ class Captures:
         live.allocators.clear()
         if live.trace is not None:
             TRACING.close(live.trace)
-        if state.lives.pop(live.capture, None) is not None:
-            stack = state.threads[live.thread]
-            stack.remove(live)
-            if not stack:
-                del state.threads[live.thread]
+        state.lives.pop(live.capture, None)
+        left = [one for one in state.threads.pop(live.thread, ()) if one is not live]
+        if left:
+            state.threads[live.thread] = left
         state.closed.notify_all()

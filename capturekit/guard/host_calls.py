@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from capturekit.launch.plan import Part, Seam
 from capturekit.model import errors
 from capturekit.model.pytree import take_apart
 from capturekit.model.rules import Code
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here
 from capturekit.model.sparse import matrices, packed, unpacked
 
@@ -199,11 +199,11 @@ def outside_capture(state: State, allocators: Allocators, live: OpenCapture, str
 
     The origin's device is current, and ``stream`` of that device.
     """
-    with state.lock:
-        state.lives.pop(live.capture, None)
-        state.threads[threading.get_ident()].remove(live)
-        allocators.restore()
     try:
+        with state.lock:
+            state.lives.pop(live.capture, None)
+            state.threads[threading.get_ident()].remove(live)
+            allocators.restore()
         with state.inside, state.on(live.origin_device), current_for_now(state.platform.cupy.cuda, stream):
             yield
     finally:

@@ -93,17 +93,13 @@ class StreamSwitches:
             if found is None:
                 return False
             live, before, lane, ends = found
-            inside = state.inside
-            inside.depth += 1
-            try:
+            with state.inside:
                 made[_DEVICE_ENTER](device)
                 try:
                     made[_STREAM_ENTER](stream)
                 except BaseException:
                     made[_DEVICE_EXIT](device, None, None, None)
                     raise
-            finally:
-                inside.depth -= 1
             self._moved(live, before, lane, ends, at)
         return True
 
@@ -119,13 +115,11 @@ class StreamSwitches:
             if found is None:
                 return False
             live, before, _lane, ends = found
-            inside = state.inside
-            inside.depth += 1
             try:
-                made[_STREAM_EXIT](stream, *exc)
-                made[_DEVICE_EXIT](device, *exc)
+                with state.inside:
+                    made[_STREAM_EXIT](stream, *exc)
+                    made[_DEVICE_EXIT](device, *exc)
             finally:
-                inside.depth -= 1
                 now = made[_CURRENT]()
                 lane = state.ledger.lanes.get(now.__dict__['ptr'])
                 if lane is not None and lane.capture is live.capture:
@@ -146,7 +140,7 @@ class StreamSwitches:
         if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
             return None
         inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
-        if inside.depth or inside.substitute is not None:
+        if inside.active() or inside.substitute is not None:
             return None
         # the handle is read past the wrapper, which would let capturekit's own code have it as well
         before = lanes.get(state.installation.originals[_CURRENT]().__dict__['ptr'])

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -34,6 +33,7 @@ from capturekit.model.rules import (
     Rule,
     Target,
 )
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, function_of_cupy, here
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
@@ -317,13 +317,13 @@ class Verdicts:
         Its thread has no capture. The call is judged again whenever a capture has closed.
         """
         state, way = self.state, (threading.get_ident(), device)
-        with state.closed:
+        with state.lock:
             self._wait(call, judge)
             state.under_way.append(way)
         try:
             yield
         finally:
-            with state.closed, state.inside:
+            with state.lock, state.inside:
                 state.under_way.remove(way)
                 state.closed.notify_all()
 
@@ -365,7 +365,7 @@ class Verdicts:
         def free() -> bool:
             return not any(thread != me and where == device for thread, where in state.under_way)
 
-        with state.closed:
+        with state.lock:
             state.closed.wait_for(free, WAIT_SECONDS)
             if state.waiting and state.mine() is None:
                 state.closed.wait_for(lambda: not state.waiting and free(), MOMENT)

@@ -27,6 +27,7 @@ from capturekit.model.host_reads import Rehearsal
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Code, Mode
+from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import here
 from capturekit.recorder.arguments import checked
 from capturekit.recorder.branches import Assignment, on_lanes
@@ -98,6 +99,8 @@ class Capture(WayIn):
         try:
             GUARD.opens(sys._getframe(1))
             with uninterrupted():
+                assert not GUARD.inside.active()
+                GUARD.inside.leave_all()
                 self._open(sys._getframe(1))
         except BaseException as error:
             self._state = 'failed'
@@ -117,9 +120,7 @@ class Capture(WayIn):
 
     # -- out --------------------------------------------------------------------------------------------------
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._state != 'open':
             raise self._used('__exit__()')
         live = self._live
@@ -138,12 +139,26 @@ class Capture(WayIn):
             return
         self._left_by = sys._getframe(1) if self._checked else None
         try:
-            with uninterrupted():
-                outcome = self._leave(live, error)
-                tell_of(live, self._graph, outcome)
-                outcome.raise_fault()
+            self._close(live, error)
         finally:
             self._left_by = None
+
+    def _close(self, live: OpenCapture, error: BaseException | None) -> None:
+        with uninterrupted():
+            outcome = self._leave(live, error)
+            tell_of(live, self._graph, outcome)
+            outcome.raise_fault()
+
+    def _left_without_end(self) -> None:
+        """Close the capture: an interrupt has kept its end from starting, or from being done."""
+        interrupt = KeyboardInterrupt('the end of the block was interrupted')
+        if self._live is None:
+            self._state = 'failed'
+            self._not_entered(interrupt)
+        elif self._live.thread == threading.get_ident():
+            self._close(self._live, interrupt)
+
+    __exit__ = CertainExit(_exit, lambda block: block._state in ('entering', 'open', 'ending'), _left_without_end)
 
     # -- what the block can ask -------------------------------------------------------------------------------
 
@@ -430,10 +445,10 @@ def capture(
         lines: whether to note which line makes which nodes (``cap.recording.spans``). Recording then takes about 1.3
             times as long. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the variables of the
             surrounding functions until the next line or the block's end.
-        into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to, after
-            its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and the
-            owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture that
-            fails takes its nodes out again. It can't be combined with ``rehearsal``.
+        into: a ``cuda.core.graph.GraphDefinition`` or a ``cudaGraph_t`` of cuda-bindings that the nodes are added to,
+            after its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and
+            the owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture
+            that fails takes its nodes out again. It can't be combined with ``rehearsal``.
         update: a graph that is to run, from the end of the block on, what the block has recorded: its executable graph
             is updated in place, and instantiated anew only where CUDA refuses that. ``cap.graph`` is this graph, and
             ``cap.update`` says which was done. See :meth:`Graph.update`. If the block fails the graph stays as it was.

@@ -74,7 +74,8 @@ class Outcome:
 
     def unwind(self, steps: Undo) -> None:
         """Undo all steps, the last one first."""
-        self.attempt(steps.close)
+        while steps:
+            self.attempt(steps.close)
 
     def raise_fault(self) -> None:
         """Raise the first fault of closing, unless the block has raised an exception itself."""
