@@ -9,7 +9,7 @@ from capturekit.driver.cuda import StreamHandle
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
-from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane, named
+from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane, LedgerCapture, merge, named
 from capturekit.model.source_line import Place, here
 
 
@@ -123,6 +123,23 @@ class Lanes:
         if lane is not None:
             self.entered(live, lane, stream, at)
             live.note('adapted', lane, f'{named(stream.ptr)} was forked from lane {parent.number}', at)
+
+    def carry_over(self, live: OpenCapture, old: LedgerCapture, at: Place | None) -> None:
+        """Fork all lanes of a part that has ended into the next one, which has begun. They keep their numbers."""
+        if len(old.lanes) == 1:
+            return
+        event = self.record_on(live, live.capture.origin, at)
+        for before in old.lanes[1:]:
+            stream = live.streams[before.stream]
+            with self.state.inside:
+                stream.wait_event(event)
+            lane = self.state.ledger.wait(
+                before.stream, event.ptr, blocking=before.blocking, at=before.forked_at, device=before.device
+            )
+            assert lane is not None
+            self.entered(live, lane, stream, at)
+            if old.origin.clock.get(before.number):  # it was joined, so that it is not one which adds nothing
+                merge(live.capture.origin.clock, self.state.ledger.passed(lane))
 
     def make_current(self, live: OpenCapture, ptr: int, *, anew: bool = True, here: bool = True) -> None:
         """Note that a stream is CuPy's current one, in all places that need to know.

@@ -200,14 +200,15 @@ def close_recording(live: OpenCapture, outcome: str) -> None:
                 live.parts.edges,
             )
     # a capture that was cut has the lanes of all its parts; where parts number them alike, the last one counts
-    lanes = {lane.number: lane for capture in (*live.parts.past, live.capture) for lane in capture.lanes}
+    every = [lane for capture in (*live.parts.past, live.capture) for lane in capture.lanes]
+    lanes, joined = {lane.number: lane for lane in every}, {one.number: one.joined_at for one in every if one.joined_at}
     live.recording.lanes = [
         LaneRecord(
             lane.number,
             lane.stream,
             lane.parent,
             json(lane.forked_at),
-            json(lane.joined_at),
+            json(joined.get(lane.number)),
             json(lane.last_use),
             lane.priority,
             lane.device,
