@@ -289,8 +289,8 @@ class Capture(WayIn):
         stream = getattr(stream, 'stream', stream)
         if not hasattr(stream, 'ptr'):
             raise TypeError(f'expected a stream, got {type(stream).__name__}')
-        lane = live.lane_of(stream)
-        if lane is None:
+        lane = GUARD.lanes.met(stream.ptr, stream)
+        if lane is None or lane.capture is not live.capture:
             raise errors.UnmatchedError(
                 'Capture.join()',
                 stream=stream.ptr,
