@@ -20,7 +20,6 @@ from capturekit.model.source_line import Place, called, here
 
 _O = Operation
 _SET_ALLOCATOR = 'cupy.cuda.memory._set_thread_local_allocator'
-_CURRENT = 'cupy.cuda.stream.get_current_stream'
 #: Functions that only allocate and launch no work.
 ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
 #: ``with ck.capture() as cap, stream:``
@@ -102,21 +101,20 @@ class Allocators:
         memory = live.graph_memory
         wanted = self.compiled.seen(memory.allocator(lane, malloc_of if memory.private else None))
         if live.thread == me and live.caller is None:
-            wanted = self._while_current(lane.stream, wanted)
+            wanted = self._while_current(live, wanted)
         if live.caller is not None:
             wanted = self._noting_stream(live.caller, lane.stream, wanted)
         ours = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
         return ours if live.thread == me else self._for_another_thread(live, ours)
 
-    def _while_current(self, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Return the allocator for a lane if another stream may have become current unseen."""
-        current, inside = self.state.installation.originals[_CURRENT], self.state.inside
-        memory = self.state.platform.cupy.cuda.memory
+    def _while_current(self, live: OpenCapture, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Return the allocator for a lane if another stream may become current unseen."""
+        cuda = self.state.platform.cupy.cuda
 
         def malloc(size: int) -> Any:
-            if current().__dict__['ptr'] == stream or inside.depth or not self.settle():
-                return allocator(size)
-            return (memory._get_thread_local_allocator() or self.state.platform.cupy.cuda.alloc)(size)
+            if live.unsettled and self.settle():
+                return (cuda.memory._get_thread_local_allocator() or cuda.alloc)(size)
+            return allocator(size)
 
         return malloc
 

@@ -139,7 +139,8 @@ class WayOut:
 
     def _put_in_order(self, live: OpenCapture, outcome: Outcome) -> None:
         """Restore what the block has left behind: devices, held streams, captures begun by hand."""
-        outcome.attempt(GUARD.streams.settle)
+        if live.unsettled:
+            outcome.attempt(GUARD.streams.settle)
         outcome.attempt(lambda: GUARD.devices.restore(live))
         for ptr in list(live.outside.held):
             escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))

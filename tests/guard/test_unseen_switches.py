@@ -101,7 +101,7 @@ def test_what_was_refused_has_harmed_nothing(cp: Any, side: Any, name: str) -> N
 def test_without_lines_what_may_be_missing_is_an_error(cp: Any, side: Any, name: str) -> None:
     y, switch = cp.zeros(4), SWITCHES[name](cp, side)
     for strict in (True, False):
-        with pytest.raises(KINDS.get(name, ck.EscapedWorkError), match='lines=False'):  # noqa: SIM117
+        with pytest.raises(KINDS.get(name, ck.EscapedWorkError), match='lines=False'):
             with ck.capture(lines=False, strict=strict):
                 switch()
                 y += 1
