@@ -30,6 +30,7 @@ class Captures:
             self.state.lives[live.capture] = live
             self.state.threads.setdefault(live.thread, []).append(live)
             live.streams[live.origin.ptr] = live.origin
+            live.current = self.state.current_stream().ptr
             live.note('begin', live.capture.origin, f'capture begun in {live.recording.mode} mode', live.at)
 
     def settle(self, live: OpenCapture) -> None:

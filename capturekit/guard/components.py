@@ -157,6 +157,8 @@ def assemble(
         made[name] = (instead or {}).get(name, kind)(*(made[other] for other in others))
     components = table(**made)
     # calls of components below
+    components.verdicts.meet, components.verdicts.settle = components.lanes.met, components.streams.settle
+    components.allocators.settle = components.streams.settle
     components.captures.before_end.append(components.by_hand.let_go)
     components.captures.before_end.append(components.past_events.ended)
     components.captures.after_end.append(components.by_hand.keep_out_again)

@@ -85,6 +85,8 @@ class Trace:
         self._was_lost = False
         self._over = False
         self._deaf = False
+        #: Called once, before the next line.
+        self.before_line: Callable[[], object] | None = None
         self.thread = _thread()
 
     @property
@@ -176,6 +178,9 @@ class Trace:
         """
         if _thread() != self.thread:
             return
+        if self.before_line is not None:
+            first, self.before_line = self.before_line, None
+            first()
         if self._others or self._deaf:
             self.poll()
         else:

@@ -56,6 +56,10 @@ class OpenCapture:
     scope_events: dict[int, int] = field(default_factory=dict)
     #: By handle of a lane: its allocator, and what that was made for.
     allocators: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    #: The handle of the stream that is current in the capture's thread, as far as the guard has seen; and whether a
+    #: handle was read since, as CuPy does where it makes a stream current.
+    current: int = 0
+    unsettled: bool = False
     #: An event that every later lane waits for, because the host has waited for all earlier work.
     awaited_event: Any = None
     #: The last line at which the driver reported that the capture was good; used if lines are not traced.
@@ -215,14 +219,15 @@ def close_recording(live: OpenCapture, outcome: str) -> None:
                 live.parts.edges,
             )
     # a capture that was cut has the lanes of all its parts; where parts number them alike, the last one counts
-    lanes = {lane.number: lane for capture in (*live.parts.past, live.capture) for lane in capture.lanes}
+    every = [lane for capture in (*live.parts.past, live.capture) for lane in capture.lanes]
+    lanes, joined = {lane.number: lane for lane in every}, {one.number: one.joined_at for one in every if one.joined_at}
     live.recording.lanes = [
         LaneRecord(
             lane.number,
             lane.stream,
             lane.parent,
             json(lane.forked_at),
-            json(lane.joined_at),
+            json(joined.get(lane.number)),
             json(lane.last_use),
             lane.priority,
             lane.device,

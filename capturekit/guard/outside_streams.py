@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from capturekit.guard.allocators import Allocators, escape_rule
+from capturekit.guard.allocators import UNSEEN, Allocators, escape_rule
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -49,14 +49,13 @@ class OutsideStreams:
         ptr = stream.ptr
         with self.state.inside:
             device = self.state.platform.device
-            if device.stream_status(ptr) is not CaptureStatus.NONE:
-                return
-            try:
-                device.begin_capture(ptr, Mode.RELAXED)
-            except CudaCallError:
-                self._let_go(ptr)
-                raise
-        live.outside.held[ptr] = (stream, here())
+            if device.stream_status(ptr) is CaptureStatus.NONE:
+                try:
+                    device.begin_capture(ptr, Mode.RELAXED)
+                except CudaCallError:
+                    self._let_go(ptr)
+                    raise
+                live.outside.held[ptr] = (stream, here())
         live.poll()
         self.lanes.make_current(live, ptr)
 
@@ -109,11 +108,23 @@ class OutsideStreams:
         held = '' if seen is not None else f', from the line where {current} became current on'
         return rule.error(
             counted(count, 'piece', ' of work') + ('' if device is None else f' on device {device}'),
-            stream=ptr,
+            stream=ptr if of is None else of,
             subject=self.verdicts.subject(of),
             location=seen or since,
             rule=f'{rule.says}; it was held back{held}.',
             remedy=rule.remedy,
+        )
+
+    def not_seen(self, ptr: int) -> CaptureError:
+        """The error for a stream that became current unseen while lines are not followed, so that it is held late."""
+        rule = RULES['legacy-stream' if ptr in LEGACY_HANDLES else 'escaped-work']
+        return rule.error(
+            'Work that can not be seen',
+            stream=ptr,
+            subject=self.verdicts.subject(ptr),
+            location=here(),
+            rule=f'{rule.says}. The stream became current before this line, and with `lines=False` nobody knows when.',
+            remedy=UNSEEN,
         )
 
     def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
@@ -122,11 +133,12 @@ class OutsideStreams:
         ``since``: the line at which it became current.
         """
         device = self.state.placeholders.get(ptr)
-        if device is None:
-            return escape_rule(live, since), ptr
-        if live.memory is None and device == live.origin_device:
+        if device not in (None, live.origin_device):
+            return VARIANTS['work-on-another-device'], None
+        if device is not None and live.memory is None:
             return NOT_CURRENT_NOW if live.begun_current else NOT_CURRENT, LEGACY_HANDLES[0]
-        return VARIANTS['work-on-another-device'], None
+        rule = escape_rule(live, since, ptr, device is not None)
+        return rule, ptr if device is None else LEGACY_HANDLES[0]
 
     def hold_again(self) -> None:
         """Hold an outside stream again if it is still current after a call on it."""

@@ -2,8 +2,7 @@
 
 At a cut all lanes are joined, so that later work is ordered after earlier work. The driver's capture on the origin ends
 there and a new one begins on the same stream: into the body of a conditional node, if the device decides whether the
-rest runs, or into another graph, if the host does. Other streams leave the capture at a cut and come back when they are
-next used (with ``strict=False``), or forked.
+rest runs, or into another graph, if the host does. All other lanes are forked again there, also those without work.
 """
 
 from __future__ import annotations
@@ -150,9 +149,13 @@ class Parts:
     def leave_lanes(
         self, live: OpenCapture, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED
     ) -> Any:
-        """Join all lanes; return the stream that is current."""
+        """Join the current lane, and with ``strict=False`` all others, too; return the stream that is current."""
         self.verdicts.check(live)
         self.joins.find_work(live)
+        current = live.platform.cupy.cuda.get_current_stream()
+        mine = live.lane_of(current)
+        if mine in live.capture.unjoined():
+            self.joins.join(live, mine, at)
         if live.capture.unjoined():
             if live.strict:
                 raise (errors.HostReadError if rule is _CHECKED else errors.UnjoinedError)(
@@ -162,7 +165,7 @@ class Parts:
                     remedy='Join them first: `cap.join(stream)`; or open the capture with strict=False.',
                 )
             self.joins.join_all(live)
-        return live.platform.cupy.cuda.get_current_stream()
+        return current
 
     def checked_by(self, live: OpenCapture) -> str:
         """What checks assumed values at launches: the device, or, in graphs of several devices, the host."""
@@ -266,8 +269,7 @@ class Parts:
             live.note('cut', capture.origin, f'part {len(live.parts.past) + 1} begins', at)
             if before.ptr == live.origin.ptr:
                 self.lanes.make_current(live, before.ptr)
-            elif before.ptr in {lane.stream for lane in old.lanes}:
-                self.lanes.adapt_fork(live, before, at, capture.origin)
+            self.lanes.carry_over(live, old, at)
             self.allocators.refresh()
 
     def is_past(self, live: OpenCapture | None, mark: EventMark | None) -> bool:

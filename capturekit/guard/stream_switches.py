@@ -171,6 +171,7 @@ class StreamSwitches:
         lane.current += 1
         if live.trace is not None:
             live.trace.stream = lane.stream
+        live.current = lane.stream
         number = lane.number
         line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
         live.recording.steps.append(Step('switch', number, _made_current(number), line))
@@ -195,9 +196,33 @@ class StreamSwitches:
         mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
         return mine.streams[lane.stream]
 
+    def settle(self) -> bool:
+        """Follow a stream that became current unseen; False if there is none.
+
+        A ``with`` block that was entered before the capture, or a method that was bound before it, is CuPy's own.
+        """
+        mine, inside = self.state.mine(), self.state.inside
+        if mine is None or mine.caller is not None or inside.depth or inside.substitute is not None:
+            return False
+        with self.state.lock:
+            mine.unsettled = False
+            now = self.state.current_stream()
+            if now.ptr == mine.current:
+                return False
+            self.state.poll()
+            escaped = self.outside.release(mine.current, silent=True)
+            mine.outside.escaped = mine.outside.escaped or escaped  # the end raises it: lines end here, too
+            before = self.lanes.wrapped(mine.current)
+            self.lanes.leave(before)
+            if mine.trace is None and self.lanes.met(now.ptr, now) is None:
+                mine.outside.escaped = mine.outside.escaped or self.outside.not_seen(now.ptr)
+            self._arrive(now, before)
+            mine.outside.unseen.add(mine.current)
+        return True
+
     def _arrive(self, stream: Any, before: Any) -> None:
         """Note a stream that has become current in this thread."""
-        lane = self.state.ledger.lane(stream.ptr)
+        lane = self.lanes.met(stream.ptr, stream)
         mine = self.state.mine()
         if lane is not None and lane.capture in self.state.lives:
             live = self.state.live_of(lane)

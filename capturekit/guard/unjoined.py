@@ -92,13 +92,16 @@ class Joins:
         error.lanes = stories
         return error
 
+    def join(self, live: OpenCapture, lane: Lane, at: Place | None) -> None:
+        """Let the origin wait for a lane."""
+        self.lanes.wait_on(live, live.capture.origin, self.lanes.record_on(live, lane, at), at)
+        lane.joined_at = at
+
     def join_all(self, live: OpenCapture) -> None:
         """With ``strict=False``: join all open lanes to the origin."""
         at = here()
         for lane in live.capture.unjoined():
-            event = self.lanes.record_on(live, lane, at)
-            self.lanes.wait_on(live, live.capture.origin, event, at)
-            lane.joined_at = at
+            self.join(live, lane, at)
             live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
 
 

@@ -19,7 +19,7 @@ from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
-from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict, named
+from capturekit.model.ledger import LEGACY_HANDLES, EventMark, EventState, Verdict, named
 from capturekit.model.read_remedies import READ_REMEDIES
 from capturekit.model.rules import (
     RULES,
@@ -60,12 +60,17 @@ class Verdicts:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        #: What components below do about a stream that is not known, and about one that became current unseen.
+        self.meet: Callable[[int], object] = lambda _stream: None
+        self.settle: Callable[[], object] = lambda: None
 
     def judge(self, operation: Operation, **ids: Any) -> Verdict:
         """Return the verdict on a call from this thread. An event that the ledger does not know is looked up first."""
         event = ids.get('event')
         if event is not None:
             self._meet(event)
+        if ids.get('stream') is not None:
+            self.meet(ids['stream'])
         if operation in _OF_A_DEVICE or ids.get('stream') in LEGACY_HANDLES:
             ids.setdefault('device', self.state.current_device())
         verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), **ids)
@@ -78,8 +83,30 @@ class Verdicts:
                 state = self.state.platform.device.event_state(event)
             if state is EventState.DEAD:
                 ledger.dead_event(event)
+            elif state is EventState.CAPTURED and self._is_of_mine(event):
+                pass
             elif state is not EventState.NEVER:
                 ledger.outside_event(event)  # an event of a foreign capture can be waited for as little
+
+    def _is_of_mine(self, event: int) -> bool:
+        """Note an event that was recorded in this thread's capture by a method that no wrapper saw; False for others.
+
+        CUDA does not say what an event belongs to: a stream that waits for it becomes part of that capture. It gets no
+        work, and is kept until the capture has ended.
+        """
+        mine, device = self.state.mine(), self.state.platform.device
+        if mine is None:
+            return False
+        with self.state.inside:
+            asking = self.state.platform.cupy.cuda.Stream(non_blocking=True)
+            mine.events.append(asking)
+            device.stream_wait_event(asking.ptr, event)
+            found, own = device.capture_info(asking.ptr), device.capture_info(mine.origin.ptr)
+        if found.status is not CaptureStatus.ACTIVE or found.number != own.number:
+            return False
+        # how much of the capture's work comes before it is not known
+        self.state.ledger.marks[event] = EventMark(mine.capture, 0, {}, here(), found.dependencies)
+        return True
 
     def has_refused(self, error: CaptureError, verb: str = '') -> None:
         """Note that a verb has raised, in case the block goes on, and let ``except`` clauses for CuPy catch it."""
@@ -116,6 +143,8 @@ class Verdicts:
         mine = self.state.mine()
         if mine is not None and check:
             self.check(mine)
+        if mine is not None and mine.unsettled:
+            self.settle()
         return mine
 
     def check(self, live: OpenCapture) -> None:

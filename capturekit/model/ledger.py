@@ -438,13 +438,18 @@ class Ledger:
         lane = self.lanes.get(stream)
         forked: Lane | None = None
         if lane is None:
-            lane = forked = self._enter(stream, of.capture, blocking, of.number, at)
-            lane.device = device
+            lane = forked = self.enter(stream, of, blocking, at, device)
         else:
             of.joined_at = of.joined_since = at
         merge(lane.clock, clock)
         lane.waited = True
         return forked
+
+    def enter(self, stream: int, of: Lane, blocking: bool, at: object, device: int) -> Lane:
+        """Note that a stream has become a lane, forked from another; none of that one's work is known to be before."""
+        lane = self._enter(stream, of.capture, blocking, of.number, at)
+        lane.device = device
+        return lane
 
     def forget_event(self, event: int) -> None:
         """Note that an event was made or destroyed: its handle stands for no work."""

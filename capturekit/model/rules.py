@@ -345,8 +345,8 @@ RULES: dict[str, Rule] = _rules(
         'escaped-work',
         errors.EscapedWorkError,
         'This stream is not in the capture: its work would run at once and be missing from the graph',
-        'Fork it first: `stream.wait_event(cap.stream.record())` and `cap.join(stream)` at the end, or '
-        '`with cap.fork(1) as (lane,):`.',
+        'Fork it first: `stream.wait_event(cap.stream.record())` before its work, and `cap.join(stream)` after it, '
+        'before the result is used; or work in `with cap.fork(1) as (lane,), lane:`.',
     ),
     Rule(
         'isolation',

@@ -73,7 +73,7 @@ class Capture(WayIn):
         self._lines = lines
         self._into = into
         self._races_asked = bool(check_races)
-        self._checked = self._races_asked or (check_races is None and into is None and not strict)
+        self._checked = self._races_asked or (check_races is None and into is None)
         self._left_by: FrameType | None = None
         self._update: Update | None = None
         self._renewed, self._reuse_late = renewed, reuse_late
@@ -304,8 +304,8 @@ class Capture(WayIn):
         stream = getattr(stream, 'stream', stream)
         if not hasattr(stream, 'ptr'):
             raise TypeError(f'expected a stream, got {type(stream).__name__}')
-        lane = live.lane_of(stream)
-        if lane is None:
+        lane = GUARD.lanes.met(stream.ptr, stream)
+        if lane is None or lane.capture is not live.capture:
             raise errors.UnmatchedError(
                 'Capture.join()',
                 stream=stream.ptr,
@@ -453,7 +453,8 @@ def capture(
             is updated in place, and instantiated anew only where CUDA refuses that. ``cap.graph`` is this graph, and
             ``cap.update`` says which was done. See :meth:`Graph.update`. If the block fails the graph stays as it was.
         check_races: whether a race raises RaceError at the end of the block: two nodes touch the same memory, one of
-            them writing, and no path of edges orders them. See :meth:`Graph.races`. None means: if ``strict`` is False.
+            them writing, and no path of edges orders them. See :meth:`Graph.races`. None means yes, except with
+            ``into``. A capture with one lane has none and is not searched.
         pieces: whether calls that no capture can hold (svd, eigh, products of two sparse matrices ...) are made by the
             host at every launch, between two graphs. Each waits for the device. While the block is recorded, the work
             before such a call runs once, because the call needs its values; when the block has ended, the arrays that

@@ -160,8 +160,10 @@ class WayIn(WayOut):
         capture = GUARD.ledger.begin(ptr, self._mode, me, blocking=blocking, at=at, device=number)
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
-        self._live = OpenCapture(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
-        return self._live
+        live = OpenCapture(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
+        live.recorder.leave = partial(self._leave, live)
+        self._live = live
+        return live
 
     def _note_surroundings(self, live: OpenCapture, frame: FrameType) -> None:
         """Store in the capture its arguments, and the state before it."""
