@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from capturekit.functions.binding import lazy
@@ -73,6 +74,9 @@ TOO_DEAR = 'watching its runs takes much longer than they do, and none could be 
 CHAIN = 16
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
 FEW_SEAMS = 4
+#: Why calls run eagerly that could be launched later.
+_WATCHED, _CHECKED = 'to see what they read', 'because a host read gave another value'
+_NESTED, _BESIDE = 'within another call of this function', 'because another thread was in a graphed function'
 #: What a call that runs as it stands is answered with.
 _PLAINLY: Any = object()
 
@@ -85,6 +89,10 @@ class Answering:
         self._options = options
         self._recordings = 0
         self.logged: set[str] = set()
+        #: How many calls ran eagerly, by reason.
+        self.eager: Counter[str] = Counter()
+        #: How many were launched, of kinds that were dropped.
+        self.launched = 0
         self.earlier = Earlier(options.later)
         self._beside = Beside(fn, options.check)
 
@@ -96,14 +104,29 @@ class Answering:
     def answer(self, given: Given) -> Any:
         """Answer a call."""
         kind = given.kind
-        with TURNS.call():
+        with TURNS:
             with kind.lock:
                 again, kind.under_way = kind.under_way, True
                 try:
                     answer = _PLAINLY if again else self._by_state(given)
                 finally:
                     kind.under_way = again
-            return self._fn(*given.args, **given.kwargs) if answer is _PLAINLY else answer
+            if answer is not _PLAINLY:
+                return answer
+            self.eager[_NESTED if again else f'because {kind.reason_now()}'] += 1
+            return self._fn(*given.args, **given.kwargs)
+
+    def launches_of(self, kinds: Iterable[Kind]) -> int:
+        """How many calls were launched, of these kinds and of those that were dropped."""
+        return self.launched + sum(kind.launches() for kind in kinds)
+
+    def plainly(self, args: Any, kwargs: Any, why: str) -> Any:
+        """Run the function eagerly, with no look at what it does."""
+        if self._options.later:
+            self.earlier.finish()
+        self.eager[why] += 1
+        with TURNS:
+            return self._fn(*args, **kwargs)
 
     def _by_state(self, given: Given) -> Any:
         self._make_ready(given)
@@ -118,9 +141,8 @@ class Answering:
         kind = given.kind
         kind.other_ways.clear()
         self.earlier.finish()
-        for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:  # by the user's code
-            kind.variants = tuple([other for other in kind.variants if other is not variant])
-            variant.close()
+        if any(v.graph is not None and v.graph.closed for v in kind.variants):  # by the user's code
+            kind.keep(*[v for v in kind.variants if v.graph is None or not v.graph.closed])
         for stream_order in {v.stream_order for v in kind.variants if v.stream_order is not None}:
             stream_order.wait()
 
@@ -152,7 +174,7 @@ class Answering:
 
     def stopped(self, given: Given, variant: Variant, failed: Exception) -> Any:
         """Answer a call whose launch has raised. The kind's lock is held since before that launch."""
-        with TURNS.call():
+        with TURNS:
             given.kind.other_ways.clear()
             return self._launch(given, variant, failed)
 
@@ -163,7 +185,7 @@ class Answering:
             due, result = None, None
             if failed is None:
                 if fill(given, variant, self.name) is not None:
-                    return self._again(given, [])
+                    return self._again(given, [], 'because a number among their arguments does not fit the recording')
                 due = self._beside.due(variant, given)
                 try:
                     result = variant.run(given.leaves, due is not None or not self._options.later or variant.draws)
@@ -175,7 +197,7 @@ class Answering:
             if failed is None:
                 drawn = variant.drawn() if due is not None else []  # while there is a graph
                 if due is not None and not self._compare(given, variant, due, result):
-                    return self._again(given, drawn)
+                    return self._again(given, drawn, f'because {variant.reason}')
                 self._launched(given, variant)
                 return _finished(given, result)
             if not isinstance(failed, errors.AssumptionError):
@@ -199,7 +221,7 @@ class Answering:
         LOG.info('%s: %r; this call runs eagerly', self.name, error)
         count('fallbacks')
         variant.restore()
-        return self._again(given, variant.drawn())
+        return self._again(given, variant.drawn(), 'because a call of the host between its graphs raised')
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0
@@ -217,7 +239,7 @@ class Answering:
             variant.untried = max(variant.untried - 1, 0)
             return True
         except errors.CheckError as error:
-            given.kind.keep_only(variant)
+            given.kind.keep(variant)
             if variant.untried:
                 if given.numbers is not None:
                     given.numbers.of.refuse(given.numbers.positions, error.rule)
@@ -242,7 +264,7 @@ class Answering:
         if self._may_reckon(given) and variant.may_reckon(error) and self._has_arguments(given, variant):
             assert variant.environment is not None
             variant.reckon(variant.environment.reckoned.reads)
-            return self._again(given.beginning_with(None), drawn)
+            return self._again(given.beginning_with(None), drawn, _CHECKED)
         variant.missed += 1
         if variant.reckons_with_state and variant.missed >= max(HOPE, variant.launches // HOPE):
             stop_reckoning(kind)
@@ -266,7 +288,7 @@ class Answering:
         return given.kind.reckons and known and not self._options.later
 
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
-        kind.keep_only(variant)
+        kind.keep(variant)
         variant.give_up(reason)
         self.say(reason)
 
@@ -276,11 +298,11 @@ class Answering:
         """Run eagerly, and find out what a launch would not repeat."""
         kind = given.kind
         if kind.variants and kind.variants[0].state == 'eager' and drawn is not None:
-            return self._again(given, drawn)
+            return self._again(given, drawn, f'because {kind.variants[0].reason}')
         begun = time.thread_time()
         if not self._options.pure and not kind.cost.is_due():
             kind.why_eager = TOO_DEAR
-            result = self._again(given, drawn or [])
+            result = self._again(given, drawn or [], f'because {TOO_DEAR}')
             kind.cost.ran(time.thread_time() - begun)
             return result
         args = (given.args, given.kwargs)
@@ -290,6 +312,7 @@ class Answering:
         rehearsal = Rehearsal(pieces=self._options.pieces)
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
         watch = self._watch(given, rehearsal, uncollected)
+        self.eager[_WATCHED if drawn is None else _CHECKED] += 1
         BUSY.depth += 1
         try:
             with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
@@ -353,7 +376,7 @@ class Answering:
         else:
             variant.held, variant.values = held_in(held), values_of(run.whole, given.platform.cupy)
         to_front(kind, variant)
-        kind.drop_beyond(self._options.limit)
+        kind.keep(*kind.variants[: self._options.limit])
         return run.result
 
     def _reckons_at_once(self, given: Given, variant: Variant) -> bool:
@@ -386,7 +409,7 @@ class Answering:
         if given.state is None:
             return self._record_here(given, variant)
         with TURNS.alone() as alone:
-            return self._record_here(given, variant) if alone else self._again(given, [])
+            return self._record_here(given, variant) if alone else self._again(given, [], _BESIDE)
 
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
@@ -418,7 +441,7 @@ class Answering:
                 return self._record_here(given, variant)
             if not drawn and variant.reckons_with_state:
                 stop_reckoning(given.kind)
-                return self._again(given, [])
+                return self._again(given, [], 'because the host can not compute its numbers at each launch')
             if not drawn and assume_more(given.kind, variant):
                 return self._record_here(given, variant)
             if refused or drawn or not variant.checks:
@@ -434,7 +457,7 @@ class Answering:
         variant.give_up(reason)
         if given.numbers is not None:
             given.numbers.of.refuse(given.numbers.positions, reason)
-            return self._again(given, drawn)
+            return self._again(given, drawn, f'because {reason}')
         if self._options.strict:
             raise errors.UnsupportedCallError(
                 f'{self.name} can not be recorded',
@@ -443,7 +466,7 @@ class Answering:
             )
         self.say(reason)
         count('fallbacks')
-        return self._again(given, drawn)
+        return self._again(given, drawn, f'because {reason}')
 
     def _recorded(self, kind: Kind, variant: Variant, begun: float, worked: float) -> None:
         """Count and log a recording after the first one of a function, which is logged as a capture.
@@ -451,6 +474,8 @@ class Answering:
         ``begun``, ``worked``: the clock and the thread's processor time when it began, in seconds.
         """
         kind.cost.add(0.0, time.thread_time() - worked)
+        if kind.contest is not None:
+            kind.contest.recorded()
         seconds = time.perf_counter() - begun
         self._recordings += 1
         if self._recordings > 1:
@@ -468,8 +493,9 @@ class Answering:
                 self.name, len(seams), where,
             )  # fmt: skip
 
-    def _again(self, given: Given, drawn: list[Feed]) -> Any:
+    def _again(self, given: Given, drawn: list[Feed], why: str) -> Any:
         """Run eagerly, with the random numbers that a failed launch or recording has already drawn."""
+        self.eager[why] += 1
         BUSY.depth += 1
         try:
             with GUARD.rehearsing(given.platform, Rehearsal(), drawn):

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import threading
+from _thread import get_ident
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class CallTurns:
-    """Counts calls. A recording that must be alone is made only if no other thread is in a call, and calls that begin
-    during it wait."""
+    """Counts calls, each for the block in which it is entered. A recording that must be alone is made only if no other
+    thread is in a call, and calls that begin during it wait."""
 
     def __init__(self) -> None:
         #: A recording that must be alone holds this lock; each call takes it for a moment when it begins.
         self._gate = threading.RLock()
         self._counting = threading.RLock()  # both: a destructor may call a graphed function while they are held
-        self._inside = 0
+        #: How many calls each thread is in that is in one.
+        self._inside: dict[int, int] = {}
         self._begun = 0
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Count a call of this thread for the block."""
+        me = get_ident()
         with self._gate, self._counting:
-            self._inside += 1
-            self._begun += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._inside -= 1
+            depth = self._inside.get(me, 0)
+            self._inside[me] = depth + 1
+            self._begun += not depth
+
+    def __exit__(self, *_error: object) -> None:
+        me = get_ident()
+        with self._counting:
+            self._inside[me] -= 1
+            if not self._inside[me]:
+                del self._inside[me]
 
     def mark(self) -> int | None:
         """Within a call: a number that changes when another thread begins a call; None while one is in a call."""
         with self._counting:
-            return self._begun if self._inside == 1 else None
+            return self._begun if len(self._inside) == 1 else None
 
     @contextmanager
     def alone(self) -> Iterator[bool]:

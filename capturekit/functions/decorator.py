@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -19,7 +19,8 @@ from capturekit.driver.cuda import Platform, current
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.busy import BUSY
-from capturekit.functions.direct_call import NOT_ANSWERED, direct_call
+from capturekit.functions.direct_call import direct_call
+from capturekit.functions.faster_way import Ways, contest_of
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, all_are, apart, shared, still_fits
 from capturekit.functions.newness import Newness
@@ -27,7 +28,7 @@ from capturekit.functions.number_arguments import CallNumbers, NumberArguments, 
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
 from capturekit.functions.recordable import is_more
-from capturekit.functions.usual_call import devices_of, usual_call
+from capturekit.functions.usual_call import NOT_ANSWERED, devices_of, usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.memory_group import MemoryGroup
@@ -69,8 +70,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._answering = _answering(plain, options)
         self.numbers = NumberArguments()
         self._lock = threading.RLock()
-        #: How many calls ran eagerly without being watched, by reason.
-        self._unwatched: dict[str, int] = {}
+        self._ways = Ways(self, self._answering.plainly, self._is_of)
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
         #: Whether another CuPy may take the place of this one: the simulated device does.
@@ -102,7 +102,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
                 self._answering.earlier.call = None
                 self._answering.logged.clear()
-                self._unwatched.clear()
+                self._answering.eager.clear()
+                self._answering.launched = 0
             for kind in kinds.values():
                 kind.close()
 
@@ -128,8 +129,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
         with self._lock:
             kinds = dict(self._kinds)
-            unwatched = dict(self._unwatched)
-        told = explanation(self._answering.name, kinds, self._newness.warning, self.numbers, unwatched)
+            eager, launched = Counter(self._answering.eager), self._answering.launches_of(kinds.values())
+        told = explanation(self._answering.name, kinds, self._newness.warning, self.numbers, launched, eager)
         print(told, file=file)
 
     def __repr__(self) -> str:
@@ -146,6 +147,10 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if platform is None or self._may_change or _LIVES:
             platform = self._current()
         used = self._used
+        if used is not None and used.first is not None and not _LIVES:
+            answer = used.first(args, kwargs)
+            if answer is not NOT_ANSWERED:
+                return answer  # type: ignore[no-any-return]
         if used is not None and used.direct is not None:
             try:
                 answer = used.direct(args, kwargs)
@@ -163,32 +168,47 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def _look_closer(self, platform: Platform, args: Any, kwargs: Any) -> Any:
         """Answer a call that may be of any kind."""
-        fn, array = self.__wrapped__, platform.cupy.ndarray
-        alone = not kwargs and all_are(array, args)
-        found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
+        found = self._seen_as(platform, args, kwargs)
         if found is None:
-            self._count_unwatched('their arguments can not be compared')
-            self._answering.earlier.finish()
-            return fn(*args, **kwargs)
-        leaves, form, numbers = found
-        head = form if alone else (form, *map(type, leaves))
-        device = platform.cupy.cuda.get_device_id(), devices_of(platform.cupy, leaves)
-        key = (head, device, *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves])
+            return self._answering.plainly(args, kwargs, 'unwatched, because their arguments can not be compared')
+        key, leaves, form, numbers = found
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)
+            kind.contest = None if self._options.check else contest_of(platform)
             if numbers is None:
                 kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
             if self._passing(args, kwargs):
-                self._count_unwatched('nearly each call was of a new kind')
-                self._answering.earlier.finish()
-                return fn(*args, **kwargs)
+                return self._answering.plainly(args, kwargs, 'unwatched, because nearly each call was of a new kind')
         elif kind is not self._used and self._answering.earlier.call is None:
             self._touch(key, kind)
         return self._answered(kind, key, leaves, (platform, args, kwargs, form, numbers))
 
+    def _seen_as(self, platform: Platform, args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, Any] | None:
+        """The key of a call's kind, its arrays, the form of the rest, and numbers kept out of that; None if unknown."""
+        array = platform.cupy.ndarray
+        alone = not kwargs and all_are(array, args)
+        found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
+        if found is None:
+            return None
+        leaves, form, numbers = found
+        head = form if alone else (form, *map(type, leaves))
+        device = platform.cupy.cuda.get_device_id(), devices_of(platform.cupy, leaves)
+        return (head, device, *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves]), leaves, form, numbers
+
+    def _is_of(self, kind: Kind, args: Any, kwargs: Any) -> bool:
+        """Whether a call is of a kind, as far as its arguments tell."""
+        if kind.usual is not None:
+            return kind.usual.leaves(args, kwargs) is not None
+        assert self._platform is not None
+        found = self._seen_as(self._platform, args, kwargs)
+        return found is not None and self._kinds.get(found[0]) is kind
+
     def _answered(self, kind: Kind, key: Any, leaves: list[Any], rest: _Rest) -> Any:
         """Answer a call of this kind, or of one of the same ``key`` whose arrays share memory."""
+        contest = kind.contest
+        if contest is not None and kind.first is None and contest.is_due(kind.launches() > 0):
+            kind.first = self._ways.compare(kind, contest)
         pointers = [leaf.data.ptr for leaf in leaves]
         if kind.variants and self._answering.earlier.call is None:
             with kind.lock:
@@ -290,10 +310,6 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self._answering.say(words)
         return self._newness.warning != ''
 
-    def _count_unwatched(self, why: str) -> None:
-        with self._lock:
-            self._unwatched[why] = self._unwatched.get(why, 0) + 1
-
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:
         old = []
         with self._lock:
@@ -305,6 +321,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         came_back = sum(one.close() for one in old)  # waits for calls of these kinds, which may ask for the lock above
         with self._lock:
             self._newness.came_back += came_back
+            self._answering.launched += came_back
         return kind
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -36,19 +37,25 @@ _REMEDIES = (
 
 
 def explanation(
-    name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments, unwatched: Mapping[str, int]
+    name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments, launched: int, eager: Counter[str]
 ) -> str:
-    """The text of ``fn.explain()``. ``unwatched``: how many calls ran eagerly without being watched, by reason."""
-    lines = [f'{name}: {counted(len(kinds), "kind")} of {"call" if len(kinds) == 1 else "calls"}']
+    """The text of ``fn.explain()``. ``launched``: how many calls were; ``eager``: how many were not, by reason."""
+    lines = [_in_short(launched, eager)]
+    lines.append(f'{name}: {counted(len(kinds), "kind")} of {"call" if len(kinds) == 1 else "calls"}')
     if numbers.positions:
         lines.append(f'  numbers that each call brings to the graph: argument {", ".join(map(str, numbers.positions))}')
     if numbers.reason:
         lines.append(f'  numbers that are a part of the kind: {numbers.reason}')
     if newness:
         lines.append(f'  eager where a kind is new: {newness}.')
-    for why, calls in unwatched.items():
-        lines.append(f'  {counted(calls, "call")} ran eagerly and unwatched, because {why}')
     return '\n'.join(lines + told_together((key, _said(kind)) for key, kind in kinds.items()) + _costs(kinds.values()))
+
+
+def _in_short(launched: int, eager: Counter[str]) -> str:
+    """How many calls were launched, and why others ran eagerly, in one line."""
+    others = eager.total()
+    why = ', '.join(f'{calls} {reason}' for reason, calls in eager.most_common())
+    return f'launched {launched} of {launched + others}' + (f'; {others} eager: {why}' if others else '')
 
 
 def _costs(kinds: Collection[Kind]) -> list[str]:
@@ -79,6 +86,8 @@ def _said(kind: Kind) -> list[Said]:
         said.append('arguments that share memory, as they lie')
     if not kind.variants:
         said.append('seen once: it runs eagerly and is watched when it comes back')
+    if kind.contest is not None and kind.contest.took is not None:
+        said.append(f'{kind.contest}' + (': it runs eagerly, and is tried again' if kind.contest.eager else ''))
     said += once([_of(variant) for variant in kind.variants])
     if kind.why_eager:
         said.append(f'calls ran eagerly because {kind.why_eager}')

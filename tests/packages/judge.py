@@ -21,7 +21,8 @@ from tests.packages.compare import EQUAL, NEAR, WRONG, Found, Leaf, compare, lea
 from tests.packages.registry import Draw, Program, itself
 
 Row = dict[str, Any]
-CALLS, TIMED = 6, 20
+#: So many calls are compared, so many more are made before any is timed, and so many are timed.
+CALLS, MORE, TIMED = 6, 14, 20
 #: The outcome of a program that raises when it runs plainly, and of one that gives something else at each run.
 FAILS, UNSTEADY = 'fails', 'unsteady'
 
@@ -101,9 +102,9 @@ class Making:
         return [*told, self.kept()]
 
     def microseconds(self) -> float:
-        """The median time of a call with fresh arguments."""
+        """The median time of a call with fresh arguments, after some that do not count."""
         taken = []
-        for number in range(CALLS + 1, CALLS + 1 + TIMED):
+        for number in range(CALLS + 1, CALLS + 1 + MORE + TIMED):
             arguments = self._case.arguments(Draw(self._cp, number))
             sow(self._cp, number)
             wait(self._cp)
@@ -111,7 +112,7 @@ class Making:
             self.fn(*arguments)
             wait(self._cp)
             taken.append(time.perf_counter() - begun)
-        return statistics.median(taken) * 1e6
+        return statistics.median(taken[MORE:]) * 1e6
 
 
 def judge(program: Program, cp: Any) -> Row:
@@ -130,6 +131,8 @@ def judge(program: Program, cp: Any) -> Row:
         row |= {'outcome': found.outcome, 'text': found.text}
         if found.outcome != WRONG:
             row |= _times(eager, other)
+        if cp is not np:
+            row['in short'] = in_short(other.fn)
     if cp is not np:
         other.fn.clear()
     if found.outcome != EQUAL:
@@ -169,6 +172,13 @@ def _steadiness(again: Found, found: Found) -> Row:
     if again.outcome == NEAR:
         return {'text': f'{found.text}; two eager runs differ, too'}
     return {}
+
+
+def in_short(graphed: Any) -> str:
+    """How many calls were launched, and why others ran eagerly."""
+    told = io.StringIO()
+    graphed.explain(told)
+    return told.getvalue().partition('\n')[0][:400]
 
 
 def how(graphed: Any, said: list[str]) -> Row:
