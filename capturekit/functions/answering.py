@@ -13,10 +13,8 @@ overlapping           its arrays lie where the recording can't follow       runs
 
 from __future__ import annotations
 
-import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from capturekit.functions.binding import lazy
@@ -46,11 +44,12 @@ from capturekit.functions.pending import Call, Earlier
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.shared_memory import shared_by
+from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
 from capturekit.functions.watch import Watch
 from capturekit.functions.watched_run import WatchedRun
-from capturekit.functions.written import given_back
+from capturekit.functions.written import CHANGES, given_back
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
@@ -59,7 +58,6 @@ from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.pytree import held_in, take_apart
-from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
@@ -72,34 +70,23 @@ _DIFFERENT = (
 TOO_DEAR = 'watching its runs takes much longer than they do, and none could be launched so far: only some are watched'
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
 CHAIN = 16
-#: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
-FEW_SEAMS = 4
-#: Why calls run eagerly that could be launched later.
-_WATCHED, _CHECKED = 'to see what they read', 'because a host read gave another value'
-_NESTED, _BESIDE = 'within another call of this function', 'because another thread was in a graphed function'
+#: Why a change of Python state is not repeated by launches: for good, and for now.
+_LATER = "with checks='later' launches repeat no changes of Python state"
+_MEANWHILE = 'another thread was in a graphed function, too, and what each has changed can not be told apart'
 #: What a call that runs as it stands is answered with.
 _PLAINLY: Any = object()
 
 
 class Answering:
-    """Answers the calls of a graphed function. ``logged`` are the reasons that were already logged."""
+    """Answers the calls of a graphed function, and lets ``tally`` count them."""
 
-    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+    def __init__(self, fn: Callable[..., Any], options: Options, tally: Tally) -> None:
         self._fn = fn
         self._options = options
         self._recordings = 0
-        self.logged: set[str] = set()
-        #: How many calls ran eagerly, by reason.
-        self.eager: Counter[str] = Counter()
-        #: How many were launched, of kinds that were dropped.
-        self.launched = 0
+        self.tally = tally
         self.earlier = Earlier(options.later)
         self._beside = Beside(fn, options.check)
-
-    @property
-    def name(self) -> str:
-        """The function's name, for messages."""
-        return str(getattr(self._fn, '__qualname__', repr(self._fn)))
 
     def answer(self, given: Given) -> Any:
         """Answer a call."""
@@ -113,18 +100,14 @@ class Answering:
                     kind.under_way = again
             if answer is not _PLAINLY:
                 return answer
-            self.eager[_NESTED if again else f'because {kind.reason_now()}'] += 1
+            self.tally.ran(NESTED if again else f'because {kind.reason_now()}')
             return self._fn(*given.args, **given.kwargs)
-
-    def launches_of(self, kinds: Iterable[Kind]) -> int:
-        """How many calls were launched, of these kinds and of those that were dropped."""
-        return self.launched + sum(kind.launches() for kind in kinds)
 
     def plainly(self, args: Any, kwargs: Any, why: str) -> Any:
         """Run the function eagerly, with no look at what it does."""
         if self._options.later:
             self.earlier.finish()
-        self.eager[why] += 1
+        self.tally.ran(why)
         with TURNS:
             return self._fn(*args, **kwargs)
 
@@ -167,7 +150,7 @@ class Answering:
 
     def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:
         kind.why_eager = reason
-        self.say(reason)
+        self.tally.say(reason)
         return 'overlapping', None
 
     # -- launching --------------------------------------------------------------------------------------------
@@ -184,7 +167,7 @@ class Answering:
             assert variant.run is not None
             due, result = None, None
             if failed is None:
-                if fill(given, variant, self.name) is not None:
+                if fill(given, variant, self.tally.name) is not None:
                     return self._again(given, [], 'because a number among their arguments does not fit the recording')
                 due = self._beside.due(variant, given)
                 try:
@@ -218,7 +201,7 @@ class Answering:
 
     def _raised(self, given: Given, variant: Variant, error: Exception) -> Any:
         """Run eagerly after a call between two parts has raised. The eager run will raise the same."""
-        LOG.info('%s: %r; this call runs eagerly', self.name, error)
+        LOG.info('%s: %r; this call runs eagerly', self.tally.name, error)
         count('fallbacks')
         variant.restore()
         return self._again(given, variant.drawn(), 'because a call of the host between its graphs raised')
@@ -226,6 +209,7 @@ class Answering:
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0
         given.kind.cost.launched()
+        self.tally.in_vain = 0
         if self._options.later and variant.plan is not None:
             call = Call(variant, variant.plan.launches, given.platform.cupy.cuda.get_current_stream())
             self.earlier.last.call = call
@@ -258,13 +242,14 @@ class Answering:
         kind = given.kind
         variant.restore(error)
         kind.misses += 1
+        kind.why_missed = f'{error.rule.rstrip(".")}{f", at {error.location}" if error.location else ""}'
         count('fallbacks')
-        LOG.info('%s: %s; this call runs eagerly', self.name, str(error).replace('\n ', ''))
+        LOG.info('%s: %s; this call runs eagerly', self.tally.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
         if self._may_reckon(given) and variant.may_reckon(error) and self._has_arguments(given, variant):
             assert variant.environment is not None
             variant.reckon(variant.environment.reckoned.reads)
-            return self._again(given.beginning_with(None), drawn, _CHECKED)
+            return self._again(given.beginning_with(None), drawn, CHECKED)
         variant.missed += 1
         if variant.reckons_with_state and variant.missed >= max(HOPE, variant.launches // HOPE):
             stop_reckoning(kind)
@@ -290,7 +275,7 @@ class Answering:
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
         kind.keep(variant)
         variant.give_up(reason)
-        self.say(reason)
+        self.tally.say(reason)
 
     # -- the eager run that is watched ------------------------------------------------------------------------
 
@@ -312,7 +297,8 @@ class Answering:
         rehearsal = Rehearsal(pieces=self._options.pieces)
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
         watch = self._watch(given, rehearsal, uncollected)
-        self.eager[_WATCHED if drawn is None else _CHECKED] += 1
+        self.tally.ran(WATCHED if drawn is None else CHECKED, kind.followed > 0)
+        kind.followed += 1
         BUSY.depth += 1
         try:
             with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
@@ -324,7 +310,12 @@ class Answering:
         reason = lazy(self._fn)
         if environment is not None:
             written = environment.written() or next(iter(rehearsal.effects), None) or reason
-            if is_forgiven(kind, written):
+            why = environment.not_repeated if written and written.startswith(CHANGES) else ''
+            written = f'{why}: {written}' if why else written
+            kind.transient = why == _MEANWHILE
+            if kind.transient:
+                kind.why_eager = written or ''
+            if kind.transient or is_forgiven(kind, written):
                 return result
             if environment.too_much:
                 return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
@@ -338,12 +329,14 @@ class Answering:
             return None
         begun = TURNS.mark()
 
-        def carries() -> bool:
-            return not self._options.later and begun is not None and TURNS.mark() == begun
+        def not_repeated() -> str:
+            if self._options.later:
+                return _LATER
+            return '' if begun is not None and TURNS.mark() == begun else _MEANWHILE
 
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
-            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
+            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, not_repeated=not_repeated,
             reads=rehearsal.reads, reckons=other_numbers(given.kind) if self._may_reckon(given) else None,
             numbers=given_numbers(self._fn, given), uncollected=uncollected,
         )  # fmt: skip
@@ -372,9 +365,9 @@ class Answering:
         if not variant.reason and run.environment is not None and self._reckons_at_once(given, variant):
             variant.reckon(run.environment.reckoned.reads)
         if variant.reason:
-            self.say(variant.reason)
+            self.tally.say(variant.reason)
         else:
-            variant.held, variant.values = held_in(held), values_of(run.whole, given.platform.cupy)
+            variant.held, variant.values = held_in(held), values_of(run.whole, given.platform.cupy, variant.known)
         to_front(kind, variant)
         kind.keep(*kind.variants[: self._options.limit])
         return run.result
@@ -409,13 +402,13 @@ class Answering:
         if given.state is None:
             return self._record_here(given, variant)
         with TURNS.alone() as alone:
-            return self._record_here(given, variant) if alone else self._again(given, [], _BESIDE)
+            return self._record_here(given, variant) if alone else self._again(given, [], BESIDE)
 
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
         reason, failed, refused = '', None, False
-        fill(given, variant, self.name)
+        fill(given, variant, self.tally.name)
         for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckons else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
@@ -424,6 +417,7 @@ class Answering:
                 with unchanged_by_failures(variant.environment):
                     result = recorder.record(given, self._options.pieces)
                 self._recorded(given.kind, variant, *begun)
+                self.tally.in_vain = 0
                 if variant.untried == 0:
                     return _finished(given, result)
                 break
@@ -460,11 +454,11 @@ class Answering:
             return self._again(given, drawn, f'because {reason}')
         if self._options.strict:
             raise errors.UnsupportedCallError(
-                f'{self.name} can not be recorded',
+                f'{self.tally.name} can not be recorded',
                 rule=reason,
                 remedy='Change that line, or leave strict=True out: the function then runs eagerly.',
             )
-        self.say(reason)
+        self.tally.say(reason)
         count('fallbacks')
         return self._again(given, drawn, f'because {reason}')
 
@@ -480,37 +474,19 @@ class Answering:
         self._recordings += 1
         if self._recordings > 1:
             count('rerecordings', seconds)
-            LOG.info(
-                '%s: recorded anew (recording %d) in %.2f ms: %r', self.name, self._recordings, seconds * 1e3, variant
-            )
-        seams = [seam for seam in variant.seams if not isinstance(seam, NumberRead)]
-        if len(seams) > FEW_SEAMS and 'seams' not in self.logged:
-            self.logged.add('seams')
-            where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in seams))
-            LOG.warning(
-                '%s: %d calls that no capture can hold stand between its graphs (%s). Each waits for the device: '
-                'compare with the eager run (pieces=False), and see fn.variants[0].seams for what each costs.',
-                self.name, len(seams), where,
-            )  # fmt: skip
+            words = '%s: recorded anew (recording %d) in %.2f ms: %r'
+            LOG.info(words, self.tally.name, self._recordings, seconds * 1e3, variant)
+        self.tally.say_seams([seam for seam in variant.seams if not isinstance(seam, NumberRead)])
 
     def _again(self, given: Given, drawn: list[Feed], why: str) -> Any:
         """Run eagerly, with the random numbers that a failed launch or recording has already drawn."""
-        self.eager[why] += 1
+        self.tally.ran(why)
         BUSY.depth += 1
         try:
             with GUARD.rehearsing(given.platform, Rehearsal(), drawn):
                 return self._fn(*given.args, **given.kwargs)
         finally:
             BUSY.depth -= 1
-
-    def say(self, reason: str) -> None:
-        """Say once why calls run eagerly."""
-        kind = re.sub(r'\d+', '#', reason)  # the same reason with other numbers is not logged again
-        if kind not in self.logged:
-            self.logged.add(kind)
-            code = getattr(self._fn, '__code__', None)
-            at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
-            LOG.warning('%s%s runs eagerly: %s', self.name, at, reason)
 
 
 def _finished(given: Given, result: Any) -> Any:

@@ -10,12 +10,14 @@ device. A function that does anything else stays eager, which is always right.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from capturekit.driver.cuda import Platform, current
+from capturekit.functions import told_once
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.busy import BUSY
@@ -28,6 +30,7 @@ from capturekit.functions.number_arguments import CallNumbers, NumberArguments, 
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
 from capturekit.functions.recordable import is_more
+from capturekit.functions.tally import Tally
 from capturekit.functions.usual_call import NOT_ANSWERED, devices_of, usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
@@ -50,11 +53,11 @@ _Rest = tuple[Platform, Any, Any, Any, CallNumbers | None]
 _REHEARSALS, _LIVES, _BUSY = GUARD.state.rehearsals, GUARD.state.lives, BUSY.threads
 
 
-def _answering(plain: Callable[..., Any], options: Options) -> Answering:
+def _answering(plain: Callable[..., Any], options: Options, tally: Tally) -> Answering:
     """What answers calls: most of this package, which is imported where a function is graphed."""
     from capturekit.functions.answering import Answering
 
-    return Answering(plain, options)
+    return Answering(plain, options, tally)
 
 
 class Graphed(AsFunction, Generic[P, R_co]):
@@ -67,10 +70,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self.__wrapped__: Callable[..., Any] = plain
         self._options = options
         self._newness = Newness(plain, options.limit)
-        self._answering = _answering(plain, options)
+        self._tally = Tally(plain)
+        self._answering = _answering(plain, options, self._tally)
         self.numbers = NumberArguments()
         self._lock = threading.RLock()
-        self._ways = Ways(self, self._answering.plainly, self._is_of)
+        #: Whether the user was told that calls run eagerly.
+        self._told = False
+        self._ways = Ways(self, self._answering.plainly, self._is_of, self._tell)
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
         #: Whether another CuPy may take the place of this one: the simulated device does.
@@ -101,9 +107,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
             with self._lock:
                 kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
                 self._answering.earlier.call = None
-                self._answering.logged.clear()
-                self._answering.eager.clear()
-                self._answering.launched = 0
+                self._tally.clear()
             for kind in kinds.values():
                 kind.close()
 
@@ -129,8 +133,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
         with self._lock:
             kinds = dict(self._kinds)
-            eager, launched = Counter(self._answering.eager), self._answering.launches_of(kinds.values())
-        told = explanation(self._answering.name, kinds, self._newness.warning, self.numbers, launched, eager)
+            eager, launched = Counter(self._tally.eager), self._tally.launched(kinds.values())
+        told = explanation(self._tally.name, kinds, self._newness.warning, self.numbers, launched, eager)
         print(told, file=file)
 
     def __repr__(self) -> str:
@@ -158,6 +162,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 answer = NOT_ANSWERED
             if answer is not NOT_ANSWERED:
                 return answer  # type: ignore[no-any-return]
+        if self._tally.in_vain >= told_once.FEW and not self._told:
+            self._tell(used)
         usual = None if used is None else used.usual
         if usual is not None and (leaves := usual.leaves(args, kwargs)) is not None:
             assert used is not None
@@ -266,13 +272,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met, nans=True
             )
         except TypeError as error:
-            self._answering.say(f'its arguments can not be compared: {error}')
+            self._tally.say(f'its arguments can not be compared: {error}')
             return None
         if any(type(leaf) is not array and is_more(leaf, array) for leaf in leaves):
-            self._answering.say('an argument is of a class derived from ndarray, with attributes or a maker of its own')
+            self._tally.say('an argument is of a class derived from ndarray, with attributes or a maker of its own')
             return None
         if self._reaches(met):
-            self._answering.say('a container is an argument and is reached in another way, too')
+            self._tally.say('a container is an argument and is reached in another way, too')
             return None
         return leaves if numbers is None else [*leaves, room(cupy)], form, numbers
 
@@ -286,6 +292,16 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 if found is not None and not found.reached.isdisjoint(met):
                     return True
         return False
+
+    def _tell(self, kind: Kind | None) -> None:
+        """Tell the user, once, that calls run eagerly, of the kind that was used last."""
+        if self._told or math.inf == told_once.FEW:
+            return
+        self._told, tally = True, self._tally
+        if kind is not None and kind.contest is not None and kind.contest.eager and kind.contest.launched:
+            return told_once.tell_of_times(tally.name, self.__wrapped__, kind)
+        launched, others = tally.launched([*self._kinds.values()]), tally.eager.total()
+        told_once.tell_of_calls(tally.name, self.__wrapped__, kind, launched, others, tally.said)
 
     def _touch(self, key: Any, kind: Kind) -> None:
         """Note that this kind was used last."""
@@ -307,7 +323,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self.numbers.seen(args, kwargs)
         words = self._newness.seen(args, kwargs, self.numbers.reason)
         if words:
-            self._answering.say(words)
+            self._tally.say(words)
         return self._newness.warning != ''
 
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:
@@ -321,7 +337,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         came_back = sum(one.close() for one in old)  # waits for calls of these kinds, which may ask for the lock above
         with self._lock:
             self._newness.came_back += came_back
-            self._answering.launched += came_back
+            self._tally.dropped += came_back
         return kind
 
 

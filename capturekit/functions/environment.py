@@ -103,6 +103,8 @@ class Environment:
         self.own: dict[int, Any] = {}
         #: The changes that the run makes and that launches repeat, or None.
         self.carried = carried
+        #: Why launches repeat no changes of Python state; '' if they may.
+        self.not_repeated = ''
         #: The attributes in which objects that the run made keep times of a clock.
         self.times: frozenset[str] = frozenset()
         self._written = written

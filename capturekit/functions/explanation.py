@@ -32,8 +32,15 @@ _REMEDIES = (
     ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
     ('what it depends on', 'Pass what changes as an array.'),
+    ('another thread', 'Let one thread call it first, until it is recorded.'),
+    ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
+    ('what it reads', 'Pass what changes as an array; or write into the array that is there, in place.'),
+    ('nearly each call', 'Call it undecorated where that is so.'),
     ('watching its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
 )
+
+#: What would change a reason of which no more is known.
+OTHERWISE = 'Move that line out of the function.'
 
 
 def explanation(
@@ -91,7 +98,7 @@ def _said(kind: Kind) -> list[Said]:
     said += once([_of(variant) for variant in kind.variants])
     if kind.why_eager:
         said.append(f'calls ran eagerly because {kind.why_eager}')
-        said.append(f'what would change that: {_remedy(kind.why_eager)}')
+        said.append(f'what would change that: {remedy_for(kind.why_eager)}')
     return said
 
 
@@ -102,9 +109,9 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
     return of_cupy, part and not words.startswith(('variable ', 'global ')), words
 
 
-def _remedy(reason: str) -> str:
-    found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
-    return found or 'Move that line out of the function.'
+def remedy_for(reason: str, otherwise: str = OTHERWISE) -> str:
+    """What would change a reason; ``otherwise``, where no more is known."""
+    return next((words for start, words in _REMEDIES if reason.startswith(start)), otherwise)
 
 
 def _of(variant: Variant) -> list[Said]:
@@ -113,7 +120,7 @@ def _of(variant: Variant) -> list[Said]:
         said.append('ran eagerly once, and is recorded when it comes back')
     if variant.reason:
         said.append(f'eager because {variant.reason}')
-        said.append(f'what would change that: {_remedy(variant.reason)}')
+        said.append(f'what would change that: {remedy_for(variant.reason)}')
         return said
     environment = variant.environment
     entries = () if environment is None else environment.entries

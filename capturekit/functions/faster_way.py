@@ -194,11 +194,12 @@ class Ways:
     """The way that calls of a function go first, by their kind.
 
     ``usual(*args, **kwargs)`` answers a call as usual, ``eagerly(args, kwargs, why)`` runs the function;
-    ``is_of(kind, args, kwargs)`` says whether a call is of a kind.
+    ``is_of(kind, args, kwargs)`` says whether a call is of a kind. ``tell(kind)`` tells the user that its calls run
+    eagerly.
     """
 
-    def __init__(self, usual: Any, eagerly: Any, is_of: Any) -> None:
-        self._usual, self._eagerly, self._is_of = usual, eagerly, is_of
+    def __init__(self, usual: Any, eagerly: Any, is_of: Any, tell: Any) -> None:
+        self._usual, self._eagerly, self._is_of, self._tell = usual, eagerly, is_of, tell
 
     def compare(self, kind: Any, contest: Contest) -> First:
         """Let a kind's next calls take turns."""
@@ -241,6 +242,9 @@ class Ways:
             else:
                 unseen = 0
                 return NOT_ANSWERED
+            if left == contest.pause:
+                left -= 1
+                self._tell(kind)
             left -= 1
             if left < 0:
                 contest.again()

@@ -70,6 +70,10 @@ class Kind:
         self.eager_in_a_row = 0
         #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.why_eager = ''
+        #: How many runs were followed. Whether the last one may show something else when it is made again.
+        self.followed, self.transient = 0, False
+        #: Why the last launch was stopped; '' if none was.
+        self.why_missed = ''
         self.lock = threading.RLock() if lock is None else lock
         #: Whether a call of it is being answered. Who has the lock and finds this is the same thread once more: a
         #: destructor or a handler of signals calls the function in the middle of a call, where no launch can begin.

@@ -150,8 +150,8 @@ def given() -> argparse.Namespace:
         '--only',
         nargs='+',
         metavar='PART',
-        help='costs: beside, recording, launching, nodes, updating, relaning, fusion, jobs, graphed, stateful, deciding, '
-        'rebinding or wild; '
+        help='costs: beside, recording, launching, nodes, updating, relaning, fusion, jobs, graphed, stateful, '
+        'deciding, rebinding or wild; '
         'workloads: gelu, training, classifier, stencil, dsp or solver; '
         'peers: gelu, heat, options, attention, training or sum; '
         'lanes: net, ensemble, attention, folds, solves, spectra, summaries, copies, filters, chains, plates or large; '
