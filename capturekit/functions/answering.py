@@ -103,14 +103,6 @@ class Answering:
             self.tally.ran(NESTED if again else f'because {kind.reason_now()}')
             return self._fn(*given.args, **given.kwargs)
 
-    def plainly(self, args: Any, kwargs: Any, why: str) -> Any:
-        """Run the function eagerly, with no look at what it does."""
-        if self._options.later:
-            self.earlier.finish()
-        self.tally.ran(why)
-        with TURNS:
-            return self._fn(*args, **kwargs)
-
     def _by_state(self, given: Given) -> Any:
         self._make_ready(given)
         state, variant = self._chosen(given)

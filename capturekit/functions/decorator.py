@@ -10,7 +10,6 @@ device. A function that does anything else stays eager, which is always right.
 from __future__ import annotations
 
 import functools
-import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.busy import BUSY
 from capturekit.functions.direct_call import direct_call
-from capturekit.functions.faster_way import Ways, contest_of
+from capturekit.functions.faster_way import FASTER, UNSEEN, Ways, contest_of
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, all_are, apart, shared, still_fits
 from capturekit.functions.newness import Newness
@@ -76,7 +75,11 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._lock = threading.RLock()
         #: Whether the user was told that calls run eagerly.
         self._told = False
-        self._ways = Ways(self, self._answering.plainly, self._is_of, self._tell)
+        #: How many of the next calls of no kind run eagerly without a look; how many at a time; and why the last one.
+        self._skip = self._unseen = 0
+        self._unwatched = ''
+        finish = self._answering.earlier.finish if options.later else None
+        self._ways = Ways(plain, self._tally, finish, self, self._is_of, self._tell)
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
         #: Whether another CuPy may take the place of this one: the simulated device does.
@@ -162,8 +165,6 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 answer = NOT_ANSWERED
             if answer is not NOT_ANSWERED:
                 return answer  # type: ignore[no-any-return]
-        if self._tally.in_vain >= told_once.FEW and not self._told:
-            self._tell(used)
         usual = None if used is None else used.usual
         if usual is not None and (leaves := usual.leaves(args, kwargs)) is not None:
             assert used is not None
@@ -174,9 +175,12 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def _look_closer(self, platform: Platform, args: Any, kwargs: Any) -> Any:
         """Answer a call that may be of any kind."""
+        if self._skip:
+            self._skip -= 1
+            return self._ways.eagerly(args, kwargs, self._unwatched)
         found = self._seen_as(platform, args, kwargs)
         if found is None:
-            return self._answering.plainly(args, kwargs, 'unwatched, because their arguments can not be compared')
+            return self._not_watched(platform, args, kwargs, 'their arguments can not be compared')
         key, leaves, form, numbers = found
         kind = self._kinds.get(key)
         if kind is None:
@@ -184,11 +188,21 @@ class Graphed(AsFunction, Generic[P, R_co]):
             kind.contest = None if self._options.check else contest_of(platform)
             if numbers is None:
                 kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
-            if self._passing(args, kwargs):
-                return self._answering.plainly(args, kwargs, 'unwatched, because nearly each call was of a new kind')
-        elif kind is not self._used and self._answering.earlier.call is None:
+            if self._passing(key, args, kwargs):
+                return self._not_watched(platform, args, kwargs, 'nearly each call was of another kind')
+        else:
+            self._unseen = 0
+        if kind is not self._used and self._answering.earlier.call is None:
             self._touch(key, kind)
         return self._answered(kind, key, leaves, (platform, args, kwargs, form, numbers))
+
+    def _not_watched(self, platform: Platform, args: Any, kwargs: Any, why: str) -> Any:
+        """Run a call of no kind eagerly; of many in a row, only some are looked at."""
+        self._tell(None)
+        self._unwatched = f'unwatched, because {why}'
+        if contest_of(platform) is not None:
+            self._skip = self._unseen = min(2 * self._unseen + 1, UNSEEN)
+        return self._ways.eagerly(args, kwargs, self._unwatched)
 
     def _seen_as(self, platform: Platform, args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, Any] | None:
         """The key of a call's kind, its arrays, the form of the rest, and numbers kept out of that; None if unknown."""
@@ -213,6 +227,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _answered(self, kind: Kind, key: Any, leaves: list[Any], rest: _Rest) -> Any:
         """Answer a call of this kind, or of one of the same ``key`` whose arrays share memory."""
         contest = kind.contest
+        if contest is not None and contest.goes_on(1):
+            self._tell(kind)
+            return self._ways.eagerly(rest[1], rest[2], FASTER)
         if contest is not None and kind.first is None and contest.is_due(kind.launches() > 0):
             kind.first = self._ways.compare(kind, contest)
         pointers = [leaf.data.ptr for leaf in leaves]
@@ -235,6 +252,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if alike:
             key = (*key, alike)
             kind = self._kinds.get(key) or self._new_kind(key, leaves, alike)
+        self._tell(kind)
         platform, args, kwargs, form, numbers = rest
         return self._answering.answer(Given(platform, kind, args, kwargs, leaves, form, numbers))
 
@@ -294,12 +312,14 @@ class Graphed(AsFunction, Generic[P, R_co]):
         return False
 
     def _tell(self, kind: Kind | None) -> None:
-        """Tell the user, once, that calls run eagerly, of the kind that was used last."""
-        if self._told or math.inf == told_once.FEW:
+        """Tell the user, once, that many calls ran eagerly, the last ones of this kind, if that is so."""
+        tally, contest = self._tally, None if kind is None else kind.contest
+        few, eager = told_once.FEW, contest is not None and bool(contest.eager)
+        if self._told or few is None or not (eager or tally.in_vain >= few):
             return
-        self._told, tally = True, self._tally
-        if kind is not None and kind.contest is not None and kind.contest.eager and kind.contest.launched:
-            return told_once.tell_of_times(tally.name, self.__wrapped__, kind)
+        self._told = True
+        if contest is not None and eager and contest.launched:
+            return told_once.tell_of_times(tally.name, self.__wrapped__, contest)
         launched, others = tally.launched([*self._kinds.values()]), tally.eager.total()
         told_once.tell_of_calls(tally.name, self.__wrapped__, kind, launched, others, tally.said)
 
@@ -317,11 +337,11 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self._platform, self._may_change = platform, platform.simulated
         return platform
 
-    def _passing(self, args: Any, kwargs: Any) -> bool:
+    def _passing(self, key: Any, args: Any, kwargs: Any) -> bool:
         """Whether a new kind of call is one of many that do not come again: such calls are not watched."""
         with self._lock:
             self.numbers.seen(args, kwargs)
-        words = self._newness.seen(args, kwargs, self.numbers.reason)
+        words = self._newness.seen(key, args, kwargs, self.numbers.reason)
         if words:
             self._tally.say(words)
         return self._newness.warning != ''

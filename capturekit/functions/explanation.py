@@ -35,7 +35,6 @@ _REMEDIES = (
     ('another thread', 'Let one thread call it first, until it is recorded.'),
     ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
     ('what it reads', 'Pass what changes as an array; or write into the array that is there, in place.'),
-    ('nearly each call', 'Call it undecorated where that is so.'),
     ('watching its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
 )
 

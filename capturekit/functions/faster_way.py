@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from capturekit.driver.cuda import Platform
+from capturekit.functions.call_turns import TURNS
 from capturekit.functions.usual_call import NOT_ANSWERED
 
 First = Callable[[Any, Any], Any]
@@ -30,10 +31,10 @@ _CLEAR, _FEW = 1.4, 3
 ANYWAY = 6
 #: After so many calls that ran eagerly because that is faster, launches are tried again; in the end after so many.
 AGAIN, SELDOM = 64, 4096
-#: Launches that were slower have to be faster by this factor.
-_BETTER = 0.95
+#: Launches have to take so much less: what is measured is not exact, and eager calls are what the user wrote.
+_BETTER = 0.97
 #: So many calls in a row, in the end, are taken for calls of the same kind without a look.
-_UNSEEN = 7
+UNSEEN = 31
 
 
 class Timing:
@@ -94,9 +95,8 @@ class Contest:
         #: The calls before the contest. How often it was recorded, and how often until the next contest.
         self._calls = self._recorded = 0
         self._next = 1
-        #: How many calls run eagerly after the verdict.
-        self.pause = AGAIN
-        self._lost = False
+        #: How many calls run eagerly after the verdict, and how many of them are left.
+        self._pause = self._left = AGAIN
         self._begin()
 
     def _begin(self) -> None:
@@ -119,11 +119,14 @@ class Contest:
             if self.eager is False:
                 self._begin()
 
-    def again(self) -> None:
-        """Try launches again."""
-        self.pause = min(self.pause * 2, SELDOM)
-        self._lost = True
-        self._begin()
+    def goes_on(self, calls: int) -> bool:
+        """Note so many more calls; whether they run eagerly because that is faster. After many, launches are tried."""
+        if self.eager:
+            self._left -= calls
+            if self._left < 0:
+                self._pause = min(self._pause * 2, SELDOM)
+                self._begin()
+        return bool(self.eager)
 
     def turn(self) -> bool | None:
         """Whether the next call runs eagerly; None if enough were timed."""
@@ -160,7 +163,7 @@ class Contest:
         ratio = _ratio(*took, idle=not any(timing.busy for timing, _ in (*usual, *eager)))
         if fewest * 2 == len(_TURNS) or not 1 / _CLEAR < ratio < _CLEAR:
             self.took = took
-            self.eager = not self.launched or ratio > (_BETTER if self._lost else 1.0)
+            self.eager, self._left = not self.launched or ratio > _BETTER, self._pause
             self._awaited, self._timed = [], ([], [])
 
     def __str__(self) -> str:
@@ -191,15 +194,16 @@ def contest_of(platform: Platform) -> Contest | None:
 
 
 class Ways:
-    """The way that calls of a function go first, by their kind.
+    """The way that calls of a function ``fn`` go first, by their kind.
 
-    ``usual(*args, **kwargs)`` answers a call as usual, ``eagerly(args, kwargs, why)`` runs the function;
-    ``is_of(kind, args, kwargs)`` says whether a call is of a kind. ``tell(kind)`` tells the user that its calls run
-    eagerly.
+    ``tally`` counts them. ``finish`` is called before one that runs eagerly, if there is anything to finish.
+    ``usual(*args, **kwargs)`` answers a call as usual; ``is_of(kind, args, kwargs)`` says whether a call is of a kind.
+    ``tell(kind)`` tells the user that calls run eagerly.
     """
 
-    def __init__(self, usual: Any, eagerly: Any, is_of: Any, tell: Any) -> None:
-        self._usual, self._eagerly, self._is_of, self._tell = usual, eagerly, is_of, tell
+    def __init__(self, fn: Any, tally: Any, finish: Any, usual: Any, is_of: Any, tell: Any) -> None:
+        self._fn, self._tally, self._finish = fn, tally, finish
+        self._usual, self._is_of, self._tell = usual, is_of, tell
 
     def compare(self, kind: Any, contest: Contest) -> First:
         """Let a kind's next calls take turns."""
@@ -214,7 +218,7 @@ class Ways:
                 return NOT_ANSWERED
             kind.first, launches = None, kind.launches()
             try:
-                answer = self._eagerly(args, kwargs, TIMED) if eager else self._usual(*args, **kwargs)
+                answer = self.eagerly(args, kwargs, TIMED) if eager else self._usual(*args, **kwargs)
                 timing.end()
                 contest.add(bool(eager), timing, kind.launches() > launches)
             finally:
@@ -224,6 +228,13 @@ class Ways:
 
         return first
 
+    def eagerly(self, args: Any, kwargs: Any, why: str) -> Any:
+        """Run the function eagerly, with no look at what it does."""
+        if self._finish is not None:
+            self._finish()
+        self._tally.ran(why)
+        return TURNS.run(self._fn, args, kwargs)
+
     def _settle(self, kind: Any, contest: Contest) -> None:
         contest.settle()
         if contest.eager is not None:
@@ -231,25 +242,31 @@ class Ways:
 
     def _only_eagerly(self, kind: Any, contest: Contest) -> First:
         """Let a kind's next calls run eagerly. Of several in a row, only some are looked at: an eager call is right."""
-        left, unseen, skip = contest.pause, 0, 0
+        unseen = skip = 0
+        fn, tally, finish, run = self._fn, self._tally, self._finish, TURNS.run
+
+        def look(args: Any, kwargs: Any) -> bool:
+            """Whether another call runs eagerly, and how many after it without a look."""
+            nonlocal unseen, skip
+            if not self._is_of(kind, args, kwargs):
+                unseen = 0
+                return False
+            if not contest.goes_on(unseen + 1):
+                kind.first = self.compare(kind, contest)
+                return False
+            self._tell(kind)
+            skip = unseen = min(2 * unseen + 1, UNSEEN)
+            return True
 
         def first(args: Any, kwargs: Any) -> Any:
-            nonlocal left, unseen, skip
+            nonlocal skip
             if skip:
                 skip -= 1
-            elif self._is_of(kind, args, kwargs):
-                skip = unseen = min(2 * unseen + 1, _UNSEEN)
-            else:
-                unseen = 0
+            elif not look(args, kwargs):
                 return NOT_ANSWERED
-            if left == contest.pause:
-                left -= 1
-                self._tell(kind)
-            left -= 1
-            if left < 0:
-                contest.again()
-                kind.first = self.compare(kind, contest)
-                return NOT_ANSWERED
-            return self._eagerly(args, kwargs, FASTER)
+            tally.eager[FASTER] += 1
+            if finish is not None:
+                finish()
+            return run(fn, args, kwargs)
 
         return first

@@ -51,7 +51,8 @@ class Tally:
     def ran(self, why: str, in_vain: bool = True) -> None:
         """Count a call that runs eagerly, and whether a launch of it was to be hoped for."""
         self.eager[why] += 1
-        self.in_vain += in_vain and why not in (TIMED, FASTER)
+        if why is not FASTER and why is not TIMED:
+            self.in_vain += in_vain
 
     def say(self, reason: str) -> None:
         """Say once why calls run eagerly."""

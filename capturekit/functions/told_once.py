@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.explanation import OTHERWISE, remedy_for
+from capturekit.functions.faster_way import Contest
 from capturekit.functions.kinds import Kind
 from capturekit.model.counted import counted
 from capturekit.model.errors import PerformanceWarning
 from capturekit.model.source_line import Place, here
 
 #: After so many calls that ran eagerly since the last launch, each of them of a kind that was there before.
-FEW = 6
+#: None: nobody is told.
+FEW: int | None = 6
 _ATTRIBUTE = re.compile(r'attribute (\w+) of ')
 _LESS = 'Leave it undecorated, or graph a function that does more at each call.'
 _BY_NAME = 'An attribute of another name, which arrays do not have, could be computed with at each launch. '
@@ -36,9 +38,9 @@ def tell_of_calls(name: str, fn: Any, kind: Kind | None, launched: int, others: 
     _warn(f'{words}: {cause}. {more}{remedy}', fn)
 
 
-def tell_of_times(name: str, fn: Any, kind: Kind) -> None:
+def tell_of_times(name: str, fn: Any, contest: Contest) -> None:
     """Warn that a function runs eagerly since that is faster."""
-    _warn(f'{name} runs eagerly, since that is faster: {kind.contest}. {_LESS}', fn)
+    _warn(f'{name} runs eagerly, since that is faster: {contest}. {_LESS}', fn)
 
 
 def cause_of(kind: Kind) -> str:
