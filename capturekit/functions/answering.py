@@ -302,12 +302,9 @@ class Answering:
         reason = lazy(self._fn)
         if environment is not None:
             written = environment.written() or next(iter(rehearsal.effects), None) or reason
-            why = environment.not_repeated if written and written.startswith(CHANGES) else ''
-            written = f'{why}: {written}' if why else written
-            kind.transient = why == _MEANWHILE
-            if kind.transient:
-                kind.why_eager = written or ''
-            if kind.transient or is_forgiven(kind, written):
+            if written and environment.not_repeated and written.startswith(CHANGES):
+                written = f'{environment.not_repeated}: {written}'
+            if _is_for_now(kind, written) or is_forgiven(kind, written):
                 return result
             if environment.too_much:
                 return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
@@ -409,7 +406,6 @@ class Answering:
                 with unchanged_by_failures(variant.environment):
                     result = recorder.record(given, self._options.pieces)
                 self._recorded(given.kind, variant, *begun)
-                self.tally.in_vain = 0
                 if variant.untried == 0:
                     return _finished(given, result)
                 break
@@ -460,6 +456,7 @@ class Answering:
         ``begun``, ``worked``: the clock and the thread's processor time when it began, in seconds.
         """
         kind.cost.add(0.0, time.thread_time() - worked)
+        self.tally.in_vain = 0
         if kind.contest is not None:
             kind.contest.recorded()
         seconds = time.perf_counter() - begun
@@ -479,6 +476,14 @@ class Answering:
                 return self._fn(*given.args, **given.kwargs)
         finally:
             BUSY.depth -= 1
+
+
+def _is_for_now(kind: Kind, written: str | None) -> bool:
+    """Whether only another thread keeps a run from being recorded."""
+    kind.transient = written is not None and written.startswith(_MEANWHILE)
+    if kind.transient:
+        kind.why_eager = written or ''
+    return kind.transient
 
 
 def _finished(given: Given, result: Any) -> Any:

@@ -37,7 +37,7 @@ _BETTER = 0.97
 UNSEEN = 31
 
 
-class Timing:
+class CallTiming:
     """The time of one call, which begins now."""
 
     def __init__(self, cuda: Any) -> None:
@@ -61,10 +61,10 @@ class Timing:
 
 def on_a_gpu(platform: Platform) -> Callable[[], Any] | None:
     """What times calls on a GPU. The times of the simulated device say nothing of one: None."""
-    return None if platform.simulated else lambda: Timing(platform.cupy.cuda)
+    return None if platform.simulated else lambda: CallTiming(platform.cupy.cuda)
 
 
-#: Returns what begins a :class:`Timing`, or None where no calls are to be compared.
+#: Returns what begins a :class:`CallTiming`, or None where no calls are to be compared.
 STOPWATCH: Callable[[Platform], Callable[[], Any] | None] = on_a_gpu
 
 
@@ -78,10 +78,10 @@ class Took(NamedTuple):
         return f'{self.host * 1e6:.0f} us on the host and {self.device * 1e6:.0f} on the device'
 
 
-class Contest:
+class TimedWays:
     """The times of one kind of call, and the verdict: ``eager`` is None as long as there is none.
 
-    ``begin`` begins a :class:`Timing`, or returns None for a call that can't be timed.
+    ``begin`` begins a :class:`CallTiming`, or returns None for a call that can't be timed.
     """
 
     def __init__(self, begin: Callable[[], Any]) -> None:
@@ -187,10 +187,10 @@ def _ratio(usual: Took, eager: Took, idle: bool) -> float:
     return of_device
 
 
-def contest_of(platform: Platform) -> Contest | None:
+def contest_of(platform: Platform) -> TimedWays | None:
     """The contest of a new kind of call; None where no calls are to be compared."""
     begin = STOPWATCH(platform)
-    return None if begin is None else Contest(begin)
+    return None if begin is None else TimedWays(begin)
 
 
 class Ways:
@@ -205,7 +205,7 @@ class Ways:
         self._fn, self._tally, self._finish = fn, tally, finish
         self._usual, self._is_of, self._tell = usual, is_of, tell
 
-    def compare(self, kind: Any, contest: Contest) -> First:
+    def compare(self, kind: Any, contest: TimedWays) -> First:
         """Let a kind's next calls take turns."""
 
         def first(args: Any, kwargs: Any) -> Any:
@@ -235,12 +235,12 @@ class Ways:
         self._tally.ran(why)
         return TURNS.run(self._fn, args, kwargs)
 
-    def _settle(self, kind: Any, contest: Contest) -> None:
+    def _settle(self, kind: Any, contest: TimedWays) -> None:
         contest.settle()
         if contest.eager is not None:
             kind.first = self._only_eagerly(kind, contest) if contest.eager else None
 
-    def _only_eagerly(self, kind: Any, contest: Contest) -> First:
+    def _only_eagerly(self, kind: Any, contest: TimedWays) -> First:
         """Let a kind's next calls run eagerly. Of several in a row, only some are looked at: an eager call is right."""
         unseen = skip = 0
         fn, tally, finish, run = self._fn, self._tally, self._finish, TURNS.run

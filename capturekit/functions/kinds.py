@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from capturekit.functions import follow_time
-from capturekit.functions.faster_way import Contest, First
+from capturekit.functions.faster_way import First, TimedWays
 from capturekit.functions.follow_time import FollowCost
 from capturekit.functions.outcomes import OtherOutcome, all_of
 from capturekit.functions.usual_call import UsualCall
@@ -36,6 +36,11 @@ class Kind:
     ``lock``: what lets one call after the other be answered; None: a lock of its own.
     """
 
+    #: How many runs were followed; and whether another thread alone kept the last one from being recorded.
+    followed, transient = 0, False
+    #: Why the last launch was stopped; '' if none was.
+    why_missed = ''
+
     def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = (), lock: Any = None) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
         #: Those that were made, the last used first. Each change makes another tuple.
@@ -46,7 +51,7 @@ class Kind:
         self.direct: Callable[[Any, Any], Any] | None = None
         #: What is asked before all that: the comparison of both ways, or what runs eagerly since that is faster.
         self.first: First | None = None
-        self.contest: Contest | None = None
+        self.contest: TimedWays | None = None
         #: The launches of variants that were dropped.
         self._earlier = 0
         #: How the arguments share memory; () if they do not.
@@ -70,10 +75,6 @@ class Kind:
         self.eager_in_a_row = 0
         #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.why_eager = ''
-        #: How many runs were followed. Whether the last one may show something else when it is made again.
-        self.followed, self.transient = 0, False
-        #: Why the last launch was stopped; '' if none was.
-        self.why_missed = ''
         self.lock = threading.RLock() if lock is None else lock
         #: Whether a call of it is being answered. Who has the lock and finds this is the same thread once more: a
         #: destructor or a handler of signals calls the function in the middle of a call, where no launch can begin.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.explanation import OTHERWISE, remedy_for
-from capturekit.functions.faster_way import Contest
+from capturekit.functions.faster_way import TimedWays
 from capturekit.functions.kinds import Kind
 from capturekit.model.counted import counted
 from capturekit.model.errors import PerformanceWarning
@@ -38,7 +38,7 @@ def tell_of_calls(name: str, fn: Any, kind: Kind | None, launched: int, others: 
     _warn(f'{words}: {cause}. {more}{remedy}', fn)
 
 
-def tell_of_times(name: str, fn: Any, contest: Contest) -> None:
+def tell_of_times(name: str, fn: Any, contest: TimedWays) -> None:
     """Warn that a function runs eagerly since that is faster."""
     _warn(f'{name} runs eagerly, since that is faster: {contest}. {_LESS}', fn)
 

@@ -10,7 +10,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions import faster_way
-from capturekit.functions.faster_way import AGAIN, Contest, Timing
+from capturekit.functions.faster_way import AGAIN, CallTiming, TimedWays
 
 
 class Clock:
@@ -147,7 +147,7 @@ def test_times_that_the_device_has_not_done_are_awaited(sim: Any, clock: Any) ->
 
 
 def test_one_long_call_of_each_way_does_not_count() -> None:
-    contest = Contest(lambda: None)
+    contest = TimedWays(lambda: None)
 
     class One:
         busy = False
@@ -242,9 +242,9 @@ def test_a_call_in_an_open_capture_is_not_timed(sim: Any, clock: Any) -> None:
 
 
 def test_the_stopwatch_waits_for_nothing(cp: Any) -> None:
-    timing = Timing(cp.cuda)
+    timing = CallTiming(cp.cuda)
     cp.ones(4) * 2
     timing.end()
     cp.cuda.get_current_stream().synchronize()
     found = timing.device()
-    assert found is not None and found >= 0 and timing.host > 0 and not Timing(cp.cuda).busy
+    assert found is not None and found >= 0 and timing.host > 0 and not CallTiming(cp.cuda).busy
