@@ -419,8 +419,8 @@ def graphed(
     anywhere in nested containers; the values of arguments that are not arrays are compared, objects of your classes by
     identity (the attributes that the function uses are watched). A function that changes an argument in place changes
     the caller's array; results are new arrays at each call. Host reads are checked at every launch: if one gives
-    another value, that call runs eagerly. What can't be recorded runs eagerly, and so does what takes longer launched; a
-    :class:`PerformanceWarning` says so once, with the cause. Each launch repeats the changes of Python state that the
+    another value, that call runs eagerly. What can't be recorded runs eagerly, and so does what takes longer launched:
+    a :class:`PerformanceWarning` says so once, with the cause. Each launch repeats the changes of Python state that the
     function makes: arrays, numbers and texts put in attributes, globals, variables of closures and items of containers;
     counters; lists that are appended to. A launch does not print: only eager runs and recordings do.
 
