@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,6 +101,11 @@ class Variant:
     def carried(self) -> CarriedState | None:
         """The changes of Python state that the function makes, and that each launch makes again."""
         return None if self.environment is None else self.environment.carried
+
+    @property
+    def known(self) -> Container[int]:
+        """The ids of objects whose attributes are compared at each call."""
+        return () if self.environment is None else self.environment.known
 
     @property
     def reckons(self) -> bool:

@@ -332,10 +332,10 @@ class VariantRecorder:
         arrays, self.form = take_apart(packed(result), is_array, known_object, name='the result')
         if self.numbers is not None:
             result = unpacked(put_together(self.form, list(map(as_recorded, arrays))))
+        now = values_of(result, cupy, self.variant.known)
         if self.late is None:
-            must_be_same(self.variant.values, result, cupy)
+            must_be_same(self.variant.values, now)
         else:
-            now = values_of(result, cupy)
             self.form = self.late.placed(self.form, self.variant.values, now, len(arrays) + 1)
             arrays += [self.late.room] if self.late.used else []
         must_leave_nothing(live)

@@ -48,6 +48,9 @@ from capturekit.model.plain_values import a
 from capturekit.model.pytree import PAYLOADS
 from capturekit.model.value_changes import ValueDifference, containers, difference, replaced
 
+#: How sentences of changes begin that launches may repeat.
+CHANGES = ('the function creates ', 'the function changes ', 'the function rebinds ')
+
 
 def finish(
     run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = (),

@@ -31,6 +31,10 @@ class _Made(threading.local):
 MADE = _Made()
 
 
+class PerformanceWarning(UserWarning):
+    """Calls of a graphed function run eagerly: nothing of it could be launched, or eager calls take less time."""
+
+
 class CudaCallError(RuntimeError):
     """A CUDA call returned an error code: ``code`` (:class:`capturekit.model.rules.Code`). ``call`` names the call."""
 
