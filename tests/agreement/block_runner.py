@@ -1,0 +1,355 @@
+"""Runs a program of blocks, captured and plainly, and says what came that is neither right nor refused where it may be."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import re
+import signal
+import sys
+import threading
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import capturekit as ck
+from capturekit.guard import GUARD
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.agreement.block_source import Program
+
+FILE = 'program_of_blocks.py'
+#: After so many programs CuPy is made anew.
+LASTS = 60
+
+
+@dataclass
+class Found:
+    """What a program gave: a finding, or ''; which blocks were launched, and what was refused as it may be."""
+
+    finding: str = ''
+    launched: int = 0
+    blocks: int = 0
+    ends: list[str] = field(default_factory=list)
+
+    def tell(self, finding: str) -> None:
+        self.finding = self.finding or finding
+
+    @property
+    def signature(self) -> str:
+        """The finding without what is another one in each program."""
+        first = self.finding.partition('\n')[0]
+        first = re.sub(r"0x[0-9a-f]+|'[a-z]+\d+'|`[a-z]+\d+`", '#', first)
+        return re.sub(r'\w*\d[\w.]*', '#', first)[:150]
+
+
+class World:
+    """One of the two sides: the module of a source, and the arrays and streams that its blocks work on."""
+
+    def __init__(self, cp: Any, source: str, name: str) -> None:
+        self.cp = cp
+        self.module = types.ModuleType(name)
+        self.module.__file__ = name
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        exec(compile(source, name, 'exec'), vars(self.module))
+        self.x = [cp.arange(4.0) * (n + 1) * 0.5 - n for n in range(4)]
+        self.y = [cp.arange(4.0) - n for n in range(4)]
+        self.m = cp.eye(4) * 0.5 + 0.125
+        self.s = [cp.cuda.Stream(non_blocking=n % 4 != 3) for n in range(8)]
+        cp.cuda.Device().synchronize()
+
+    def change(self, number: int, how: int) -> None:
+        """What happens between launches."""
+        array = self.x[(number + how) % 4]
+        array[...] = array[::-1] * 0.5 + (number + how)
+        self.y[how][...] = self.y[how] - 1.0
+
+    def block(self, number: int, keep: Any, caught: Any = None, missed: Any = None, right: Any = None) -> None:
+        getattr(self.module, f'block{number}')(self.x, self.y, self.m, self.s, keep, caught, missed, right)
+
+    def seen(self, kept: list[dict[str, Any]]) -> dict[str, Any]:
+        """The values of all that can be compared."""
+        self.cp.cuda.Device().synchronize()
+        named = {f'X[{n}]': a for n, a in enumerate(self.x)} | {f'Y[{n}]': a for n, a in enumerate(self.y)}
+        for some in kept:
+            named.update(some)
+        return {name: array.get() for name, array in named.items()}
+
+
+class Machine:
+    """A simulated CuPy, or with ``there`` the CuPy that is there, on which programs run one after the other."""
+
+    def __init__(self, there: bool = False) -> None:
+        self._is_there, self._left, self._device = there, 0, None
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._device is not None:
+            uninstall()
+        self._left, self._device = 0, None
+
+    def run(self, program: Program, seed: int = 0) -> Found:
+        """Run a program both ways."""
+        if not self._is_there:
+            self._there(program, seed)
+        found = Found()
+        with _quiet() as said:
+            Trial(sys.modules.get('cupy') or __import__('cupy'), program, found, said).run()
+        if found.finding:
+            self._left = 0  # what it may have left behind is nobody else's
+        return found
+
+    def _there(self, program: Program, seed: int) -> None:
+        if not self._left:
+            self.__exit__()
+            self._device = SimulatedDevice()
+            install(self._device)
+            self._left = LASTS
+        self._left -= 1
+        self._device.be_late(False)
+        self._device.random.seed(seed)
+        self._device.be_late(program.late)
+
+
+class Trial:
+    """One program on one machine."""
+
+    def __init__(self, cp: Any, program: Program, found: Found, said: list[Any]) -> None:
+        self.cp, self.program, self.found, self.said = cp, program, found, said
+        self.at = 0
+        self.records: list[tuple[int, list[Any], list[dict[str, Any]]]] = []
+
+    def run(self) -> None:
+        self.captured = World(self.cp, self.program.captured, FILE)
+        self.plain = World(self.cp, self.program.plain, f'plain_{FILE}')
+        for number in range(len(self.program.blocks)):
+            self.at = number
+            self._block(number)
+            if self.found.finding:
+                break
+        else:
+            for record in self.records:
+                self._launch(record, 3)
+        self.probe()
+        for _, caps, _ in self.records:
+            for cap in caps:
+                cap.graph.close()
+
+    def _block(self, number: int) -> None:
+        block, before, values = self.program.blocks[number], sight(self.cp), self.captured.seen([])
+        self.found.blocks += 1
+        caps, kept, error = self._recorded(number)
+        if block.moves:
+            self.cp.cuda.Stream.null.use()
+        self._restored(before, values, 'after a block')
+        if error is not None or caps is None:
+            self._ended(number, error)
+            return
+        if block.ends != 'launched':
+            self.found.tell(f'{block.ends} did not leave the block')
+        record = (number, caps, kept)
+        self.records.append(record)
+        self.found.launched += 1
+        for launch, how in enumerate(self.program.changes):
+            self._launch(record, how + launch)
+        if block.interrupted and not block.wrong:
+            self._interrupted(number)
+
+    def _recorded(self, number: int) -> tuple[list[Any], list[dict[str, Any]], BaseException | None]:
+        caps: list[Any] = []
+        kept: list[dict[str, Any]] = []
+        try:
+            self.captured.block(number, _keeps(caps, kept), self.caught, self.missed, self.right)
+        except BaseException as error:
+            return caps, kept, error
+        return caps, kept, None
+
+    def _ended(self, number: int, error: BaseException | None) -> None:
+        """A block was left by an exception: it is the block's own, or a refusal at a line that may be refused."""
+        block = self.program.blocks[number]
+        self.found.ends.append(type(error).__name__)
+        if isinstance(error, KeyError) and block.ends == 'KeyError':
+            return
+        told = ''.join(traceback.format_exception(error))[-3000:]
+        if not isinstance(error, ck.CaptureError):
+            self.found.tell(f'bare {type(error).__name__} ({block.wrong or "sound"}): {error}\n{told}')
+        elif not block.wrong:
+            self.found.tell(f'a sound block is refused: {type(error).__name__}: {error}\n{told}')
+        elif not self._at(error, 0):
+            self.found.tell(f'refused at another line ({block.wrong}): {type(error).__name__}: {error}\n{told}')
+
+    def _at(self, error: ck.CaptureError, mark: int) -> bool:
+        lines = self.program.marks.get(mark, frozenset())
+        if error.location is not None:
+            return error.location.file == FILE and error.location.line in lines
+        return any(int(line) in lines for line in re.findall(rf'{re.escape(FILE)}:(\d+)', str(error)))
+
+    def caught(self, error: ck.CaptureError, mark: int) -> None:
+        if not self._at(error, mark):
+            wanted = sorted(self.program.marks[mark])
+            self.found.tell(f'caught, but of another line: {type(error).__name__}: {error}\nwanted: {wanted}')
+
+    def missed(self, mark: int) -> None:
+        line = self.program.captured.splitlines()[min(self.program.marks[mark]) - 1].strip()
+        self.found.tell(f'not refused: {line}')
+
+    def right(self, is_right: bool) -> None:
+        if not is_right:
+            self.found.tell('another thread got a wrong number')
+
+    def _launch(self, record: tuple[int, list[Any], list[dict[str, Any]]], how: int) -> None:
+        """Launch, do the same plainly, and compare."""
+        number, caps, kept = record
+        block = self.program.blocks[number]
+        plainly: list[dict[str, Any]] = []
+        for world in (self.captured, self.plain):
+            world.change(number, how % 4)
+        try:
+            for cap in caps:
+                cap.graph.launch()
+            got = self.captured.seen(kept)
+        except Exception as error:
+            self.found.tell(f'a launch raises ({block.wrong or "sound"}): {error!r}\n{traceback.format_exc()[-2000:]}')
+            return
+        self.plain.block(number, _keeps([], plainly))
+        wanted = self.plain.seen(plainly)
+        for name, array in wanted.items():
+            if not np.allclose(got[name], array, rtol=1e-8, atol=1e-10, equal_nan=True):
+                if block.wrong and not block.strict and self._told():
+                    self.found.ends.append('told')
+                    return
+                self.found.tell(f'wrong number ({block.wrong or "sound"}): {name} is {got[name]}, plainly {array}')
+
+    def _told(self) -> bool:
+        return any(issubclass(one.category, UserWarning) and 'capturekit' in str(one.category) for one in self.said)
+
+    def _interrupted(self, number: int) -> None:
+        """Record the block again, and interrupt that at some moments."""
+        before, values = sight(self.cp), self.captured.seen([])
+        with _interrupts(-1) as count:
+            self._recorded(number)
+        self._restored(before, values, 'after a block')
+        for place in self.program.blocks[number].interrupted:
+            at = 1 + place * count[0] // 1000
+            with _interrupts(at):
+                error = self._recorded(number)[2]
+            self.found.ends.append(type(error).__name__)
+            if not isinstance(error, (type(None), KeyboardInterrupt, KeyError)):
+                told = ''.join(traceback.format_exception(error))[-3000:]
+                self.found.tell(f'an interrupt becomes {type(error).__name__}: {error}\n{told}')
+            self._restored(before, values, f'after {type(error).__name__}')
+            self.probe(f' after {type(error).__name__}')
+            if self.found.finding:
+                self.found.finding += f'\ninterrupted at {at} of {count[0]}:\n{_frames(error)}'
+                return
+
+    def _restored(self, before: dict[str, Any], values: dict[str, Any], when: str) -> None:
+        now = sight(self.cp)
+        for name, value in before.items():
+            if now[name] != value:
+                self.found.tell(f'not restored {when}: {name}: {value!r} became {now[name]!r}')
+        for stream in self.captured.s:
+            if self.cp.cuda.runtime.streamIsCapturing(stream.ptr):
+                self.found.tell(f'not restored {when}: a stream is capturing')
+        if self.found.finding:
+            return
+        for name, array in self.captured.seen([]).items():
+            if not np.array_equal(array, values[name], equal_nan=True):
+                self.found.tell(f'work of a block ran at once ({self.program.blocks[self.at].wrong or "sound"}): {name}')
+
+    def probe(self, when: str = '') -> None:
+        """A plain capture afterwards is guarded, follows joins, and gives a right graph."""
+        cp, side = self.cp, self.captured.s[0]
+        x, refused = cp.arange(4.0), 0
+        try:
+            with ck.capture() as cap:
+                y = x * 2.0
+                side.wait_event(cap.stream.record())
+                with side:
+                    z = y + 1.0
+                cap.join(side)
+                try:
+                    float(z.sum())
+                except ck.HostReadError:
+                    refused = 1
+                try:
+                    with self.captured.s[1]:
+                        x * 3.0
+                except ck.EscapedWorkError:
+                    refused += 1
+            cap.graph.launch()
+            if refused != 2 or z.get().tolist() != [1.0, 3.0, 5.0, 7.0]:
+                self.found.tell(f'the next capture{when} is wrong: {z}, refused {refused} of 2')
+            cap.graph.close()
+        except Exception as error:
+            told = traceback.format_exc()[-2000:]
+            self.found.tell(f'the next capture{when} fails: {type(error).__name__}: {error}\n{told}')
+
+
+def _keeps(caps: list[Any], kept: list[dict[str, Any]]) -> Callable[..., None]:
+    def keep(cap: Any, **named: Any) -> None:
+        caps.append(cap)
+        kept.append(named)
+
+    return keep
+
+
+def sight(cp: Any) -> dict[str, Any]:
+    """All that has to be as before when a block is over."""
+    allocator = cp.cuda.get_allocator()
+    tools = [sys.monitoring.get_tool(n) for n in range(6)] if sys.version_info >= (3, 12) else []
+    return {
+        'the current stream': cp.cuda.get_current_stream().ptr, 'the device': cp.cuda.Device().id,
+        'the allocator': (getattr(allocator, '__func__', allocator), id(getattr(allocator, '__self__', None))),
+        'garbage collection': gc.isenabled(), 'callbacks of the collector': list(gc.callbacks),
+        'the hooks': (sys.excepthook, sys.unraisablehook, threading.excepthook, sys.gettrace(), sys.getprofile()),
+        'SIGINT': signal.getsignal(signal.SIGINT), 'tools': tools, 'open captures': len(GUARD.lives),
+        'wrappers': GUARD.installation.installed, 'float': id(cp.ndarray.__dict__.get('__float__')),
+        'synchronize': id(cp.cuda.Stream.__dict__.get('synchronize')), 'alloc': id(cp.cuda.alloc),
+        'svd': id(cp.linalg.svd),
+    }  # fmt: skip
+
+
+@contextmanager
+def _quiet() -> Iterator[list[Any]]:
+    """Warnings are collected; an interrupt in a finalizer, which Python only tells of, is not."""
+    before = sys.unraisablehook, signal.getsignal(signal.SIGINT)
+    sys.unraisablehook = lambda _: None
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter('always')
+            yield said or []
+    finally:
+        sys.unraisablehook = before[0]
+        signal.signal(signal.SIGINT, before[1])
+
+
+@contextmanager
+def _interrupts(at: int) -> Iterator[list[int]]:
+    """A signal comes at so many entries of functions and ends of calls into C, where Python looks for signals."""
+    count = [0]
+
+    def event(_frame: Any, kind: str, _arg: Any) -> None:
+        if kind in ('call', 'c_return'):
+            count[0] += 1
+            if count[0] == at:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(event)
+    try:
+        yield count
+    finally:
+        sys.setprofile(None)
+
+
+def _frames(error: BaseException | None) -> str:
+    return '' if error is None else ''.join(traceback.format_tb(error.__traceback__)[-8:])
