@@ -118,11 +118,10 @@ class Making:
         before.body = self.before
         self.out.append(before)
         outer, body = self.out, []
-        if self.choices.once_in(8) and self.block.ends == 'launched' and not (self.wrong or self.block.interrupted):
+        head = Line(f'with {opened} as {self.cap}:', None, body)
+        if self.choices.once_in(8):
             self.add(f'{self.cap} = {opened}\n{self.cap}.__enter__()', None)
-            head, end = Line(None, None, body), f'{self.cap}.__exit__(None, None, None)'
-        else:
-            head, end = Line(f'with {opened} as {self.cap}:', None, body), ''
+            head = Line('try:', None, body)
         self.out.append(head)
         self.out = body
         self.statements(self.choices.pick((2, 3, 4, 5, 6, 8)))
@@ -131,8 +130,8 @@ class Making:
         if self.block.ends == 'KeyError':
             self.add("raise KeyError('out')", None)
         self.out = outer
-        if end:
-            self.add(end, None, 0)
+        if head.captured == 'try:':
+            self.add(f'finally:\n    {self.cap}.__exit__(*sys.exc_info())', None, 0)
         kept = [value for value in self.values if value.name.isidentifier() and self.choices.below(3)]
         self.add(f'keep({self.cap}, {", ".join(f"{one.name}={one.name}" for one in kept)})', '')
         self.out[-1].plain = f'keep(None, {", ".join(f"{one.name}={one.name}" for one in kept)})'
@@ -300,7 +299,7 @@ class Making:
 
     def join_all(self) -> None:
         for lane in self.lanes:
-            if lane is not self.origin and not self.origin.after((lane.number, lane.clock.get(lane.number, 0))):
+            if any(not self.origin.after(place) for place in lane.clock.items()):
                 self.join(lane)
 
     def order(self) -> None:
@@ -519,6 +518,9 @@ class Making:
             getattr(self, kind)()
         self.level -= 1
 
-    SIMPLE = ('make', 'make', 'change', 'make', 'change', 'drop', 'refused')
+    def nothing(self) -> None:
+        """The simplest statement."""
+
+    SIMPLE = ('nothing', 'make', 'make', 'change', 'make', 'change', 'drop', 'refused')
     KINDS = (*SIMPLE, 'fork', 'fork', 'on_lane', 'join', 'order', 'scope', 'scope', 'parallel', 'decision', 'decision',
              'by_host', 'refused', 'thread', 'nested', 'decision', 'by_host')  # fmt: skip

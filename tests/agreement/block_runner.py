@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
+import importlib
 import linecache
+import multiprocessing
 import re
 import signal
 import sys
@@ -21,7 +24,9 @@ import numpy as np
 import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.agreement.block_programs import program
 from tests.agreement.block_source import Program
+from tests.agreement.choices import replayed
 
 FILE = 'program_of_blocks.py'
 #: After so many programs CuPy is made anew.
@@ -45,7 +50,8 @@ class Found:
         """The finding without what is another one in each program."""
         first = self.finding.partition('\n')[0]
         first = re.sub(r"0x[0-9a-f]+|'[a-z]+\d+'|`[a-z]+\d+`", '#', first)
-        return re.sub(r'\w*\d[\w.]*', '#', first)[:150]
+        first = re.sub(r'(wrong number .*?:).*', r'\1', first)
+        return re.sub(r'\w*\d[\w.]*', '#', first).replace('program_of_blocks.py:', '')[:150]
 
 
 class World:
@@ -101,9 +107,10 @@ class Machine:
             self._there(program, seed)
         found = Found()
         with _quiet() as said:
-            Trial(sys.modules.get('cupy') or __import__('cupy'), program, found, said).run()
-        if found.finding:
-            self._left = 0  # what it may have left behind is nobody else's
+            try:
+                Trial(importlib.import_module('cupy'), program, found, said).run()
+            except Exception as error:  # what a finding has left behind
+                found.tell(f'the run fails: {_words(error)}\n{_story(error)}')
         return found
 
     def _there(self, program: Program, seed: int) -> None:
@@ -116,6 +123,52 @@ class Machine:
         self._device.be_late(False)
         self._device.random.seed(seed)
         self._device.be_late(program.late)
+
+
+class Workers:
+    """Runs programs in a process that is another one after each finding, hang or crash. On a GPU it begins anew."""
+
+    def __init__(self, there: bool, longest: float) -> None:
+        self._there, self._longest, self._process, self._pipe = there, longest, None, None
+        if not there:  # what the first one loads, the children have
+            install(SimulatedDevice())
+            uninstall()
+
+    def run(self, drawn: list[int], seed: int) -> Found:
+        """Run the program of these draws."""
+        if self._process is None:
+            context = multiprocessing.get_context('spawn' if self._there else 'fork')
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs, self._there), daemon=True)
+            self._process.start()
+            theirs.close()
+        found = Found(f'no answer for {self._longest} seconds')
+        try:
+            self._pipe.send((drawn, seed))
+            if self._pipe.poll(self._longest):
+                found = self._pipe.recv()
+        except (EOFError, OSError):
+            found = Found('the process died')
+        if found.finding:
+            self.close()
+        return found
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process = None
+
+
+def _serve(pipe: Any, there: bool) -> None:
+    faulthandler.enable()
+    with Machine(there) as machine:
+        while True:
+            try:
+                drawn, seed = pipe.recv()
+            except (EOFError, OSError):
+                return
+            pipe.send(machine.run(program(replayed(drawn)), seed))
 
 
 class Trial:
@@ -143,7 +196,7 @@ class Trial:
                 cap.graph.close()
 
     def _block(self, number: int) -> None:
-        block, before, values = self.program.blocks[number], sight(self.cp), self.captured.seen([])
+        block, before, values = self.program.blocks[number], sight(self.cp, self.captured.s), self.captured.seen([])
         self.found.blocks += 1
         caps, kept, error = self._recorded(number)
         if block.moves:
@@ -162,13 +215,16 @@ class Trial:
         if block.interrupted and not block.wrong:
             self._interrupted(number)
 
-    def _recorded(self, number: int) -> tuple[list[Any], list[dict[str, Any]], BaseException | None]:
+    def _recorded(self, number: int, profile: Any = None) -> tuple[list[Any], list[dict[str, Any]], Any]:
         caps: list[Any] = []
         kept: list[dict[str, Any]] = []
         try:
+            sys.setprofile(profile)
             self.captured.block(number, _keeps(caps, kept), self.caught, self.missed, self.right)
         except BaseException as error:
             return caps, kept, error
+        finally:
+            sys.setprofile(None)
         return caps, kept, None
 
     def _ended(self, number: int, error: BaseException | None) -> None:
@@ -177,13 +233,12 @@ class Trial:
         self.found.ends.append(type(error).__name__)
         if isinstance(error, KeyError) and block.ends == 'KeyError':
             return
-        told = ''.join(traceback.format_exception(error))[-3000:]
         if not isinstance(error, ck.CaptureError):
-            self.found.tell(f'bare {type(error).__name__} ({block.wrong or "sound"}): {error}\n{told}')
+            self.found.tell(f'bare {_words(error)} ({block.wrong or "sound"})\n{_story(error)}')
         elif not block.wrong:
-            self.found.tell(f'a sound block is refused: {type(error).__name__}: {error}\n{told}')
+            self.found.tell(f'a sound block is refused: {_words(error)}\n{_story(error)}')
         elif not self._at(error, 0):
-            self.found.tell(f'refused at another line ({block.wrong}): {type(error).__name__}: {error}\n{told}')
+            self.found.tell(f'refused at another line ({block.wrong}): {_words(error)}\n{_story(error)}')
 
     def _at(self, error: ck.CaptureError, mark: int) -> bool:
         lines = self.program.marks.get(mark, frozenset())
@@ -194,7 +249,7 @@ class Trial:
     def caught(self, error: ck.CaptureError, mark: int) -> None:
         if not self._at(error, mark):
             wanted = sorted(self.program.marks[mark])
-            self.found.tell(f'caught, but of another line: {type(error).__name__}: {error}\nwanted: {wanted}')
+            self.found.tell(f'caught, but of another line: {_words(error)}\nwanted: {wanted}')
 
     def missed(self, mark: int) -> None:
         line = self.program.captured.splitlines()[min(self.program.marks[mark]) - 1].strip()
@@ -216,7 +271,7 @@ class Trial:
                 cap.graph.launch()
             got = self.captured.seen(kept)
         except Exception as error:
-            self.found.tell(f'a launch raises ({block.wrong or "sound"}): {error!r}\n{traceback.format_exc()[-2000:]}')
+            self.found.tell(f'a launch raises ({block.wrong or "sound"}): {_words(error)}\n{_story(error)}')
             return
         self.plain.block(number, _keeps([], plainly))
         wanted = self.plain.seen(plainly)
@@ -232,32 +287,27 @@ class Trial:
 
     def _interrupted(self, number: int) -> None:
         """Record the block again, and interrupt that at some moments."""
-        before, values = sight(self.cp), self.captured.seen([])
-        with _interrupts(-1) as count:
-            self._recorded(number)
+        before, values = sight(self.cp, self.captured.s), self.captured.seen([])
+        count = [0]
+        self._recorded(number, _interrupts(-1, count))
         self._restored(before, values, 'after a block')
         for place in self.program.blocks[number].interrupted:
             at = 1 + place * count[0] // 1000
-            with _interrupts(at):
-                error = self._recorded(number)[2]
+            error = self._recorded(number, _interrupts(at, [0]))[2]
             self.found.ends.append(type(error).__name__)
             if not isinstance(error, (type(None), KeyboardInterrupt, KeyError)):
-                told = ''.join(traceback.format_exception(error))[-3000:]
-                self.found.tell(f'an interrupt becomes {type(error).__name__}: {error}\n{told}')
+                self.found.tell(f'an interrupt becomes {_words(error)}\n{_story(error)}')
             self._restored(before, values, f'after {type(error).__name__}')
             self.probe(f' after {type(error).__name__}')
             if self.found.finding:
-                self.found.finding += f'\ninterrupted at {at} of {count[0]}:\n{_frames(error)}'
+                self.found.finding += f'\ninterrupted at {at} of {count[0]}:\n{_story(error)}'
                 return
 
     def _restored(self, before: dict[str, Any], values: dict[str, Any], when: str) -> None:
-        now = sight(self.cp)
+        now = sight(self.cp, self.captured.s)
         for name, value in before.items():
             if now[name] != value:
                 self.found.tell(f'not restored {when}: {name}: {value!r} became {now[name]!r}')
-        for stream in self.captured.s:
-            if self.cp.cuda.runtime.streamIsCapturing(stream.ptr):
-                self.found.tell(f'not restored {when}: a stream is capturing')
         if self.found.finding:
             return
         for name, array in self.captured.seen([]).items():
@@ -289,8 +339,7 @@ class Trial:
                 self.found.tell(f'the next capture{when} is wrong: {z}, refused {refused} of 2')
             cap.graph.close()
         except Exception as error:
-            told = traceback.format_exc()[-2000:]
-            self.found.tell(f'the next capture{when} fails: {type(error).__name__}: {error}\n{told}')
+            self.found.tell(f'the next capture{when} fails: {_words(error)}\n{_story(error)}')
 
 
 def _keeps(caps: list[Any], kept: list[dict[str, Any]]) -> Callable[..., None]:
@@ -301,7 +350,18 @@ def _keeps(caps: list[Any], kept: list[dict[str, Any]]) -> Callable[..., None]:
     return keep
 
 
-def sight(cp: Any) -> dict[str, Any]:
+def capturing(cp: Any, streams: list[Any]) -> int:
+    """How many of the streams are captured, or were until that was lost."""
+    found = 0
+    for stream in streams:
+        try:
+            found += bool(cp.cuda.runtime.streamIsCapturing(stream.ptr))
+        except RuntimeError:
+            found += 1
+    return found
+
+
+def sight(cp: Any, streams: list[Any]) -> dict[str, Any]:
     """All that has to be as before when a block is over."""
     allocator = cp.cuda.get_allocator()
     tools = [sys.monitoring.get_tool(n) for n in range(6)] if sys.version_info >= (3, 12) else []
@@ -313,7 +373,7 @@ def sight(cp: Any) -> dict[str, Any]:
         'SIGINT': signal.getsignal(signal.SIGINT), 'tools': tools, 'open captures': len(GUARD.lives),
         'wrappers': GUARD.installation.installed, 'float': id(cp.ndarray.__dict__.get('__float__')),
         'synchronize': id(cp.cuda.Stream.__dict__.get('synchronize')), 'alloc': id(cp.cuda.alloc),
-        'svd': id(cp.linalg.svd),
+        'svd': id(cp.linalg.svd), 'captured streams': capturing(cp, streams),
     }  # fmt: skip
 
 
@@ -332,10 +392,8 @@ def _quiet() -> Iterator[list[Any]]:
         signal.signal(signal.SIGINT, before[1])
 
 
-@contextmanager
-def _interrupts(at: int) -> Iterator[list[int]]:
+def _interrupts(at: int, count: list[int]) -> Callable[[Any, str, Any], None]:
     """A signal comes at so many entries of functions and ends of calls into C, where Python looks for signals."""
-    count = [0]
 
     def event(_frame: Any, kind: str, _arg: Any) -> None:
         if kind in ('call', 'c_return'):
@@ -344,12 +402,14 @@ def _interrupts(at: int) -> Iterator[list[int]]:
                 sys.setprofile(None)
                 signal.raise_signal(signal.SIGINT)
 
-    sys.setprofile(event)
-    try:
-        yield count
-    finally:
-        sys.setprofile(None)
+    return event
 
 
-def _frames(error: BaseException | None) -> str:
-    return '' if error is None else ''.join(traceback.format_tb(error.__traceback__)[-8:])
+def _words(error: BaseException) -> str:
+    """The class and the first line, without what was caught before it."""
+    text = error.own_text() if isinstance(error, ck.CaptureError) else str(error)
+    return f'{type(error).__name__}: {text.strip().partition(chr(10))[0]}'
+
+
+def _story(error: BaseException | None) -> str:
+    return '' if error is None else ''.join(traceback.format_exception(error))[-4000:]

@@ -7,15 +7,24 @@ with a finding, shortened. With ``--gpu`` they run on the CuPy that is there, in
 from __future__ import annotations
 
 import argparse
-import faulthandler
+import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.agreement.block_programs import program
-from tests.agreement.block_runner import Found, Machine
+from tests.agreement.block_runner import Found, Workers
 from tests.agreement.choices import replayed, seeded, shortest
+
+
+#: A folder into which programs with a finding are written, as scripts, if it is set.
+SCRIPTS = os.environ.get('SCRIPTS', '')
+#: Seconds after which a program counts as hanging.
+LONGEST = 120
+#: Runs the program of some draws, on a device with a seed.
+Run = Callable[[list[int], int], Found]
 
 
 @dataclass
@@ -29,6 +38,15 @@ class Tally:
     ends: Counter[str] = field(default_factory=Counter)
     found: dict[str, list[int]] = field(default_factory=dict)
 
+    def add(self, number: int, sound: bool, found: Found) -> None:
+        self.tried += 1
+        self.sound += sound
+        self.blocks += found.blocks
+        self.launched += found.launched
+        self.ends.update(found.ends)
+        if found.finding:
+            self.found.setdefault(found.signature, []).append(number)
+
     def __str__(self) -> str:
         ends = ', '.join(f'{count} {name}' for name, count in self.ends.most_common())
         share = 100 * self.launched // max(self.blocks, 1)
@@ -38,44 +56,34 @@ class Tally:
         )
 
 
-def try_many(first: int, count: int, seed: int, shows: int = 1, there: bool = False, longest: int = 0) -> Tally:
+def try_many(run: Run, first: int, count: int, seed: int, shows: int = 1) -> Tally:
     """Run programs, and print how far it is and the first ``shows`` of each kind of finding, shortened."""
     tally, begun, said = Tally(), time.monotonic(), 0.0
-    with Machine(there) as machine:
-        for number in range(first, first + count):
-            if longest:
-                faulthandler.dump_traceback_later(longest, exit=True)
-            choices = seeded(f'blocks {seed}/{number}')
-            one = program(choices)
-            found = machine.run(one, number)
-            tally.tried += 1
-            tally.sound += one.sound
-            tally.blocks += found.blocks
-            tally.launched += found.launched
-            tally.ends.update(found.ends)
-            if found.finding:
-                numbers = tally.found.setdefault(found.signature, [])
-                numbers.append(number)
-                if len(numbers) <= shows:
-                    print(f'--- program {number}: {_shown(machine, number, choices.drawn, found)}', flush=True)
-            if time.monotonic() - said > 10:
-                said = time.monotonic()
-                print(f'{said - begun:6.0f} s: {tally}', flush=True)
-    if longest:
-        faulthandler.cancel_dump_traceback_later()
+    for number in range(first, first + count):
+        choices = seeded(f'blocks {seed}/{number}')
+        one = program(choices)
+        found = run(choices.drawn, number)
+        tally.add(number, one.sound, found)
+        if found.finding and len(tally.found[found.signature]) <= shows:
+            print(f'--- program {number}: {_shown(run, number, choices.drawn, found)}', flush=True)
+        if time.monotonic() - said > 10:
+            said = time.monotonic()
+            print(f'{said - begun:6.0f} s: {tally}', flush=True)
     return tally
 
 
-def _shown(machine: Machine, number: int, drawn: list[int], found: Found) -> str:
+def _shown(run: Run, number: int, drawn: list[int], found: Found) -> str:
     """The finding with the shortest program that has it."""
-    same = lambda numbers: machine.run(program(replayed(numbers)), number).signature == found.signature  # noqa: E731
-    short = program(replayed(shortest(drawn, same)))
-    return f'{machine.run(short, number).finding or found.finding}\n{short}'
+    short = shortest(drawn, lambda numbers: run(list(numbers), number).signature == found.signature, 120)
+    told = program(replayed(short))
+    if SCRIPTS:
+        with open(os.path.join(SCRIPTS, f'{number}.py'), 'w', encoding='utf-8') as file:
+            file.write(f'# {found.signature}\n{told.script()}')
+    return f'{run(short, number).finding or found.finding}\n{told}'
 
 
 def main() -> int:
     """Run the command; 1 if there is a finding."""
-    faulthandler.enable()
     parser = argparse.ArgumentParser(description='Random programs of blocks, captured and plainly.')
     parser.add_argument('--programs', type=int, default=2000, help='how many programs (%(default)s)')
     parser.add_argument('--seed', type=int, default=1, help='another seed is another sequence (%(default)s)')
@@ -83,7 +91,9 @@ def main() -> int:
     parser.add_argument('--shows', type=int, default=1, help='how many programs of each kind to print (%(default)s)')
     parser.add_argument('--gpu', action='store_true', help='run on the CuPy that is installed, not the simulated one')
     given = parser.parse_args()
-    tally = try_many(given.first, given.programs, given.seed, given.shows, given.gpu, 120)
+    workers = Workers(given.gpu, LONGEST)
+    tally = try_many(workers.run, given.first, given.programs, given.seed, given.shows)
+    workers.close()
     for kind, numbers in sorted(tally.found.items(), key=lambda one: -len(one[1])):
         print(f'{len(numbers):5} {kind}: {numbers[:5]}')
     print(tally)
