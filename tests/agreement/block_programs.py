@@ -150,7 +150,9 @@ class Making:
         for captured, plain in self.wrong.lines:
             self.add(captured.format(**names) or None, plain.format(**names) or None, 0)
         head.marks = frozenset([0])
+        self.level += 9  # no decision, which would be refused where a lane is open
         self.statements(self.choices.below(3))
+        self.level -= 9
 
     def add(self, captured: str | None, plain: str | None, *marks: int) -> None:
         self.out.append(Line(captured, plain, None, frozenset(marks)))
@@ -467,7 +469,9 @@ class Making:
     def refused(self) -> None:
         """A call that is refused and caught; the block goes on."""
         deed, values = self.choices.pick(CAUGHT), self.readable()
-        if not values or not self.free or ('[3] *=' in deed and not self.block.strict) or ('svd' in deed and self.pieces) or ('while_' in deed and self.current is not self.origin):
+        adapts = not self.block.strict and ('{free}' in deed or 'null' in deed)  # then it is a fork, which may race
+        elsewhere = ('svd' in deed and self.pieces) or ('while_' in deed and self.current is not self.origin)
+        if not values or not self.free or adapts or elsewhere or ('before' in deed and self.depth):
             return
         if 'while_' in deed:
             self.join_all()
@@ -476,8 +480,6 @@ class Making:
                  'free': self.choices.pick(self.free), 'i': self.state}  # fmt: skip
         if '{n}' in deed and 'before' in deed:
             self.before.append(Line(f'{names["n"]} = {names["free"]}.record()', None))
-        if not self.block.strict and '{free}' in deed:
-            self.free.remove(names['free'])
         with self.inside('try:', None):
             self.add(deed.partition(' # ')[0].format(**names), None, mark)
         with self.inside('except ck.CaptureError as error:', None):
