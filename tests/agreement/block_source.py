@@ -1,0 +1,121 @@
+"""The source of a program of blocks, twice: one that captures and launches, and one that does the same plainly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from textwrap import indent
+
+PRELUDE = """
+import contextlib, sys, threading, types
+import capturekit as ck, cupy as cp
+def cond(chosen, one, other):
+    return one() if bool(chosen) else other()
+def loop(going, body, state, limit):
+    for _ in range(limit):
+        if not bool(going(state)): break
+        state = body(state)
+    return state
+def beside(how, stream, right):
+    def work():
+        with stream: y = cp.arange(4.0) * 2.0
+        if how == 'capture':
+            with ck.capture(stream) as own: y = y[::-1] + 1.0
+            own.graph.launch(stream)
+            y = y[::-1] - 1.0 if how == 'never' else y
+        stream.synchronize()
+        with stream: found = y.get().tolist()
+        right(found == ([7.0, 5.0, 3.0, 1.0] if how == 'capture' else [0.0, 2.0, 4.0, 6.0]))
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+def held(stream):
+    with stream:
+        yield 1
+        yield 2
+"""
+#: Runs the blocks of a script.
+TAIL = """
+for number in range(sum(name.startswith('block') for name in dir())):
+    seen = []
+    for name in (f'block{number}', None):
+        X = [cp.arange(4.0) * (n + 1) * 0.5 - n for n in range(4)]
+        Y, M = [cp.arange(4.0) - n for n in range(4)], cp.eye(4) * 0.5 + 0.125
+        S = [cp.cuda.Stream(non_blocking=n % 4 != 3) for n in range(8)]
+        caps, named = [], {}
+        rest = [lambda cap, **arrays: (caps.append(cap), named.update(arrays)),
+                lambda error, mark: print('caught:', error), lambda mark: print('not refused:', mark), print]
+        (plainly()[f'block{number}'] if name is None else globals()[name])(X, Y, M, S, *rest)
+        for cap in caps:
+            if cap is not None: cap.graph.launch()
+        if name is None: named.clear()
+        seen.append([*X, *Y])
+    for one, other in zip(*seen):
+        if not cp.allclose(one, other, equal_nan=True): print('captured', one, 'plainly', other)
+"""
+
+
+@dataclass
+class Line:
+    """One statement, in both sources; None where a source has not got it. ``marks``: what may be refused there."""
+
+    captured: str | None
+    plain: str | None
+    body: list[Line] | None = None
+    marks: frozenset[int] = frozenset()
+
+
+@dataclass
+class Block:
+    """What is known of one block. ``ends``: 'launched', or the name of the exception that leaves it."""
+
+    ends: str = 'launched'
+    wrong: str = ''
+    moves: bool = False
+    strict: bool = True
+    interrupted: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Program:
+    """Two sources, whose functions ``block0``, ``block1`` ... belong together, and the lines of each mark."""
+
+    captured: str
+    plain: str
+    blocks: list[Block]
+    marks: dict[int, frozenset[int]]
+    changes: list[int]
+    late: bool
+
+    @property
+    def sound(self) -> bool:
+        return not any(block.wrong for block in self.blocks)
+
+    def __str__(self) -> str:
+        return f'{self.captured.removeprefix(PRELUDE)}# {self.blocks}\n# changes: {self.changes}, late: {self.late}'
+
+    def script(self) -> str:
+        """A script that runs the blocks, captured and plainly, and prints the arrays after two launches."""
+        plain = '\n'.join(line for line in self.plain.removeprefix(PRELUDE).splitlines())
+        return f'{self.captured}\ndef plainly():\n{indent(plain, "    ")}\n    return locals()\n{TAIL}'
+
+
+def rendered(lines: list[Line], captured: bool) -> tuple[str, dict[int, frozenset[int]]]:
+    """The text of a source, which begins with :data:`PRELUDE`, and for each mark the numbers of its lines."""
+    text = PRELUDE.splitlines()
+    marks: dict[int, set[int]] = {}
+
+    def add(lines: list[Line], depth: int) -> None:
+        for line in lines:
+            own = line.captured if captured else line.plain
+            if own is not None:
+                text.extend('    ' * depth + part for part in own.splitlines())
+                for mark in line.marks:
+                    marks.setdefault(mark, set()).update(range(len(text) - own.count('\n'), len(text) + 1))
+            if line.body is not None:
+                before = len(text)
+                add(line.body, depth + (own is not None))
+                if own is not None and len(text) == before:
+                    text.append('    ' * (depth + 1) + 'pass')
+
+    add(lines, 0)
+    return '\n'.join(text) + '\n', {mark: frozenset(numbers) for mark, numbers in marks.items()}
