@@ -378,6 +378,9 @@ def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Calla
         return local
 
     def called(frame: FrameType, _event: str, _argument: Any) -> Any:
+        if over:  # the capture was ended by another thread, which could not stop this one's tracing
+            sys.settrace(None)
+            return None
         return None if is_foreign_frame(frame) else local
 
     followed: list[tuple[FrameType, Any]] = []
@@ -387,7 +390,10 @@ def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Calla
             frame.f_trace = local
         frame = frame.f_back
 
+    over: list[bool] = []
+
     def undo() -> None:
+        over.append(True)
         if sys.gettrace() is called:
             sys.settrace(None)
         for one, before in followed:

@@ -1,9 +1,10 @@
-"""What is said of captures, refusals and joins holds when it is read: where a sentence would be untrue, it is not said."""
+"""What is said of captures, refusals and joins holds when it is read; else it is not said."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -82,7 +83,7 @@ def test_a_capture_that_was_ended_is_not_still_open(cp: Any, stream: Any, ends: 
             raise
     assert 'still open' not in str(found.value)
     if not ends:
-        with stream, pytest.raises(ck.HostReadError, match=rf'still open: .*`finally`'):
+        with stream, pytest.raises(ck.HostReadError, match=r'still open: .*`finally`'):
             float(x.sum())
 
 
@@ -207,7 +208,9 @@ def test_a_number_is_named_at_the_line_that_uses_it(sim: Any) -> None:
     x = sim.zeros(4)
     for number in range(12):
         step(x, 0.01 * number)
-    assert f'it is given to a function, at {line_of(step.__wrapped__, 3)}' in step._answering.numbers.reason
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        step.explain()
+    assert f'it is given to a function, at {line_of(step.__wrapped__, 3)}' in out.getvalue()
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason='later Pythons tell of a suspension')

@@ -45,7 +45,7 @@ def _returned(function: ast.FunctionDef) -> list[ast.expr]:
 
 
 def _values(node: ast.AST) -> Iterator[ast.expr]:
-    """What is given as, or stored in, ``remedy``; what a property of that name returns; and what refusals get by place."""
+    """What is given as, or stored in, ``remedy``; what a property of that name returns; what refusals get by place."""
     if isinstance(node, ast.keyword) and node.arg == 'remedy':
         yield node.value
     elif isinstance(node, ast.FunctionDef) and node.name == 'remedy' and node.args.args[0].arg == 'self':

@@ -2,8 +2,8 @@
 
 The programs stand in ``programs.diff``, as those of ``capturekit explain`` do. A name is the beginning of the remedy
 that the wrong program is told. Programs have the streams and the event of ``_GIVEN``; where one launches nothing,
-``graph`` or ``cap.graph`` is launched at its end; where it asserts nothing, ``y`` is twice ``x`` then. The programs of the zoo, and the examples of ``explain``, count as well where they have
-the code of the remedy as the message writes it.
+``graph`` or ``cap.graph`` is launched at its end; where it asserts nothing, ``y`` is twice ``x`` then. The programs of
+the zoo, and the examples of ``explain``, count as well where they have the code of the remedy as the message writes it.
 """
 
 from __future__ import annotations
