@@ -88,6 +88,8 @@ class EventMark:
     clock: Clock
     at: object = None
     nodes: tuple[int, ...] = ()
+    #: Whether a stream was made to wait for it.
+    waited: bool = False
 
 
 @dataclass(eq=False)
@@ -416,6 +418,7 @@ class Ledger:
         mark = self.marks.get(event)
         if mark is None:
             return None
+        mark.waited = True
         return self.come_after(stream, mark.capture.lanes[mark.lane], mark.clock, blocking, at, device)
 
     def come_after(self, stream: int, of: Lane, clock: Clock, blocking: bool, at: object, device: int) -> Lane | None:
