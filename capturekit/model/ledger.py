@@ -88,6 +88,8 @@ class EventMark:
     clock: Clock
     at: object = None
     nodes: tuple[int, ...] = ()
+    #: Whether a stream was made to wait for it.
+    waited: bool = False
 
 
 @dataclass(eq=False)
@@ -427,6 +429,7 @@ class Ledger:
         mark = self.marks.get(event)
         if mark is None:
             return None
+        mark.waited = True
         of = mark.capture.lanes[mark.lane]
         forked = self.come_after(stream, of, mark.clock, blocking, at, device)
         if forked is None:
