@@ -35,6 +35,7 @@ from capturekit.model.sparse import matrices, packed, unpacked
 
 _ALLOCATES = 'A call that allocates memory itself while lanes are open'
 _IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host read; all lanes are joined before that.'
+_BETWEEN = 'The host makes this call between two parts of the graph, so that all lanes have to be joined before it.'
 
 
 @dataclass(eq=False)
@@ -87,7 +88,8 @@ class HostCalls:
     def _between(self, live: OpenCapture, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
         """End this part; run what has not run yet; make the call with these results; continue in a new part."""
         self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or after it.')
-        before, device = self.parts.leave_lanes(live, at), self.state.current_device()
+        before = self.parts.leave_lanes(live, at, f'{name}() while lanes are open', _BETWEEN)
+        device = self.state.current_device()
         plan = self.parts.plan_of(live)
         self.parts.end_part(live)
         try:

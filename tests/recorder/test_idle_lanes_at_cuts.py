@@ -144,3 +144,18 @@ def test_branches_of_parallel_may_make_parts(cp: Any) -> None:
     cap.graph.launch()
     wanted = np.linalg.svd(cp.asnumpy(m), compute_uv=False) * 2
     assert np.allclose(cp.asnumpy(one), wanted) and np.allclose(cp.asnumpy(two), cp.asnumpy(m) * 2)
+
+
+def test_a_part_while_another_lane_works_is_refused_truly(cp: Any) -> None:
+    m, y = cp.eye(3), cp.zeros(3)
+    with ck.capture(pieces=True) as cap, cap.fork(2) as (left, right):
+        with left:
+            y += 1
+        with right, pytest.raises(ck.UnjoinedError, match=r'eigvalsh\(\) while lanes are open') as info:
+            cp.linalg.eigvalsh(m)
+        assert 'between two parts' in info.value.rule
+        cap.join(left)
+        with right:
+            w = cp.linalg.eigvalsh(m) + 1
+    cap.graph.launch()
+    assert (cp.asnumpy(y).tolist(), cp.asnumpy(w).tolist()) == ([1] * 3, [2] * 3)
