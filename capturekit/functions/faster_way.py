@@ -61,7 +61,13 @@ class CallTiming:
 
 def on_a_gpu(platform: Platform) -> Callable[[], Any] | None:
     """What times calls on a GPU. The times of the simulated device say nothing of one: None."""
-    return None if platform.simulated else lambda: CallTiming(platform.cupy.cuda)
+    cuda = platform.cupy.cuda
+    return None if platform.simulated else lambda: None if _is_capturing(cuda) else CallTiming(cuda)
+
+
+def _is_capturing(cuda: Any) -> bool:
+    """Whether the current stream is captured by somebody whom the guard does not see."""
+    return bool(cuda.get_current_stream().is_capturing())
 
 
 #: Returns what begins a :class:`CallTiming`, or None where no calls are to be compared.
