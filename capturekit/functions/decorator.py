@@ -228,11 +228,12 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _answered(self, kind: Kind, key: Any, leaves: list[Any], rest: _Rest) -> Any:
         """Answer a call of this kind, or of one of the same ``key`` whose arrays share memory."""
         contest = kind.contest
-        if contest is not None and contest.goes_on(1):
-            self._tell(kind)
-            return self._ways.eagerly(rest[1], rest[2], FASTER)
-        if contest is not None and kind.first is None and contest.is_due(kind.launches() > 0):
-            kind.first = self._ways.compare(kind, contest)
+        if contest is not None and contest.eager is not False and not kind.under_way:
+            if contest.goes_on(1):
+                self._tell(kind)
+                return self._ways.eagerly(rest[1], rest[2], FASTER)
+            if kind.first is None and contest.is_due(kind.launches() > 0):
+                kind.first = self._ways.compare(kind, contest)
         pointers = [leaf.data.ptr for leaf in leaves]
         if kind.variants and self._answering.earlier.call is None:
             with kind.lock:
