@@ -63,9 +63,11 @@ def on_a_gpu(platform: Platform) -> Callable[[], Any] | None:
     """What times calls on a GPU, but on a stream that is captured by somebody whom the guard does not see. The times of
     the simulated device say nothing of a GPU: None."""
     cuda = platform.cupy.cuda
-    return (
-        None if platform.simulated else lambda: None if cuda.get_current_stream().is_capturing() else CallTiming(cuda)
-    )
+
+    def begin() -> CallTiming | None:
+        return None if cuda.get_current_stream().is_capturing() else CallTiming(cuda)
+
+    return None if platform.simulated else begin
 
 
 #: Returns what begins a :class:`CallTiming`, or None where no calls are to be compared.
