@@ -125,9 +125,6 @@ class Answering:
     def _chosen(self, given: Given) -> tuple[str, Variant | None]:
         """The state of a call, by the variant that fits it."""
         kind = given.kind
-        if kind.stays_eager():
-            kind.variants[0].calls += 1
-            return 'eager', kind.variants[0]
         for variant in fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr):
             shared = shared_by(given, variant, [] if variant.carried is None else variant.carried.arrays())
             if variant.shares and not shared:
@@ -138,7 +135,6 @@ class Answering:
             if shared:
                 return self._overlapping(kind, shared)
             return variant.state, variant
-        kind.eager_in_a_row = 0
         return 'new', None
 
     def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:
@@ -207,7 +203,6 @@ class Answering:
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0
         given.kind.cost.launched()
-        self.tally.in_vain = 0
         if self._options.later and variant.plan is not None:
             call = Call(variant, variant.plan.launches, given.platform.cupy.cuda.get_current_stream())
             self.earlier.last.call = call
@@ -462,7 +457,6 @@ class Answering:
         ``begun``, ``worked``: the clock and the thread's processor time when it began, in seconds.
         """
         kind.cost.add(0.0, time.thread_time() - worked)
-        self.tally.in_vain = 0
         if kind.contest is not None:
             kind.contest.recorded()
         seconds = time.perf_counter() - begun

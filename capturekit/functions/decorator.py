@@ -111,6 +111,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
                 self._answering.earlier.call = None
                 self._tally.clear()
+                self._skip = 0
             for kind in kinds.values():
                 kind.close()
 
@@ -229,11 +230,12 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _answered(self, kind: Kind, key: Any, leaves: list[Any], rest: _Rest) -> Any:
         """Answer a call of this kind, or of one of the same ``key`` whose arrays share memory."""
         contest = kind.contest
-        if contest is not None and contest.goes_on(1):
-            self._tell(kind)
-            return self._ways.eagerly(rest[1], rest[2], FASTER)
-        if contest is not None and kind.first is None and contest.is_due(kind.launches() > 0):
-            kind.first = self._ways.compare(kind, contest)
+        if contest is not None and contest.eager is not False and not kind.under_way:
+            if contest.goes_on(1):
+                self._tell(kind)
+                return self._ways.eagerly(rest[1], rest[2], FASTER)
+            if kind.first is None and contest.is_due(kind.launches() > 0):
+                kind.first = self._ways.compare(kind, contest)
         pointers = [leaf.data.ptr for leaf in leaves]
         if kind.variants and self._answering.earlier.call is None:
             with kind.lock:
@@ -319,11 +321,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
         few, eager = told_once.FEW, contest is not None and bool(contest.eager)
         if self._told or few is None or not (eager or tally.in_vain >= few):
             return
-        self._told = True
+        kinds = [*self._kinds.values()]
+        self._told = eager or tally.none_was_launched(kinds)
+        if not self._told:
+            return
         if contest is not None and eager and contest.launched:
             return told_once.tell_of_times(tally.name, self.__wrapped__, contest)
-        launched, others = tally.launched([*self._kinds.values()]), tally.eager.total()
-        told_once.tell_of_calls(tally.name, self.__wrapped__, kind, launched, others, tally.said)
+        told_once.tell_of_calls(tally, self.__wrapped__, kind, tally.launched(kinds))
 
     def _touch(self, key: Any, kind: Kind) -> None:
         """Note that this kind was used last."""

@@ -24,9 +24,6 @@ from capturekit.model.kept_values import item_of
 PATIENCE = 8
 #: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
 HOPE = 3
-#: After so many calls in a row that an eager variant fitted, only each call with the second number is compared with
-#: what that variant read: an eager call is right, whatever has changed.
-SETTLED, SELDOM = 8, 8
 
 
 class Kind:
@@ -71,8 +68,6 @@ class Kind:
         #: Whether the last watched run changed something; and how many such runs were forgiven (tried again).
         self.sure = False
         self.forgiven = 0
-        #: How many calls in a row ran eagerly since the variant that is the first one says so.
-        self.eager_in_a_row = 0
         #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.why_eager = ''
         self.lock = threading.RLock() if lock is None else lock
@@ -84,14 +79,6 @@ class Kind:
         """Why the last call ran eagerly, though nothing was to be seen of it."""
         first = self.variants[0] if self.variants else None
         return first.reason if first is not None and first.state == 'eager' else self.why_eager
-
-    def stays_eager(self) -> bool:
-        """Whether a call runs eagerly without a look at what may have changed, since so many calls before it did."""
-        if not self.variants or self.variants[0].state != 'eager':
-            self.eager_in_a_row = 0
-            return False
-        self.eager_in_a_row += 1
-        return self.eager_in_a_row > SETTLED and self.eager_in_a_row % SELDOM != 0
 
     def repeats(self, reason: str) -> int:
         """Return how many runs in a row could not be recorded for this reason. Numbers in it are not compared."""

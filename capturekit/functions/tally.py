@@ -34,8 +34,8 @@ class Tally:
         self.eager: Counter[str] = Counter()
         #: How many were launched, of kinds that were dropped.
         self.dropped = 0
-        #: How many ran eagerly since the last launch that was seen here, without the first ones of each kind.
-        self.in_vain = 0
+        #: How many ran eagerly, without the first ones of each kind, since so many had been launched.
+        self.in_vain = self._launched = 0
         #: What the logger was told last.
         self.said = ''
 
@@ -47,6 +47,12 @@ class Tally:
     def launched(self, kinds: Iterable[Kind]) -> int:
         """How many calls were launched, of these kinds and of those that were dropped."""
         return self.dropped + sum(kind.launches() for kind in kinds)
+
+    def none_was_launched(self, kinds: Iterable[Kind]) -> bool:
+        """Whether no call was launched among those that are counted as in vain; else the count begins anew."""
+        before, self._launched = self._launched, self.launched(kinds)
+        self.in_vain *= before == self._launched
+        return self.in_vain > 0
 
     def ran(self, why: str, in_vain: bool = True) -> None:
         """Count a call that runs eagerly, and whether a launch of it was to be hoped for."""

@@ -15,6 +15,7 @@ import numpy as np
 from capturekit.functions.explanation import OTHERWISE, remedy_for
 from capturekit.functions.faster_way import TimedWays
 from capturekit.functions.kinds import Kind
+from capturekit.functions.tally import Tally
 from capturekit.model.counted import counted
 from capturekit.model.errors import PerformanceWarning
 from capturekit.model.source_line import Place, here
@@ -27,13 +28,13 @@ _LESS = 'Leave it undecorated, or graph a function that does more at each call.'
 _BY_NAME = 'An attribute of another name, which arrays do not have, could be computed with at each launch. '
 
 
-def tell_of_calls(name: str, fn: Any, kind: Kind | None, launched: int, others: int, said: str) -> None:
-    """Warn that so many calls were launched, and so many others not. ``said``: what the logger was told last."""
-    cause = (cause_of(kind) if kind is not None else '') or said or 'each call goes another way'
+def tell_of_calls(tally: Tally, fn: Any, kind: Kind | None, launched: int) -> None:
+    """Warn that calls run eagerly, the last one of this kind; ``launched``: how many were launched."""
+    cause = (cause_of(kind) if kind is not None else '') or tally.said or 'each call goes another way'
     named = _ATTRIBUTE.search(cause)
     more = _BY_NAME if named is not None and hasattr(np.ndarray, named[1]) else ''
-    calls = counted(launched + others, 'call')
-    words = f'{launched} of the {calls} of {name} were launched, the last {FEW} ran eagerly'
+    eager = tally.eager.total()
+    words = f'{eager} of the {counted(launched + eager, "call")} of {tally.name} ran eagerly'
     remedy = remedy_for(cause, '' if '. ' in cause else OTHERWISE)
     _warn(f'{words}: {cause}. {more}{remedy}', fn)
 
