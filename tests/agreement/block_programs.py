@@ -113,10 +113,8 @@ class Making:
 
     def whole(self, opened: str) -> None:
         """The block, what is before it, and what it leaves."""
-        before = Line(None, None, [])
-        self.before = before.body or []
-        before.body = self.before
-        self.out.append(before)
+        self.before = []
+        self.out.append(Line(None, None, self.before))
         outer, body = self.out, []
         head = Line(f'with {opened} as {self.cap}:', None, body)
         if self.choices.once_in(8):
@@ -133,8 +131,8 @@ class Making:
         if head.captured == 'try:':
             self.add(f'finally:\n    {self.cap}.__exit__(*sys.exc_info())', None, 0)
         kept = [value for value in self.values if value.name.isidentifier() and self.choices.below(3)]
-        self.add(f'keep({self.cap}, {", ".join(f"{one.name}={one.name}" for one in kept)})', '')
-        self.out[-1].plain = f'keep(None, {", ".join(f"{one.name}={one.name}" for one in kept)})'
+        names = ', '.join(f'{one.name}={one.name}' for one in kept)
+        self.add(f'keep({self.cap}, {names})', f'keep(None, {names})')
 
     def _wrong_one(self, head: Line) -> None:
         """The wrong deed, whose lines and those of the block's begin may be refused."""
@@ -191,7 +189,7 @@ class Making:
     def bound(self) -> str:
         """A new array under a name of the block, for deeds that need one."""
         name = self.choices.name('v')
-        self.add(f'{name} = {self.state}[0] * 0.5', f'{name} = {self.state}[0] * 0.5')
+        self.both(f'{name} = {self.state}[0] * 0.5')
         return name
 
     def both(self, text: str) -> None:
@@ -218,9 +216,8 @@ class Making:
         if not values:
             return
         a, b = self.choices.pick(values), self.choices.pick(self.readable())
-        some = CHANGING if a.scope == self.scopes or '[' in a.name else CHANGING[BINDS_NOTHING:]
-        if '[' not in a.name and a.scope != self.scopes and not self.functions:
-            some = CHANGING
+        binds = a.scope == self.scopes or '[' in a.name or not self.functions
+        some = CHANGING if binds else CHANGING[BINDS_NOTHING:]
         self.both(self.choices.pick(some).format(a=a.name, b=b.name))
         self.reading(b)
         a.written, a.read = self.tick(), []
@@ -391,7 +388,9 @@ class Making:
             self.join_all()
             self.functions += 1
         self.bodies -= 1
+        forked = [lane.name for lane in self.forked]  # which stay streams of the capture
         self.lanes, self.forked, self.free = before
+        self.free[:] = [stream for stream in self.free if stream not in forked]
 
     def decision(self) -> None:
         if self.current is not self.origin:

@@ -64,8 +64,10 @@ def try_many(run: Run, first: int, count: int, seed: int, shows: int = 1) -> Tal
         one = program(choices)
         found = run(choices.drawn, number)
         tally.add(number, one.sound, found)
-        if found.finding and len(tally.found[found.signature]) <= shows:
-            print(f'--- program {number}: {_shown(run, number, choices.drawn, found)}', flush=True)
+        if found.finding:
+            print(f'program {number}: {found.signature}', flush=True)
+            if len(tally.found[found.signature]) <= shows:
+                print(f'--- {_shown(run, number, choices.drawn, found)}', flush=True)
         if time.monotonic() - said > 10:
             said = time.monotonic()
             print(f'{said - begun:6.0f} s: {tally}', flush=True)
