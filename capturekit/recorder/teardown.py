@@ -115,6 +115,7 @@ class WayOut:
             self._put_in_order(live, outcome)
             if outcome.good:
                 outcome.attempt(lambda: check(live))
+            outcome.attempt(lambda: GUARD.left.forget(live))
             outcome.attempt(lambda: GUARD.captures.settle(live))
             if outcome.good:
                 outcome.ended = outcome.attempt(lambda: end(live, self._into))
@@ -138,6 +139,7 @@ class WayOut:
 
     def _put_in_order(self, live: OpenCapture, outcome: Outcome) -> None:
         """Restore what the block has left behind: devices, held streams, captures begun by hand."""
+        outcome.attempt(lambda: GUARD.left.restore(live))
         outcome.attempt(lambda: GUARD.devices.restore(live))
         for ptr in list(live.outside.held):
             escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))
