@@ -214,7 +214,7 @@ class Bodies:
             if whole and fault is None and error is None:
                 fault = self._unfit(live, body, at) or self.parts.unfit_copies(live, body)
                 fault = fault or _endless(live, decision, body)
-            if whole and isinstance(fault, errors.CaptureError) and not live.lost:
+            if whole and (wrong is not None or isinstance(fault, errors.CaptureError)) and not live.lost:
                 self._take_out(live, decision, body)
             elif fault is not None or error is not None:
                 live.decisions.broken = live.decisions.broken or (at or decision.at, _told_of(error or fault))

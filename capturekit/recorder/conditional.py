@@ -34,6 +34,8 @@ class Branch:
         self._number = number
         self._state = 'new'
         self._places: Places | None = None
+        #: What is refused at the end of the body.
+        self.wrong: Exception | None = None
 
     @told
     def __enter__(self: _Body) -> _Body:
@@ -59,8 +61,8 @@ class Branch:
         self._state = 'over'
         live, decision = self._live, self._decision
         frame = _user(sys._getframe(1))
-        wrong = self._moved(frame) if error is None else None
-        self._places = None
+        wrong = (self.wrong or self._moved(frame)) if error is None else None
+        self._places = self.wrong = None
         with uninterrupted(), GUARD.lock:
             if not live.decisions.open or live.decisions.open[-1] is not decision:
                 return  # the capture around it is over
@@ -128,30 +130,33 @@ class Branches:
                 GUARD.bodies.nothing_between(live, decision, here())
 
 
-def loop(live: OpenCapture, condition: Any, limit: int | None) -> Loop:
+def loop(live: OpenCapture, condition: Any, limit: int | None, frame: FrameType | None = None) -> Loop:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit < 1 << 63):
         wrong = ValueError if isinstance(limit, int) and not isinstance(limit, bool) else TypeError
         raise wrong(f'limit must be a positive whole number, or None: {limit!r}')
-    return Loop(live, _decided(live, 'while', condition, 1, limit or 0), 0)
+    return Loop(live, _decided(live, 'while', condition, 1, limit or 0, frame), 0)
 
 
-def branch(live: OpenCapture, condition: Any) -> Branch:
-    return Branch(live, _decided(live, 'if', condition, 1), 0)
+def branch(live: OpenCapture, condition: Any, frame: FrameType) -> Branch:
+    return Branch(live, _decided(live, 'if', condition, 1, frame=frame), 0)
 
 
-def branches(live: OpenCapture, condition: Any) -> Branches:
-    return Branches(live, _decided(live, 'if', condition, 2))
+def branches(live: OpenCapture, condition: Any, frame: FrameType | None = None) -> Branches:
+    return Branches(live, _decided(live, 'if', condition, 2, frame=frame))
 
 
-def cases(live: OpenCapture, index: Any, count: int) -> Branches:
+def cases(live: OpenCapture, index: Any, count: int, frame: FrameType) -> Branches:
     if not isinstance(count, int) or isinstance(count, bool):
         raise TypeError(f'the number of cases must be a whole number: {count!r}')
     if count < 1:
         raise ValueError(f'a switch has at least one case: {count}')
-    return Branches(live, _decided(live, 'switch', index, count))
+    return Branches(live, _decided(live, 'switch', index, count, frame=frame))
 
 
-def _decided(live: OpenCapture, decides: str, condition: Any, count: int, limit: int = 0) -> Decision:
+def _decided(
+    live: OpenCapture, decides: str, condition: Any, count: int, limit: int = 0, frame: FrameType | None = None
+) -> Decision:
+    """Record the node. ``frame``: who must enter a block that is returned."""
     ndarray = live.platform.cupy.ndarray
     if not isinstance(condition, ndarray):
         raise TypeError(f'the condition must be a CuPy array of one element, not {type(condition).__name__}')
@@ -160,11 +165,10 @@ def _decided(live: OpenCapture, decides: str, condition: Any, count: int, limit:
     if condition.dtype.kind not in 'biu':
         raise TypeError(f'the condition must be boolean or a whole number, not {condition.dtype}: compare first')
     decision = Decision(decides, condition, limit, here(), bodies=[0] * count)
-    dropped = is_dropped(_user(sys._getframe(1)))
     with uninterrupted(), GUARD.lock:
         assert live.memory is not None
         live.memory.keep(condition)
-        GUARD.bodies.decide(live, decision, count, dropped)
+        GUARD.bodies.decide(live, decision, count, is_dropped(frame))
     return decision
 
 
