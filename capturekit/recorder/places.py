@@ -49,7 +49,12 @@ class Places:
     def _add(self, key: tuple[int, Any], name: str, value: Any, depth: int) -> None:
         if isinstance(value, (self._array, *_NUMBERS)):
             self.found[key] = name, value
-        elif depth and len(self._seen) < _LOOKED_AT and id(value) not in self._seen and not isinstance(value, (str, bytes, np.ndarray, type(None))):
+        elif (
+            depth
+            and len(self._seen) < _LOOKED_AT
+            and id(value) not in self._seen
+            and not isinstance(value, (str, bytes, np.ndarray, type(None)))
+        ):
             self._seen[id(value)] = value
             if isinstance(value, (list, deque)):
                 self.lists[id(value)] = len(value)
@@ -105,7 +110,7 @@ def _inside(value: Any) -> list[tuple[Any, str, Any]]:
         (name, f'.{name}', one.__get__(value))
         for kind in type(value).__mro__
         for name, one in vars(kind).items()
-        if isinstance(one, MemberDescriptorType) and _has(one, value)
+        if name != '__dict__' and isinstance(one, MemberDescriptorType) and _has(one, value)
     ]
     return slots + _attributes(getattr(value, '__dict__', {}))
 

@@ -88,7 +88,9 @@ def _arrays(live: OpenCapture, tree: Any, branch: Branch | None, what: str) -> A
                 raise wrong
             branch.wrong = wrong
             return None
-    return _mapped(lambda one: one if isinstance(one, cupy.ndarray) else cupy.full((), one, np.asarray(one).dtype), tree)
+    return _mapped(
+        lambda one: one if isinstance(one, cupy.ndarray) else cupy.full((), one, np.asarray(one).dtype), tree
+    )
 
 
 def _write(targets: Any, found: Any, branch: Branch, what: str) -> None:
@@ -100,7 +102,9 @@ def _write(targets: Any, found: Any, branch: Branch, what: str) -> None:
     for (path, target), (_path, value) in zip(into, values):
         if branch.wrong is None and target is not None and (target.shape, target.dtype) != (value.shape, value.dtype):
             known, new = (f'{one.dtype}{list(one.shape)}' for one in (target, value))
-            branch.wrong = TypeError(f'{what} must have the same shapes and dtypes: {path or "it"} is {known} and {new}')
+            branch.wrong = TypeError(
+                f'{what} must have the same shapes and dtypes: {path or "it"} is {known} and {new}'
+            )
     for (_path, target), (_other, value) in zip(into, values) if branch.wrong is None else ():
         if target is not None and target is not value:
             target[...] = value
