@@ -142,7 +142,7 @@ def is_used_again(frame: FrameType, name: str) -> bool:
             names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
             for verb, other in zip(re.findall('LOAD|STORE|DELETE', one.opname), names):
                 if other == name:
-                    return verb == 'LOAD'
+                    return bool(verb == 'LOAD')
     return False
 
 
@@ -151,6 +151,6 @@ def is_dropped(frame: FrameType | None) -> bool:
     if frame is None:
         return False
     code, at = frame.f_code.co_code, frame.f_lasti + 2
-    while at < len(code) and dis.opname[code[at]] == 'CACHE':
+    while dis.opname[code[at]] == 'CACHE':
         at += 2
-    return at < len(code) and dis.opname[code[at]] == 'POP_TOP'
+    return dis.opname[code[at]] == 'POP_TOP'

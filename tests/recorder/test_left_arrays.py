@@ -1,4 +1,4 @@
-"""Arrays made in the body of a decision: nothing recorded elsewhere may use them, and no place may come to mean them."""
+"""Arrays made in the body of a decision: no work recorded elsewhere may use them, and no place come to mean them."""
 
 from __future__ import annotations
 
