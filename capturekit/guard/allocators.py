@@ -104,6 +104,8 @@ class Allocators:
             wanted = self._while_current(live, wanted)
         if live.caller is not None:
             wanted = self._noting_stream(live.caller, lane.stream, wanted)
+        if live.decisions.open:
+            wanted = _noting_line(live.decisions.open[-1].made, wanted)
         ours = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
         return ours if live.thread == me else self._for_another_thread(live, ours)
 
@@ -183,6 +185,8 @@ class Allocators:
         def held(size: int) -> Any:
             pointer = allocator(size)
             memory.keep(pointer)
+            if mine.decisions.open:
+                mine.decisions.open[-1].made[int(pointer.mem.ptr)] = here()
             return pointer
 
         mine.note('note', None, 'memory of another allocator is held as long as the graph', here())
@@ -234,6 +238,17 @@ class Allocators:
             _stream, at = live.outside.held.get(stream.ptr, (None, None))
             named = stream.ptr if device is None else LEGACY_HANDLES[0]
             self.verdicts.refuse(verdict, 'Work', named, escape_rule(live, at, stream.ptr, device is not None))
+
+
+def _noting_line(made: dict[int, Place | None], allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+    """Note which lines allocate memory in the body of a decision."""
+
+    def malloc(size: int) -> Any:
+        pointer = allocator(size)
+        made[int(pointer.mem.ptr)] = here()
+        return pointer
+
+    return malloc
 
 
 def escape_rule(live: OpenCapture, at: Place | None, ptr: int, legacy: bool) -> Rule:

@@ -31,6 +31,7 @@ from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.iterations import Iterations
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.left_arrays import LeftArrays
 from capturekit.guard.library_access import LibraryAccess
 from capturekit.guard.library_calls import LibraryCalls
 from capturekit.guard.library_plans import LibraryPlans
@@ -78,6 +79,8 @@ class Components:
     joins: Joins
     #: A capture that is cut in parts.
     parts: Parts
+    #: Arrays that were made in bodies which have ended.
+    left: LeftArrays
     #: Bodies of conditional nodes.
     bodies: Bodies
     #: Streams that are current but not in the capture.

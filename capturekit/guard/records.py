@@ -72,12 +72,16 @@ class DecisionRecord:
 
     #: The decisions whose body is being recorded, the innermost last.
     open: list[Any] = field(default_factory=list)
+    #: The decisions whose block of several branches is open, the innermost last.
+    asked: list[Any] = field(default_factory=list)
     #: By conditional node: the graphs of its bodies.
     bodies: dict[int, list[int]] = field(default_factory=dict)
-    #: Loops whose body has not been recorded yet.
-    empty_loops: list[Any] = field(default_factory=list)
-    #: The line where an exception left a body half recorded.
-    broken: Place | None = None
+    #: Decisions of which no body has been recorded yet.
+    unentered: list[Any] = field(default_factory=list)
+    #: The line where an exception left a body half recorded, and what the exception was.
+    broken: tuple[Place | None, str] | None = None
+    #: Memory of arrays that were made in a body which has ended. Owner: :mod:`capturekit.guard.left_arrays`.
+    left: list[Any] = field(default_factory=list)
 
 
 @dataclass(eq=False)

@@ -31,7 +31,7 @@ from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import here
 from capturekit.recorder.arguments import checked
 from capturekit.recorder.branches import Assignment, on_lanes
-from capturekit.recorder.conditional import Branch, Branches, Loop, branch, branches, cases, loop
+from capturekit.recorder.decisions import Decisions
 from capturekit.recorder.embed import EmbedTarget, embed
 from capturekit.recorder.forks import Devices, Fork, Priority
 from capturekit.recorder.setup import WayIn
@@ -41,7 +41,7 @@ from capturekit.recorder.told import told
 ModeName = Literal['relaxed', 'thread_local', 'global']
 
 
-class Capture(WayIn):
+class Capture(WayIn, Decisions):
     """Record the CuPy work of a block into a graph.
 
     Made by :func:`capture`. In the block the capture's own stream is current; ``cap.fork(n)``, ``cap.join(stream)``
@@ -320,49 +320,6 @@ class Capture(WayIn):
                 event = live.platform.cupy.cuda.Event()
             stream.record(event)
             into.wait_event(event)
-
-    def while_(self, condition: Any, *, limit: int | None = None) -> Loop:
-        """Record a block that the device runs again and again, as long as ``condition`` is not 0.
-
-        ``with cap.while_(going) as loop:``. ``condition`` is a CuPy array of one element, of a boolean or an integer
-        dtype, that the graph computes. The device reads it before the first pass and after each pass. A pass hands
-        values to the next one, the condition too, by writing them in place. At most ``limit`` passes are made;
-        ``loop.passes`` counts them. The block may fork, join, and hold other decisions. All lanes must be joined before
-        it and at its end. CUDA C++ Programming Guide, "Conditional Graph Nodes".
-
-        Raises:
-            TypeError, ValueError: ``condition`` or ``limit`` is not as described.
-            UnjoinedError: lanes are open. ClosedError: the capture is not open.
-            UnsupportedCallError: the block has host functions, host reads, random numbers drawn by the host, or calls
-                that run between two graphs; or the name of the condition is another array at its end.
-        """
-        return loop(self._deciding('while_()'), condition, limit)
-
-    def if_(self, condition: Any) -> Branch:
-        """Record a block that the device runs if ``condition`` is not 0: ``with cap.if_(condition):``.
-
-        The condition, the rules of the block and the exceptions are those of :meth:`while_`."""
-        return branch(self._deciding('if_()'), condition)
-
-    def if_else(self, condition: Any) -> Branches:
-        """Record two blocks of which the device runs one: ``with cap.if_else(condition) as (then, otherwise):``, and
-        in it ``with then:`` and ``with otherwise:``. Nothing may be recorded between them. Condition, rules and
-        exceptions are those of :meth:`while_`."""
-        return branches(self._deciding('if_else()'), condition)
-
-    def switch(self, index: Any, count: int) -> Branches:
-        """Record ``count`` blocks, of which the device runs number ``index``, or none if there is no such block.
-
-        ``with cap.switch(index, 3) as cases:``, and in it ``with cases[0]:`` and so on. ``index`` is a CuPy array like
-        the condition of :meth:`while_`; rules and exceptions are the same.
-        """
-        return cases(self._deciding('switch()'), index, count)
-
-    @told
-    def _deciding(self, call: str) -> OpenCapture:
-        self._must_be_open(call)
-        assert self._live is not None
-        return self._live
 
     def _must_be_open(self, call: str) -> None:
         if self._state != 'open':

@@ -16,6 +16,7 @@ from capturekit.driver.graph_handles import ACCEPTED, handle_of_graph, handle_of
 from capturekit.graph.executable import Graph
 from capturekit.graph.packed import without_trial
 from capturekit.guard import GUARD, OpenCapture, new_recording
+from capturekit.guard.capture_end import emptied
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
@@ -225,15 +226,6 @@ def take_out(device: Any, into: EmbedTarget, decided: dict[int, list[int]]) -> N
     """
     for node in reversed(device.graph_nodes(into.handle)[into.count :]):
         if node in decided:
-            _emptied(device, decided[node], decided)
+            emptied(device, decided[node], decided)
         else:
             device.node_destroy(node)
-
-
-def _emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -> None:
-    for body in bodies:
-        for node in reversed(device.graph_nodes(body)):
-            if node in decided:
-                _emptied(device, decided[node], decided)
-            else:
-                device.node_destroy(node)

@@ -117,6 +117,7 @@ class WayOut:
             self._put_in_order(live, outcome)
             if outcome.good:
                 outcome.attempt(lambda: check(live))
+            outcome.attempt(lambda: GUARD.left.forget(live))
             outcome.attempt(lambda: GUARD.captures.settle(live))
             if outcome.good:
                 outcome.ended = outcome.attempt(lambda: end(live, self._into))
@@ -140,6 +141,7 @@ class WayOut:
 
     def _put_in_order(self, live: OpenCapture, outcome: Outcome) -> None:
         """Restore what the block has left behind: devices, held streams, captures begun by hand."""
+        outcome.attempt(lambda: GUARD.left.restore(live))
         if live.unsettled:
             outcome.attempt(GUARD.streams.settle)
         outcome.attempt(lambda: GUARD.devices.restore(live))
