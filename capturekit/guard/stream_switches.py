@@ -202,7 +202,7 @@ class StreamSwitches:
         A ``with`` block that was entered before the capture, or a method that was bound before it, is CuPy's own.
         """
         mine, inside = self.state.mine(), self.state.inside
-        if mine is None or mine.caller is not None or inside.depth or inside.substitute is not None:
+        if mine is None or mine.caller is not None or inside.active() or inside.substitute is not None:
             return False
         with self.state.lock:
             mine.unsettled = False
