@@ -1,6 +1,6 @@
 """Plans of cuFFT that a block makes, or works with.
 
-A plan that waits for the device is made while the driver's capture is suspended: it ends, and goes on into the same
+A plan that waits for the device, or meets a blocking stream, is made while the driver's capture is suspended: it ends, and goes on into the same
 graph behind the same nodes. And while a plan's transform is recorded, the plan works in memory of the graph: CuPy may
 drop the plan and its own memory before a launch, or use them on another stream during one.
 """
@@ -46,16 +46,16 @@ class LibraryPlans:
     def plan_made(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
         make = functools.partial(original, *args, **kwargs)
-        given = args[0] if args else kwargs.get('nx', kwargs.get('shape', ()))
-        if not waits_for_the_device(lengths_of(given)):
-            return make()
-        live = self.state.mine()
+        lengths = lengths_of(args[0] if args else kwargs.get('nx', kwargs.get('shape', ())))
+        live, waits = self.state.mine(), waits_for_the_device(lengths)
         if live is None:
-            return self.waits.made_when_free(call, make)
+            return self.waits.made_when_free(call, make) if waits else make()
         with self.state.lock:
+            if not waits and not any(lane.blocking for lane in live.capture.lanes):
+                return make()
             self.verdicts.check(live)
         if live.memory is None or not self._can_suspend(live):
-            raise _refused(call, lengths_of(given))
+            raise _refused(call, lengths, waits)
         return self._suspended(live, call, make)
 
     def _can_suspend(self, live: OpenCapture) -> bool:
@@ -84,7 +84,7 @@ class LibraryPlans:
                 plan = on_device(self.state, current, lambda: self.waits.made_when_free(call, make))
         finally:
             self.parts.go_on(live, before, at, info.graph, info.dependencies)
-        live.note('note', None, f'{call}: cuFFT waits for the device, so the capture was suspended meanwhile', at)
+        live.note('note', None, f'{call}: the capture was suspended while cuFFT made the plan', at)
         return plan
 
     def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
@@ -124,15 +124,20 @@ class LibraryPlans:
         return answer
 
 
-def _refused(call: str, lengths: tuple[int, ...]) -> errors.CaptureError:
+def _refused(call: str, lengths: tuple[int, ...], waits: bool) -> errors.CaptureError:
     shown = ', '.join(map(str, lengths))
+    rule = (
+        f'cuFFT makes a plan for length {shown}, which has a prime factor above {DIRECT}, with work of its own, and '
+        'waits for the whole device'
+        if waits
+        else 'cuFFT uses the legacy default stream while it makes a plan, and a blocking stream is in the capture'
+    )
+    code = Code.cudaErrorStreamCaptureUnsupported if waits else Code.cudaErrorStreamCaptureImplicit
     return errors.UnsupportedCallError(
         call,
         location=here(),
-        rule=f'cuFFT makes a plan for length {shown}, which has a prime factor above {DIRECT}, with work of its own, '
-        f'and waits for the whole device ({Code.cudaErrorStreamCaptureUnsupported.name} would follow, and the capture '
-        'would be lost).',
+        rule=f'{rule} ({code.name} would follow, and the capture would be lost).',
         remedy='Make the plan before the capture, where CuPy keeps it: call the transform once on an array of this '
         'shape and dtype, or `cupyx.scipy.fft.get_fft_plan(x)`; or make it where no lane is open.',
-        cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+        cuda_error=code.name,
     )
