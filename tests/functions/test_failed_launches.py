@@ -15,6 +15,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.functions import argument_slots, running
+from capturekit.guard import GUARD
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -98,7 +99,7 @@ def asked_in_vain(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def beside_a_capture(_device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread has one open, which a question to the device would lose."""
-    monkeypatch.setattr(argument_slots.GUARD, 'lives', {1: None})
+    monkeypatch.setattr(GUARD.waits, 'unless_captured', lambda driver: False)
 
 
 @pytest.mark.parametrize('why', [asked_in_vain, beside_a_capture])

@@ -432,19 +432,21 @@ def test_launches_that_are_measured_take_turns(cp: Any) -> None:
 
 def test_two_threads_do_not_take_the_same_piece() -> None:
     """Another thread asks a capture's memory whether it holds an array, and may make its pool grow for that."""
-    meeting = threading.Barrier(2)
+    meeting, pieces = threading.Barrier(2), [Slab(None, 0, 4096, 4096), Slab(None, 0, 8192, 4096)]
 
     class Slow(ck.MemoryGroup):
         def slabs(self, known: int) -> list[Any]:
             with contextlib.suppress(threading.BrokenBarrierError):
                 meeting.wait(0.2)  # two that look at once would find the same
-            return super().slabs(known)
+            return pieces[known:]
 
-    group = Slow()
-    group._slabs += [Slab(None, 0, 4096, 4096), Slab(None, 0, 8192, 4096)]
-    scratch = Scratch(group)
+        def grow(self, size: int) -> None:
+            raise MemoryError(size)
+
+    scratch = Scratch(Slow())
     running = [in_thread(lambda: scratch.take(4096, 0)[0]) for _ in range(2)]
     for thread, _found in running:
         thread.join(20)
     assert sorted(found[0] for _thread, found in running) == [4096, 8192]
-    assert (sorted(scratch.taken), scratch._gaps) == ([(4096, 8192), (8192, 12288)], [])
+    with pytest.raises(MemoryError):
+        scratch.take(4096, 0)
