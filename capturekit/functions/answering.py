@@ -44,7 +44,6 @@ from capturekit.functions.outcomes import OtherOutcome
 from capturekit.functions.pending import Call, Earlier
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
-from capturekit.functions.running import has_begun
 from capturekit.functions.shared_memory import shared_by
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
@@ -196,13 +195,8 @@ class Answering:
             failed = None
 
     def _raised(self, given: Given, variant: Variant, error: Exception) -> Any:
-        """Run eagerly after a call between two parts has raised, which will raise the same, or CUDA refused the launch.
-
-        What has begun is not done twice: then the exception is the caller's.
-        """
-        variant.restore()
-        if has_begun(error):
-            raise error
+        """Run eagerly what has not begun, or was undone: a call between two parts has raised, and will do so again."""
+        variant.undo(error)
         LOG.info('%s: %r; this call runs eagerly', self.name, error)
         count('fallbacks')
         return self._again(given, variant.drawn())
