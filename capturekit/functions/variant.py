@@ -179,7 +179,7 @@ class Variant:
                 self.stream_order.close()
 
     def undo(self, error: Exception) -> None:
-        """The same after a launch raised ``error``, which is raised if the device may have begun it: it is not redone."""
+        """The same after a launch that raised; raises ``error`` if the device may have begun it: it is not redone."""
         self.restore()
         if _BEGUN in error.__dict__:
             raise error
