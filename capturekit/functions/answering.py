@@ -43,7 +43,6 @@ from capturekit.functions.outcomes import OtherOutcome
 from capturekit.functions.pending import Call, Earlier
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
-from capturekit.functions.running import has_begun
 from capturekit.functions.shared_memory import shared_by
 from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
 from capturekit.functions.variant import Variant, opaque
@@ -189,16 +188,12 @@ class Answering:
             failed = None
 
     def _raised(self, given: Given, variant: Variant, error: Exception) -> Any:
-        """Run eagerly after a call between two parts has raised, which will raise the same, or CUDA refused the launch.
-
-        What has begun is not done twice: then the exception is the caller's.
-        """
-        variant.restore()
-        if has_begun(error):
-            raise error
+        """Run eagerly what has not begun, or was undone: a call between two parts has raised, and will do so again."""
+        variant.undo(error)
         LOG.info('%s: %r; this call runs eagerly', self.tally.name, error)
         count('fallbacks')
-        return self._again(given, variant.drawn(), 'because CUDA refused the launch, or a call between its graphs raised')
+        why = 'because CUDA refused the launch, or a call between its graphs raised'
+        return self._again(given, variant.drawn(), why)
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from capturekit.functions.argument_slots import RING, from_low
 from capturekit.functions.array_blocks import array_maker, has_strides_of_a_new_array
+from capturekit.functions.variant import mark_begun
 from capturekit.graph.executable import Graph
 from capturekit.graph.launching import launch_then
 from capturekit.guard import GUARD
@@ -142,16 +143,6 @@ def _recounted(recorder: Any, launch: int, error: BaseException) -> int:
     if found is None or found >= launch or not recorder.has_table:  # without a table, no launch is counted
         mark_begun(error)
     return launch if found is None else found
-
-
-def mark_begun(error: BaseException) -> None:
-    """Note on what a launch has raised that the device may have begun it: the function must not run once more."""
-    error.__dict__['launch_has_begun'] = True
-
-
-def has_begun(error: BaseException) -> bool:
-    """Whether the launch that raised this may have begun."""
-    return 'launch_has_begun' in error.__dict__
 
 
 def _results(recorder: Any) -> tuple[Callable[[], Any], bool, Callable[[Sequence[Any], Any], Any] | None]:
