@@ -302,3 +302,33 @@ def test_a_generator_that_captures_through_an_exit_stack(sim: Any) -> None:
 
     with pytest.raises(ck.GeneratorError):
         next(suspending())
+
+
+def test_a_helper_is_joined_before_its_result_is_used(cp: Any) -> None:
+    """The remedy of ``EscapedWorkError``, as it says, and what comes of a join at the end instead."""
+    x, side = cp.arange(1.0, 7.0), cp.cuda.Stream(non_blocking=True)
+
+    def helper(y: Any) -> Any:
+        with side:
+            return cp.log1p(y) * 2
+
+    def recorded(*, early: bool, strict: bool) -> tuple[ck.Graph, Any]:
+        with ck.capture(strict=strict) as cap:
+            y = x + 1
+            side.wait_event(cap.stream.record())
+            z = helper(y)
+            if early:
+                cap.join(side)
+            r = z - 1
+            cap.join(side)
+        return cap.graph, r
+
+    with pytest.raises(ck.EscapedWorkError) as info, ck.capture():
+        helper(x + 1)
+    assert '`cap.join(stream)` after it, before the result is used' in info.value.remedy
+    for strict in (True, False):
+        with pytest.raises(ck.RaceError):
+            recorded(early=False, strict=strict)
+        graph, r = recorded(early=True, strict=strict)
+        graph.launch()
+        np.testing.assert_allclose(cp.asnumpy(r), np.log1p(np.arange(2.0, 8.0)) * 2 - 1)
