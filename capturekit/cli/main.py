@@ -347,16 +347,8 @@ def _guarded(program: _Program, way: _Way) -> int:
     PROGRAM.clear()
     observing = observed() if way.observe else nullcontext()
     watching = watched() if way.watch else nullcontext()
-    lost, ended = LostRefusals(way.whole), None
-    with (
-        as_main(program.argv, program.folder),
-        aloud(),
-        watch(),
-        watching,
-        observing,
-        lost.heard(),
-        ExitCallbacks() as last,
-    ):
+    lost, last, ended = LostRefusals(way.whole), ExitCallbacks(), None
+    with as_main(program.argv, program.folder), aloud(), watch(), watching, observing, lost.heard(), last:
         try:
             program.go()
             last.run(lost.of_callback)

@@ -9,7 +9,16 @@ from capturekit.guard.line_trace import TRACING
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
-from capturekit.model.rules import CaptureStatus
+from capturekit.model.rules import CaptureStatus, Mode
+
+
+def driver_mode(mode: Mode) -> Mode:
+    """The mode in which the driver captures for a capture of this mode.
+
+    In CUDA's global mode, a call of another thread that the guard does not see loses the capture: a memory pool that
+    grows is enough. Thread-local mode forbids the capturing thread the same calls, and other threads none.
+    """
+    return Mode.THREAD_LOCAL if mode is Mode.GLOBAL else mode
 
 
 class Captures:

@@ -6,8 +6,10 @@ import linecache
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import FrameType
 from typing import Any, NoReturn
 
 from capturekit.guard import finding_words
@@ -38,6 +40,8 @@ from capturekit.model.source_line import Place, function_of_cupy, here
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
 WAIT_SECONDS = 60.0
+#: Seconds after which such a wait is told.
+TOLD = 2.0
 #: Seconds that a capture which is about to begin lets such a synchronisation go first.
 MOMENT = 0.1
 _READ_LIKE_THIS = 'float(), int(), bool(), print(), cp.asnumpy() and boolean masks'
@@ -46,7 +50,7 @@ _READERS = frozenset({'asnumpy', 'get', 'item', 'tolist'})
 #: ``cupyx.profiler.benchmark(f)`` calls ``f`` between events, and waits for these.
 _BENCHMARK_WAITS = 'Here `benchmark()` of CuPy does so: it waits for events around each call that it times.'
 _BENCHMARK = 'Time the graph instead, after the capture: `benchmark(cap.graph.launch)`.'
-#: After so many seconds it is asked whether the thread of a capture that is waited for has ended.
+#: After so many seconds it is asked whether a capture that is waited for can still end.
 PATIENCE = 0.5
 
 _O = Operation
@@ -346,19 +350,19 @@ class Verdicts:
         Its thread has no capture. The call is judged again whenever a capture has closed.
         """
         state, way = self.state, (threading.get_ident(), device)
-        with state.lock:
-            self._wait(call, judge)
-            state.under_way.append(way)
         try:
+            with state.lock:
+                self._wait(call, judge)
+                state.under_way.append(way)
             yield
         finally:
             with state.lock, state.inside:
-                state.under_way.remove(way)
+                state.under_way = [one for one in state.under_way if one is not way]
                 state.closed.notify_all()
 
     def _wait(self, call: str, judge: Callable[[], Verdict]) -> None:
         """Block this thread until a call loses no capture any more."""
-        state, begun = self.state, time.monotonic()
+        state, begun, told = self.state, time.monotonic(), False
         verdict = judge()
         if not self._lost(verdict):
             return
@@ -366,19 +370,45 @@ class Verdicts:
         try:
             while self._lost(verdict):
                 waited = time.monotonic() - begun
-                abandoned = self._abandoned(verdict) if waited > PATIENCE else None
-                if waited >= WAIT_SECONDS or abandoned is not None:
-                    raise _waited_too_long(verdict, call, abandoned)
+                held = self._held_for_good(verdict) if waited > PATIENCE else None
+                if waited >= WAIT_SECONDS or held is not None:
+                    raise _waited_too_long(verdict, call, held)
+                if waited >= TOLD and not told:
+                    told = True
+                    self._tell_of_wait(verdict, call)
                 state.closed.wait(min(WAIT_SECONDS - waited, PATIENCE))
                 verdict = judge()
         finally:
             state.waiting -= 1
 
-    def _abandoned(self, verdict: Verdict) -> OpenCapture | None:
-        """A capture that a call would lose, and that nobody will end: its thread has ended."""
-        alive = sys._current_frames()
-        lives = [self.state.lives[capture] for capture in verdict.lost if capture in self.state.lives]
-        return next((live for live in lives if live.thread not in alive), None)
+    def _open_of(self, verdict: Verdict) -> list[OpenCapture]:
+        return [self.state.lives[capture] for capture in verdict.lost if capture in self.state.lives]
+
+    def _held_for_good(self, verdict: Verdict) -> str | None:
+        """Why a capture that a call would lose never ends: its thread has ended, or waits for this thread's end."""
+        frames = sys._current_frames()
+        for live in self._open_of(verdict):
+            frame = frames.get(live.thread)
+            if frame is None:
+                return f'The thread that began the capture at {live.at} has ended and has left it open'
+            if _joins(frame, threading.current_thread()):
+                return f'The thread of the capture that was begun at {live.at} waits for this one at {here(frame)}'
+        return None
+
+    def _tell_of_wait(self, verdict: Verdict, call: str) -> None:
+        """Warn at the line of a call that waits, and name the line at which the capture's thread is."""
+        at, frames = here(), sys._current_frames()
+        for live in self._open_of(verdict)[:1]:
+            frame = frames.get(live.thread)
+            now = '' if frame is None else f', whose thread is at {here(frame)}'
+            warnings.warn_explicit(
+                f'capturekit: {call} waits for the end of the capture that was begun at {live.at}{now}. If the capture '
+                'waits for this thread, neither goes on: wait for the thread after the block. '
+                f'After {WAIT_SECONDS:g} s the call is refused.',
+                RuntimeWarning,
+                at.file if at is not None else '<unknown>',
+                at.line if at is not None else 1,
+            )
 
     def _lost(self, verdict: Verdict) -> bool:
         return any(capture in self.state.lives for capture in verdict.lost)
@@ -421,16 +451,23 @@ def _lost_by(live: OpenCapture, error: CaptureError) -> errors.InvalidatedError:
     )
 
 
-def _waited_too_long(verdict: Verdict, call: str, abandoned: OpenCapture | None) -> CaptureError:
+def _joins(frame: FrameType | None, thread: threading.Thread) -> bool:
+    """Whether the innermost frame of a thread waits in ``Thread.join()``, without a time, for another one."""
+    while frame is not None and frame.f_code.co_filename == threading.__file__:
+        if frame.f_code.co_name == 'join' and frame.f_locals.get('self') is thread:
+            return frame.f_locals.get('timeout') is None
+        frame = frame.f_back
+    return False
+
+
+def _waited_too_long(verdict: Verdict, call: str, why: str | None) -> CaptureError:
     """The error for a call that has waited for the full time and would still lose another thread's capture.
 
-    ``abandoned``: a capture whose thread has ended, so that there is nothing to wait for.
+    ``why``: why it is of no use to wait longer.
     """
     rule, code = verdict.rule, verdict.answer.code
     assert rule is not None
-    held = f'Another thread has held a capture open for {WAIT_SECONDS:g} s'
-    if abandoned is not None:
-        held = f'The thread that began the capture at {abandoned.at} has ended and has left it open'
+    held = why or f'Another thread has held a capture open for {WAIT_SECONDS:g} s'
     return rule.error(
         call,
         location=here(),

@@ -56,7 +56,9 @@ def contextmanager(function: Callable[..., Iterator[_T]]) -> Callable[..., conte
     """``contextlib.contextmanager``, but what follows the ``yield`` runs even if a signal skips the block's end."""
 
     @functools.wraps(function)
-    def block(*args: Any, **kwargs: Any) -> contextlib.AbstractContextManager[_T]:
-        return _Block(function, args, kwargs)
+    def entered(*args: Any, **kwargs: Any) -> contextlib.AbstractContextManager[_T]:
+        made: Any = _Block
+        block: contextlib.AbstractContextManager[_T] = made(function, args, kwargs)
+        return block
 
-    return block
+    return entered

@@ -12,6 +12,7 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard import GUARD, OpenCapture, new_recording
+from capturekit.guard.captures import driver_mode
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.deferred_unload import UNLOADING
@@ -152,10 +153,10 @@ class WayIn(WayOut):
         self._undo.push(partial(self._forget, origin))
         self._undo.push(partial(self._abandon, platform, origin))
         if self._into is None:
-            device.begin_capture(ptr, self._mode)
+            device.begin_capture(ptr, driver_mode(self._mode))
         else:
             check(device, self._into)
-            device.begin_capture_to(ptr, self._into.handle, self._mode, self._into.after)
+            device.begin_capture_to(ptr, self._into.handle, driver_mode(self._mode), self._into.after)
         number = GUARD.state.current_device()
         capture = GUARD.ledger.begin(ptr, self._mode, me, blocking=blocking, at=at, device=number)
         if getattr(origin, '_graph_host_funcargs', None) is None:

@@ -54,13 +54,36 @@ class Points:
 
     def _called(self, frame: FrameType, event: str, _argument: object) -> None:
         if event in ('call', 'c_return') and frame.f_code is not Points.__exit__.__code__:
-            self.seen.append((frame.f_code, frame.f_lasti, event))
-            if len(self.seen) - 1 == self.at:
-                signal.raise_signal(self.number)
+            self.meet((frame.f_code, frame.f_lasti, event))
+
+    def meet(self, place: tuple[object, ...]) -> None:
+        self.seen.append(place)
+        if len(self.seen) - 1 == self.at:
+            signal.raise_signal(self.number)
 
 
-def block(cp: Any, x: Any, s: Any, a: Any) -> None:
-    with ck.capture(s) as cap:
+class Instructions(Points):
+    """The same at each instruction, also where Python calls no handler but a debugger may raise."""
+
+    def __enter__(self) -> Instructions:
+        self._before = sys.gettrace()
+        sys.settrace(self._traced)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _traced(self, frame: FrameType, event: str, _argument: object) -> Any:
+        if frame.f_code is Instructions.__exit__.__code__:
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        if event == 'opcode':
+            self.meet((frame.f_code, frame.f_lasti))
+        return self._traced
+
+
+def block(cp: Any, x: Any, s: Any, a: Any, lines: bool = True) -> None:
+    with ck.capture(s, lines=lines) as cap:
         y = x * 2
         a.wait_event(s.record())
         with a:
@@ -111,15 +134,23 @@ def chosen(seen: list[tuple[object, ...]]) -> list[int]:
     return sorted({*first.values(), *last.values()})
 
 
-def test_interrupted_at_any_place(sim: Any, number: int) -> None:
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
+@pytest.mark.parametrize('part', range(3))
+@pytest.mark.parametrize('kind', [Points, Instructions])
+def test_interrupted_at_any_place(sim: Any, number: int, kind: type[Points], part: int) -> None:
+    """Of all places a part is tried: the others are alike."""
     x, s, a = sim.arange(8.0), *(sim.cuda.Stream(non_blocking=True) for _ in range(2))
+    lines = kind is Points  # before Python 3.12, lines are followed by a trace function
     for _ in range(2):
-        block(sim, x, s, a)
-    with Points(number) as points:
-        block(sim, x, s, a)
-    for at in chosen(points.seen):
+        block(sim, x, s, a, lines)
+    with kind(number) as points:
+        block(sim, x, s, a, lines)
+    places = chosen(points.seen)
+    many = 30 if kind is Points else 8
+    for at in places[part * 7 :: max(len(places) // many, 1)]:
         before = view(sim)
-        with pytest.raises((KeyboardInterrupt, _Elsewhere)), Points(number, at):
-            block(sim, x, s, a)
+        with suppress(KeyboardInterrupt, _Elsewhere), kind(number, at) as raised:
+            block(sim, x, s, a, lines)
+        assert len(raised.seen) >= at
         assert view(sim) == before, points.seen[at]
         guarded(x, s, a)
