@@ -23,10 +23,10 @@ from capturekit.functions.usual_call import NOT_ANSWERED
 First = Callable[[Any, Any], Any]
 #: Why calls ran eagerly that could have been launched, perhaps.
 TIMED, FASTER = 'to compare the times of both ways', 'since that is faster'
-#: Which of the calls in a contest run eagerly.
-_TURNS = (False, True, True, False, True, False, False, True, False, True)
-#: Where one way takes so many times as long as the other, this is sure after so many calls of each.
-_CLEAR, _FEW = 1.4, 3
+#: Which of the calls in a contest run eagerly. They become faster: Python has to prepare code anew that was followed.
+_TURNS = (False, True, True, False, True, False, False, True, True, False, True, True)
+#: Where launches take less than half as long, or so many times as long, this is sure after so many calls of each.
+_HALF, _CLEAR, _FEW = 0.5, 1.4, 3
 #: A kind of call that was never launched is compared from this call on, and what answers it is eager runs in the end.
 ANYWAY = 6
 #: After so many calls that ran eagerly because that is faster, launches are tried again; in the end after so many.
@@ -161,13 +161,13 @@ class TimedWays:
             self._timed[eagerly].append((timing, device))
         usual, eager = self._timed
         fewest = min(len(usual), len(eager))
+        done = self._turn >= len(_TURNS) and not awaited
         if fewest < _FEW:
-            if self._turn >= len(_TURNS) and not awaited:  # calls have raised
-                self._turn = 0
+            self._turn = 0 if done else self._turn  # calls have raised
             return
-        took = _took(usual), _took(eager)
+        took = _took(usual), Took(min(one.host for one, _ in eager), min(seconds for _, seconds in eager))
         ratio = _ratio(*took, idle=not any(timing.busy for timing, _ in (*usual, *eager)))
-        if fewest * 2 == len(_TURNS) or not 1 / _CLEAR < ratio < _CLEAR:
+        if done or not _HALF < ratio < _CLEAR:
             self.took = took
             self.eager, self._left = not self.launched or ratio > _BETTER, self._pause
             self._awaited, self._timed = [], ([], [])

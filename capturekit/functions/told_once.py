@@ -36,7 +36,7 @@ def tell_of_calls(tally: Tally, fn: Any, kind: Kind | None, launched: int) -> No
     eager = tally.eager.total()
     words = f'{eager} of the {counted(launched + eager, "call")} of {tally.name} ran eagerly'
     remedy = remedy_for(cause, '' if '. ' in cause else OTHERWISE)
-    _warn(f'{words}: {cause}. {more}{remedy}', fn)
+    _warn(f'{words}: {cause.rstrip(".")}. {more}{remedy}'.rstrip(), fn)
 
 
 def tell_of_times(name: str, fn: Any, contest: TimedWays) -> None:

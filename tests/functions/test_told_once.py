@@ -71,18 +71,6 @@ def test_the_place_that_changes_is_named(sim: Any, how: str) -> None:
     assert text.startswith('7 of the 7 calls of ')
 
 
-def test_a_global_and_a_variable_that_change_are_named(sim: Any) -> None:
-    held = sim.ones(2)
-    fn = ck.graphed(lambda x: x * held)
-
-    def call() -> None:
-        nonlocal held
-        held = held + 1
-        assert fn(sim.ones(2)).get().tolist() == held.get().tolist()
-
-    assert 'variable held' in only(warned(call))
-
-
 def test_an_attribute_by_the_name_of_a_method_of_arrays(sim: Any) -> None:
     class Mean:
         def __init__(self) -> None:
@@ -106,19 +94,6 @@ def test_an_attribute_by_the_name_of_a_method_of_arrays(sim: Any) -> None:
 
     text = only(warned(call))
     assert 'attribute mean of a Mean object' in text and 'another name' in text, text
-
-
-def test_what_can_not_be_recorded_says_why(sim: Any) -> None:
-    calls: list[int] = []
-
-    def step(x: Any) -> Any:
-        calls.insert(0, 1)
-        return x * 2
-
-    fn = ck.graphed(step)
-    text = only(warned(lambda: fn(sim.ones(2))))
-    assert 'variable calls' in text and 'Return the new value, and let the caller store it.' in text, text
-    assert f'It is defined at {__file__.rpartition("/")[2]}:' in text
 
 
 def test_it_is_said_once_and_before_the_function_runs(sim: Any) -> None:
@@ -163,28 +138,42 @@ def test_what_is_slower_launched_says_so(sim: Any, monkeypatch: pytest.MonkeyPat
     assert 'an eager one 39 us on the host' in text and 'does more at each call' in text
 
 
-def test_numbers_that_make_each_call_new(sim: Any) -> None:
-    fn = ck.graphed(lambda x, word: x * len(word), limit=2)
-    words = iter(f'word {number}' for number in range(100))
-    text = only(warned(lambda: fn(sim.ones(2), next(words)), 30))
-    assert 'word has another value at nearly each call' in text
+def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Callable[[int], Any], str]]:
+    """Functions with one argument, what the call of a number gets, and what is said of them."""
 
-
-def test_more_kinds_than_are_kept_are_not_said_to_be_new(sim: Any) -> None:
-    fn = ck.graphed(lambda x: x * 2, limit=4)
-    sizes = iter([*range(1, 7)] * 10)
-    text = only(warned(lambda: fn(sim.ones(next(sizes))), 40))
-    assert '6 kinds of calls come in turn, and only the last 4 are kept' in text and 'limit=' in text
-    assert 'none comes back' not in text
-
-
-def test_arguments_that_can_not_be_compared(sim: Any) -> None:
     class More(sim.ndarray):
         pass
 
-    fn = ck.graphed(lambda x: x * 2)
-    text = only(warned(lambda: fn(sim.ones(3).view(More))))
-    assert 'an argument is of a class derived from ndarray' in text
+    held, calls = sim.ones(2), [0]
+
+    def rebound(x: Any) -> Any:
+        return x * held
+
+    def changing(x: Any) -> Any:
+        calls.insert(0, 1)
+        return x * 2
+
+    def argument(number: int) -> Any:
+        nonlocal held
+        held = sim.ones(2)
+        return sim.ones(2)
+
+    return {
+        'a variable': (rebound, argument, 'variable held of the closure of rebound'),
+        'a change': (changing, argument, 'variable calls of the closure of changing'),
+        'a class': (rebound, lambda number: argument(0).view(More), 'an argument is of a class derived from ndarray'),
+        'a text': (lambda x: sim.ones(2) * len(x), lambda number: f'word {number}', 'x has another value at nearly'),
+        'sizes': (lambda x: x * 2, lambda number: sim.ones(1 + number % 6), '6 kinds of calls come in turn, and only'),
+    }
+
+
+@pytest.mark.parametrize('what', ['a variable', 'a change', 'a class', 'a text', 'sizes'])
+def test_the_cause_is_named(sim: Any, what: str) -> None:
+    given, argument, words = calls_that_run_eagerly(sim)[what]
+    fn, numbers = ck.graphed(given, limit=4), iter(range(100))
+    text = only(warned(lambda: fn(argument(next(numbers))), 40))
+    assert words in text and f'It is defined at {__file__.rpartition("/")[2]}:' in text
+    assert 'none comes back' not in text or what == 'a text'
 
 
 def test_a_function_that_returns_its_object_is_launched(sim: Any) -> None:
