@@ -25,6 +25,7 @@ from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
+from capturekit.model.live_objects import collections
 from capturekit.model.rules import Code
 from capturekit.model.source_line import Place, here, raised_at
 
@@ -48,6 +49,8 @@ class Decision:
     numbered: int = 0
     #: What its open body has made: by address, the line that allocated the memory of an array.
     made: dict[int, Place | None] = field(default_factory=dict)
+    #: How often garbage was collected before that.
+    collections: int = -1
     #: The graph of its open body, and those of the bodies in it.
     graphs: set[int] = field(default_factory=set)
     #: Where the recording stood when its open body began: the lines of the nodes, the numbers of nodes and of edges.
@@ -143,6 +146,7 @@ class Bodies:
         body = decision.bodies[number]
         self.suspend(live, decision.graph)
         decision.inside, decision.made, decision.graphs = number, {}, {body}
+        decision.collections = collections()
         for around in live.decisions.open:
             around.graphs.add(body)
         recording = live.recording

@@ -83,7 +83,7 @@ class LeftArrays:
         """The body of a decision has ended: what it has made, and others still hold, refuses work from now on."""
         kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
         nodes: dict[int, int] = {}
-        for array in instances(kind) if decision.made else ():
+        for array in instances(kind, since=decision.collections) if decision.made else ():
             data = getattr(array, 'data', None)
             if type(array) is not kind or data is None or int(data.mem.ptr) not in decision.made:
                 continue
@@ -113,10 +113,10 @@ class LeftArrays:
         with self.state.inside, suppress(CudaCallError):  # this driver does not tell what nodes touch
             for graph in _graphs(live, device.capture_info(live.origin.ptr).graph) if left else ():
                 order, touched = device.graph_nodes(graph), device.graph_accesses(graph)
-                for one in left:
-                    for node in order[one.nodes.get(graph, 0) :]:
-                        if any(map(one.met_by, touched[node].accesses)):
-                            raise one.refusal((None if trace is None else trace.maker(node, order)) or live.at)
+                later = ((one, node) for one in left for node in order[one.nodes.get(graph, 0) :])
+                found = next((pair for pair in later if any(map(pair[0].met_by, touched[pair[1]].accesses))), None)
+                if found is not None:
+                    raise found[0].refusal((None if trace is None else trace.maker(found[1], order)) or live.at)
 
     def forget(self, live: OpenCapture) -> None:
         """The memory need not be held any more."""

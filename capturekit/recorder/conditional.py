@@ -18,7 +18,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.source_line import Place, here, is_foreign_frame
-from capturekit.recorder.places import Places, is_dropped, is_used_again
+from capturekit.recorder.places import FramePlaces, is_dropped, is_used_again
 from capturekit.recorder.told import told
 
 #: A branch, or its subclass for a loop.
@@ -33,7 +33,7 @@ class Branch:
         self._decision = decision
         self._number = number
         self._state = 'new'
-        self._places: Places | None = None
+        self._places: FramePlaces | None = None
         #: What is refused at the end of the body.
         self.wrong: Exception | None = None
 
@@ -53,7 +53,7 @@ class Branch:
             self._state = 'open' if never is None else 'over'
             if never is not None:
                 GUARD.bodies.leave_body(live, decision, here(), None, never)
-        self._places = Places(_user(sys._getframe(1)), live.platform.cupy.ndarray)
+        self._places = FramePlaces(_user(sys._getframe(1)), live.platform.cupy.ndarray)
         return self
 
     @told
@@ -76,7 +76,7 @@ class Branch:
         """Look for places that mean another array than before the body; adapting captures only warn of them."""
         live, decision, before = self._live, self._decision, self._places
         assert before is not None
-        for name, was, now, variable in before.changed(Places(frame, live.platform.cupy.ndarray)):
+        for name, was, now, variable in before.changed(FramePlaces(frame, live.platform.cupy.ndarray)):
             if was is decision.condition and decision.decides == 'while':
                 return _other_condition(name)
             if variable and GUARD.left.has_left(was) and frame is not None and not is_used_again(frame, name):

@@ -28,7 +28,7 @@ _LISTS = (list, tuple, deque)
 _KEEPERS = frozenset({'types', 'functools', 'collections', 'builtins'})
 
 
-class Places:
+class FramePlaces:
     """The arrays and numbers that can be reached from a frame: by their places, with the name that code has for each.
 
     ``lists``: how long the lists are, by their identities. Everything is held, so that identities stay what they are.
@@ -61,7 +61,7 @@ class Places:
             for part, label, inner in _inside(value):
                 self._add((id(value), part), f'{name}{label}', inner, depth - 1)
 
-    def changed(self, now: Places) -> Iterator[tuple[str, Any, Any, bool]]:
+    def changed(self, now: FramePlaces) -> Iterator[tuple[str, Any, Any, bool]]:
         """Yield what means another array ``now``, or an array in the place of a number, and the reverse.
 
         Each comes with its name, the value before and the value now; and whether it is a variable of the frame.
