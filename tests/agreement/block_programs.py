@@ -91,7 +91,9 @@ def _block(choices: Choices, lines: list[Line], number: int) -> Block:
 class Making:
     """Makes the statements of one block. ``state``: the name of the list whose arrays it works on."""
 
-    def __init__(self, choices: Choices, out: list[Line], state: str, pieces: bool, block: Block, depth: int = 0) -> None:
+    def __init__(
+        self, choices: Choices, out: list[Line], state: str, pieces: bool, block: Block, depth: int = 0
+    ) -> None:
         self.choices, self.out, self.state, self.pieces, self.block = choices, out, state, pieces, block
         self.before = out
         self.values = [Value(f'{state}[{number}]') for number in range(4)]
@@ -141,8 +143,15 @@ class Making:
         self.join_all()
         self.block.wrong, self.block.moves = self.wrong.name, self.wrong.moves
         values = self.readable()
-        names = {'a': self.choices.pick(values).name, 'b': self.choices.pick(values).name, 'v': self.bound(),
-                 'free': self.choices.pick(self.free), 'cap': self.cap, 'n': self.choices.name('w'), 'i': self.state}
+        names = {
+            'a': self.choices.pick(values).name,
+            'b': self.choices.pick(values).name,
+            'v': self.bound(),
+            'free': self.choices.pick(self.free),
+            'cap': self.cap,
+            'n': self.choices.name('w'),
+            'i': self.state,
+        }
         for text in self.wrong.before:
             self.before.append(Line(text.format(**names), None))
         for captured, plain in self.wrong.lines:
@@ -353,8 +362,10 @@ class Making:
                 self.add(f'return {result.name}' if result else 'return None', None)
         self.current = outer
         names = [self.choices.name('v') for _ in results]
-        self.add(f'{", ".join(names)} = {self.cap}.parallel({", ".join(functions)})',
-                 f'{", ".join(names)} = {", ".join(one.name if one else "None" for one in results)}')
+        self.add(
+            f'{", ".join(names)} = {self.cap}.parallel({", ".join(functions)})',
+            f'{", ".join(names)} = {", ".join(one.name if one else "None" for one in results)}',
+        )
         for lane in lanes:
             self.lanes.remove(lane)
             self.current.follows(lane.clock)
