@@ -455,8 +455,8 @@ class Making:
             text = f'{name} = {{}}loop(lambda x: x.sum() < 9.0, lambda x: x * 1.5 + {b.name}, {a.name}, limit=4)'
         else:
             made = [name, other]
-            text = (f'{name}, {other} = {{}}loop(lambda s: s[0].sum() < 9.0, lambda s: (s[0] * 1.5 + 1.0, s[1] - s[0]), '
-                    f'({a.name}, {b.name}), limit=3)')  # fmt: skip
+            body = 'lambda s: (s[0] * 1.5 + 1.0, s[1] - s[0])'
+            text = f'{name}, {other} = {{}}loop(lambda s: s[0].sum() < 9.0, {body}, ({a.name}, {b.name}), limit=3)'
         self.add(text.format(f'{self.cap}.'), text.format(''))
         self.reading(a, b)
         self.values += [Value(name, self.tick(), scope=self.scopes) for name in made]
@@ -467,8 +467,8 @@ class Making:
             return
         self.join_all()
         a, name = self.choices.pick(self.readable()), self.choices.name('v')
-        self.both(self.choices.pick(('{v} = cp.linalg.svd(M + cp.diag({a}), compute_uv=False)',
-                                     '{v} = cp.linalg.eigh(M + cp.diag({a}))[0]')).format(v=name, a=a.name))  # fmt: skip
+        call = self.choices.pick(('svd({}, compute_uv=False)', 'eigh({})[0]')).format(f'M + cp.diag({a.name})')
+        self.both(f'{name} = cp.linalg.{call}')
         self.reading(a)
         self.values.append(Value(name, self.tick(), scope=self.scopes))
         for lane in self.lanes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.agreement.block_programs import program
-from tests.agreement.block_runner import Machine
+from tests.agreement.block_runner import Found, Machine, Workers
 from tests.agreement.block_source import PRELUDE, Block, Program
 from tests.agreement.blocks import try_many
 from tests.agreement.choices import replayed
@@ -59,3 +60,12 @@ def test_a_refusal_has_to_be_at_a_line_that_may_be_refused(machine: Machine) -> 
     read, block = 'X[0] *= 2.0; float(X[0].sum())', Block(wrong='a number that is read')
     assert machine.run(written(read, 'pass', block, 1)).finding == ''
     assert machine.run(written(read, 'pass', block, 2)).finding.startswith('refused at another line')
+
+
+def test_a_process_that_dies_is_a_finding_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, 'run', lambda self, program, seed: os._exit(3) if seed else Found(blocks=1))
+    workers = Workers(False, 60)
+    try:
+        assert [workers.run([], seed).finding for seed in (0, 1, 0)] == ['', 'the process died', '']
+    finally:
+        workers.close()
