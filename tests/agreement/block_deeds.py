@@ -73,7 +73,8 @@ WRONG: tuple[Deed, ...] = (
          'for _ in range(5):\n    if bool({v}.sum() < 50.0): {v} += 6.0'), ('{i}[0][...] = {v}',) * 2)),
     Deed('a condition that is never written', (
         ('{n} = cp.ones((), bool)\nwith {cap}.while_({n}):\n    {i}[0] += 1.0', ''),)),
-    Deed('if_ without with', (('{cap}.if_({a}.sum() > 1e9)\n{i}[0] += 1.0', 'if bool({a}.sum() > 1e9): {i}[0] += 1.0'),)),
+    Deed('if_ without with', (
+        ('{cap}.if_({a}.sum() > 1e9)\n{i}[0] += 1.0', 'if bool({a}.sum() > 1e9): {i}[0] += 1.0'),)),
     Deed('work outside of both branches', (
         (_BRANCHES + '    with then{n}: {v} += 1.0\n    {v} += 100.0\n    with else{n}: {v} += 2.0',
          '{v} += 1.0 if bool({a}.sum() > 0.0) else 2.0'), ('{i}[0][...] = {v}',) * 2)),
@@ -90,7 +91,8 @@ WRONG: tuple[Deed, ...] = (
     Deed('a lane that is not joined', (
         ('{free}.wait_event({cap}.stream.record())\nwith {free}: {i}[0] *= 0.5', '{i}[0] *= 0.5'),)),
     Deed('an event that is too early', (
-        ('{free}.wait_event({cap}.stream.record())\n{n} = {free}.record()\nwith {free}: {i}[0] *= 0.5', '{i}[0] *= 0.5'),
+        ('{free}.wait_event({cap}.stream.record())\n{n} = {free}.record()', ''),
+        ('with {free}: {i}[0] *= 0.5', '{i}[0] *= 0.5'),
         ('{cap}.stream.wait_event({n})', ''))),
     Deed('an event of before', (('{cap}.stream.wait_event({n})', ''),), ('{n} = {free}.record()',)),
     Deed('a stream that is not forked', (('with {free}: {i}[0] *= 0.5', '{i}[0] *= 0.5'),)),

@@ -91,7 +91,9 @@ def _block(choices: Choices, lines: list[Line], number: int) -> Block:
 class Making:
     """Makes the statements of one block. ``state``: the name of the list whose arrays it works on."""
 
-    def __init__(self, choices: Choices, out: list[Line], state: str, pieces: bool, block: Block, depth: int = 0) -> None:
+    def __init__(
+        self, choices: Choices, out: list[Line], state: str, pieces: bool, block: Block, depth: int = 0
+    ) -> None:
         self.choices, self.out, self.state, self.pieces, self.block = choices, out, state, pieces, block
         self.before = out
         self.values = [Value(f'{state}[{number}]') for number in range(4)]
@@ -141,8 +143,15 @@ class Making:
         self.join_all()
         self.block.wrong, self.block.moves = self.wrong.name, self.wrong.moves
         values = self.readable()
-        names = {'a': self.choices.pick(values).name, 'b': self.choices.pick(values).name, 'v': self.bound(),
-                 'free': self.choices.pick(self.free), 'cap': self.cap, 'n': self.choices.name('w'), 'i': self.state}
+        names = {
+            'a': self.choices.pick(values).name,
+            'b': self.choices.pick(values).name,
+            'v': self.bound(),
+            'free': self.choices.pick(self.free),
+            'cap': self.cap,
+            'n': self.choices.name('w'),
+            'i': self.state,
+        }
         for text in self.wrong.before:
             self.before.append(Line(text.format(**names), None))
         for captured, plain in self.wrong.lines:
@@ -353,8 +362,10 @@ class Making:
                 self.add(f'return {result.name}' if result else 'return None', None)
         self.current = outer
         names = [self.choices.name('v') for _ in results]
-        self.add(f'{", ".join(names)} = {self.cap}.parallel({", ".join(functions)})',
-                 f'{", ".join(names)} = {", ".join(one.name if one else "None" for one in results)}')
+        self.add(
+            f'{", ".join(names)} = {self.cap}.parallel({", ".join(functions)})',
+            f'{", ".join(names)} = {", ".join(one.name if one else "None" for one in results)}',
+        )
         for lane in lanes:
             self.lanes.remove(lane)
             self.current.follows(lane.clock)
@@ -444,8 +455,8 @@ class Making:
             text = f'{name} = {{}}loop(lambda x: x.sum() < 9.0, lambda x: x * 1.5 + {b.name}, {a.name}, limit=4)'
         else:
             made = [name, other]
-            text = (f'{name}, {other} = {{}}loop(lambda s: s[0].sum() < 9.0, lambda s: (s[0] * 1.5 + 1.0, s[1] - s[0]), '
-                    f'({a.name}, {b.name}), limit=3)')  # fmt: skip
+            body = 'lambda s: (s[0] * 1.5 + 1.0, s[1] - s[0])'
+            text = f'{name}, {other} = {{}}loop(lambda s: s[0].sum() < 9.0, {body}, ({a.name}, {b.name}), limit=3)'
         self.add(text.format(f'{self.cap}.'), text.format(''))
         self.reading(a, b)
         self.values += [Value(name, self.tick(), scope=self.scopes) for name in made]
@@ -456,8 +467,8 @@ class Making:
             return
         self.join_all()
         a, name = self.choices.pick(self.readable()), self.choices.name('v')
-        self.both(self.choices.pick(('{v} = cp.linalg.svd(M + cp.diag({a}), compute_uv=False)',
-                                     '{v} = cp.linalg.eigh(M + cp.diag({a}))[0]')).format(v=name, a=a.name))  # fmt: skip
+        call = self.choices.pick(('svd({}, compute_uv=False)', 'eigh({})[0]')).format(f'M + cp.diag({a.name})')
+        self.both(f'{name} = cp.linalg.{call}')
         self.reading(a)
         self.values.append(Value(name, self.tick(), scope=self.scopes))
         for lane in self.lanes:

@@ -1,4 +1,4 @@
-"""Runs a program of blocks, captured and plainly, and says what came that is neither right nor refused where it may be."""
+"""Runs a program of blocks, captured and plainly, and says what is neither right nor refused where it may be."""
 
 from __future__ import annotations
 
@@ -171,12 +171,11 @@ class Workers:
 def _serve(pipe: Any, there: bool) -> None:
     faulthandler.enable()
     with Machine(there) as machine:
-        while True:
-            try:
+        parent: Any = multiprocessing.parent_process()
+        while parent.is_alive():
+            if pipe.poll(5):
                 drawn, seed = pipe.recv()
-            except (EOFError, OSError):
-                return
-            pipe.send(machine.run(program(replayed(drawn)), seed))
+                pipe.send(machine.run(program(replayed(drawn)), seed))
 
 
 class Trial:
@@ -320,7 +319,9 @@ class Trial:
             return
         for name, array in self.captured.seen([]).items():
             if not np.array_equal(array, values[name], equal_nan=True):
-                self.found.tell(f'work of a block ran at once ({self.program.blocks[self.at].wrong or "sound"}): {name}')
+                self.found.tell(
+                    f'work of a block ran at once ({self.program.blocks[self.at].wrong or "sound"}): {name}'
+                )
 
     def probe(self, when: str = '') -> None:
         """A plain capture afterwards is guarded, follows joins, and gives a right graph."""

@@ -18,7 +18,6 @@ from tests.agreement.block_programs import program
 from tests.agreement.block_runner import Found, Workers
 from tests.agreement.choices import replayed, seeded, shortest
 
-
 #: A folder into which programs with a finding are written, as scripts, if it is set.
 SCRIPTS = os.environ.get('SCRIPTS', '')
 #: Seconds after which a program counts as hanging.
