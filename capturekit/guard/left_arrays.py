@@ -25,8 +25,8 @@ from capturekit.model.source_line import Place, here
 #: What may be asked of such an array: nothing of this is work, and none of it leads to work in CuPy's compiled code.
 _HARMLESS = frozenset(
     {
-        'shape', 'dtype', 'itemsize', 'size', 'nbytes', 'strides', 'data', 'base', '_shape', '_strides', '__class__', '__doc__',
-        '__module__', '__dict__',
+        'shape', 'dtype', 'itemsize', 'size', 'nbytes', 'strides', 'data', 'base', '_shape', '_strides', '__class__',
+        '__doc__', '__module__', '__dict__',
     }
 )  # fmt: skip
 #: CuPy looks for these methods, and its compiled code takes any exception of the look-up for their absence.

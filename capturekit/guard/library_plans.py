@@ -1,8 +1,9 @@
 """Plans of cuFFT that a block makes, or works with.
 
-A plan that waits for the device, or meets a blocking stream, is made while the driver's capture is suspended: it ends, and goes on into the same
-graph behind the same nodes. And while a plan's transform is recorded, the plan works in memory of the graph: CuPy may
-drop the plan and its own memory before a launch, or use them on another stream during one.
+A plan that waits for the device, or is made beside a blocking stream, is made while the driver's capture is
+suspended: it ends, and goes on into the same graph behind the same nodes. And while a plan's transform is recorded, the
+plan works in memory of the graph: CuPy may drop the plan and its own memory before a launch, or use them on another
+stream during one.
 """
 
 from __future__ import annotations

@@ -336,8 +336,7 @@ def _is_ours(frame: types.FrameType) -> bool:
 class Inside(threading.local):
     """Whether this thread is in the guard's own calls; and the substitute that replaces the guard, or None.
 
-    ``with inside:`` lets wrappers pass the calls of this thread. A lock that only this thread uses counts these blocks:
-    its methods are C code, which no signal interrupts half way.
+    A lock that only this thread uses counts the blocks ``with inside:``: no signal interrupts its methods half way.
     """
 
     substitute: Any = None
@@ -345,10 +344,8 @@ class Inside(threading.local):
     __exit__: Any = property(attrgetter('_lock.__exit__'))
 
     def __init__(self) -> None:
-        lock: Any = threading.RLock()
-        self._lock = lock
-        #: Whether this thread is in such a block.
-        self.active: Callable[[], bool] = lock._is_owned
+        self._lock: Any = threading.RLock()
+        self.active: Callable[[], bool] = self._lock._is_owned
 
     def leave_all(self) -> None:
         """End the blocks of this thread whose end was skipped: the caller knows that none is open."""

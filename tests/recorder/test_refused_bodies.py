@@ -106,7 +106,7 @@ def test_a_broken_body_names_the_exception_and_its_line(cp: Any) -> None:
                 x += 1
                 at = sys._getframe().f_lineno + 1
                 raise KeyError('no such key')
-    assert 'KeyError("\'no such key\'")' in info.value.rule and f'test_conditional.py:{at} ' in info.value.rule
+    assert 'KeyError("\'no such key\'")' in info.value.rule and f'test_refused_bodies.py:{at} ' in info.value.rule
     with ck.capture() as cap:
         y = x + 1
     assert launched(cap, y) == [[2.0, 2.0]]
