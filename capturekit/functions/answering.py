@@ -192,8 +192,7 @@ class Answering:
         variant.undo(error)
         LOG.info('%s: %r; this call runs eagerly', self.tally.name, error)
         count('fallbacks')
-        why = 'because CUDA refused the launch, or a call between its graphs raised'
-        return self._again(given, variant.drawn(), why)
+        return self._again(given, variant.drawn(), 'because the launch or a call between its graphs raised')
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0

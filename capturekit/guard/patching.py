@@ -20,7 +20,7 @@ import threading
 import types
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from capturekit.guard.entry_points import ENTRIES, NCCL, RUNTIME, Entry
 from capturekit.guard.signatures import in_order
@@ -344,8 +344,8 @@ class Inside(threading.local):
     __exit__: Any = property(attrgetter('_lock.__exit__'))
 
     def __init__(self) -> None:
-        self._lock: Any = threading.RLock()
-        self.active: Callable[[], bool] = self._lock._is_owned
+        self._lock = lock = cast(Any, threading.RLock())
+        self.active: Callable[[], bool] = lock._is_owned
 
     def leave_all(self) -> None:
         """End the blocks of this thread whose end was skipped: the caller knows that none is open."""
