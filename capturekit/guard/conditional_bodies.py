@@ -235,10 +235,10 @@ class Bodies:
         device, recording, trace = live.platform.device, live.recording, live.trace
         emptied(device, [body], live.decisions.bodies)
         if decision.decides == 'while':
-            device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
-            with current_for_now(live.platform.cupy.cuda, live.origin):
+            with self.state.lock, current_for_now(live.platform.cupy.cuda, live.origin):
+                self.parts.begin(live, body)
                 self._set(live, decision, again=True, limit=1)
-            end_driver_capture(live)
+                end_driver_capture(live)
         lines, recording.node_count, recording.edge_count = decision.began
         for graph in decision.graphs:
             live.parts.numbered.pop(graph, None)

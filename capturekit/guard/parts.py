@@ -244,12 +244,16 @@ class Parts:
         self, live: OpenCapture, before: Any, at: Place | None, graph: int = 0, after: Sequence[int] = ()
     ) -> None:
         """Continue in a new capture of the driver: into a graph, after some of its nodes, or into one of its own."""
-        device, ptr, mode = live.platform.device, live.origin.ptr, live.capture.mode
         with self.state.lock:  # from here on nobody else may begin to wait for the device
-            with self.state.on(live.origin_device):
-                self.verdicts.give_way()
-                device.begin_capture_to(ptr, graph, mode, after) if graph else device.begin_capture(ptr, mode)
+            self.begin(live, graph, after)
             self._begin_segment(live, before, at)
+
+    def begin(self, live: OpenCapture, graph: int = 0, after: Sequence[int] = ()) -> None:
+        """Begin the driver's next capture on the origin, when nobody waits for the device. The caller has the lock."""
+        device, ptr, mode = live.platform.device, live.origin.ptr, live.capture.mode
+        with self.state.on(live.origin_device):
+            self.verdicts.give_way()
+            device.begin_capture_to(ptr, graph, mode, after) if graph else device.begin_capture(ptr, mode)
 
     def _begin_segment(self, live: OpenCapture, before: Any, at: Place | None) -> None:
         """Begin the ledger's next capture, after the driver's next one has begun on the origin."""

@@ -111,9 +111,10 @@ def reckons(sim: Any, x: Any) -> Any:
 
 def decides(sim: Any, x: Any) -> Any:
     with ck.capture() as cap:
-        y = x * 1
-        with cap.while_(y.sum() < 100, limit=20):
+        y, going = x * 1, sim.ones((), bool)
+        with cap.while_(going, limit=20):
             y *= 2
+            sim.less(y.sum(), 100, out=going)
     cap.graph.launch()
     return y
 
