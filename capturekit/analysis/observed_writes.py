@@ -81,8 +81,7 @@ class Observation:
         found = Observed()
         if not asked:
             return found
-        with ExitStack() as stack:
-            stack.enter_context(inside())
+        with inside(), ExitStack() as stack:
             wait = self._cupy.cuda.get_current_stream().synchronize
             saved = self._saved()
             stack.callback(wait)

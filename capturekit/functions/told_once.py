@@ -41,7 +41,7 @@ def tell_of_calls(tally: Tally, fn: Any, kind: Kind | None, launched: int) -> No
 
 def tell_of_times(name: str, fn: Any, contest: TimedWays) -> None:
     """Warn that a function runs eagerly since that is faster."""
-    _warn(f'{name} runs eagerly, since that is faster: {contest}. {_LESS}', fn)
+    _warn(f'Calls of {name} run eagerly, since that is faster: {contest}. {_LESS}', fn)
 
 
 def cause_of(kind: Kind) -> str:

@@ -134,7 +134,7 @@ def test_what_is_slower_launched_says_so(sim: Any, monkeypatch: pytest.MonkeyPat
     clock.fn = fn = ck.graphed(lambda x: x * 2)
     monkeypatch.setattr(faster_way, 'STOPWATCH', lambda _platform: clock)
     text = only(warned(lambda: fn(sim.ones(2)), 30))
-    assert 'runs eagerly, since that is faster: a call takes 96 us on the host' in text
+    assert 'run eagerly, since that is faster: a call takes 96 us on the host' in text
     assert 'an eager one 39 us on the host' in text and 'does more at each call' in text
 
 
