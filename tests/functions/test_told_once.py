@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -265,16 +264,3 @@ def test_a_call_within_an_eager_call_repeats_its_changes(sim: Any, monkeypatch: 
     for number in range(1, 20):
         assert outer(sim.ones(2)).get().tolist() == [number] * 2
     assert sum(variant.launches for variant in Counter.add.variants) > 10
-
-
-def test_explain_begins_with_how_many_were_launched(sim: Any) -> None:
-    factor = [2.0]
-    fn = ck.graphed(lambda x: x * 2 if float(x[0]) < factor[0] else x)
-    for number in range(10):
-        fn(sim.full(2, float(number)))
-    first = in_short(fn).splitlines()[0]
-    launches = sum(variant.launches for variant in fn.variants)
-    assert first.startswith(f'launched {launches} of 10; {10 - launches} eager: ') and 'a host read' in first
-    out = io.StringIO()
-    ck.graphed(lambda x: x).explain(out)
-    assert out.getvalue().startswith('launched 0 of 0\n')
