@@ -290,14 +290,6 @@ def test_priorities_of_a_sequence(sequence: list[int | None]) -> None:
         priorities(sequence, len(sequence) + 1)
 
 
-@pytest.mark.parametrize('priority', [0.5, True, 'high', [None, 1.5], object()])
-def test_bad_priorities_are_refused_at_the_call(sim: Any, priority: Any) -> None:
-    with pytest.raises(TypeError, match='priority must be'):
-        ck.fork(2, priority=priority)
-    with ck.capture() as cap, pytest.raises(TypeError, match='priority must be'):
-        cap.fork(2, priority=priority)
-
-
 # -- lanes and the memory of eager arrays -----------------------------------------------------------------------
 
 
