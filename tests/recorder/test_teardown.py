@@ -178,40 +178,6 @@ def test_unjoined_says_where_each_lane_worked_last(sim: Any, count: int) -> None
     cap.graph.launch()
 
 
-def test_joined_through_a_third_lane(sim: Any) -> None:
-    x = sim.arange(4, dtype='f8')
-    a, b = (sim.cuda.Stream(non_blocking=True) for _ in range(2))
-    with ck.capture() as cap:
-        fork = cap.stream.record()
-        a.wait_event(fork)
-        b.wait_event(fork)
-        with a:
-            y = x * 2
-        with b:
-            z = x * 3
-        b.wait_event(a.record())
-        cap.stream.wait_event(b.record())
-        w = y + z
-    cap.graph.launch()
-    assert np.array_equal(w.get(), np.arange(4) * 5)
-
-
-def test_a_joined_lane_may_wait_again_without_work(sim: Any) -> None:
-    """What the lane's next work would depend on has changed, but there is no such work: nothing is unjoined."""
-    x = sim.arange(4, dtype='f8')
-    side = sim.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            y = x * 2
-        cap.join(side)
-        z = y + 1
-        side.wait_event(cap.stream.record())
-        w = z + 1
-    cap.graph.launch()
-    assert np.array_equal(w.get(), np.arange(4) * 2 + 2)
-
-
 DEVICE_STEPS = ['begin_capture', 'end_capture', 'graph_instantiate', 'exchange_thread_mode', 'stream_flags']
 
 
