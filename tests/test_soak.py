@@ -14,7 +14,7 @@ import pytest
 
 from capturekit.guard import GUARD
 from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.soak import captures, devmode, exits, sanitizer, threads
+from tests.soak import captures, devmode, exits, sanitizer
 
 pytestmark = pytest.mark.slow
 
@@ -72,18 +72,6 @@ def test_what_is_left_behind_is_found(sim: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.undo()
     for live in list(GUARD.lives.values()):
         GUARD.captures.gone(live)
-
-
-@pytest.mark.slow
-def test_threads_capture_at_once(sim: Any) -> None:
-    assert threads.run(sim, 1.0, 4, quiet)['captures'] > 4
-
-
-@pytest.mark.slow
-def test_a_thread_that_computes_something_else_ends_all(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads.np, 'array_equal', lambda one, other: False)
-    with pytest.raises(AssertionError, match='thread 0'):
-        threads.run(sim, 5.0, 1, quiet)
 
 
 # -- the sanitizer: a program in its place that says what it is told to -------------------------------------------

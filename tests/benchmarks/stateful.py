@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import capturekit as ck
 from capturekit.functions import faster_way
@@ -44,48 +45,31 @@ def programs(cp: Any) -> dict[str, Callable[[], Any]]:
 
 def lines(cp: Any) -> Iterator[Line]:
     """Calls in a row, and calls that are waited for; each also as they were without a choice of the faster way."""
-    for name, make in programs(cp).items():
-        yield from compared(cp, name, make)
-
-
-def compared(cp: Any, name: str, make: Callable[[], Any]) -> Iterator[Line]:
     p, g = cp.arange(float(SIZE)), cp.ones(SIZE)
-    chosen, stopwatch = ck.graphed(make()), faster_way.STOPWATCH
-    warmed(cp, chosen, p, g)
-    faster_way.STOPWATCH = lambda _platform: None
-    try:
-        launched = ck.graphed(make())
-        warmed(cp, launched, p, g)
-    finally:
-        faster_way.STOPWATCH = stopwatch
-    ways = {'graphed': chosen, 'eager': make(), 'always launched': launched}
-    for how, measure in (('in a row', in_a_row), ('waited for', waited_for)):
-        with no_garbage_collection():
-            found = medians(in_turn(25, {way: measure(cp, fn, p, g) for way, fn in ways.items()}))
-        yield Line(f'{name}, {how}: graphed / eager', found['graphed'] / found['eager'], 1.05, found)
+    for name, make in programs(cp).items():
+        chosen = warmed(ck.graphed(make()), p, g)
+        with mock.patch.object(faster_way, 'STOPWATCH', lambda _platform: None):
+            launched = warmed(ck.graphed(make()), p, g)
+        ways = {'graphed': chosen, 'eager': make(), 'always launched': launched}
+        for how, wait in (('in a row', lambda: None), ('waited for', cp.cuda.Device().synchronize)):
+            with no_garbage_collection():
+                found = medians(in_turn(25, {way: timed(cp, fn, p, g, wait) for way, fn in ways.items()}))
+            yield Line(f'{name}, {how}: graphed / eager', found['graphed'] / found['eager'], 1.05, found)
 
 
-def warmed(cp: Any, fn: Any, p: Any, g: Any) -> None:
+def warmed(fn: Any, p: Any, g: Any) -> Any:
     for _ in range(BEFORE):
         fn(p, g)
-    cp.cuda.Device().synchronize()
+    return fn
 
 
-def in_a_row(cp: Any, fn: Any, p: Any, g: Any) -> Callable[[], float]:
-    def timed() -> float:
+def timed(cp: Any, fn: Any, p: Any, g: Any, wait: Callable[[], None]) -> Callable[[], float]:
+    def measured() -> float:
+        cp.cuda.Device().synchronize()
         begun = now()
         for _ in range(ROW):
             fn(p, g)
-        taken = now() - begun
-        cp.cuda.Device().synchronize()
-        return taken / ROW
+            wait()
+        return (now() - begun) / ROW
 
-    return timed
-
-
-def waited_for(cp: Any, fn: Any, p: Any, g: Any) -> Callable[[], float]:
-    def call(p: Any, g: Any) -> None:
-        fn(p, g)
-        cp.cuda.Device().synchronize()
-
-    return in_a_row(cp, call, p, g)
+    return measured

@@ -128,17 +128,6 @@ def test_host_random_numbers_stay_eager(sim: Any) -> None:
     assert states(twins(sim, make, seq(0, 1, 2, 3))) == {'eager'}
 
 
-def test_bad_options(sim: Any) -> None:
-    for bad in ({'checks': 'x'}, {'limit': 0}):
-        with pytest.raises(ValueError):
-            ck.graphed(abs, **bad)  # type: ignore[call-overload]
-    for bad in ({'strict': 1}, {'limit': 1.5}, {'pieces': None}, {'pool': 3}):
-        with pytest.raises(TypeError):
-            ck.graphed(abs, **bad)  # type: ignore[call-overload]
-    with pytest.raises(TypeError):
-        ck.graphed(3)  # type: ignore[call-overload]
-
-
 def test_exceptions_come_as_they_do_eagerly(sim: Any) -> None:
     def make(cp: Any) -> Any:
         w = cp.zeros(4)

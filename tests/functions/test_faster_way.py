@@ -97,30 +97,15 @@ def test_what_is_slower_says_so_and_is_tried_again(sim: Any, clock: Any) -> None
     assert ways(fn, 4 * AGAIN, lambda: fn(x)).endswith('L' * 20)
 
 
-def test_after_a_choice_nothing_is_timed(sim: Any, clock: Any) -> None:
-    fn = ck.graphed(lambda x: x * 2)
-    now, x = clock(fn, 30e-6, 10e-6), sim.ones(3)
-    ways(fn, 20, lambda: fn(x))
-    begun = now.begun
-    assert ways(fn, 40, lambda: fn(x)) == 'L' * 40 and now.begun == begun
-
-
-def test_other_sizes_have_a_choice_of_their_own(sim: Any, clock: Any) -> None:
-    fn = ck.graphed(lambda x: x * 2)
-    now = clock(fn, 39e-6, 96e-6)
-    ways(fn, 20, lambda: fn(sim.ones(3)))
-    now.host[1] = now.device[1] = 10e-6
-    told = ways(fn, 90, lambda: fn(sim.ones(4)))
-    assert told.endswith('L' * 20)
-
-
-def test_two_sizes_in_turn_do_not_hide_each_other(sim: Any, clock: Any) -> None:
+def test_each_size_has_a_choice_after_which_none_is_timed(sim: Any, clock: Any) -> None:
     fn = ck.graphed(lambda x: x * 2)
     now = clock(fn, 39e-6, 96e-6)
     small, large = sim.ones(3), sim.ones(4)
     ways(fn, 20, lambda: fn(small))
     now.host[1] = now.device[1] = 10e-6
-    ways(fn, 20, lambda: fn(large))
+    told = ways(fn, 90, lambda: fn(large))
+    begun = now.begun
+    assert told.endswith('L' * 20) and ways(fn, 40, lambda: fn(large)) == 'L' * 40 and now.begun == begun
     told = ''.join(ways(fn, 1, lambda: fn(small)) + ways(fn, 1, lambda: fn(large)) for _ in range(20))
     assert told[20:] == 'eL' * 10
 

@@ -262,12 +262,6 @@ def test_large_arguments_of_other_addresses(cp: Any, monkeypatch: pytest.MonkeyP
     assert variant.aims == [] and variant.relaned and variant.relaned.compared == SAME
 
 
-@pytest.mark.parametrize('wrong', ['all', 2, True])
-def test_another_word_is_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="lanes is 'auto' or None, got"):
-        ck.graphed(lambda x: x, lanes=wrong)
-
-
 def test_a_graph_of_calls_is_still_not_relaned_by_hand(cp: Any) -> None:
     fn = ck.graphed(lambda x: x * 2)
     for _ in range(3):

@@ -96,62 +96,43 @@ def as_kept(array: Any) -> Any:
 ALL = {**NUMBERS, **FIELDS, **ONES}
 
 
-@pytest.mark.parametrize('name', ALL)
-def test_a_copy_of_an_argument_has_its_form(name: str) -> None:
-    form_of_copy(ALL[name]())
-
-
 @pytest.mark.parametrize('one', ALL)
 def test_arrays_of_two_forms_are_told_apart(one: str) -> None:
     array, key = ALL[one](), plain_key(ALL[one]().dtype)
-    for other, make in ALL.items():
-        if other != one:
-            assert form(array) != form(make())
-            assert form_of_copy(array) is None or form_of_copy(array) != form_of_copy(make()), other
-            assert as_kept(array) != as_kept(make()), other
-        if other != one and one in FIELDS and other in FIELDS:
-            assert key is None or key != plain_key(make().dtype), other
+    found, kept = form_of_copy(array), as_kept(array)
+    for name, make in ALL.items():
+        if name != one:
+            other = make()
+            assert form(array) != form(other)
+            assert found is None or found != form_of_copy(other), name
+            assert kept != as_kept(other), name
+            assert key is None or one not in FIELDS or name not in FIELDS or key != plain_key(other.dtype), name
 
 
-def by_strides(x: Any, a: Any) -> Any:
-    return x * float(a.strides[0])
+#: What a function may ask an array for.
+ASKED: dict[str, Callable[[Any], float]] = {
+    'strides': lambda a: a.strides[0],
+    'flags': lambda a: 1 + 2 * a.flags.c_contiguous + 4 * a.flags.writeable + 8 * a.flags.aligned,
+    'bytes': lambda a: 1 if a.dtype.hasobject else sum(n * byte for n, byte in enumerate(a.tobytes('A'))),
+    'dtype': lambda a: len(str(a.dtype)) + len(a.dtype.metadata or ()),
+    'owner': lambda a: 1 + (a.base is None) + 2 * a.flags.owndata,
+    'class': lambda a: len(type(a).__name__),
+}
+HELD: Any = None
 
 
-def by_flags(x: Any, a: Any) -> Any:
-    return x * (1.0 + 2.0 * a.flags.c_contiguous + 4.0 * a.flags.writeable + 8.0 * a.flags.aligned)
-
-
-def by_bytes(x: Any, a: Any) -> Any:
-    if a.dtype.hasobject:
-        return x
-    return x * float(sum(number * byte for number, byte in enumerate(a.tobytes('A'))))
-
-
-def by_dtype(x: Any, a: Any) -> Any:
-    return x * float(len(str(a.dtype)) + len(a.dtype.metadata or ()))
-
-
-def by_owner(x: Any, a: Any) -> Any:
-    return x * (1.0 + (a.base is None) + 2.0 * a.flags.owndata)
-
-
-def by_class(x: Any, a: Any) -> Any:
-    return x * float(len(type(a).__name__))
-
-
-FUNCTIONS = [by_strides, by_flags, by_bytes, by_dtype, by_owner, by_class]
-
-
-@pytest.mark.parametrize('fn', FUNCTIONS)
+@pytest.mark.parametrize('asked', ASKED)
 @pytest.mark.parametrize('way', ['argument', 'in a list', 'global', 'attribute'])
-def test_the_form_is_what_the_eager_call_sees(cp: Any, fn: Any, way: str) -> None:
+def test_the_form_is_what_the_eager_call_sees(cp: Any, asked: str, way: str) -> None:
     class Holder:
         held: Any = None
 
+    ask = ASKED[asked]
+
     def step(x: Any, a: Any) -> Any:
         if way == 'in a list':
-            return fn(x, a[0])
-        return fn(x, Holder.held if way == 'attribute' else HELD if way == 'global' else a)
+            return x * float(ask(a[0]))
+        return x * float(ask(Holder.held if way == 'attribute' else HELD if way == 'global' else a))
 
     global HELD
     graphed, x = ck.graphed(step), cp.ones(2)
@@ -159,17 +140,13 @@ def test_the_form_is_what_the_eager_call_sees(cp: Any, fn: Any, way: str) -> Non
         for _ in range(3):
             HELD = Holder.held = None
             array = make()
-            wanted = float(fn(x, array)[0])
-            given: Any = [array] if way == 'in a list' else array
+            wanted, given = float(ask(array)), {'argument': array, 'in a list': [array]}.get(way)
             if way == 'global':
-                HELD, given = array, None
+                HELD = array
             elif way == 'attribute':
-                Holder.held, given = array, None
+                Holder.held = array
             del array
             assert float(graphed(x, given)[0]) == wanted
-
-
-HELD: Any = None
 
 
 def test_dtypes_among_the_arguments(cp: Any) -> None:

@@ -1,8 +1,7 @@
-"""``@ck.graphed``: calls on other streams and of other threads."""
+"""``@ck.graphed``: calls on other streams."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -88,37 +87,3 @@ def test_calls_on_many_streams(sim: Any) -> None:
             y = fn(x)
             s.synchronize()
             assert y.get().tolist() == [(i + v) * (2.0 if v < 50 else 1.0) for i in range(4)]
-
-
-@pytest.mark.parametrize('assuming', [True, False])
-def test_eight_threads(sim: Any, assuming: bool) -> None:
-    @ck.graphed
-    def fn(x: Any, n: int) -> Any:
-        if assuming and float(x[0]) > 20:
-            return x * 3 + n
-        return x * 2 + n
-
-    wrong: list[Any] = []
-
-    def work(number: int) -> None:
-        stream = sim.cuda.Stream(non_blocking=True)
-        try:
-            with stream:
-                for call in range(16):
-                    v = call * 8 % 32
-                    x = sim.arange(16.0) + v
-                    y = fn(x, number % 2)
-                    stream.synchronize()
-                    times = 3 if assuming and v > 20 else 2
-                    if y.get().tolist() != [(i + v) * times + number % 2 for i in range(16)]:
-                        wrong.append((number, v))
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert wrong == []

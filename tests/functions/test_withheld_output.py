@@ -7,7 +7,7 @@ import io
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +21,18 @@ ONES = np.ones(2)
 LOGGER = logging.getLogger('tests.withheld_output')
 
 
-def prints(y: Any) -> None:
-    print('sum is', y)
+SAYS: dict[str, Callable[[Any], object]] = {
+    'prints': lambda y: print('sum is', y),
+    'writes': lambda y: sys.stdout.write(f'sum is {y}\n'),
+    'by a bound method': lambda y: (lambda write: write(f'sum is {float(y)}\n'))(sys.stdout.write),
+    'logs': lambda y: LOGGER.warning('sum is %s', float(y)),
+    'in two texts': lambda y: (print('sum', end=' ', flush=True), print('is', float(y), sep=' ')),
+}
 
 
-def writes(y: Any) -> None:
-    sys.stdout.write(f'sum is {y}\n')
-
-
-def by_a_bound_method(y: Any) -> None:
-    write = sys.stdout.write
-    write(f'sum is {float(y)}\n')
-
-
-def logs(y: Any) -> None:
-    LOGGER.warning('sum is %s', float(y))
-
-
-def in_two_texts(y: Any) -> None:
-    print('sum', end=' ', flush=True)
-    print('is', float(y), sep=' ')
+@pytest.fixture
+def out(tmp_path: Path) -> Any:
+    return standing_in(tmp_path)
 
 
 @contextlib.contextmanager
@@ -58,18 +50,15 @@ def standing_in(path: Path) -> Iterator[Any]:
             sys.stdout, sys.stderr, LOGGER.propagate = before
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Any:
-    return standing_in(tmp_path)
-
-
 def said(file: Any) -> list[str]:
     file.flush()
     return Path(file.name).read_text('utf-8').splitlines()
 
 
-@pytest.mark.parametrize('says', [prints, writes, by_a_bound_method, logs, in_two_texts])
-def test_each_call_says_its_own_or_nothing(cp: Any, out: Any, says: Any) -> None:
+@pytest.mark.parametrize('how', SAYS)
+def test_each_call_says_its_own_or_nothing(cp: Any, out: Any, how: str) -> None:
+    says = SAYS[how]
+
     @ck.graphed
     def step(x: Any) -> Any:
         y = x.sum()

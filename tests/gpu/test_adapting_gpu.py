@@ -231,18 +231,6 @@ def test_equal_to_the_eager_run_and_noted(program: Callable[..., Any]) -> None:
             assert step.at[2] == program.__name__
 
 
-@pytest.mark.parametrize('program', [p for p in PROGRAMS if p is not constants], ids=lambda p: p.__name__)
-def test_strict_mode_refuses_the_same_programs(program: Callable[..., Any]) -> None:
-    x = cp.linspace(0, 1, N)
-    s, t = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    before = world()
-    refusals = (ck.SynchronizationError, ck.LegacyStreamError, ck.EscapedWorkError, ck.UnjoinedError)
-    with pytest.raises(refusals), ck.capture() as cap:
-        program(x, s, t)
-    assert status(cap.stream) == status(s) == status(t) == 'None'
-    assert world() == before
-
-
 def test_constants_are_noted_in_strict_mode_as_well() -> None:
     x = cp.linspace(0, 1, N)
     with ck.capture() as cap:

@@ -97,18 +97,6 @@ def test_where_nobody_may_be_waited_for_nothing_is_done(sim: Any) -> None:
     assert (GUARD.state.waiting, GUARD.state.under_way) == (0, [])
 
 
-def reads(sim: Any, x: Any) -> Any:
-    return x * float(x.sum())
-
-
-def calls_between(sim: Any, x: Any) -> Any:
-    return sim.linalg.svd(sim.outer(x, x) + 1)[1] + x
-
-
-def reckons(sim: Any, x: Any) -> Any:
-    return x * (float(x[0]) * 2 + 1)
-
-
 def decides(sim: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y, going = x * 1, sim.ones((), bool)
@@ -126,7 +114,14 @@ def makes_a_plan(sim: Any, x: Any) -> Any:
     return y.real
 
 
-@pytest.mark.parametrize('fn', [reads, calls_between, reckons, decides, makes_a_plan])
+FUNCTIONS: dict[str, Any] = {
+    'reads': lambda sim, x: x * float(x.sum()),
+    'calls between': lambda sim, x: sim.linalg.svd(sim.outer(x, x) + 1)[1] + x,
+    'reckons': lambda sim, x: x * (float(x[0]) * 2 + 1),
+}
+
+
+@pytest.mark.parametrize('fn', [*FUNCTIONS, decides, makes_a_plan])
 def test_no_part_begins_beside_a_wait(sim: Any, monkeypatch: pytest.MonkeyPatch, fn: Any) -> None:
     """The driver's capture begins, and goes on in each further part, while nobody can begin to wait."""
     device, begun = current().device, []
@@ -140,7 +135,7 @@ def test_no_part_begins_beside_a_wait(sim: Any, monkeypatch: pytest.MonkeyPatch,
 
     for name in BEGINS:
         monkeypatch.setattr(device, name, held(getattr(device, name)))
-    step = fn if fn in (decides, makes_a_plan) else ck.graphed(fn)
+    step = ck.graphed(FUNCTIONS[fn]) if fn in FUNCTIONS else fn
     for number in range(1, 6):
         x = sim.arange(3.0) + number % 3
         step(sim, x)

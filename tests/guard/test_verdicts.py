@@ -193,35 +193,6 @@ def test_merge_leaves_both_captures_good(sim: Any) -> None:
     assert np.array_equal(z.get(), np.arange(8) * 2)
 
 
-def test_dead_event_is_refused(sim: Any) -> None:
-    s = scene(sim)
-    with ck.capture() as cap:
-        event = cap.stream.record()
-    with ck.capture() as cap:
-        y = s.x + 1
-        with pytest.raises(ck.IsolationError):
-            cap.stream.wait_event(event)
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(8) + 1)
-
-
-def test_escaped_work_did_not_run(sim: Any) -> None:
-    s = scene(sim)
-    with ck.capture():
-        with pytest.raises(ck.EscapedWorkError, match='1 piece of work'):
-            escaping_in_place(s)
-    assert np.array_equal(s.w.get(), np.ones(8))
-
-
-def test_escaped_work_left_to_the_end_is_reported_there(sim: Any) -> None:
-    s = scene(sim)
-    with pytest.raises(ck.EscapedWorkError), ck.capture():
-        s.outside.use()
-        s.w += 1
-    assert np.array_equal(s.w.get(), np.ones(8))
-    assert sim.cuda.get_current_stream() == sim.cuda.Stream.null
-
-
 def test_the_bodys_own_exception_is_not_replaced_by_escaped_work(sim: Any) -> None:
     s = scene(sim)
     with pytest.raises(ZeroDivisionError), ck.capture():
@@ -244,26 +215,6 @@ def test_a_call_on_an_outside_stream_is_made_on_it_itself(sim: Any) -> None:
         cap.join(s.outside)
     cap.graph.launch()
     assert np.array_equal(z.get(), (np.arange(8) + 1) * 2)
-
-
-def test_captures_by_hand_are_guarded(sim: Any) -> None:
-    s = scene(sim)
-    stream = sim.cuda.Stream(non_blocking=True)
-    with ck.guard.watch(), stream:
-        stream.begin_capture()
-        y = s.x * 2
-        with pytest.raises(ck.SynchronizationError):
-            stream.synchronize()
-        s.side.wait_event(stream.record())
-        with s.side:
-            z = s.x * 3
-        with pytest.raises(ck.UnjoinedError):
-            stream.end_capture()
-        stream.wait_event(s.side.record())
-        graph = stream.end_capture()
-    graph.launch(stream)
-    assert np.array_equal(y.get(), np.arange(8) * 2)
-    assert np.array_equal(z.get(), np.arange(8) * 3)
 
 
 def test_using_another_allocator_inside_is_held(sim: Any) -> None:

@@ -90,7 +90,10 @@ def _prefetched(sim: Any) -> list[float]:
     stream = sim.cuda.Stream(non_blocking=True)
     with stream:
         made = sim.asarray([1.0, 2.0]) * 2 + sim.ones(5000)[:2]
+        stream.record().synchronize()
     stream.synchronize()
+    assert stream.done
+    sim.cuda.runtime.free(sim.cuda.runtime.malloc(512))
     values: list[float] = made.get().tolist()
     return values
 
@@ -114,6 +117,7 @@ def test_a_pool_of_another_thread_may_grow(sim: Any, by_hand: bool) -> None:
                     sim.multiply(x, 2, out=y)
                     got = pool.submit(_prefetched, sim).result()
                 graph = cap.graph
+                assert cap.recording.node_count == 1
             graph.launch()
         assert got == [3.0, 5.0] and y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
         y.fill(0)

@@ -284,22 +284,15 @@ def test_no_experiment_in_a_capture(sim: Any) -> None:
         (TypeError, 'lanes must be a whole number', {'lanes': [2.0]}),
         (ValueError, 'lanes must be 1 or more', {'lanes': [1, 0]}),
         (ValueError, 'lanes must not be empty', {'lanes': ()}),
-        (TypeError, 'assignments must be a sequence', {'assignments': 'blocks'}),
         (ValueError, "'round robin', 'blocks' or lane numbers", {'assignments': ['random']}),
         (ValueError, 'each of 2 branches', {'assignments': [(0, 1, 1)]}),
         (ValueError, 'has none', {'assignments': [()]}),
         (ValueError, '0 or more', {'assignments': [(0, -1)]}),
-        (TypeError, 'priorities must be a sequence', {'priorities': -1}),
         (TypeError, 'priority must be', {'priorities': ['high']}),
         (TypeError, 'priority must be', {'priorities': [None, (0, 0.5)]}),
-        (TypeError, 'capture must be a sequence', {'capture': True}),
         (TypeError, 'True and False', {'capture': [None]}),
-        (TypeError, 'launches must be', {'launches': 1.5}),
         (ValueError, 'launches must be', {'launches': 0}),
-        (TypeError, 'rounds must be', {'rounds': True}),
         (ValueError, 'rounds must be', {'rounds': 0}),
-        (TypeError, 'check must be', {'check': 1}),
-        (TypeError, 'progress must be', {'progress': 'loud'}),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_called(
@@ -477,5 +470,3 @@ def test_lanes_is_a_list_or_a_number(sim: Any) -> None:
     work = [lambda: x + 1, lambda: x + 2]
     for lanes in (2, [2]):
         assert {row.lanes for row in ck.experiment(work, lanes=lanes, rounds=1).rows} == {2}
-    with pytest.raises(TypeError, match='lanes must be a sequence, got bool'):
-        ck.experiment(work, lanes=True)

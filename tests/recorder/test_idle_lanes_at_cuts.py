@@ -120,23 +120,6 @@ def test_what_never_works_is_noted_once(cp: Any) -> None:
     assert len(idle(cap)) == 1 and 'lane 1' in idle(cap)[0]
 
 
-def test_work_that_is_open_is_refused_and_harms_nothing(cp: Any) -> None:
-    x, y, side = cp.zeros(3), cp.zeros(3), cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            y += 1
-        with pytest.raises(ck.UnjoinedError):
-            decided(cp, cap, x)
-        cap.join(side)
-        decided(cp, cap, x)
-        with side:
-            y += x
-        cap.join(side)
-    cap.graph.launch()
-    assert (cp.asnumpy(x).tolist(), cp.asnumpy(y).tolist()) == ([1] * 3, [2] * 3)
-
-
 def test_branches_of_parallel_may_make_parts(cp: Any) -> None:
     m = cp.arange(9.0).reshape(3, 3)
     with ck.capture(pieces=True) as cap:

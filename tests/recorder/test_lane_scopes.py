@@ -13,26 +13,6 @@ from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
 
 
-def test_lanes_are_ordered_by_events_of_theirs(cp: Any) -> None:
-    x = cp.arange(4.0)
-    with ck.capture() as cap:
-        with cap.fork(2) as (left, right):
-            with left:
-                y = x * 2
-            right.wait_event(left.record())
-            with right:
-                z = y + 1
-            event = cp.cuda.Event()
-            assert right.record(event) is event
-            left.wait_event(event)
-            with left:
-                w = z * 3
-        w -= 1
-    cap.graph.launch()
-    assert np.array_equal(w.get(), (np.arange(4.0) * 2 + 1) * 3 - 1)
-    assert not cap.graph.races().certain
-
-
 @pytest.mark.parametrize('call', ['synchronize', 'done'])
 def test_what_a_lane_can_not_answer_is_refused(cp: Any, call: str) -> None:
     """The remedy, word for word, with a lane in the place of its streams."""

@@ -178,40 +178,6 @@ def test_unjoined_says_where_each_lane_worked_last(sim: Any, count: int) -> None
     cap.graph.launch()
 
 
-def test_joined_through_a_third_lane(sim: Any) -> None:
-    x = sim.arange(4, dtype='f8')
-    a, b = (sim.cuda.Stream(non_blocking=True) for _ in range(2))
-    with ck.capture() as cap:
-        fork = cap.stream.record()
-        a.wait_event(fork)
-        b.wait_event(fork)
-        with a:
-            y = x * 2
-        with b:
-            z = x * 3
-        b.wait_event(a.record())
-        cap.stream.wait_event(b.record())
-        w = y + z
-    cap.graph.launch()
-    assert np.array_equal(w.get(), np.arange(4) * 5)
-
-
-def test_a_joined_lane_may_wait_again_without_work(sim: Any) -> None:
-    """What the lane's next work would depend on has changed, but there is no such work: nothing is unjoined."""
-    x = sim.arange(4, dtype='f8')
-    side = sim.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            y = x * 2
-        cap.join(side)
-        z = y + 1
-        side.wait_event(cap.stream.record())
-        w = z + 1
-    cap.graph.launch()
-    assert np.array_equal(w.get(), np.arange(4) * 2 + 2)
-
-
 DEVICE_STEPS = ['begin_capture', 'end_capture', 'graph_instantiate', 'exchange_thread_mode', 'stream_flags']
 
 
@@ -389,33 +355,6 @@ def test_memory_runs_out(sim: Any) -> None:
             sim.empty(1 << 20)
 
 
-def test_the_stream_that_was_current_is_so_again(sim: Any) -> None:
-    mine = sim.cuda.Stream(non_blocking=True)
-    mine.use()
-    try:
-        with ck.capture() as cap:
-            assert sim.cuda.get_current_stream() is cap.stream
-        assert sim.cuda.get_current_stream() is mine
-    finally:
-        sim.cuda.Stream.null.use()
-
-
-def test_a_capture_nested_in_a_lane_comes_back_to_it(sim: Any) -> None:
-    x = sim.arange(4, dtype='f8')
-    with unchanged(sim):
-        with ck.capture() as outer:
-            with outer.fork(1) as (lane,), lane:
-                y = x * 2
-                with ck.capture() as inner:
-                    z = x * 3
-                assert sim.cuda.get_current_stream() == lane.stream
-                y += 1
-        for graph in (outer.graph, inner.graph):
-            graph.launch()
-        assert np.array_equal(y.get(), np.arange(4) * 2 + 1)
-        assert np.array_equal(z.get(), np.arange(4) * 3)
-
-
 def test_leaving_on_another_thread_is_refused(sim: Any) -> None:
     import threading
 
@@ -435,31 +374,6 @@ def test_leaving_on_another_thread_is_refused(sim: Any) -> None:
     assert isinstance(found[0], ck.WrongThreadError)
     cap.__exit__(None, None, None)
     assert cap.graph is not None
-
-
-@pytest.mark.slow
-def test_thousands_of_captures_leave_nothing_behind(sim: Any) -> None:
-    device = sim.__capturekit_simulated__
-    x = sim.arange(4, dtype='f8')
-
-    def once() -> None:
-        with ck.capture() as cap, cap.fork(2) as (a, b):
-            with a:
-                x * 2
-            with b:
-                x * 3
-
-    once()
-    gc.collect()
-    before = (len(device.streams), len(device.events), len(device.graphs), len(device.executables), len(device._memory))
-    objects = len(gc.get_objects())
-    for _ in range(1000):
-        once()
-    gc.collect()
-    assert (
-        len(device.streams), len(device.events), len(device.graphs), len(device.executables), len(device._memory)
-    ) == before  # fmt: skip
-    assert len(gc.get_objects()) - objects < 500
 
 
 def test_status_constants_are_cudas() -> None:

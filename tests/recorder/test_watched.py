@@ -139,11 +139,6 @@ def test_an_outer_block_may_go_without_a_watch(sim: Any) -> None:
     del y, z
 
 
-def test_a_flag_is_a_flag() -> None:
-    with pytest.raises(TypeError, match='watch must be True or False'):
-        ck.capture(watch=1)  # type: ignore[arg-type]
-
-
 def test_where_nothing_can_be_watched_the_block_is_not_entered(sim: Any, monkeypatch: Any) -> None:
     def missing() -> Any:
         raise Untraceable('CUPTI is not installed')

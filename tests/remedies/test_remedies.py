@@ -28,11 +28,26 @@ from tests.zoo.cases import all_cases
 from tests.zoo.trial import run_broken
 
 _PARTS = [part.partition('\n') for part in (Path(__file__).parent / 'programs.diff').read_text()[3:].split('\n== ')]
+#: Calls that stand in a block, and have to stand after it.
+_OUTSIDE = {
+    'Measure outside of it.': 'first.graph.measure(launches=1)',
+    'Verify outside of it.': 'first.graph.verify(lambda a: a * 2, x, outputs=y)',
+    'Lint outside of it.': 'ck.lint(lambda: x + 1)',
+    'Experiment outside of it.': 'ck.experiment([lambda: x + 1], lanes=(1,))',
+    'Ask outside of it, or without observe=True.': 'first.graph.races(observe=True)',
+    'Ask outside of it, or without rounds=.': 'first.graph.relane(rounds=2)',
+}
+_BESIDE = 'with ck.capture() as first: y = x * 2\nwith ck.capture() as cap:\n    z = x * 3\n'
+_THEN = 'assert getattr(found, "ok", True)\ncap.graph.launch(); first.graph.launch()\nassert cp.allclose(z - y, x)\n'
 PROGRAMS = [(head, _side(code, '-'), _side(code, '+')) for head, _, code in _PARTS]
+PROGRAMS += [(head, f'{_BESIDE}    {call}\n', f'{_BESIDE}found = {call}\n{_THEN}') for head, call in _OUTSIDE.items()]
 REMEDIES = remedies()
 #: The beginnings of remedies that no program follows. This may only shrink.
 UNTESTED = Path(__file__).with_name('untested.txt').read_text().splitlines()
 _GIVEN = """
+import functools
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
 stream, side, s, origin, lane = (cp.cuda.Stream(non_blocking=True) for _ in range(5))
 event = cp.cuda.Event()
 """
@@ -72,23 +87,29 @@ def said(code: str) -> str:
     return ''
 
 
+def whole(right: str) -> str:
+    """A right program with the launch and the assertions that it has not got itself."""
+    first, *asserted = right.rpartition('\nassert ') if right.count('\nassert ') == 1 else (right,)
+    if '.launch(' not in right and ('as cap' in right or ' graph = ' in right):
+        first += '\ncap.graph.launch()' if 'as cap' in right else '\ngraph.launch(stream)'
+    if not asserted and 'assert ' not in right:
+        asserted = ['\nassert cp.allclose(y, cp.arange(4.0) * 2)\n']
+        if ' z = y + 1\n' in right:
+            asserted += ['assert cp.allclose(z, cp.arange(4.0) * 2 + 1)\n']
+    return first + ''.join(asserted)
+
+
 @pytest.mark.parametrize('number', range(len(PROGRAMS)), ids=[head[:40] for head, *_ in PROGRAMS])
 def test_a_remedy_is_told_and_its_program_is_right(number: int) -> None:
     head, wrong, right = PROGRAMS[number]
     assert (which(said(_GIVEN + wrong), REMEDIES) or '').startswith(head)
-    if '.launch(' not in right and 'as cap' in right:
-        right += 'cap.graph.launch()\n'
-    elif '.launch(' not in right and ' graph = ' in right:
-        right += 'graph.launch(stream)\n'
-    if 'assert ' not in right:
-        right += 'assert cp.allclose(y, cp.arange(4.0) * 2)\n'
-    run(_GIVEN + right.replace('\nassert ', '\ncp.cuda.Device().synchronize()\nassert '))
+    run(_GIVEN + whole(right).replace('\nassert ', '\ncp.cuda.Device().synchronize()\nassert '))
 
 
 def followed() -> Iterator[tuple[str, str]]:
     """Remedies and programs that follow them: ours, those of the zoo and of the examples."""
     for head, _wrong, right in PROGRAMS:
-        yield from ((text, right) for text in REMEDIES if text.startswith(head))
+        yield from ((text, whole(right)) for text in REMEDIES if text.startswith(head))
     for case in all_cases():
         if case.needs or not isinstance(case.says, type) or sys.version_info < case.since:
             continue

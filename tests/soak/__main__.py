@@ -10,10 +10,10 @@ from typing import Any
 
 import tests.soak
 from capturekit.model.progress import say
-from tests.soak import agreement, captures, devmode, exits, sanitizer, threads
+from tests.soak import agreement, captures, devmode, exits, sanitizer
 from tests.soak.ground import cupy
 
-PARTS = ('agreement', 'captures', 'exits', 'threads', 'dev', 'sanitizer')
+PARTS = ('agreement', 'captures', 'exits', 'dev', 'sanitizer')
 _GPU_ONLY = ('agreement', 'sanitizer')
 
 
@@ -25,8 +25,6 @@ def main() -> int:
     parser.add_argument('--programs', type=int, default=20_000, help='of agreement (default: %(default)s)')
     parser.add_argument('--part', type=int, default=0, help='which programs of agreement, to split them (default: 0)')
     parser.add_argument('--captures', type=int, default=10_000, help='of captures (default: %(default)s)')
-    parser.add_argument('--seconds', type=float, default=180, help='of threads (default: %(default)s)')
-    parser.add_argument('--threads', type=int, default=8, help='(default: %(default)s)')
     given = parser.parse_args()
     unknown = [part for part in given.parts if part not in PARTS]
     if unknown:
@@ -38,7 +36,6 @@ def main() -> int:
         'agreement': lambda: agreement.run(given.programs, given.part, say),
         'captures': lambda: captures.run(cp, given.captures, say),
         'exits': lambda: exits.run(cp, say),
-        'threads': lambda: threads.run(cp, given.seconds, given.threads, say),
         'dev': lambda: devmode.run(say),
         'sanitizer': lambda: sanitizer.run(say),
     }
