@@ -70,6 +70,12 @@ RETURNED = (
 )
 
 
+def made_at(value: Any) -> int:
+    """The address of the memory of an array; 0 for other values."""
+    data = getattr(value, 'data', None)
+    return int(getattr(getattr(data, 'mem', None), 'ptr', 0))
+
+
 class LeftArrays:
     """Makes arrays that have outlived their body refuse all work, until their capture ends."""
 

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from capturekit.guard import GUARD
 from capturekit.guard.conditional_bodies import Decision
 from capturekit.guard.graph_inputs import others_of
-from capturekit.guard.left_arrays import RETURNED
+from capturekit.guard.left_arrays import RETURNED, made_at
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.source_line import Place, here, is_foreign_frame
-from capturekit.recorder.places import FramePlaces, is_dropped, is_used_again
+from capturekit.recorder.places import FramePlaces, is_dropped, is_used_again, way_out
 from capturekit.recorder.told import told
 
 #: A branch, or its subclass for a loop.
@@ -34,6 +34,7 @@ class Branch:
         self._number = number
         self._state = 'new'
         self._places: FramePlaces | None = None
+        self._way_out: tuple[str, Place] | None = None
         #: What is refused at the end of the body.
         self.wrong: Exception | None = None
 
@@ -53,7 +54,10 @@ class Branch:
             self._state = 'open' if never is None else 'over'
             if never is not None:
                 GUARD.bodies.leave_body(live, decision, here(), None, never)
-        self._places = FramePlaces(_user(sys._getframe(1)), live.platform.cupy.ndarray)
+        frame = _user(sys._getframe(1))
+        self._places = FramePlaces(frame, live.platform.cupy.ndarray)
+        if frame is not None and frame is sys._getframe(1).f_back:  # past `told`
+            self._way_out = way_out(frame)
         return self
 
     @told
@@ -76,13 +80,16 @@ class Branch:
         """Look for places that mean another array than before the body; adapting captures only warn of them."""
         live, decision, before = self._live, self._decision, self._places
         assert before is not None
-        for name, was, now, variable in before.changed(FramePlaces(frame, live.platform.cupy.ndarray)):
+        if self._way_out is not None:
+            return _left_by(decision, *self._way_out)
+        known = decision.made
+        after = FramePlaces(frame, live.platform.cupy.ndarray)
+        for name, was, now, variable in before.changed(after, lambda one: made_at(one) in known):
             if was is decision.condition and decision.decides == 'while':
                 return _other_condition(name)
             if variable and GUARD.left.has_left(was) and frame is not None and not is_used_again(frame, name):
                 continue  # a name for the time of a body, as it was in an earlier one
-            data = getattr(now, 'data', None)
-            made = None if data is None else decision.made.get(int(data.mem.ptr))
+            made = known.get(made_at(now))
             fault = errors.UnsupportedCallError(
                 f'`{name}` is another array at the end of the body of `{decision.call}` than before it',
                 location=made or here(),
@@ -200,6 +207,17 @@ def _other_condition(name: str) -> errors.CaptureError:
         location=here(),
         rule='The loop reads the array that it was given, so it would end at once or never.',
         remedy=f'Write into it: `{name}[...] = ...`, or `cp.greater(a, b, out={name})`; or use `cap.loop`.',
+    )
+
+
+def _left_by(decision: Decision, way: str, at: Place) -> errors.CaptureError:
+    return errors.UnsupportedCallError(
+        f'`{way}` in the body of `{decision.call}`',
+        location=at,
+        rule='Python takes it once, while the body is recorded, whatever the device will decide: what stands below it '
+        'would be missing from the graph.',
+        remedy='Let the device decide about what stands below, too, in a branch of `cap.if_else`; about a loop with '
+        '`cap.while_` or `cap.loop`; about a value with `cap.cond`.',
     )
 
 

@@ -6,17 +6,21 @@ value before the body and holds an array from the body after it would mean that 
 
 from __future__ import annotations
 
+import ast
 import dis
+import functools
+import linecache
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CellType, FrameType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from capturekit.launch.outside_arrays import is_installed, variables_of
+from capturekit.model.source_line import Place
 
 #: How deep containers are looked into: ``model.state['w'][0]`` is an item of an item of an attribute.
 _DEPTH = 4
@@ -37,6 +41,9 @@ class FramePlaces:
     def __init__(self, frame: FrameType | None, array: type) -> None:
         self.found: dict[tuple[int, Any], tuple[str, Any]] = {}
         self.lists: dict[int, int] = {}
+        #: The places of containers, and by the identity of a container its first place.
+        self._containers: dict[tuple[int, Any], tuple[str, Any]] = {}
+        self._places: dict[int, tuple[int, Any]] = {}
         self._array = array
         self._seen: dict[int, Any] = {}
         if frame is not None:
@@ -49,22 +56,22 @@ class FramePlaces:
     def _add(self, key: tuple[int, Any], name: str, value: Any, depth: int) -> None:
         if isinstance(value, (self._array, *_NUMBERS)):
             self.found[key] = name, value
-        elif (
-            depth
-            and len(self._seen) < _LOOKED_AT
-            and id(value) not in self._seen
-            and not isinstance(value, (str, bytes, np.ndarray, type(None)))
-        ):
-            self._seen[id(value)] = value
+            return
+        if not depth or len(self._seen) >= _LOOKED_AT or isinstance(value, (str, bytes, np.ndarray, type(None))):
+            return
+        self._containers[key] = name, value
+        if id(value) not in self._seen:
+            self._seen[id(value)], self._places[id(value)] = value, key
             if isinstance(value, (list, deque)):
                 self.lists[id(value)] = len(value)
             for part, label, inner in _inside(value):
                 self._add((id(value), part), f'{name}{label}', inner, depth - 1)
 
-    def changed(self, now: FramePlaces) -> Iterator[tuple[str, Any, Any, bool]]:
+    def changed(self, now: FramePlaces, made: Callable[[Any], bool]) -> Iterator[tuple[str, Any, Any, bool]]:
         """Yield what means another array ``now``, or an array in the place of a number, and the reverse.
 
         Each comes with its name, the value before and the value now; and whether it is a variable of the frame.
+        ``made``: whether the body has made an array.
         """
         for key, (name, value) in now.found.items():
             owner, part = key
@@ -73,8 +80,21 @@ class FramePlaces:
                 grown = owner in self.lists and isinstance(part, int) and part >= self.lists[owner]
                 if grown and isinstance(value, self._array):
                     yield name, None, value, False
+                elif made(value):
+                    yield from self._replaced(owner, value, now)
             elif not self._same(before, value):
                 yield name, before, value, owner in (0, 1)
+
+    def _replaced(self, owner: int, array: Any, now: FramePlaces) -> Iterator[tuple[str, Any, Any, bool]]:
+        """Yield the place of a new container around an array, if another container, or a value, was there before."""
+        while (place := now._places.get(owner)) is not None:
+            _, before = self._containers.get(place) or self.found.get(place) or ('', None)
+            if before is not None:
+                held = (one for (inside, _), (_, one) in self.found.items() if inside == id(before))
+                if id(before) != owner:
+                    yield now._containers[place][0], next(held, before), array, place[0] in (0, 1)
+                return
+            owner = place[0]
 
     def _same(self, before: Any, value: Any) -> bool:
         arrays = isinstance(before, self._array), isinstance(value, self._array)
@@ -144,6 +164,37 @@ def is_used_again(frame: FrameType, name: str) -> bool:
                 if other == name:
                     return bool(verb == 'LOAD')
     return False
+
+
+def way_out(frame: FrameType) -> tuple[str, Place] | None:
+    """The ``break``, ``continue`` or ``return`` that leaves the ``with`` block which a frame enters."""
+    code = frame.f_code
+    outs = _ways_out(''.join(linecache.getlines(code.co_filename, frame.f_globals)))
+    inner = max((lines for lines in outs if frame.f_lineno in lines), key=lambda lines: lines.start, default=None)
+    found = outs[inner] if inner is not None else None
+    return found and (found[0], Place(code.co_filename, found[1], code.co_name))
+
+
+@functools.lru_cache(maxsize=16)
+def _ways_out(source: str) -> dict[range, tuple[str, int] | None]:
+    """By the lines of the head of each ``with`` statement: the first statement that leaves its block, and its line."""
+    try:
+        blocks = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.With)]
+    except (SyntaxError, ValueError):  # a file that has changed, or none
+        return {}
+    return {
+        range(node.lineno, max(node.body[0].lineno, node.lineno + 1)): next(_leaving(node.body, False), None)
+        for node in blocks
+    }
+
+
+def _leaving(nodes: Iterable[ast.AST], repeated: bool) -> Iterator[tuple[str, int]]:
+    for node in nodes:
+        if isinstance(node, ast.Return) or isinstance(node, (ast.Break, ast.Continue)) and not repeated:
+            yield type(node).__name__.lower(), node.lineno
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            loops = isinstance(node, (ast.For, ast.While))
+            yield from _leaving(ast.iter_child_nodes(node), repeated or loops)
 
 
 def is_dropped(frame: FrameType | None) -> bool:
