@@ -62,7 +62,7 @@ def test_a_refusal_has_to_be_at_a_line_that_may_be_refused(machine: Machine) -> 
     assert machine.run(written(read, 'pass', block, 2)).finding.startswith('refused at another line')
 
 
-def test_a_process_that_dies_is_a_finding_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Machine, 'run', lambda self, program, seed: os._exit(3) if seed else Found(blocks=1))
     workers = Workers(False, 60)
     try:
