@@ -46,3 +46,18 @@ def values_after(graph: ck.Graph, array: Any) -> list[Any]:
 
 def flag(cp: Any, value: bool = True) -> Any:
     return cp.full((), value, '?')
+
+
+def graph_at(handle: int) -> Any:
+    """The handle of a graph as cuda-bindings has it."""
+    try:
+        from cuda.bindings.runtime import cudaGraph_t
+    except ImportError:
+        cudaGraph_t = type('cudaGraph_t', (int,), {'__module__': 'cuda.bindings.runtime'})
+    return cudaGraph_t(handle)
+
+
+def line_of(file: str, text: str) -> int:
+    """The number of the first line of a file that ends with a text."""
+    with open(file, encoding='utf-8') as f:
+        return next(number for number, line in enumerate(f, 1) if line.rstrip().endswith(text))

@@ -58,7 +58,7 @@ PRINTS = {
         r'  reads: node 4: kernel cupy_multiply on lane 2, at .*race_and_repair.py:26 in step',
         r'  in the order 0, 1, 2, 4, 3: power differs',
         r'  Let lane 2 wait for lane 1, after .*: `lane2.wait_event\(lane1.record\(\)\)`; or do both on one lane\.',
-        r'with check_races=True: RaceError at .*race_and_repair.py:26 in step',
+        r'at the end of the block: RaceError at .*race_and_repair.py:26 in step',
         r'-- with it',
         r'5 nodes, 0 pairs on the same memory: 0 races, 0 possible',
         r'max error: 0',
@@ -205,7 +205,8 @@ def broken(tmp_path: Path, name: str, old: str, new: str) -> list[int]:
     path.write_text(text.replace(old, new))
     runs = [called('run', '--simulate', '--seed', str(seed), str(path)) for seed in range(4)]
     for ran in runs:
-        assert ran.returncode == 0 or errors(ran) == ['the launches differ from the eager run']
+        told = errors(ran)
+        assert ran.returncode == 0 or told == ['the launches differ from the eager run'] or 'RaceError: ' in str(told)
     return [ran.returncode for ran in runs]
 
 

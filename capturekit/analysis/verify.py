@@ -128,6 +128,8 @@ def verify(
         raise TypeError(f'rounds must be a whole number, got {rounds!r}')
     if rounds < 1:
         raise ValueError(f'rounds must be 1 or more, got {rounds}')
+    check_tolerance('rtol', rtol)
+    check_tolerance('atol', atol)
     if GUARD.occupied():
         raise errors.UnmatchedError(
             'Graph.verify()',
@@ -173,6 +175,16 @@ def _names_of_arguments(fn: Callable[..., Any], count: int) -> list[str]:
     if known and hasattr(fn, '__self__'):
         known = known[1:]
     return [known[n] if n < len(known) else f'argument {n}' for n in range(count)]
+
+
+def check_tolerance(name: str, value: Any) -> None:
+    """Raise TypeError or ValueError if this is neither None nor a number of at least 0."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise TypeError(f'{name} must be a number or None, got {value!r}')
+    if not value >= 0:
+        raise ValueError(f'{name} must be 0 or more, got {value}')
 
 
 # -- other values, and comparing --------------------------------------------------------------------------------
@@ -296,6 +308,8 @@ class _Trial:
         """The caller's own values for the inputs, checked."""
         if values is None:
             return None
+        if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+            raise TypeError(f'values must be a sequence with the arrays of each round, got {type(values).__name__}')
         rounds = []
         for contents in values:
             if len(contents) != len(self.inputs):

@@ -59,6 +59,12 @@ class LostRefusals:
         self._stored.clear()
         return [f'the call at {at} was refused {how}' for at, how in self._lost]
 
+    def of_callback(self, error: BaseException) -> None:
+        """Print what a callback of atexit has raised, and note it if it is a refusal."""
+        print('Exception ignored in a callback of atexit:', file=sys.stderr)
+        self._note(error, 'in a callback of atexit')
+        show_chain(error, set())
+
     def _note(self, error: BaseException | None, how: str) -> bool:
         """Note an exception if it is a refusal, or came from one."""
         found = next((one for one in shown_with(error) if isinstance(one, CaptureError)), None)

@@ -20,7 +20,7 @@ from typing import Any
 
 from capturekit._version import __version__
 from capturekit.cli.lost_refusals import LostRefusals
-from capturekit.cli.script_runner import as_main, join_threads, run_code, why_no_gpu
+from capturekit.cli.script_runner import ExitCallbacks, as_main, run_code, why_no_gpu
 from capturekit.cli.terminal import (
     any_terminal,
     closed_streams_take_nothing,
@@ -347,17 +347,20 @@ def _guarded(program: _Program, way: _Way) -> int:
     PROGRAM.clear()
     observing = observed() if way.observe else nullcontext()
     watching = watched() if way.watch else nullcontext()
-    lost, ended = LostRefusals(way.whole), None
-    with as_main(program.argv, program.folder), aloud(), watch(), watching, observing, lost.heard():
+    lost, last, ended = LostRefusals(way.whole), ExitCallbacks(), None
+    with as_main(program.argv, program.folder), aloud(), watch(), watching, observing, lost.heard(), last:
         try:
             program.go()
+            last.run(lost.of_callback)
             return _done(way, lost)
         except SystemExit as leaving:
-            if leaving.code not in (None, 0):
-                if program.words.split()[:2] not in _RUNNERS:
-                    show_left(PROGRAM.before())
-            elif not any(isinstance(one, CaptureError) for one in shown_with(leaving)) and _done(way, lost):
-                return 1  # else the code knows of a refusal, and ends well all the same
+            well = leaving.code in (None, 0)
+            if not well and program.words.split()[:2] not in _RUNNERS:
+                show_left(PROGRAM.before())
+            last.run(lost.of_callback)
+            # code that knows of a refusal, and ends well all the same, has decided
+            if well and not any(isinstance(one, CaptureError) for one in shown_with(leaving)) and _done(way, lost):
+                return 1
             raise
         except _Wrong as wrong:
             _say(str(wrong))
@@ -369,19 +372,19 @@ def _guarded(program: _Program, way: _Way) -> int:
             show(error, way.whole)
             return 130 if isinstance(error, KeyboardInterrupt) else 1
         finally:
+            last.run(lost.of_callback)
             for live in list(GUARD.lives.values()):
                 GUARD.manual.never_ended(live, ended)
 
 
 def _done(way: _Way, lost: LostRefusals) -> int:
-    """Wait for the threads of a program that has come to its end, say what is missing, and return the exit status.
+    """Say what a program that has come to its end is missing, and return the exit status.
 
     A program that is only observed decides itself about its exit status.
     """
     from capturekit.guard import GUARD
     from capturekit.guard.left_open import unended
 
-    join_threads()
     missing = lost.told()
     for live in list(GUARD.lives.values()):
         show_unended(live.causes.found)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import CodeType, ModuleType
 from typing import Any
 
 from capturekit.cli.by_environment import NAME, wanted
+from capturekit.model.source_line import is_foreign_frame
 
 
 def why_no_gpu() -> str | None:
@@ -54,3 +57,42 @@ def join_threads() -> None:
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join()
+
+
+class ExitCallbacks:
+    """What a program gives to ``atexit`` in the block is called by :meth:`run`, while the program is still guarded.
+
+    What libraries give to it stays there.
+    """
+
+    def __init__(self) -> None:
+        self._given: list[Callable[[], Any]] = []
+        self._register, self._unregister = atexit.register, atexit.unregister
+
+    def __enter__(self) -> ExitCallbacks:
+        atexit.register, atexit.unregister = self._take, self._drop
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        atexit.register, atexit.unregister = self._register, self._unregister
+        while self._given:
+            self._register(self._given.pop(0))
+
+    def _take(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if is_foreign_frame(sys._getframe(1)) or not callable(function):
+            return self._register(function, *args, **kwargs)
+        self._given.append(partial(function, *args, **kwargs))
+        return function
+
+    def _drop(self, function: Callable[..., Any]) -> None:
+        self._given = [one for one in self._given if getattr(one, 'func', None) != function]
+        self._unregister(function)
+
+    def run(self, failed: Callable[[BaseException], object]) -> None:
+        """Wait for threads, and call the callbacks, the last one first, as Python does when a program has ended."""
+        join_threads()
+        while self._given:
+            try:
+                self._given.pop()()
+            except BaseException as error:
+                failed(error)

@@ -13,7 +13,6 @@ overlapping           its arrays lie where the recording can't follow       runs
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -45,11 +44,12 @@ from capturekit.functions.pending import Call, Earlier
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.shared_memory import shared_by
+from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
 from capturekit.functions.watch import Watch
 from capturekit.functions.watched_run import WatchedRun
-from capturekit.functions.written import given_back
+from capturekit.functions.written import CHANGES, given_back
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
@@ -58,7 +58,6 @@ from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.pytree import held_in, take_apart
-from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
@@ -68,42 +67,41 @@ _DIFFERENT = (
     'host reads give other values at nearly each call',
 )
 #: Why some runs in between are not followed.
-TOO_DEAR = 'watching its runs takes much longer than they do, and none could be launched so far: only some are watched'
+TOO_DEAR = 'watching its runs takes much longer than they do, and {}: only some are watched'
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
 CHAIN = 16
-#: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
-FEW_SEAMS = 4
+#: Why a change of Python state is not repeated by launches: for good, and for now.
+_LATER = "with checks='later' launches repeat no changes of Python state"
+_MEANWHILE = 'another thread was in a graphed function, too, and what each has changed can not be told apart'
 #: What a call that runs as it stands is answered with.
 _PLAINLY: Any = object()
 
 
 class Answering:
-    """Answers the calls of a graphed function. ``logged`` are the reasons that were already logged."""
+    """Answers the calls of a graphed function, and lets ``tally`` count them."""
 
-    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+    def __init__(self, fn: Callable[..., Any], options: Options, tally: Tally) -> None:
         self._fn = fn
         self._options = options
         self._recordings = 0
-        self.logged: set[str] = set()
+        self.tally = tally
         self.earlier = Earlier(options.later)
         self._beside = Beside(fn, options.check)
-
-    @property
-    def name(self) -> str:
-        """The function's name, for messages."""
-        return str(getattr(self._fn, '__qualname__', repr(self._fn)))
 
     def answer(self, given: Given) -> Any:
         """Answer a call."""
         kind = given.kind
-        with TURNS.call():
+        with TURNS:
             with kind.lock:
                 again, kind.under_way = kind.under_way, True
                 try:
                     answer = _PLAINLY if again else self._by_state(given)
                 finally:
                     kind.under_way = again
-            return self._fn(*given.args, **given.kwargs) if answer is _PLAINLY else answer
+            if answer is not _PLAINLY:
+                return answer
+            self.tally.ran(NESTED if again else f'because {kind.reason_now()}')
+            return self._fn(*given.args, **given.kwargs)
 
     def _by_state(self, given: Given) -> Any:
         self._make_ready(given)
@@ -118,18 +116,14 @@ class Answering:
         kind = given.kind
         kind.other_ways.clear()
         self.earlier.finish()
-        for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:  # by the user's code
-            kind.variants = tuple([other for other in kind.variants if other is not variant])
-            variant.close()
+        if any(v.graph is not None and v.graph.closed for v in kind.variants):  # by the user's code
+            kind.keep(*[v for v in kind.variants if v.graph is None or not v.graph.closed])
         for stream_order in {v.stream_order for v in kind.variants if v.stream_order is not None}:
             stream_order.wait()
 
     def _chosen(self, given: Given) -> tuple[str, Variant | None]:
         """The state of a call, by the variant that fits it."""
         kind = given.kind
-        if kind.stays_eager():
-            kind.variants[0].calls += 1
-            return 'eager', kind.variants[0]
         for variant in fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr):
             shared = shared_by(given, variant, [] if variant.carried is None else variant.carried.arrays())
             if variant.shares and not shared:
@@ -140,19 +134,18 @@ class Answering:
             if shared:
                 return self._overlapping(kind, shared)
             return variant.state, variant
-        kind.eager_in_a_row = 0
         return 'new', None
 
     def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:
         kind.why_eager = reason
-        self.say(reason)
+        self.tally.say(reason)
         return 'overlapping', None
 
     # -- launching --------------------------------------------------------------------------------------------
 
     def stopped(self, given: Given, variant: Variant, failed: Exception) -> Any:
         """Answer a call whose launch has raised. The kind's lock is held since before that launch."""
-        with TURNS.call():
+        with TURNS:
             given.kind.other_ways.clear()
             return self._launch(given, variant, failed)
 
@@ -162,8 +155,8 @@ class Answering:
             assert variant.run is not None
             due, result = None, None
             if failed is None:
-                if fill(given, variant, self.name) is not None:
-                    return self._again(given, [])
+                if fill(given, variant, self.tally.name) is not None:
+                    return self._again(given, [], 'because a number among their arguments does not fit the recording')
                 due = self._beside.due(variant, given)
                 try:
                     result = variant.run(given.leaves, due is not None or not self._options.later or variant.draws)
@@ -175,7 +168,7 @@ class Answering:
             if failed is None:
                 drawn = variant.drawn() if due is not None else []  # while there is a graph
                 if due is not None and not self._compare(given, variant, due, result):
-                    return self._again(given, drawn)
+                    return self._again(given, drawn, f'because {variant.reason}')
                 self._launched(given, variant)
                 return _finished(given, result)
             if not isinstance(failed, errors.AssumptionError):
@@ -195,11 +188,11 @@ class Answering:
             failed = None
 
     def _raised(self, given: Given, variant: Variant, error: Exception) -> Any:
-        """Run eagerly after a call between two parts has raised. The eager run will raise the same."""
-        LOG.info('%s: %r; this call runs eagerly', self.name, error)
+        """Run eagerly what has not begun, or was undone: a call between two parts has raised, and will do so again."""
+        variant.undo(error)
+        LOG.info('%s: %r; this call runs eagerly', self.tally.name, error)
         count('fallbacks')
-        variant.restore()
-        return self._again(given, variant.drawn())
+        return self._again(given, variant.drawn(), 'because the launch or a call between its graphs raised')
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0
@@ -217,7 +210,7 @@ class Answering:
             variant.untried = max(variant.untried - 1, 0)
             return True
         except errors.CheckError as error:
-            given.kind.keep_only(variant)
+            given.kind.keep(variant)
             if variant.untried:
                 if given.numbers is not None:
                     given.numbers.of.refuse(given.numbers.positions, error.rule)
@@ -236,13 +229,14 @@ class Answering:
         kind = given.kind
         variant.restore(error)
         kind.misses += 1
+        kind.why_missed = f'{error.rule.rstrip(".")}{f", at {error.location}" if error.location else ""}'
         count('fallbacks')
-        LOG.info('%s: %s; this call runs eagerly', self.name, str(error).replace('\n ', ''))
+        LOG.info('%s: %s; this call runs eagerly', self.tally.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
         if self._may_reckon(given) and variant.may_reckon(error) and self._has_arguments(given, variant):
             assert variant.environment is not None
             variant.reckon(variant.environment.reckoned.reads)
-            return self._again(given.beginning_with(None), drawn)
+            return self._again(given.beginning_with(None), drawn, CHECKED)
         variant.missed += 1
         if variant.reckons_with_state and variant.missed >= max(HOPE, variant.launches // HOPE):
             stop_reckoning(kind)
@@ -266,9 +260,9 @@ class Answering:
         return given.kind.reckons and known and not self._options.later
 
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
-        kind.keep_only(variant)
+        kind.keep(variant)
         variant.give_up(reason)
-        self.say(reason)
+        self.tally.say(reason)
 
     # -- the eager run that is watched ------------------------------------------------------------------------
 
@@ -276,11 +270,11 @@ class Answering:
         """Run eagerly, and find out what a launch would not repeat."""
         kind = given.kind
         if kind.variants and kind.variants[0].state == 'eager' and drawn is not None:
-            return self._again(given, drawn)
+            return self._again(given, drawn, f'because {kind.variants[0].reason}')
         begun = time.thread_time()
         if not self._options.pure and not kind.cost.is_due():
-            kind.why_eager = TOO_DEAR
-            result = self._again(given, drawn or [])
+            kind.why_eager = TOO_DEAR.format(kind.cost.gained)
+            result = self._again(given, drawn or [], f'because {kind.why_eager}')
             kind.cost.ran(time.thread_time() - begun)
             return result
         args = (given.args, given.kwargs)
@@ -290,6 +284,8 @@ class Answering:
         rehearsal = Rehearsal(pieces=self._options.pieces)
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
         watch = self._watch(given, rehearsal, uncollected)
+        self.tally.ran(WATCHED if drawn is None else CHECKED, kind.followed > 0)
+        kind.followed += 1
         BUSY.depth += 1
         try:
             with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
@@ -301,7 +297,9 @@ class Answering:
         reason = lazy(self._fn)
         if environment is not None:
             written = environment.written() or next(iter(rehearsal.effects), None) or reason
-            if is_forgiven(kind, written):
+            if written and environment.not_repeated and written.startswith(CHANGES):
+                written = f'{environment.not_repeated}: {written}'
+            if _is_for_now(kind, written) or is_forgiven(kind, written):
                 return result
             if environment.too_much:
                 return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
@@ -315,12 +313,14 @@ class Answering:
             return None
         begun = TURNS.mark()
 
-        def carries() -> bool:
-            return not self._options.later and begun is not None and TURNS.mark() == begun
+        def not_repeated() -> str:
+            if self._options.later:
+                return _LATER
+            return '' if begun is not None and TURNS.mark() == begun else _MEANWHILE
 
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
-            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
+            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, not_repeated=not_repeated,
             reads=rehearsal.reads, reckons=other_numbers(given.kind) if self._may_reckon(given) else None,
             numbers=given_numbers(self._fn, given), uncollected=uncollected,
         )  # fmt: skip
@@ -349,11 +349,11 @@ class Answering:
         if not variant.reason and run.environment is not None and self._reckons_at_once(given, variant):
             variant.reckon(run.environment.reckoned.reads)
         if variant.reason:
-            self.say(variant.reason)
+            self.tally.say(variant.reason)
         else:
-            variant.held, variant.values = held_in(held), values_of(run.whole, given.platform.cupy)
+            variant.held, variant.values = held_in(held), values_of(run.whole, given.platform.cupy, variant.known)
         to_front(kind, variant)
-        kind.drop_beyond(self._options.limit)
+        kind.keep(*kind.variants[: self._options.limit])
         return run.result
 
     def _reckons_at_once(self, given: Given, variant: Variant) -> bool:
@@ -386,13 +386,13 @@ class Answering:
         if given.state is None:
             return self._record_here(given, variant)
         with TURNS.alone() as alone:
-            return self._record_here(given, variant) if alone else self._again(given, [])
+            return self._record_here(given, variant) if alone else self._again(given, [], BESIDE)
 
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
         reason, failed, refused = '', None, False
-        fill(given, variant, self.name)
+        fill(given, variant, self.tally.name)
         for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckons else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
@@ -418,7 +418,7 @@ class Answering:
                 return self._record_here(given, variant)
             if not drawn and variant.reckons_with_state:
                 stop_reckoning(given.kind)
-                return self._again(given, [])
+                return self._again(given, [], 'because the host can not compute its numbers at each launch')
             if not drawn and assume_more(given.kind, variant):
                 return self._record_here(given, variant)
             if refused or drawn or not variant.checks:
@@ -434,16 +434,16 @@ class Answering:
         variant.give_up(reason)
         if given.numbers is not None:
             given.numbers.of.refuse(given.numbers.positions, reason)
-            return self._again(given, drawn)
+            return self._again(given, drawn, f'because {reason}')
         if self._options.strict:
             raise errors.UnsupportedCallError(
-                f'{self.name} can not be recorded',
+                f'{self.tally.name} can not be recorded',
                 rule=reason,
                 remedy='Change that line, or leave strict=True out: the function then runs eagerly.',
             )
-        self.say(reason)
+        self.tally.say(reason)
         count('fallbacks')
-        return self._again(given, drawn)
+        return self._again(given, drawn, f'because {reason}')
 
     def _recorded(self, kind: Kind, variant: Variant, begun: float, worked: float) -> None:
         """Count and log a recording after the first one of a function, which is logged as a capture.
@@ -451,25 +451,19 @@ class Answering:
         ``begun``, ``worked``: the clock and the thread's processor time when it began, in seconds.
         """
         kind.cost.add(0.0, time.thread_time() - worked)
+        if kind.contest is not None:
+            kind.contest.recorded()
         seconds = time.perf_counter() - begun
         self._recordings += 1
         if self._recordings > 1:
             count('rerecordings', seconds)
-            LOG.info(
-                '%s: recorded anew (recording %d) in %.2f ms: %r', self.name, self._recordings, seconds * 1e3, variant
-            )
-        seams = [seam for seam in variant.seams if not isinstance(seam, NumberRead)]
-        if len(seams) > FEW_SEAMS and 'seams' not in self.logged:
-            self.logged.add('seams')
-            where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in seams))
-            LOG.warning(
-                '%s: %d calls that no capture can hold stand between its graphs (%s). Each waits for the device: '
-                'compare with the eager run (pieces=False), and see fn.variants[0].seams for what each costs.',
-                self.name, len(seams), where,
-            )  # fmt: skip
+            words = '%s: recorded anew (recording %d) in %.2f ms: %r'
+            LOG.info(words, self.tally.name, self._recordings, seconds * 1e3, variant)
+        self.tally.say_seams([seam for seam in variant.seams if not isinstance(seam, NumberRead)])
 
-    def _again(self, given: Given, drawn: list[Feed]) -> Any:
+    def _again(self, given: Given, drawn: list[Feed], why: str) -> Any:
         """Run eagerly, with the random numbers that a failed launch or recording has already drawn."""
+        self.tally.ran(why)
         BUSY.depth += 1
         try:
             with GUARD.rehearsing(given.platform, Rehearsal(), drawn):
@@ -477,14 +471,13 @@ class Answering:
         finally:
             BUSY.depth -= 1
 
-    def say(self, reason: str) -> None:
-        """Say once why calls run eagerly."""
-        kind = re.sub(r'\d+', '#', reason)  # the same reason with other numbers is not logged again
-        if kind not in self.logged:
-            self.logged.add(kind)
-            code = getattr(self._fn, '__code__', None)
-            at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
-            LOG.warning('%s%s runs eagerly: %s', self.name, at, reason)
+
+def _is_for_now(kind: Kind, written: str | None) -> bool:
+    """Whether only another thread keeps a run from being recorded."""
+    kind.transient = written is not None and written.startswith(_MEANWHILE)
+    if kind.transient:
+        kind.why_eager = written or ''
+    return kind.transient
 
 
 def _finished(given: Given, result: Any) -> Any:

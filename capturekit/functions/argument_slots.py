@@ -243,12 +243,9 @@ class Ports:
         That one may have reached the device or not: the next has to write the row that the device will read. None where
         the device can't be asked: beside an open capture, which that would lose, or because it fails.
         """
-        if GUARD.lives:
-            return None
         try:
             with uninterrupted(), GUARD.inside:
-                self._platform.device.device_synchronize()
-                return int(self.state.get()[0])
+                return int(self.state.get()[0]) if GUARD.waits.unless_captured(self._platform.device) else None
         except RuntimeError:  # of CUDA's; the exception that has ended the launch is to arrive
             return None
 

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from _thread import get_ident
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class CallTurns:
-    """Counts calls. A recording that must be alone is made only if no other thread is in a call, and calls that begin
-    during it wait."""
+    """Counts calls, each for the block in which it is entered. A recording that must be alone is made only if no other
+    thread is in a call, and calls that begin during it wait.
+
+    No lock is needed to count: each thread has an entry of its own, which it makes before it asks whether to wait.
+    """
 
     def __init__(self) -> None:
-        #: A recording that must be alone holds this lock; each call takes it for a moment when it begins.
+        #: A recording that must be alone holds this lock; calls that begin meanwhile take it for a moment.
         self._gate = threading.RLock()
-        self._counting = threading.RLock()  # both: a destructor may call a graphed function while they are held
-        self._inside = 0
+        self._recording = False
+        #: How many calls each thread is in that is in one; and a number that changes when a thread enters one.
+        self._inside: dict[int, int] = {}
         self._begun = 0
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Count a call of this thread for the block."""
-        with self._gate, self._counting:
-            self._inside += 1
+        me, inside = get_ident(), self._inside
+        with self._gate:
+            inside[me] = inside.get(me, 0) + 1
             self._begun += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._inside -= 1
+
+    def __exit__(self, *_error: object) -> None:
+        me, inside = get_ident(), self._inside
+        inside[me] -= 1
+        if not inside[me]:
+            del inside[me]
+
+    def run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a function in such a block, with as little as can be around it."""
+        me, inside = get_ident(), self._inside
+        if me not in inside:
+            inside[me] = 1
+            self._begun += 1
+            try:
+                if not self._recording:
+                    return fn(*args, **kwargs)
+            finally:
+                del inside[me]
+        with self:
+            return fn(*args, **kwargs)
 
     def mark(self) -> int | None:
-        """Within a call: a number that changes when another thread begins a call; None while one is in a call."""
-        with self._counting:
-            return self._begun if self._inside == 1 else None
+        """Within a call: a number that changes when another call begins; None while another thread is in one."""
+        return self._begun if len(self._inside) == 1 else None
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
@@ -41,9 +61,11 @@ class CallTurns:
         if not self._gate.acquire(blocking=False):
             yield False
             return
+        before, self._recording = self._recording, True
         try:
             yield self.mark() is not None
         finally:
+            self._recording = before
             self._gate.release()
 
 

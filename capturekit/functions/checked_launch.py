@@ -109,10 +109,8 @@ class Comparison:
     def _wait(self) -> None:
         """Wait for the devices that the graph works on, and for those of the arrays that the function reaches: the
         function or its caller may have left work on any of them."""
-        runtime = self._cupy.cuda.runtime
-        for device in self._devices | {runtime.getDevice()}:
-            with GUARD.on(device):
-                runtime.deviceSynchronize()
+        here = int(self._cupy.cuda.runtime.getDevice())
+        GUARD.waits.for_devices(self._given.platform, self._devices | {here})
 
     def _outside(self) -> list[Any]:
         """The memory outside of the graph and the arguments that the launch may change, as arrays of bytes."""

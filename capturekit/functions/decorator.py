@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from capturekit.driver.cuda import Platform, current
+from capturekit.functions import told_once
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.busy import BUSY
-from capturekit.functions.direct_call import NOT_ANSWERED, direct_call
+from capturekit.functions.direct_call import direct_call
+from capturekit.functions.faster_way import FASTER, UNSEEN, Ways, contest_of
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, all_are, apart, shared, still_fits
 from capturekit.functions.newness import Newness
@@ -27,7 +29,8 @@ from capturekit.functions.number_arguments import CallNumbers, NumberArguments, 
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
 from capturekit.functions.recordable import is_more
-from capturekit.functions.usual_call import devices_of, usual_call
+from capturekit.functions.tally import Tally
+from capturekit.functions.usual_call import NOT_ANSWERED, devices_of, usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.memory_group import MemoryGroup
@@ -49,11 +52,11 @@ _Rest = tuple[Platform, Any, Any, Any, CallNumbers | None]
 _REHEARSALS, _LIVES, _BUSY = GUARD.state.rehearsals, GUARD.state.lives, BUSY.threads
 
 
-def _answering(plain: Callable[..., Any], options: Options) -> Answering:
+def _answering(plain: Callable[..., Any], options: Options, tally: Tally) -> Answering:
     """What answers calls: most of this package, which is imported where a function is graphed."""
     from capturekit.functions.answering import Answering
 
-    return Answering(plain, options)
+    return Answering(plain, options, tally)
 
 
 class Graphed(AsFunction, Generic[P, R_co]):
@@ -66,11 +69,17 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self.__wrapped__: Callable[..., Any] = plain
         self._options = options
         self._newness = Newness(plain, options.limit)
-        self._answering = _answering(plain, options)
+        self._tally = Tally(plain)
+        self._answering = _answering(plain, options, self._tally)
         self.numbers = NumberArguments()
         self._lock = threading.RLock()
-        #: How many calls ran eagerly without being watched, by reason.
-        self._unwatched: dict[str, int] = {}
+        #: Whether the user was told that calls run eagerly.
+        self._told = False
+        #: How many of the next calls of no kind run eagerly without a look; how many at a time; and why the last one.
+        self._skip = self._unseen = 0
+        self._unwatched = ''
+        finish = self._answering.earlier.finish if options.later else None
+        self._ways = Ways(plain, self._tally, finish, self, self._is_of, self._tell)
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
         #: Whether another CuPy may take the place of this one: the simulated device does.
@@ -101,8 +110,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
             with self._lock:
                 kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
                 self._answering.earlier.call = None
-                self._answering.logged.clear()
-                self._unwatched.clear()
+                self._tally.clear()
+                self._skip = 0
             for kind in kinds.values():
                 kind.close()
 
@@ -126,10 +135,12 @@ class Graphed(AsFunction, Generic[P, R_co]):
         ``file``: where to print, as for :func:`print`; None: standard output."""
         from capturekit.functions.explanation import explanation
 
+        if file is not None and not callable(getattr(file, 'write', None)):
+            raise TypeError(f'file must be an object with a method write, or None, got {type(file).__name__}')
         with self._lock:
             kinds = dict(self._kinds)
-            unwatched = dict(self._unwatched)
-        told = explanation(self._answering.name, kinds, self._newness.warning, self.numbers, unwatched)
+            eager, launched = Counter(self._tally.eager), self._tally.launched(kinds.values())
+        told = explanation(self._tally.name, kinds, self._newness.warning, self.numbers, launched, eager)
         print(told, file=file)
 
     def __repr__(self) -> str:
@@ -146,6 +157,10 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if platform is None or self._may_change or _LIVES:
             platform = self._current()
         used = self._used
+        if used is not None and used.first is not None and not _LIVES:
+            answer = used.first(args, kwargs)
+            if answer is not NOT_ANSWERED:
+                return answer  # type: ignore[no-any-return]
         if used is not None and used.direct is not None:
             try:
                 answer = used.direct(args, kwargs)
@@ -163,32 +178,64 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def _look_closer(self, platform: Platform, args: Any, kwargs: Any) -> Any:
         """Answer a call that may be of any kind."""
-        fn, array = self.__wrapped__, platform.cupy.ndarray
-        alone = not kwargs and all_are(array, args)
-        found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
+        if self._skip:
+            self._skip -= 1
+            return self._ways.eagerly(args, kwargs, self._unwatched)
+        found = self._seen_as(platform, args, kwargs)
         if found is None:
-            self._count_unwatched('their arguments can not be compared')
-            self._answering.earlier.finish()
-            return fn(*args, **kwargs)
-        leaves, form, numbers = found
-        head = form if alone else (form, *map(type, leaves))
-        device = platform.cupy.cuda.get_device_id(), devices_of(platform.cupy, leaves)
-        key = (head, device, *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves])
+            return self._not_watched(platform, args, kwargs, 'their arguments can not be compared')
+        key, leaves, form, numbers = found
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)
+            kind.contest = None if self._options.check else contest_of(platform)
             if numbers is None:
                 kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
-            if self._passing(args, kwargs):
-                self._count_unwatched('nearly each call was of a new kind')
-                self._answering.earlier.finish()
-                return fn(*args, **kwargs)
-        elif kind is not self._used and self._answering.earlier.call is None:
+            if self._passing(key, args, kwargs):
+                return self._not_watched(platform, args, kwargs, 'nearly each call was of another kind')
+        else:
+            self._unseen = 0
+        if kind is not self._used and self._answering.earlier.call is None:
             self._touch(key, kind)
         return self._answered(kind, key, leaves, (platform, args, kwargs, form, numbers))
 
+    def _not_watched(self, platform: Platform, args: Any, kwargs: Any, why: str) -> Any:
+        """Run a call of no kind eagerly; of many in a row, only some are looked at."""
+        self._tell(None)
+        self._unwatched = f'unwatched, because {why}'
+        if contest_of(platform) is not None:
+            self._skip = self._unseen = min(2 * self._unseen + 1, UNSEEN)
+        return self._ways.eagerly(args, kwargs, self._unwatched)
+
+    def _seen_as(self, platform: Platform, args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, Any] | None:
+        """The key of a call's kind, its arrays, the form of the rest, and numbers kept out of that; None if unknown."""
+        array = platform.cupy.ndarray
+        alone = not kwargs and all_are(array, args)
+        found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
+        if found is None:
+            return None
+        leaves, form, numbers = found
+        head = form if alone else (form, *map(type, leaves))
+        device = platform.cupy.cuda.get_device_id(), devices_of(platform.cupy, leaves)
+        return (head, device, *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves]), leaves, form, numbers
+
+    def _is_of(self, kind: Kind, args: Any, kwargs: Any) -> bool:
+        """Whether a call is of a kind, as far as its arguments tell."""
+        if kind.usual is not None:
+            return kind.usual.leaves(args, kwargs) is not None
+        assert self._platform is not None
+        found = self._seen_as(self._platform, args, kwargs)
+        return found is not None and self._kinds.get(found[0]) is kind
+
     def _answered(self, kind: Kind, key: Any, leaves: list[Any], rest: _Rest) -> Any:
         """Answer a call of this kind, or of one of the same ``key`` whose arrays share memory."""
+        contest = kind.contest
+        if contest is not None and contest.eager is not False and not kind.under_way:
+            if contest.goes_on(1):
+                self._tell(kind)
+                return self._ways.eagerly(rest[1], rest[2], FASTER)
+            if kind.first is None and contest.is_due(kind.launches() > 0):
+                kind.first = self._ways.compare(kind, contest)
         pointers = [leaf.data.ptr for leaf in leaves]
         if kind.variants and self._answering.earlier.call is None:
             with kind.lock:
@@ -209,6 +256,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if alike:
             key = (*key, alike)
             kind = self._kinds.get(key) or self._new_kind(key, leaves, alike)
+        self._tell(kind)
         platform, args, kwargs, form, numbers = rest
         return self._answering.answer(Given(platform, kind, args, kwargs, leaves, form, numbers))
 
@@ -246,13 +294,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met, nans=True
             )
         except TypeError as error:
-            self._answering.say(f'its arguments can not be compared: {error}')
+            self._tally.say(f'its arguments can not be compared: {error}')
             return None
         if any(type(leaf) is not array and is_more(leaf, array) for leaf in leaves):
-            self._answering.say('an argument is of a class derived from ndarray, with attributes or a maker of its own')
+            self._tally.say('an argument is of a class derived from ndarray, with attributes or a maker of its own')
             return None
         if self._reaches(met):
-            self._answering.say('a container is an argument and is reached in another way, too')
+            self._tally.say('a container is an argument and is reached in another way, too')
             return None
         return leaves if numbers is None else [*leaves, room(cupy)], form, numbers
 
@@ -266,6 +314,20 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 if found is not None and not found.reached.isdisjoint(met):
                     return True
         return False
+
+    def _tell(self, kind: Kind | None) -> None:
+        """Tell the user, once, that many calls ran eagerly, the last ones of this kind, if that is so."""
+        tally, contest = self._tally, None if kind is None else kind.contest
+        few, eager = told_once.FEW, contest is not None and bool(contest.eager)
+        if self._told or few is None or not (eager or tally.in_vain >= few):
+            return
+        kinds = [*self._kinds.values()]
+        self._told = eager or tally.none_was_launched(kinds)
+        if not self._told:
+            return
+        if contest is not None and eager and contest.launched:
+            return told_once.tell_of_times(tally.name, self.__wrapped__, contest)
+        told_once.tell_of_calls(tally, self.__wrapped__, kind, tally.launched(kinds))
 
     def _touch(self, key: Any, kind: Kind) -> None:
         """Note that this kind was used last."""
@@ -281,18 +343,14 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self._platform, self._may_change = platform, platform.simulated
         return platform
 
-    def _passing(self, args: Any, kwargs: Any) -> bool:
+    def _passing(self, key: Any, args: Any, kwargs: Any) -> bool:
         """Whether a new kind of call is one of many that do not come again: such calls are not watched."""
         with self._lock:
             self.numbers.seen(args, kwargs)
-        words = self._newness.seen(args, kwargs, self.numbers.reason)
+        words = self._newness.seen(key, args, kwargs, self.numbers.reason)
         if words:
-            self._answering.say(words)
+            self._tally.say(words)
         return self._newness.warning != ''
-
-    def _count_unwatched(self, why: str) -> None:
-        with self._lock:
-            self._unwatched[why] = self._unwatched.get(why, 0) + 1
 
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:
         old = []
@@ -305,6 +363,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         came_back = sum(one.close() for one in old)  # waits for calls of these kinds, which may ask for the lock above
         with self._lock:
             self._newness.came_back += came_back
+            self._tally.dropped += came_back
         return kind
 
 
@@ -366,10 +425,10 @@ def graphed(
     anywhere in nested containers; the values of arguments that are not arrays are compared, objects of your classes by
     identity (the attributes that the function uses are watched). A function that changes an argument in place changes
     the caller's array; results are new arrays at each call. Host reads are checked at every launch: if one gives
-    another value, that call runs eagerly. What can't be recorded runs eagerly, and the logger ``capturekit`` says once
-    why, as a warning. Each launch repeats the changes of Python state that the function makes: arrays, numbers and
-    texts put in attributes, globals, variables of closures and items of containers; counters; lists that are appended
-    to. A launch does not print: only eager runs and recordings do.
+    another value, that call runs eagerly. What can't be recorded runs eagerly, and so does what takes longer launched:
+    a :class:`PerformanceWarning` says so once, with the cause. Each launch repeats the changes of Python state that the
+    function makes: arrays, numbers and texts put in attributes, globals, variables of closures and items of containers;
+    counters; lists that are appended to. A launch does not print: only eager runs and recordings do.
 
     Args:
         fn: the function; methods work.
@@ -417,8 +476,9 @@ def graphed(
         'strict': strict, 'checks': checks, 'pieces': pieces, 'limit': limit, 'pool': pool, 'pure': pure,
         'check': check, 'fuse': fuse, 'lanes': lanes, 'memory_limit': memory_limit, 'memory': memory,
     }  # fmt: skip
+    options = options_of(asked)
     if fn is None:
         return functools.partial(graphed, **asked)
     if not callable(fn) and not isinstance(fn, classmethod):
         raise TypeError(f'graphed takes a function, got {type(fn).__name__}')
-    return Graphed(fn, options_of(asked))
+    return Graphed(fn, options)

@@ -10,17 +10,13 @@ from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.comparison import GONE
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, apart, still_fits
-from capturekit.functions.usual_call import UsualCall
+from capturekit.functions.usual_call import NOT_ANSWERED, UsualCall
 from capturekit.functions.variant import Variant
 
 if TYPE_CHECKING:
     from capturekit.functions.answering import Answering
 
 _REMEMBERED = 256
-#: What a call that needs a closer look is answered with.
-NOT_ANSWERED: Any = object()
-
-
 Direct = Callable[[Any, Any], Any]
 
 

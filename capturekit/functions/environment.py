@@ -65,6 +65,8 @@ class Environment:
     addresses: frozenset[str] = frozenset()
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
+    #: Why launches repeat no changes of Python state; '' if they may.
+    not_repeated = ''
     #: The host reads whose values are only kept, by number, each with what has to come out as it did.
     kept: KeptReads = types.MappingProxyType({})
     #: The host reads with whose values launches reckon, if need be.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -31,24 +32,36 @@ _REMEDIES = (
     ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
     ('what it depends on', 'Pass what changes as an array.'),
+    ('another thread', 'Let one thread call it first, until it is recorded.'),
+    ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
+    ('what it reads', 'Pass what changes as an array; or write into the array that is there, in place.'),
     ('watching its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
 )
 
+#: What would change a reason of which no more is known.
+OTHERWISE = 'Move that line out of the function.'
+
 
 def explanation(
-    name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments, unwatched: Mapping[str, int]
+    name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments, launched: int, eager: Counter[str]
 ) -> str:
-    """The text of ``fn.explain()``. ``unwatched``: how many calls ran eagerly without being watched, by reason."""
-    lines = [f'{name}: {counted(len(kinds), "kind")} of {"call" if len(kinds) == 1 else "calls"}']
+    """The text of ``fn.explain()``. ``launched``: how many calls were; ``eager``: how many were not, by reason."""
+    lines = [_in_short(launched, eager)]
+    lines.append(f'{name}: {counted(len(kinds), "kind")} of {"call" if len(kinds) == 1 else "calls"}')
     if numbers.positions:
         lines.append(f'  numbers that each call brings to the graph: argument {", ".join(map(str, numbers.positions))}')
     if numbers.reason:
         lines.append(f'  numbers that are a part of the kind: {numbers.reason}')
     if newness:
         lines.append(f'  eager where a kind is new: {newness}.')
-    for why, calls in unwatched.items():
-        lines.append(f'  {counted(calls, "call")} ran eagerly and unwatched, because {why}')
     return '\n'.join(lines + told_together((key, _said(kind)) for key, kind in kinds.items()) + _costs(kinds.values()))
+
+
+def _in_short(launched: int, eager: Counter[str]) -> str:
+    """How many calls were launched, and why others ran eagerly, in one line."""
+    others = eager.total()
+    why = ', '.join(f'{calls} {reason}' for reason, calls in eager.most_common())
+    return f'launched {launched} of {launched + others}' + (f'; {others} eager: {why}' if others else '')
 
 
 def _costs(kinds: Collection[Kind]) -> list[str]:
@@ -79,10 +92,12 @@ def _said(kind: Kind) -> list[Said]:
         said.append('arguments that share memory, as they lie')
     if not kind.variants:
         said.append('seen once: it runs eagerly and is watched when it comes back')
+    if kind.contest is not None and kind.contest.took is not None:
+        said.append(f'{kind.contest}' + (': it runs eagerly, and is tried again' if kind.contest.eager else ''))
     said += once([_of(variant) for variant in kind.variants])
     if kind.why_eager:
         said.append(f'calls ran eagerly because {kind.why_eager}')
-        said.append(f'what would change that: {_remedy(kind.why_eager)}')
+        said.append(f'what would change that: {remedy_for(kind.why_eager)}')
     return said
 
 
@@ -93,9 +108,9 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
     return of_cupy, part and not words.startswith(('variable ', 'global ')), words
 
 
-def _remedy(reason: str) -> str:
-    found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
-    return found or 'Move that line out of the function.'
+def remedy_for(reason: str, otherwise: str = OTHERWISE) -> str:
+    """What would change a reason; ``otherwise``, where no more is known."""
+    return next((words for start, words in _REMEDIES if reason.startswith(start)), otherwise)
 
 
 def _of(variant: Variant) -> list[Said]:
@@ -104,7 +119,7 @@ def _of(variant: Variant) -> list[Said]:
         said.append('ran eagerly once, and is recorded when it comes back')
     if variant.reason:
         said.append(f'eager because {variant.reason}')
-        said.append(f'what would change that: {_remedy(variant.reason)}')
+        said.append(f'what would change that: {remedy_for(variant.reason)}')
         return said
     environment = variant.environment
     entries = () if environment is None else environment.entries

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from capturekit.functions import follow_time
+from capturekit.functions.faster_way import First, TimedWays
 from capturekit.functions.follow_time import FollowCost
 from capturekit.functions.outcomes import OtherOutcome, all_of
 from capturekit.functions.usual_call import UsualCall
@@ -23,9 +24,6 @@ from capturekit.model.kept_values import item_of
 PATIENCE = 8
 #: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
 HOPE = 3
-#: After so many calls in a row that an eager variant fitted, only each call with the second number is compared with
-#: what that variant read: an eager call is right, whatever has changed.
-SETTLED, SELDOM = 8, 8
 
 
 class Kind:
@@ -35,6 +33,11 @@ class Kind:
     ``lock``: what lets one call after the other be answered; None: a lock of its own.
     """
 
+    #: How many runs were followed; and whether another thread alone kept the last one from being recorded.
+    followed, transient = 0, False
+    #: Why the last launch was stopped; '' if none was.
+    why_missed = ''
+
     def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = (), lock: Any = None) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
         #: Those that were made, the last used first. Each change makes another tuple.
@@ -43,6 +46,11 @@ class Kind:
         self.usual: UsualCall | None = None
         #: What answers its calls, as long as they need a launch and nothing else.
         self.direct: Callable[[Any, Any], Any] | None = None
+        #: What is asked before all that: the comparison of both ways, or what runs eagerly since that is faster.
+        self.first: First | None = None
+        self.contest: TimedWays | None = None
+        #: The launches of variants that were dropped.
+        self._earlier = 0
         #: How the arguments share memory; () if they do not.
         self.shared = shared
         #: How many calls in a row no launch could answer: because a check failed, and because no variant fitted.
@@ -60,8 +68,6 @@ class Kind:
         #: Whether the last watched run changed something; and how many such runs were forgiven (tried again).
         self.sure = False
         self.forgiven = 0
-        #: How many calls in a row ran eagerly since the variant that is the first one says so.
-        self.eager_in_a_row = 0
         #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.why_eager = ''
         self.lock = threading.RLock() if lock is None else lock
@@ -69,13 +75,10 @@ class Kind:
         #: destructor or a handler of signals calls the function in the middle of a call, where no launch can begin.
         self.under_way = False
 
-    def stays_eager(self) -> bool:
-        """Whether a call runs eagerly without a look at what may have changed, since so many calls before it did."""
-        if not self.variants or self.variants[0].state != 'eager':
-            self.eager_in_a_row = 0
-            return False
-        self.eager_in_a_row += 1
-        return self.eager_in_a_row > SETTLED and self.eager_in_a_row % SELDOM != 0
+    def reason_now(self) -> str:
+        """Why the last call ran eagerly, though nothing was to be seen of it."""
+        first = self.variants[0] if self.variants else None
+        return first.reason if first is not None and first.state == 'eager' else self.why_eager
 
     def repeats(self, reason: str) -> int:
         """Return how many runs in a row could not be recorded for this reason. Numbers in it are not compared."""
@@ -90,27 +93,22 @@ class Kind:
         In the middle of a call they stay until nobody holds this kind any more.
         """
         with self.lock:
-            launches = sum(variant.launches for variant in self.variants)
-            self.direct = None
-            if self.under_way:
-                return launches
-            for variant in self.variants:
-                variant.close()
-            self.variants = ()
-            return launches
+            self.direct = self.first = None
+            if not self.under_way:
+                self.keep()
+            return self.launches()
 
-    def keep_only(self, variant: Variant) -> None:
+    def keep(self, *kept: Variant) -> None:
         """Close all other variants."""
         for other in self.variants:
-            if other is not variant:
+            if other not in kept:
+                self._earlier += other.launches
                 other.close()
-        self.variants = (variant,)
+        self.variants = kept
 
-    def drop_beyond(self, limit: int) -> None:
-        """Close the least recently used variants if there are more than ``limit``."""
-        for old in self.variants[limit:]:
-            old.close()
-        self.variants = self.variants[:limit]
+    def launches(self) -> int:
+        """How many calls were launched."""
+        return self._earlier + sum(variant.launches for variant in self.variants)
 
 
 def other_numbers(kind: Kind) -> OtherNumbers | None:
@@ -134,10 +132,7 @@ def other_numbers(kind: Kind) -> OtherNumbers | None:
 def stop_reckoning(kind: Kind) -> None:
     """Drop the variants that reckon with numbers of attributes: these are compared again."""
     kind.reckons_with_state = False
-    dropped = [variant for variant in kind.variants if variant.reckons_with_state]
-    kind.variants = tuple([variant for variant in kind.variants if variant not in dropped])
-    for variant in dropped:
-        variant.close()
+    kind.keep(*[variant for variant in kind.variants if not variant.reckons_with_state])
 
 
 def assume_more(kind: Kind, variant: Variant) -> bool:

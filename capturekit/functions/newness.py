@@ -29,24 +29,37 @@ class Newness:
 
     def __init__(self, fn: Callable[..., Any], limit: int) -> None:
         self._fn = fn
+        self._limit = limit
         self._patience = limit + _MANY
-        self._new = 0
+        self._new = self._again = 0
+        #: The kinds that there were, by hash.
+        self._known: set[int] = set()
         self._last: dict[str, Any] = {}
         self._changing: set[str] = set()
         self.came_back = 0
         self.warning = ''
 
-    def seen(self, args: Any, kwargs: Any, why: str = '') -> str:
-        """Note a call of a new kind; return the warning that is due, or ''.
+    def seen(self, key: Any, args: Any, kwargs: Any, why: str = '') -> str:
+        """Note a call of a new kind, or of one that was dropped; return the warning that is due, or ''.
 
-        ``why``: why numbers can't be read from the device's memory instead.
+        ``key`` is the kind's. ``why``: why numbers can't be read from the device's memory instead.
         """
+        if self.warning:
+            return ''
         self._new += 1
+        self._again += hash(key) in self._known
+        self._known.add(hash(key))
         now = self._named(args, kwargs)
         self._changing |= {name for name, text in now.items() if name in self._last and self._last[name] != text}
         self._last = now
-        if self.warning or self._new - self.came_back < self._patience:
+        if self._new - self.came_back < self._patience:
             return ''
+        if self._again:
+            self.warning = (
+                f'nearly each call is of a kind that was dropped: {len(self._known)} kinds of calls come in turn, and '
+                f'only the last {self._limit} are kept. Keep more, by `ck.graphed(limit=...)`'
+            )
+            return self.warning
         arrays = {name for name in self._changing if isinstance(now.get(name), _Form)}
         values = self._changing - arrays
         said = [f'{_all(arrays)} has another shape, dtype or strides at nearly each call. {_FORM}'] if arrays else []

@@ -14,7 +14,7 @@ import numpy as np
 from capturekit.functions.number_arguments import COMPUTED, ROOM, STEPS, WIDTH, Unfit
 from capturekit.functions.number_uses import NotArithmetic, NumberUses
 from capturekit.functions.recorded_number import Number, computing_frame, hands_on, unfollowed
-from capturekit.model.source_line import is_ours
+from capturekit.model.source_line import Place, is_ours
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class NumberSlots:
         try:
             self._uses.result(self.standing())
         except NotArithmetic as error:
-            raise unfollowed(str(error)) from None
+            raise unfollowed(str(error), error.at) from None
         return found
 
     def compared(self, _plain: Callable[..., bool], _operands: tuple[Number, ...]) -> bool:
@@ -202,7 +202,9 @@ def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
             raise NotArithmetic('it is passed in *args or **kwargs')
         return NumberUses(fn, tuple(names))
     except NotArithmetic as error:
-        raise unfollowed(str(error)) from None
+        own = getattr(fn, '__code__', None)
+        head = None if own is None else Place(own.co_filename, own.co_firstlineno, own.co_name)
+        raise unfollowed(str(error), error.at or head) from None
 
 
 def _same(value: Any) -> Any:

@@ -12,6 +12,8 @@ import dis
 import sys
 from types import FunctionType
 
+from capturekit.model.source_line import Place
+
 #: The opcodes that are operators before Python 3.11, and the operators of BINARY_OP since then.
 _OLD = ('ADD', 'SUBTRACT', 'MULTIPLY', 'TRUE_DIVIDE', 'FLOOR_DIVIDE', 'MODULO', 'POWER')
 _OPERATORS = {'+', '-', '*', '/', '//', '%', '**'}
@@ -41,7 +43,11 @@ _OPENERS = (locals, vars, eval, exec, dir, sys._getframe)
 
 
 class NotArithmetic(Exception):
-    """A number is used in a way that is not understood; the text says which."""
+    """A number is used in a way that is not understood; the text says which, ``at`` on which line if one is known."""
+
+    def __init__(self, how: str, at: Place | None = None) -> None:
+        super().__init__(how)
+        self.at = at
 
 
 class NumberUses:
@@ -53,6 +59,7 @@ class NumberUses:
     def __init__(self, fn: FunctionType, names: tuple[str, ...]) -> None:
         code = fn.__code__
         self.operators: set[int] = set()
+        self._code = code
         self._instructions = list(dis.get_instructions(code))
         self._at = {one.offset: number for number, one in enumerate(self._instructions)}
         self._names: set[str] = set()
@@ -85,7 +92,7 @@ class NumberUses:
             elif name in (one.argval if isinstance(one.argval, tuple) else (one.argval,)) and (
                 'FAST' in one.opname and not one.opname.startswith(('STORE_FAST', 'DELETE_FAST'))
             ):
-                raise NotArithmetic(f'{one.opname} of {name} is not understood')
+                raise NotArithmetic(f'{one.opname} of {name} is not understood', self._line(one))
             elif one.opname == 'STORE_FAST_LOAD_FAST' and one.argval[1] == name:
                 self._follow(number, 0)
 
@@ -93,13 +100,17 @@ class NumberUses:
         """Follow the value that lies under ``above`` others when the instruction of this number is done."""
         for one in self._instructions[number + 1 :]:
             if one.is_jump_target:
-                break
+                raise NotArithmetic('it is used across a branch', self._line(one))
             if one.opname.startswith('STORE_FAST') and above == 0:
                 names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
                 return self._local(names[0])
             if one.opname == 'STORE_FAST_STORE_FAST' and above == 1:
                 return self._local(one.argval[1])
-            if takes(one) > above:
+            try:
+                taken = takes(one)
+            except NotArithmetic as error:
+                raise NotArithmetic(str(error), self._line(one)) from None
+            if taken > above:
                 return self._must_be_arithmetic(one)
             above += dis.stack_effect(one.opcode, one.arg, jump=False)
         raise NotArithmetic('it is used across a branch')
@@ -108,9 +119,13 @@ class NumberUses:
         if is_operator(one):
             self.operators.add(one.offset)
             return
-        if 'CALL' in one.opname:
-            raise NotArithmetic('it is given to a function')
-        raise NotArithmetic(f'{one.opname} takes it')
+        how = 'it is given to a function' if 'CALL' in one.opname else f'{one.opname} takes it'
+        raise NotArithmetic(how, self._line(one))
+
+    def _line(self, one: dis.Instruction) -> Place | None:
+        code = self._code
+        line = next((line for start, end, line in code.co_lines() if start <= one.offset < end), None)
+        return None if line is None else Place(code.co_filename, line, code.co_name)
 
 
 def is_operator(one: dis.Instruction) -> bool:

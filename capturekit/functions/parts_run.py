@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from capturekit.driver.cuda import Platform
-from capturekit.guard import OpenCapture
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model.host_reads import Rehearsal
@@ -24,7 +24,7 @@ def wait_for_others(platform: Platform, rehearsal: Rehearsal) -> None:
     """
     cuda = platform.cupy.cuda
     if rehearsal.seams or rehearsal.records_events:
-        cuda.runtime.deviceSynchronize()
+        GUARD.waits.for_devices(platform, [int(cuda.runtime.getDevice())])
     if rehearsal.records_events:
         cuda.alloc_pinned_memory(1)  # which drops the events that have happened
 
@@ -44,4 +44,5 @@ def take_back(live: OpenCapture, stream: Any) -> None:
         live.parts.plan.put_back(live.host_calls.backups, None)
         if live.host_calls.outside is not None:
             live.host_calls.outside.put_back()
-    cuda.runtime.deviceSynchronize()  # other streams of the caller may read this next
+    here = int(cuda.runtime.getDevice())
+    GUARD.waits.for_devices(live.platform, [here])  # other streams of the caller may read this next

@@ -15,7 +15,7 @@ import numpy as np
 
 from capturekit.functions.number_arguments import COMPUTED, TYPES
 from capturekit.model import errors
-from capturekit.model.source_line import here, is_ours
+from capturekit.model.source_line import Place, here, is_ours
 
 
 def computing_frame() -> FrameType | None:
@@ -32,11 +32,13 @@ def hands_on(code: CodeType) -> bool:
     return any(getattr(getattr(cupy, name, None), '__code__', None) is code for name in _HANDING_ON)
 
 
-def unfollowed(how: str) -> BaseException:
-    """The refusal of a number that the function uses in a way that launches can't repeat."""
+def unfollowed(how: str, at: Place | None = None) -> BaseException:
+    """The refusal of a number that the function uses in a way that launches can't repeat, at the line that runs now
+    where no other is known.
+    """
     error = errors.UnsupportedCallError(
         f'A number among the arguments can not be followed: {how}',
-        location=here(),
+        location=at or here(),
         rule='It changes from call to call, and only arithmetic with arrays and other numbers can follow it.',
         remedy='Pass it as an array, cp.asarray(value); or leave it, if such calls may run eagerly.',
     )

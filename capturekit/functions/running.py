@@ -8,6 +8,7 @@ from typing import Any
 
 from capturekit.functions.argument_slots import RING, from_low
 from capturekit.functions.array_blocks import array_maker, has_strides_of_a_new_array
+from capturekit.functions.variant import mark_begun
 from capturekit.graph.executable import Graph
 from capturekit.graph.launching import launch_then
 from capturekit.guard import GUARD
@@ -96,8 +97,8 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
                 launch()
             else:
                 launch_then(state, lambda: recorder.copy_results([blocks] if one else blocks, aimed))
-        except BaseException:
-            count = _recounted(recorder, count)
+        except BaseException as error:
+            count = _recounted(recorder, count, error)
             raise
         variant.launches += 1
         return blocks if answer is None else answer(leaves, blocks)
@@ -124,8 +125,8 @@ def _one_to_one(recorder: Any, graph: Graph, make: Callable[[], Any]) -> Callabl
                 most = begun[0] + _AHEAD
             pack(table, 8 + count % RING * row, pointers[0], block.data.ptr)
             launch()
-        except BaseException:
-            count = _recounted(recorder, count)
+        except BaseException as error:
+            count = _recounted(recorder, count, error)
             raise
         variant.launches += 1
         return block
@@ -133,12 +134,14 @@ def _one_to_one(recorder: Any, graph: Graph, make: Callable[[], Any]) -> Callabl
     return quick
 
 
-def _recounted(recorder: Any, launch: int) -> int:
+def _recounted(recorder: Any, launch: int, error: BaseException) -> int:
     """The number of launches that the device has begun, after one that an exception has ended. Where the device can't
     tell, the variant is not launched again: a later call might be given the arrays of another one."""
     found: int | None = recorder.ports.recount()
     if found is None:
         recorder.variant.stop_launching('a launch of it failed, and the device could not be asked whether it has begun')
+    if found is None or found >= launch or not recorder.has_table:  # without a table, no launch is counted
+        mark_begun(error)
     return launch if found is None else found
 
 
@@ -190,8 +193,11 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
                 else:
                     launch_then(state, lambda: recorder.copy_results(blocks, aimed))
                 launches[0] = number
-            except BaseException:
-                launches[0] = launches[0] if plan is not None else _recounted(recorder, number)
+            except BaseException as error:
+                if plan is None:
+                    launches[0] = _recounted(recorder, number, error)
+                elif plan.launches == number and not plan.between:
+                    mark_begun(error)
                 raise
             variant.launches += 1
 

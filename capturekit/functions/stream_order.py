@@ -61,9 +61,8 @@ class StreamOrder:
     def wait(self) -> None:
         """Let the host wait if the function does, before anything is compared that other streams may be writing."""
         if self._caller.everywhere:
-            for device in {int(self._platform.cupy.cuda.Device().id), *(one for one, _ptr, _s in self._streams)}:
-                with self._platform.cupy.cuda.Device(device):
-                    self._platform.cupy.cuda.runtime.deviceSynchronize()
+            here = int(self._platform.cupy.cuda.Device().id)
+            GUARD.waits.for_devices(self._platform, {here, *(one for one, _ptr, _s in self._streams)})
         elif self._waits:
             for device, _ptr, stream in self._streams:
                 with GUARD.on(device, self._platform):

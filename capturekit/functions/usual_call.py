@@ -14,6 +14,8 @@ _EQUAL = frozenset({bool, int, str, bytes})
 #: Containers that may hold nothing but arrays: dicts by names.
 _BOXES = frozenset({list, tuple, dict})
 _NAMES = frozenset({str})
+#: What a call that needs a closer look is answered with.
+NOT_ANSWERED: Any = object()
 _Leaves = Callable[[tuple[Any, ...], dict[str, Any]], list[Any] | None]
 #: Whether an item of a sequence is as it was.
 _Fits = Callable[[Any], bool]

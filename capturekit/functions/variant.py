@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
 Quick = Callable[[Sequence[Any], Sequence[int]], Any]
+
+_BEGUN = 'launch_has_begun'
 
 
 class Variant:
@@ -101,6 +103,11 @@ class Variant:
     def carried(self) -> CarriedState | None:
         """The changes of Python state that the function makes, and that each launch makes again."""
         return None if self.environment is None else self.environment.carried
+
+    @property
+    def known(self) -> Container[int]:
+        """The ids of objects whose attributes are compared at each call."""
+        return () if self.environment is None else self.environment.known
 
     @property
     def reckons(self) -> bool:
@@ -176,6 +183,12 @@ class Variant:
             if self.stream_order is not None:
                 self.stream_order.close()
 
+    def undo(self, error: Exception) -> None:
+        """The same after a launch that raised; raises ``error`` if the device may have begun it: it is not redone."""
+        self.restore()
+        if _BEGUN in error.__dict__:
+            raise error
+
     def drawn(self) -> list[Feed]:
         """The numbers that generators on the host drew for the last launch."""
         return [] if self.plan is None else self.plan.drawn()
@@ -198,6 +211,11 @@ class Variant:
     def _repr_html_(self) -> str:
         drawn = '' if self.graph is None or self.graph.closed else self.graph.svg()
         return drawn + preformatted(str(self))
+
+
+def mark_begun(error: BaseException) -> None:
+    """Note on what a launch has raised that the device may have begun it."""
+    error.__dict__[_BEGUN] = True
 
 
 def opaque(value: Any) -> bool:

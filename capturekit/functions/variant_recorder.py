@@ -130,7 +130,8 @@ class VariantRecorder:
                 self.caller.filled = [*self.variant.rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
                 traced = self.slots or self.numbers
-                with nullcontext() if traced is None else traced.watched(), self._no_compiler(), errors.unseen():
+                watched, withheld = nullcontext() if traced is None else traced.watched(), GUARD.output.withheld()
+                with watched, self._no_compiler(), withheld, errors.unseen():
                     result = given.call(self.fn, args, kwargs, self.places)
                 if self.numbers is not None:
                     self.numbers.must_be_given()
@@ -331,10 +332,10 @@ class VariantRecorder:
         arrays, self.form = take_apart(packed(result), is_array, known_object, name='the result')
         if self.numbers is not None:
             result = unpacked(put_together(self.form, list(map(as_recorded, arrays))))
+        now = values_of(result, cupy, self.variant.known)
         if self.late is None:
-            must_be_same(self.variant.values, result, cupy)
+            must_be_same(self.variant.values, now)
         else:
-            now = values_of(result, cupy)
             self.form = self.late.placed(self.form, self.variant.values, now, len(arrays) + 1)
             arrays += [self.late.room] if self.late.used else []
         must_leave_nothing(live)

@@ -51,7 +51,7 @@ class Watch:
         ignore: returns True for objects that the caller compares: as arguments, their attributes are not watched.
         arguments: what ``fn`` is called with. Values in it that the caller does not compare are watched.
         array: the class of arrays, whose methods the user may replace.
-        carries: returns, at the end of the run, whether launches can repeat changes of Python state.
+        not_repeated: returns, at the end of the run, why launches repeat no changes of Python state; '' if they may.
         reads: the host reads, a list that the run fills.
         reckons: tells whether launches are to reckon with a number that an attribute gets; None: with none.
         uncollected: the block without garbage collection, which ends before code can ask whether the collector is on.
@@ -66,13 +66,13 @@ class Watch:
         ignore: Callable[[Any], bool] | None = None,
         arguments: Any = (),
         array: type | None = None,
-        carries: Callable[[], bool] | None = None,
+        not_repeated: Callable[[], str] | None = None,
         reads: Sequence[Read] = (),
         reckons: OtherNumbers | None = None,
         numbers: GivenNumbers | None = None,
         uncollected: Uncollected | None = None,
     ) -> None:
-        self._fn, self._carries, self._reads, self._reckons = fn, carries, reads, reckons
+        self._fn, self._not_repeated, self._reads, self._reckons = fn, not_repeated, reads, reckons
         self._numbers = numbers
         self._uncollected = uncollected or Uncollected()
         self._environment: Environment | None = None
@@ -174,9 +174,12 @@ class Watch:
         try:
             self._in_turn(self._run.asked.answer_all)
             self._note_warnings()
-            carries = self._carries is not None and self._carries() and not self._libraries.waits
+            why = '' if self._not_repeated is None else self._not_repeated()
+            carries = self._not_repeated is not None and not why and not self._libraries.waits
             _log_fault(self._failure)
-            return finish(self._run, self._failure, carries, self._reads, self._reckons, self._numbers)
+            environment = finish(self._run, self._failure, carries, self._reads, self._reckons, self._numbers)
+            environment.not_repeated = why
+            return environment
         except Exception as error:
             _log_fault(error)
             environment = Environment([], [], [], [], f'what the function reads could not be followed: {error!r}')

@@ -42,6 +42,8 @@ def set_kernel(
     args: Mapping[int, Any] | None,
 ) -> None:
     """Give a kernel node another grid, block, shared memory or arguments."""
+    if args is not None and not isinstance(args, Mapping):
+        raise TypeError(f'args must be a mapping of numbers to arguments, got {type(args).__name__}')
     with changing(state, 'Graph.set_kernel()', node, 'kernel') as at:
         detail, g = at.info.detail, state.made.graph
         now = state.device.node_arguments(g, at.handle)

@@ -22,6 +22,7 @@ from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform
 from capturekit.graph.changeable import Changeable
 from capturekit.graph.clone import clone
+from capturekit.graph.given import positive
 from capturekit.graph.launching import LAUNCH, launch_of, plain_launch, upload
 from capturekit.graph.measure import measure
 from capturekit.graph.state import GraphState, Owner
@@ -344,8 +345,9 @@ class Graph(Changeable):
             return self._state.look()
 
     def debug_dot_str(self, flags: int = 0) -> str:
-        """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
-        state = self._state
+        """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph, and TypeError and
+        ValueError for flags that are none."""
+        state, flags = self._state, positive('flags', flags, 0)
         with state.lock:
             state.must_be_open('Graph.debug_dot_str()')
             parts = [state.made.graph] if state.plan is None else [p.graph for p in state.plan.parts]

@@ -30,6 +30,8 @@ def positive(name: str, value: Any, least: int) -> int:
 
 def three(name: str, value: Any) -> tuple[int, ...]:
     """One to three positive numbers as three. Raises TypeError and ValueError."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f'{name} must be one to three numbers, got {value!r}')
     numbers = (value,) if isinstance(value, int) else tuple(value)
     if not 1 <= len(numbers) <= 3:
         raise ValueError(f'{name} must be one to three numbers, got {value!r}')

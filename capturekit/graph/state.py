@@ -15,6 +15,7 @@ from capturekit.graph.addresses import Index
 from capturekit.graph.fused_state import FusedState, with_members
 from capturekit.graph.new_edges import NewEdges
 from capturekit.graph.refused import closed
+from capturekit.guard import GUARD
 from capturekit.launch.declared import Declared
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part, Plan
@@ -162,7 +163,7 @@ class GraphState:
             with self.inside(), self.lease:
                 if self.plan is not None:
                     self.plan.close()
-                if not self.memory.private and not self.topology.captures:
-                    self.device.device_synchronize()  # a launch may be under way, and others use the pool
+                if not self.memory.private:
+                    GUARD.waits.unless_captured(self.device)  # a launch may be under way, and others use the pool
         finally:
             self.device.exchange_thread_mode(old)

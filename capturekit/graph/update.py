@@ -25,6 +25,7 @@ from capturekit.graph.launching import aim
 from capturekit.graph.nodes import switch_off
 from capturekit.graph.state import GraphState, NodeNames
 from capturekit.graph.whole import must_be_whole, together
+from capturekit.guard import GUARD
 from capturekit.launch.at_exit import close_at_end
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.counters import FIGURES
@@ -150,8 +151,8 @@ def _take_over(state: GraphState, other: GraphState, *, anew: bool) -> None:
         aim(state)
     calls = old.host_funcargs  # until the memory is given back, which waits for earlier launches
     with state.inside(), lease:
-        if not state.topology.captures and (not memory.private or calls):
-            state.device.device_synchronize()  # an earlier launch may be under way
+        if not memory.private or calls:
+            GUARD.waits.unless_captured(state.device)  # an earlier launch may be under way
         del old
     switch_off(state, _CALL, switched)
     state.declared, state.new_edges, state.fused = other.declared, other.new_edges, other.fused

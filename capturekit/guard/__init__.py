@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -33,6 +32,7 @@ from capturekit.launch.plan import Feed
 from capturekit.model import errors
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.rules import table
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import here
 
 __all__ = [

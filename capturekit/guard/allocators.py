@@ -28,6 +28,11 @@ _ENTERED_BESIDE = replace(
     remedy='The `with` statement enters it after the capture, in the place of the stream that the capture has made '
     'current. Give it to the capture, `with ck.capture(stream) as cap:`, or leave it out.',
 )
+#: What to write where a stream became current unseen.
+UNSEEN = (
+    'It became current by a `with` block that was entered before the capture, or by a method that was bound before it. '
+    'Leave that block before the capture begins or after it has ended; in the capture, write `with stream:`.'
+)
 
 
 class Allocators:
@@ -40,6 +45,8 @@ class Allocators:
         #: By thread: the allocator that it had before the guard's; and the threads with an allocator of the user.
         self.kept: dict[int, Any] = {}
         self.foreign: set[int] = set()
+        #: Follows a stream that became current unseen, and says whether there was one: a component below has it.
+        self.settle: Callable[[], bool] = lambda: False
 
     def refresh(self, lane: Lane | None = None) -> None:
         """Set this thread's allocator to the one for work on its current stream.
@@ -93,10 +100,25 @@ class Allocators:
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
         memory = live.graph_memory
         wanted = self.compiled.seen(memory.allocator(lane, malloc_of if memory.private else None))
+        if live.thread == me and live.caller is None:
+            wanted = self._while_current(live, wanted)
         if live.caller is not None:
             wanted = self._noting_stream(live.caller, lane.stream, wanted)
+        if live.decisions.open:
+            wanted = _noting_line(live.decisions.open[-1].made, wanted)
         ours = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
         return ours if live.thread == me else self._for_another_thread(live, ours)
+
+    def _while_current(self, live: OpenCapture, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Return the allocator for a lane if another stream may become current unseen."""
+        cuda = self.state.platform.cupy.cuda
+
+        def malloc(size: int) -> Any:
+            if live.unsettled and self.settle():
+                return (cuda.memory._get_thread_local_allocator() or cuda.alloc)(size)
+            return allocator(size)
+
+        return malloc
 
     @staticmethod
     def _noting_stream(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -163,6 +185,8 @@ class Allocators:
         def held(size: int) -> Any:
             pointer = allocator(size)
             memory.keep(pointer)
+            if mine.decisions.open:
+                mine.decisions.open[-1].made[int(pointer.mem.ptr)] = here()
             return pointer
 
         mine.note('note', None, 'memory of another allocator is held as long as the graph', here())
@@ -208,17 +232,35 @@ class Allocators:
             stream = self.state.platform.cupy.cuda.get_current_stream()
             verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
             device = self.state.placeholders.get(stream.ptr)
-            if device is not None:
-                # the user does not know the placeholder, so the message names the device
+            # the user does not know the placeholder, so the message names the device, or the legacy stream
+            if device not in (None, live.origin_device):
                 self.verdicts.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
             _stream, at = live.outside.held.get(stream.ptr, (None, None))
-            self.verdicts.refuse(verdict, 'Work', stream.ptr, escape_rule(live, at))
+            named = stream.ptr if device is None else LEGACY_HANDLES[0]
+            self.verdicts.refuse(verdict, 'Work', named, escape_rule(live, at, stream.ptr, device is not None))
 
 
-def escape_rule(live: OpenCapture, at: Place | None) -> Rule:
-    """The rule for work on a stream that is not in the capture, and that became current at this line."""
+def _noting_line(made: dict[int, Place | None], allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+    """Note which lines allocate memory in the body of a decision."""
+
+    def malloc(size: int) -> Any:
+        pointer = allocator(size)
+        made[int(pointer.mem.ptr)] = here()
+        return pointer
+
+    return malloc
+
+
+def escape_rule(live: OpenCapture, at: Place | None, ptr: int, legacy: bool) -> Rule:
+    """The rule for work on a stream that is not in the capture, and that became current at this line.
+
+    ``legacy``: it is a placeholder of the legacy stream on the device of the capture.
+    """
     beside = live.memory is not None and at is not None and at == live.at
-    return _ENTERED_BESIDE if beside else RULES['escaped-work']
+    rule = RULES['legacy-stream' if legacy else 'escaped-work']
+    if ptr in live.outside.unseen:
+        return replace(rule, remedy=UNSEEN)
+    return _ENTERED_BESIDE if beside and not legacy else rule
 
 
 def _own_memory(call: str) -> errors.UnsupportedCallError:

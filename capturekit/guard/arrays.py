@@ -71,7 +71,7 @@ class Arrays:
             if mine is not None and mine.parts.answers is not None:
                 return self._given_back(mine, array, order, out)
             if array.size:
-                self._refuse_unlaunched(array, where.ptr if captured else None)
+                self._refuse_unlaunched(array, where.ptr if captured else None, out)
                 self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
                 self.outside.release(self.placeholders.standing_for(where.ptr))
@@ -127,10 +127,10 @@ class Arrays:
         else:
             self.parts.check_on_host(live, flat, value, at)
 
-    def _refuse_unlaunched(self, array: Any, lane: int | None) -> None:
+    def _refuse_unlaunched(self, array: Any, lane: int | None, out: Any) -> None:
         """Refuse to read an array on a lane, and on any stream one that this thread's captures may write."""
         if lane is not None:
-            self.verdicts.refuse_read(lane)
+            self.verdicts.refuse_read(lane, RULES['host-read'] if out is None else VARIANTS['host-read-into'])
         for live in self.state.threads.get(threading.get_ident(), ()):
             rule = rule_for_read(self.state, live, array)
             if rule is not None:

@@ -118,7 +118,7 @@ class ByHand:
     def pool_asked(self, live: OpenCapture) -> None:
         """Note an allocation from the pool. Work will follow, unless the caller only makes an empty array."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
-        if self.state.inside.depth or stream.ptr not in live.outside.held or called() in ALLOCATE_ONLY:
+        if self.state.inside.active() or stream.ptr not in live.outside.held or called() in ALLOCATE_ONLY:
             return
         with self.state.lock:
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
@@ -127,7 +127,7 @@ class ByHand:
 
     def pool_grows(self, live: OpenCapture) -> None:
         """Judge the pool's request for device memory, before it is made."""
-        if self.state.inside.depth or live.capture.mode is Mode.RELAXED or live.capture not in self.state.lives:
+        if self.state.inside.active() or live.capture.mode is Mode.RELAXED or live.capture not in self.state.lives:
             return
         with self.state.lock:
             verdict = self.verdicts.judge(Operation.UNSAFE)
@@ -138,7 +138,7 @@ class ByHand:
     def pool_gave(self, live: OpenCapture, key: tuple[int, int]) -> None:
         """Hear that the pool has given memory, which is the capture's where the current stream is a lane of it."""
         lane = self.state.ledger.lane(self.state.platform.cupy.cuda.get_current_stream().ptr)
-        if lane is not None and lane.capture is live.capture and not self.state.inside.depth:
+        if lane is not None and lane.capture is live.capture and not self.state.inside.active():
             live.pooled.add(key)
 
     def _refused_to_pool(self, error: CaptureError) -> NoReturn:

@@ -75,7 +75,7 @@ class _Process:
         return next((one for one, starts in _PACKAGES.items() if nearest and nearest[0].startswith(starts)), '')
 
     def own(self) -> bool:
-        return bool(self._inside.depth)
+        return bool(self._inside.active())
 
 
 class CallWatch:

@@ -8,6 +8,7 @@ the recorded work is joined before a capture is thrown away, and a graph that ha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from capturekit.guard.open_capture import OpenCapture
@@ -28,6 +29,20 @@ def end_driver_capture(live: OpenCapture) -> int:
     except CudaCallError:
         _note_destroyed(live)
         raise
+
+
+def emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -> None:
+    """Destroy the nodes in bodies of conditional nodes.
+
+    A conditional node has to stay, since a graph whose condition has lost its node can't be instantiated any more. It
+    stays with empty bodies.
+    """
+    for body in bodies:
+        for node in reversed(device.graph_nodes(body)):
+            if node in decided:
+                emptied(device, decided[node], decided)
+            else:
+                device.node_destroy(node)
 
 
 def in_body(live: OpenCapture) -> bool:

@@ -9,7 +9,16 @@ from capturekit.guard.line_trace import TRACING
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
-from capturekit.model.rules import CaptureStatus
+from capturekit.model.rules import CaptureStatus, Mode
+
+
+def driver_mode(mode: Mode) -> Mode:
+    """The mode in which the driver captures for a capture of this mode.
+
+    In CUDA's global mode, a call of another thread that the guard does not see loses the capture: a memory pool that
+    grows is enough. Thread-local mode forbids the capturing thread the same calls, and other threads none.
+    """
+    return Mode.THREAD_LOCAL if mode is Mode.GLOBAL else mode
 
 
 class Captures:
@@ -30,6 +39,7 @@ class Captures:
             self.state.lives[live.capture] = live
             self.state.threads.setdefault(live.thread, []).append(live)
             live.streams[live.origin.ptr] = live.origin
+            live.current = self.state.current_stream().ptr
             live.note('begin', live.capture.origin, f'capture begun in {live.recording.mode} mode', live.at)
 
     def settle(self, live: OpenCapture) -> None:
@@ -69,9 +79,8 @@ class Captures:
         live.allocators.clear()
         if live.trace is not None:
             TRACING.close(live.trace)
-        if state.lives.pop(live.capture, None) is not None:
-            stack = state.threads[live.thread]
-            stack.remove(live)
-            if not stack:
-                del state.threads[live.thread]
+        state.lives.pop(live.capture, None)
+        left = [one for one in state.threads.pop(live.thread, ()) if one is not live]
+        if left:
+            state.threads[live.thread] = left
         state.closed.notify_all()

@@ -81,7 +81,7 @@ class CompiledUploads:
         """Take over a copy that compiled code makes into a new array. False for any other copy."""
         new, live = self._thread.new, self.state.mine()
         self._thread.new = None
-        if live is None or live.memory is None or self.state.inside.depth or stream is None or not size:
+        if live is None or live.memory is None or self.state.inside.active() or stream is None or not size:
             return False
         lane = self.state.ledger.lane(stream.ptr)
         if new != (int(pointer.ptr), _instruction()) or lane is None or lane.capture is not live.capture:

@@ -31,6 +31,7 @@ from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.iterations import Iterations
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.left_arrays import LeftArrays
 from capturekit.guard.library_access import LibraryAccess
 from capturekit.guard.library_calls import LibraryCalls
 from capturekit.guard.library_plans import LibraryPlans
@@ -49,6 +50,7 @@ from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.guard.warned import Warned
+from capturekit.guard.withheld_output import WithheldOutput
 
 
 @dataclass(eq=False)
@@ -77,6 +79,8 @@ class Components:
     joins: Joins
     #: A capture that is cut in parts.
     parts: Parts
+    #: Arrays that were made in bodies which have ended.
+    left: LeftArrays
     #: Bodies of conditional nodes.
     bodies: Bodies
     #: Streams that are current but not in the capture.
@@ -131,6 +135,8 @@ class Components:
     warned: Warned
     #: Refusals that handlers of logging swallow.
     swallowed: SwallowedRefusals
+    #: What recordings of graphed functions write to files.
+    output: WithheldOutput
     #: Captures begun and ended by hand.
     manual: ManualCaptures
 
@@ -154,6 +160,8 @@ def assemble(
         made[name] = (instead or {}).get(name, kind)(*(made[other] for other in others))
     components = table(**made)
     # calls of components below
+    components.verdicts.meet, components.verdicts.settle = components.lanes.met, components.streams.settle
+    components.allocators.settle = components.streams.settle
     components.captures.before_end.append(components.by_hand.let_go)
     components.captures.before_end.append(components.past_events.ended)
     components.captures.after_end.append(components.by_hand.keep_out_again)

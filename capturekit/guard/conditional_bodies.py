@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
-from capturekit.guard.capture_end import end_driver_capture, join_for_good
+from capturekit.guard.capture_end import emptied, end_driver_capture, join_for_good
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.left_arrays import LeftArrays
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import INSIDE, Parts, decided_here, unfit_kind
 from capturekit.guard.state import State
@@ -24,8 +25,9 @@ from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
+from capturekit.model.live_objects import collections
 from capturekit.model.rules import Code
-from capturekit.model.source_line import Place, here
+from capturekit.model.source_line import Place, here, raised_at
 
 
 @dataclass(eq=False)
@@ -43,19 +45,41 @@ class Decision:
     passes: Any = None
     inside: int | None = None
     before: Any = None
+    #: How many nodes of its graph were numbered when it was made.
+    numbered: int = 0
+    #: What its open body has made: by address, the line that allocated the memory of an array.
+    made: dict[int, Place | None] = field(default_factory=dict)
+    #: How often garbage was collected before that.
+    collections: int = -1
+    #: The graph of its open body, and those of the bodies in it.
+    graphs: set[int] = field(default_factory=set)
+    #: Where the recording stood when its open body began: the lines of the nodes, the numbers of nodes and of edges.
+    began: tuple[Any, int, int] = (None, 0, 0)
+
+    @property
+    def call(self) -> str:
+        """The call that made it."""
+        name = {'while': 'while_', 'if': 'if_' if len(self.bodies) == 1 else 'if_else', 'switch': 'switch'}
+        return f'cap.{name[self.decides]}(...)'
 
 
 class Bodies:
     """Conditional nodes in an open capture: work that the device decides about at every launch."""
 
-    def __init__(self, state: State, lanes: Lanes, parts: Parts) -> None:
+    def __init__(self, state: State, lanes: Lanes, parts: Parts, left: LeftArrays) -> None:
         self.state = state
         self.lanes = lanes
         self.parts = parts
+        self.left = left
 
-    def decide(self, live: OpenCapture, decision: Decision, count: int) -> None:
-        """Record the kernel that sets the condition, and the node with ``count`` empty bodies."""
+    def decide(self, live: OpenCapture, decision: Decision, count: int, dropped: bool) -> None:
+        """Record the kernel that sets the condition, and the node with ``count`` empty bodies.
+
+        ``dropped``: the code drops what the call returns, so that no body can follow.
+        """
         device = live.platform.device
+        if live.decisions.asked and live.decisions.asked[-1].inside is None:
+            raise _between(decision.at)
         if self.parts.device_count(live) > 1 or self.state.current_device() != live.origin_device:
             raise decided_here(f'A decision on the device: {decision.decides}')
         if not device.can_decide(decision.decides, count):
@@ -67,6 +91,8 @@ class Bodies:
                 remedy='Decide on the host, between two graphs; or update the driver and cuda-bindings.',
                 cuda_error=Code.cudaErrorNotSupported.name,
             )
+        if dropped:
+            raise without_a_body(decision)
         part = Part() if live.recorder.into else self.parts.part_of(live)
         before = self._one_line(live, decision.at)
         assert live.memory is not None
@@ -80,22 +106,19 @@ class Bodies:
                 self._set(live, decision, again=False)
             after = device.capture_info(live.origin.ptr).dependencies
             self._number(live, decision.graph)
-            decision.node, decision.bodies = device.add_conditional(
+            decision.node, decision.bodies[:] = device.add_conditional(
                 decision.graph, after, decision.handle, decision.decides, count
             )
             part.decided[decision.node] = live.decisions.bodies[decision.node] = list(decision.bodies)
-            live.parts.numbered[decision.graph] = device.graph_node_count(decision.graph)
+            decision.numbered = live.parts.numbered[decision.graph] = device.graph_node_count(decision.graph)
             device.set_dependencies(live.origin.ptr, [decision.node])
-        if decision.decides == 'while':
-            live.decisions.empty_loops.append(decision)
+        live.decisions.unentered.append(decision)
         self._back_on(live, before, decision.node)
         live.note('decision', self.lanes.current_lane(live), f'{decision.decides}: the device decides', decision.at)
 
-    def _set(self, live: OpenCapture, decision: Decision, *, again: bool) -> None:
-        truth = decision.decides != 'switch'
-        decide(
-            live.platform, decision.condition, truth, decision.passes, again, decision.limit, decision.handle
-        )  # fmt: skip
+    def _set(self, live: OpenCapture, decision: Decision, *, again: bool, limit: int = 0) -> None:
+        truth, limit = decision.decides != 'switch', limit or decision.limit
+        decide(live.platform, decision.condition, truth, decision.passes, again, limit, decision.handle)
 
     def _one_line(self, live: OpenCapture, at: Place | None) -> Any:
         """Join the current lane, and in adapting mode all others; return the stream that is current."""
@@ -119,72 +142,111 @@ class Bodies:
 
     def enter_body(self, live: OpenCapture, decision: Decision, number: int, at: Place | None) -> None:
         """Continue the recording in a body of the node."""
-        device = live.platform.device
-        decision.before = self._one_line(live, at)  # this shows work on other lanes since then, too
-        self._nothing_between(live, decision, at)
-        with self.state.inside:
-            self.suspend(live, decision.graph)
-            device.begin_capture_to(live.origin.ptr, decision.bodies[number], live.capture.mode)
-        decision.inside = number
+        self.nothing_between(live, decision, at)
+        body = decision.bodies[number]
+        self.suspend(live, decision.graph)
+        decision.inside, decision.made, decision.graphs = number, {}, {body}
+        decision.collections = collections()
+        for around in live.decisions.open:
+            around.graphs.add(body)
+        recording = live.recording
+        lines = None if live.trace is None else live.trace.now()
+        decision.began = lines, recording.node_count, recording.edge_count
         live.decisions.open.append(decision)
-        if decision in live.decisions.empty_loops:
-            live.decisions.empty_loops.remove(decision)
+        if decision in live.decisions.unentered:
+            live.decisions.unentered.remove(decision)
         assert live.memory is not None
         if decision.decides == 'while':
             live.memory.enter_loop()
-        self.parts.begin_segment(live, decision.before, at)
+        self.parts.go_on(live, decision.before, at, body)
 
-    def _nothing_between(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
+    def nothing_between(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
+        """Refuse work that was recorded after the node, where the code is still about the decision; take it out."""
+        decision.before = self._one_line(live, at)  # this shows work on other lanes since then, too
+        device, trace = live.platform.device, live.trace
         with self.state.inside:
-            found = live.platform.device.capture_info(live.origin.ptr).dependencies
-        if found != (decision.node,):
-            raise errors.UnsupportedCallError(
-                'Work between the branches of a decision',
-                location=at,
-                rule='It would run after all branches, also after those that the code has below it.',
-                remedy='Put it before the decision, after it, or into a branch.',
-            )
+            info = device.capture_info(live.origin.ptr)
+            if info.dependencies == (decision.node,):
+                return
+            nodes = self.parts.order_of(live, decision.graph)
+            found = trace.maker(nodes[0], nodes) if trace is not None and nodes else None
+            alone = info.graph == decision.graph and live.parts.numbered[info.graph] == decision.numbered
+            if alone:  # no other decision was made since, so that the nodes can be taken out
+                self._end_segment(live)
+                for node in reversed(nodes):
+                    device.node_destroy(node)
+                if trace is not None:
+                    trace.back_to(trace.now())
+        if alone:
+            self.parts.go_on(live, decision.before, at, decision.graph, [decision.node])
+        raise _between(found or at)
 
     def suspend(self, live: OpenCapture, graph: int) -> None:
         """End the driver's capture; the graph will be continued."""
         with self.state.inside:
             self._number(live, graph)
-            end_driver_capture(live)
+            self._end_segment(live)
+
+    def _end_segment(self, live: OpenCapture) -> None:
+        end_driver_capture(live)
         with self.state.lock:
             live.parts.past.append(live.capture)
             self.state.ledger.end(live.capture)
 
-    def leave_body(self, live: OpenCapture, decision: Decision, at: Place | None, *, failed: bool) -> None:
-        """End a body, and continue after the node.
+    def leave_body(
+        self, live: OpenCapture, decision: Decision, at: Place | None, error: BaseException | None, wrong: Any = None
+    ) -> None:
+        """End a body, and continue after the node. ``error``: the exception that leaves it; ``wrong``: a refusal.
 
-        An error about the body's nodes is raised after that, so that the capture stays good.
+        A body that is refused at its end is taken out, so that the capture stays good; then the refusal is raised.
         """
-        device = live.platform.device
-        fault: BaseException | None = None
+        fault = wrong
         body = decision.bodies[decision.inside or 0]
         try:
-            if not failed:
+            if error is None and fault is None:
                 self._close_body(live, decision, at)
-        except BaseException as error:
-            fault = error
+        except BaseException as failure:
+            fault = failure
         with self.state.inside:
-            self._end_body(live, body)
+            whole = self._end_body(live, body)
             live.decisions.open.pop()
             decision.inside = None
+            if whole and fault is None and error is None:
+                fault = self._unfit(live, body, at) or self.parts.unfit_copies(live, body)
+                fault = fault or _endless(live, decision, body)
+            if whole and (wrong is not None or isinstance(fault, errors.CaptureError)) and not live.lost:
+                self._take_out(live, decision, body)
+            elif fault is not None or error is not None:
+                live.decisions.broken = live.decisions.broken or (at or decision.at, _told_of(error or fault))
             if decision.decides == 'while' and live.memory is not None and live.memory.leave_loop():
                 text = 'an array from before the loop was dropped in its body: each pass reads it as it was'
                 live.note('note', None, text, at)
-            device.begin_capture_to(live.origin.ptr, decision.graph, live.capture.mode, [decision.node])
-        self.parts.begin_segment(live, decision.before, at)
-        if fault is None and not failed:
-            fault = self._unfit(live, body, at) or self.parts.unfit_copies(live, body) or _endless(live, decision, body)
-        if fault is not None or failed:
-            live.decisions.broken = live.decisions.broken or at or decision.at
+            if whole and not live.lost and not live.parts.spoilt:
+                self.left.leave(live, decision)
+        self.parts.go_on(live, decision.before, at, decision.graph, [decision.node])
         try:
             if fault is not None:
                 raise fault
         finally:
-            del fault  # its traceback holds this frame
+            del fault, error, wrong  # their tracebacks hold this frame
+
+    def _take_out(self, live: OpenCapture, decision: Decision, body: int) -> None:
+        """Empty a body that has ended. A loop gets the end of a pass, after which no other one follows."""
+        device, recording, trace = live.platform.device, live.recording, live.trace
+        emptied(device, [body], live.decisions.bodies)
+        if decision.decides == 'while':
+            device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
+            with current_for_now(live.platform.cupy.cuda, live.origin):
+                self._set(live, decision, again=True, limit=1)
+            end_driver_capture(live)
+        lines, recording.node_count, recording.edge_count = decision.began
+        for graph in decision.graphs:
+            live.parts.numbered.pop(graph, None)
+        if trace is not None:
+            trace.back_to(lines)
+            trace.next_part(self.parts.order_of(live, body))
+        recording.node_count += device.graph_node_count(body)
+        recording.edge_count += device.graph_edge_count(body)
 
     def _close_body(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
         self._one_line(live, at)
@@ -192,21 +254,23 @@ class Bodies:
             with self.state.inside, current_for_now(live.platform.cupy.cuda, live.origin):
                 self._set(live, decision, again=True)
 
-    def _end_body(self, live: OpenCapture, body: int) -> None:
-        """End the driver's capture into a body. One with open lanes is joined, and a lost one is thrown away."""
+    def _end_body(self, live: OpenCapture, body: int) -> bool:
+        """End the driver's capture into a body; False if it is lost. Open lanes are joined before."""
         device = live.platform.device
         with suppress(CudaCallError):  # the capture is lost, and that will be reported
             self._number(live, body)
             live.recording.node_count += device.graph_node_count(body)
             live.recording.edge_count += device.graph_edge_count(body)
             join_for_good(device, live.origin.ptr, body)
+        whole = True
         try:
             end_driver_capture(live)
-        except CudaCallError:
-            live.decisions.broken = live.decisions.broken or here()
+        except CudaCallError as lost:
+            whole, live.decisions.broken = False, live.decisions.broken or (here(), _told_of(lost))
         with self.state.lock:
             live.parts.past.append(live.capture)
             self.state.ledger.end(live.capture)
+        return whole
 
     @staticmethod
     def _unfit(live: OpenCapture, body: int, at: Place | None) -> errors.CaptureError | None:
@@ -246,6 +310,31 @@ class Bodies:
                 remedy=remedy,
                 cuda_error=Code.cudaErrorNotSupported.name,
             )
+
+
+def without_a_body(decision: Decision) -> errors.CaptureError:
+    """The error for a decision whose block is never entered."""
+    return errors.UnsupportedCallError(
+        'A loop without a body' if decision.decides == 'while' else 'A decision without a body',
+        location=decision.at,
+        rule=f'`{decision.call}` was called, but its block was never entered: what stands below it runs whatever the '
+        'condition is.',
+        remedy=f'Write `with {decision.call}:` around the work that it decides about.',
+    )
+
+
+def _between(at: Place | None) -> errors.CaptureError:
+    return errors.UnsupportedCallError(
+        'Work between the branches of a decision',
+        location=at,
+        rule='It would run after all branches, also after those that the code has below it.',
+        remedy='Put it before the decision, after it, or into a branch.',
+    )
+
+
+def _told_of(error: BaseException) -> str:
+    """What an exception says, and the line that raised it."""
+    return f'{type(error).__name__}({str(error)[:200]!r}), raised at {raised_at(error) or "a line that is not known"}'
 
 
 def _endless(live: OpenCapture, decision: Decision, body: int) -> errors.CaptureError | None:

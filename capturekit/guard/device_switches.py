@@ -136,13 +136,14 @@ class DeviceSwitches:
         Every step is tried. If one fails, the next call tries all again; after all succeeded, it does nothing.
         """
         with self.state.lock:
-            if not live.devices.before or live.devices.restored:
+            if live.devices.restored or not (live.devices.before or live.devices.placeholders):
                 return
             steps = Undo()
             for device, stream in enumerate(live.devices.before):
                 if device != live.origin_device:
                     steps.push(partial(self._as_before, device, stream))
-            steps.push(partial(self._go_to, live.origin_device))
+            if live.devices.before:
+                steps.push(partial(self._go_to, live.origin_device))
             for device in list(live.devices.placeholders):
                 steps.push(partial(self._leave_device, live, device))
             steps.push(self.state.poll)

@@ -280,6 +280,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy', 'copyto', 'devices.copied_to', 'code'),
     Entry('logging.Handler', 'handleError', 'swallowed.handler_failed'),
     Entry('warnings', '_showwarnmsg', 'warned.shown', 'always', optional=True),
+    Entry('io.TextIOWrapper', 'write', 'output.written', 'sealed'),
     Entry('threading.Thread', 'start', 'effects.thread_fed'),
     Entry('threading.Condition', 'notify', 'effects.thread_fed'),
     Entry('queue.SimpleQueue', 'put', 'effects.thread_fed', 'sealed'),

@@ -67,30 +67,26 @@ class ForkScopes:
         """
         state, trace = self.state, live.trace
         ledger, wait = state.ledger, state.installation.originals[_WAIT]
-        with state.lock:
-            state.inside.depth += 1
-            try:
-                at, lane = here(frame), ledger.lanes[parent]
-                line: Line = None if at is None else [at.file, at.line, at.function]
-                event = self._event(live, lane.device)
-                clock = self._recorded(live, lane, event, at, line)
-                if trace is not None:
-                    ends = lane.nodes
-                    known = len(ends) < 2 and trace.stream == parent
-                    trace.poll((ends[0] if ends else 0) if known else None)
-                for stream in streams:
-                    handle = stream.__dict__['ptr']
-                    before = passed_by(live, ledger.lanes.get(handle), clock)
-                    wait(handle, event)
-                    forked = ledger.come_after(handle, lane, clock, False, at, lane.device)
-                    if forked is None:
-                        left = only_after(self.state.platform.device, ledger.lanes[handle], before, lane.nodes)
-                        self._waited(live, ledger.lanes[handle], lane, event, line, True, left)
-                    else:
-                        self.lanes.entered(live, forked, stream, at)
-                # the allocator of the current lane notices by itself that lanes were forked
-            finally:
-                state.inside.depth -= 1
+        with state.lock, state.inside:
+            at, lane = here(frame), ledger.lanes[parent]
+            line: Line = None if at is None else [at.file, at.line, at.function]
+            event = self._event(live, lane.device)
+            clock = self._recorded(live, lane, event, at, line)
+            if trace is not None:
+                ends = lane.nodes
+                known = len(ends) < 2 and trace.stream == parent
+                trace.poll((ends[0] if ends else 0) if known else None)
+            for stream in streams:
+                handle = stream.__dict__['ptr']
+                before = passed_by(live, ledger.lanes.get(handle), clock)
+                wait(handle, event)
+                forked = ledger.come_after(handle, lane, clock, False, at, lane.device)
+                if forked is None:
+                    left = only_after(self.state.platform.device, ledger.lanes[handle], before, lane.nodes)
+                    self._waited(live, ledger.lanes[handle], lane, event, line, True, left)
+                else:
+                    self.lanes.entered(live, forked, stream, at)
+            # the allocator of the current lane notices by itself that lanes were forked
 
     def join(self, live: OpenCapture, into: int, lanes: Iterable[int], frame: FrameType) -> None:
         """Let a lane wait for others; all are given by their handles.
@@ -99,25 +95,21 @@ class ForkScopes:
         """
         state, polled = self.state, False
         ledger, wait = state.ledger, state.installation.originals[_WAIT]
-        with state.lock:
-            state.inside.depth += 1
-            try:
-                at, lane = here(frame), ledger.lanes[into]
-                line: Line = None if at is None else [at.file, at.line, at.function]
-                event = self._event(live, lane.device)
-                for ptr in lanes:
-                    of = ledger.lanes[ptr]
-                    clock = self._recorded(live, of, event, at, line)
-                    before = passed_by(live, lane, clock)
-                    wait(into, event)
-                    ledger.come_after(into, of, clock, False, at, of.device)
-                    only_after(self.state.platform.device, lane, before, of.nodes)
-                    # with the first wait, the nodes so far go to the current line
-                    self._waited(live, lane, of, event, line, polled)
-                    polled = True
-                self.allocators.to_lane(live, lane)
-            finally:
-                state.inside.depth -= 1
+        with state.lock, state.inside:
+            at, lane = here(frame), ledger.lanes[into]
+            line: Line = None if at is None else [at.file, at.line, at.function]
+            event = self._event(live, lane.device)
+            for ptr in lanes:
+                of = ledger.lanes[ptr]
+                clock = self._recorded(live, of, event, at, line)
+                before = passed_by(live, lane, clock)
+                wait(into, event)
+                ledger.come_after(into, of, clock, False, at, of.device)
+                only_after(self.state.platform.device, lane, before, of.nodes)
+                # with the first wait, the nodes so far go to the current line
+                self._waited(live, lane, of, event, line, polled)
+                polled = True
+            self.allocators.to_lane(live, lane)
 
     @staticmethod
     def _event(live: OpenCapture, device: int) -> int:

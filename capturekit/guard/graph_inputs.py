@@ -66,6 +66,11 @@ def _references(held: list[Any]) -> int:
 _OWN = _references([object()])
 
 
+def others_of(held: list[Any]) -> int:
+    """References to the one member of a list, besides the list's own."""
+    return _references(held) - _OWN
+
+
 class BlockHolders:
     """Who holds a block of memory: objects that are no arrays may keep it alive without them."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,11 +29,13 @@ from capturekit.launch.plan import Part, Seam
 from capturekit.model import errors
 from capturekit.model.pytree import take_apart
 from capturekit.model.rules import Code
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here
 from capturekit.model.sparse import matrices, packed, unpacked
 
 _ALLOCATES = 'A call that allocates memory itself while lanes are open'
 _IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host read; all lanes are joined before that.'
+_BETWEEN = 'The host makes this call between two parts of the graph, so that all lanes have to be joined before it.'
 
 
 @dataclass(eq=False)
@@ -87,7 +88,8 @@ class HostCalls:
     def _between(self, live: OpenCapture, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
         """End this part; run what has not run yet; make the call with these results; continue in a new part."""
         self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or after it.')
-        before, device = self.parts.leave_lanes(live, at), self.state.current_device()
+        before = self.parts.leave_lanes(live, at, f'{name}() while lanes are open', _BETWEEN)
+        device = self.state.current_device()
         plan = self.parts.plan_of(live)
         self.parts.end_part(live)
         try:
@@ -107,11 +109,7 @@ class HostCalls:
                 plan.steps.append(seam)
                 live.host_calls.done = len(plan.steps)
         finally:
-            with self.state.lock:  # from here on nobody else may begin to wait for the device
-                self.verdicts.give_way()
-                with self.state.inside:
-                    live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-                self.parts.begin_segment(live, before, at)
+            self.parts.go_on(live, before, at)
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
 
@@ -203,11 +201,11 @@ def outside_capture(state: State, allocators: Allocators, live: OpenCapture, str
 
     The origin's device is current, and ``stream`` of that device.
     """
-    with state.lock:
-        state.lives.pop(live.capture, None)
-        state.threads[threading.get_ident()].remove(live)
-        allocators.restore()
     try:
+        with state.lock:
+            state.lives.pop(live.capture, None)
+            state.threads[threading.get_ident()].remove(live)
+            allocators.restore()
         with state.inside, state.on(live.origin_device), current_for_now(state.platform.cupy.cuda, stream):
             yield
     finally:

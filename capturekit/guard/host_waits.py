@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from capturekit.driver.cuda import Platform
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.compiled_uploads import CompiledUploads
@@ -23,6 +25,7 @@ from capturekit.model.rules import VARIANTS, CaptureStatus, Operation
 from capturekit.model.source_line import here
 
 _O = Operation
+_OWN = 'A wait of capturekit for the device'
 _LEGACY = {
     _O.STREAM_SYNCHRONIZE: VARIANTS['wait-for-legacy-stream'],
     _O.STREAM_QUERY: VARIANTS['query-legacy-stream'],
@@ -150,6 +153,25 @@ class HostWaits:
         device = self.state.current_device()
         with self.verdicts.turn(call, lambda: self._judged_wait(device), device):
             return make()
+
+    def for_devices(self, platform: Platform, devices: Iterable[int]) -> None:
+        """Wait for devices on capturekit's own behalf, as a wait of the user's does: once no capture of another thread
+        is open there. Every such wait goes through here, or through :meth:`unless_captured`."""
+        for device in devices:
+            with self.state.on(device, platform), self.verdicts.turn(_OWN, lambda: self._judged_wait(device), device):  # noqa: B023
+                platform.device.device_synchronize()
+
+    def unless_captured(self, driver: Any) -> bool:
+        """The same for the current device, where nobody may be waited for: in a destructor, for example. False if a
+        capture is open anywhere: then nothing is done."""
+        with self.state.inside, ExitStack() as turn:
+            with self.state.closed:
+                if self.state.ledger.captures:
+                    return False
+                here = self.state.current_device()
+                turn.enter_context(self.verdicts.turn(_OWN, lambda: self._judged_wait(here), here))
+            driver.device_synchronize()
+        return True
 
     def _judged_wait(self, device: int) -> Verdict:
         """Return the verdict on a wait for a device.

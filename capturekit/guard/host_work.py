@@ -7,11 +7,11 @@ parts may have been made with another device current. There the library has its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from capturekit.guard.state import State
+from capturekit.model.skipped_exits import contextmanager
 
 T = TypeVar('T')
 

@@ -9,7 +9,8 @@ from capturekit.driver.cuda import StreamHandle
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
-from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane, named
+from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane, LedgerCapture, merge, named
+from capturekit.model.rules import CaptureStatus
 from capturekit.model.source_line import Place, here
 
 
@@ -20,7 +21,27 @@ class Lanes:
         self.state = state
 
     def is_outside(self, ptr: int) -> bool:
-        return ptr not in LEGACY_HANDLES and self.state.ledger.lane(ptr) is None
+        return ptr not in LEGACY_HANDLES and self.met(ptr) is None
+
+    def met(self, ptr: int, stream: Any = None) -> Lane | None:
+        """The lane that a stream is; None if it is none.
+
+        The driver is asked about a stream that the ledger does not know: it may have been forked by a method of CuPy's
+        that was bound before the capture, which no wrapper sees. What it comes after is not known then.
+        """
+        lane, mine = self.state.ledger.lane(ptr), self.state.mine()
+        if lane is not None or mine is None or ptr in LEGACY_HANDLES or ptr in mine.outside.held:
+            return lane
+        with self.state.inside, suppress(CudaCallError):  # the capture is lost, and that will be reported
+            device = self.state.platform.device
+            found = device.capture_info(ptr)
+            if found.status is CaptureStatus.ACTIVE and found.number == device.capture_info(mine.origin.ptr).number:
+                known = int(getattr(stream, 'device_id', -1))
+                number = known if known >= 0 else self.state.current_device()
+                # whether it is a blocking stream can't be asked without losing the capture
+                lane = self.state.ledger.enter(ptr, mine.capture.origin, False, here(), number)
+                self.entered(mine, lane, stream, here())
+        return lane
 
     def current_lane(self, live: OpenCapture) -> Lane:
         """The lane that is current in this thread, or the origin."""
@@ -124,6 +145,23 @@ class Lanes:
             self.entered(live, lane, stream, at)
             live.note('adapted', lane, f'{named(stream.ptr)} was forked from lane {parent.number}', at)
 
+    def carry_over(self, live: OpenCapture, old: LedgerCapture, at: Place | None) -> None:
+        """Fork all lanes of a part that has ended into the next one, which has begun. They keep their numbers."""
+        if len(old.lanes) == 1:
+            return
+        event = self.record_on(live, live.capture.origin, at)
+        for before in old.lanes[1:]:
+            stream = live.streams[before.stream]
+            with self.state.inside:
+                stream.wait_event(event)
+            lane = self.state.ledger.wait(
+                before.stream, event.ptr, blocking=before.blocking, at=before.forked_at, device=before.device
+            )
+            assert lane is not None
+            self.entered(live, lane, stream, at)
+            if old.origin.clock.get(before.number):  # it was joined, so that it is not one which adds nothing
+                merge(live.capture.origin.clock, self.state.ledger.passed(lane))
+
     def make_current(self, live: OpenCapture, ptr: int, *, anew: bool = True, here: bool = True) -> None:
         """Note that a stream is CuPy's current one, in all places that need to know.
 
@@ -137,8 +175,10 @@ class Lanes:
             lane.current += anew
             if owner.memory is not None:
                 owner.memory.active(lane)
-        if live.trace is not None and here:
-            live.trace.stream = ptr
+        if here:
+            live.current = ptr
+            if live.trace is not None:
+                live.trace.stream = ptr
 
     def leave(self, stream: Any) -> None:
         """Note that a stream is no longer this thread's current one."""

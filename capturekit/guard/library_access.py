@@ -21,8 +21,12 @@ class LibraryAccess(Libraries):
         return None if live is None or live.memory is None else live
 
     def _records(self, stream: int) -> bool:
-        """Whether a stream is in a capture of capturekit's own, where libraries may record."""
-        return self._recording(stream) is not None
+        """Whether libraries may record on a stream: in a capture of capturekit's own, or where it holds a stream.
+
+        What a held stream gets is thrown away, and its release says at which line work has escaped.
+        """
+        lives = list(self._state.lives.values())  # other threads begin and end captures meanwhile
+        return self._recording(stream) is not None or any(stream in live.outside.held for live in lives)
 
     def workspace_on(self, stream: int) -> tuple[int, int] | None:
         """The workspace that cuBLAS is to use on a stream: address and bytes, memory of the graph; else None."""

@@ -1,8 +1,9 @@
 """Plans of cuFFT that a block makes, or works with.
 
-A plan that waits for the device is made while the driver's capture is suspended: it ends, and goes on into the same
-graph behind the same nodes. And while a plan's transform is recorded, the plan works in memory of the graph: CuPy may
-drop the plan and its own memory before a launch, or use them on another stream during one.
+A plan that waits for the device, or is made beside a blocking stream, is made while the driver's capture is
+suspended: it ends, and goes on into the same graph behind the same nodes. And while a plan's transform is recorded, the
+plan works in memory of the graph: CuPy may drop the plan and its own memory before a launch, or use them on another
+stream during one.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ class LibraryPlans:
     def plan_made(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
         make = functools.partial(original, *args, **kwargs)
-        given = args[0] if args else kwargs.get('nx', kwargs.get('shape', ()))
-        if not waits_for_the_device(lengths_of(given)):
-            return make()
-        live = self.state.mine()
+        lengths = lengths_of(args[0] if args else kwargs.get('nx', kwargs.get('shape', ())))
+        live, waits = self.state.mine(), waits_for_the_device(lengths)
         if live is None:
-            return self.waits.made_when_free(call, make)
+            return self.waits.made_when_free(call, make) if waits else make()
         with self.state.lock:
+            if not waits and not any(lane.blocking for lane in live.capture.lanes):
+                return make()
             self.verdicts.check(live)
         if live.memory is None or not self._can_suspend(live):
-            raise _refused(call, lengths_of(given))
+            raise _refused(call, lengths, waits)
         return self._suspended(live, call, make)
 
     def _can_suspend(self, live: OpenCapture) -> bool:
@@ -83,12 +84,8 @@ class LibraryPlans:
             with outside_capture(self.state, self.allocators, live, live.origin):
                 plan = on_device(self.state, current, lambda: self.waits.made_when_free(call, make))
         finally:
-            with self.state.lock:  # from here on nobody else may begin to wait for the device
-                self.verdicts.give_way()
-                with self.state.inside:
-                    device.begin_capture_to(live.origin.ptr, info.graph, live.capture.mode, info.dependencies)
-                self.parts.begin_segment(live, before, at)
-        live.note('note', None, f'{call}: cuFFT waits for the device, so the capture was suspended meanwhile', at)
+            self.parts.go_on(live, before, at, info.graph, info.dependencies)
+        live.note('note', None, f'{call}: the capture was suspended while cuFFT made the plan', at)
         return plan
 
     def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
@@ -128,15 +125,20 @@ class LibraryPlans:
         return answer
 
 
-def _refused(call: str, lengths: tuple[int, ...]) -> errors.CaptureError:
+def _refused(call: str, lengths: tuple[int, ...], waits: bool) -> errors.CaptureError:
     shown = ', '.join(map(str, lengths))
+    rule = (
+        f'cuFFT makes a plan for length {shown}, which has a prime factor above {DIRECT}, with work of its own, and '
+        'waits for the whole device'
+        if waits
+        else 'cuFFT uses the legacy default stream while it makes a plan, and a blocking stream is in the capture'
+    )
+    code = Code.cudaErrorStreamCaptureUnsupported if waits else Code.cudaErrorStreamCaptureImplicit
     return errors.UnsupportedCallError(
         call,
         location=here(),
-        rule=f'cuFFT makes a plan for length {shown}, which has a prime factor above {DIRECT}, with work of its own, '
-        f'and waits for the whole device ({Code.cudaErrorStreamCaptureUnsupported.name} would follow, and the capture '
-        'would be lost).',
+        rule=f'{rule} ({code.name} would follow, and the capture would be lost).',
         remedy='Make the plan before the capture, where CuPy keeps it: call the transform once on an array of this '
         'shape and dtype, or `cupyx.scipy.fft.get_fft_plan(x)`; or make it where no lane is open.',
-        cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+        cuda_error=code.name,
     )

@@ -85,6 +85,8 @@ class Trace:
         self._was_lost = False
         self._over = False
         self._deaf = False
+        #: Called once, before the next line.
+        self.before_line: Callable[[], object] | None = None
         self.thread = _thread()
 
     @property
@@ -138,6 +140,26 @@ class Trace:
             return _place(found)
         return next((Place.from_json(span.at) for span in reversed(self.spans) if span.lane == lane), None)
 
+    def maker(self, node: int, order: Sequence[int]) -> Place | None:
+        """The line that made a node of the graph under capture, whose nodes in order are given; None if unknown."""
+        self.poll()
+        wanted = order.index(node)
+        return next((_place(line) for tail, _s, line in self._marks if tail in order[wanted:]), None)
+
+    def now(self) -> tuple[int, int, int]:
+        """Where the lines of nodes stand, at the beginning of a part; see :meth:`back_to`."""
+        return len(self.spans), self.spans[-1].count if self.spans else 0, self._before
+
+    def back_to(self, then: tuple[int, int, int]) -> None:
+        """Forget the lines of all nodes since :meth:`now`, because these nodes have been taken out."""
+        number, count, self._before = then
+        del self.spans[number:]
+        if self.spans:
+            self.spans[-1].count = count
+        self._marks, self._seen = [], 0
+        self._lanes.clear()
+        self._noted.clear()
+
     def belong(self, nodes: Iterable[tuple[int, int]]) -> None:
         """Attribute nodes to the current line; each comes with its stream, in the order in which they were made."""
         for node, stream in nodes:
@@ -176,6 +198,9 @@ class Trace:
         """
         if _thread() != self.thread:
             return
+        if self.before_line is not None:
+            first, self.before_line = self.before_line, None
+            first()
         if self._others or self._deaf:
             self.poll()
         else:
@@ -373,6 +398,9 @@ def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Calla
         return local
 
     def called(frame: FrameType, _event: str, _argument: Any) -> Any:
+        if over:  # the capture was ended by another thread, which could not stop this one's tracing
+            sys.settrace(None)
+            return None
         return None if is_foreign_frame(frame) else local
 
     followed: list[tuple[FrameType, Any]] = []
@@ -382,7 +410,10 @@ def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Calla
             frame.f_trace = local
         frame = frame.f_back
 
+    over: list[bool] = []
+
     def undo() -> None:
+        over.append(True)
         if sys.gettrace() is called:
             sys.settrace(None)
         for one, before in followed:

@@ -217,7 +217,7 @@ class LintGuard:
 
     def allocating(self) -> None:
         """Note an allocation from CuPy's pool: on a stream outside of the capture, work will escape next."""
-        if self._state.inside.depth or self._guard.state.mine() is not None:
+        if self._state.inside.active() or self._guard.state.mine() is not None:
             return
         components, outside = self._components, self._components.outside
         stream = self._state.platform.cupy.cuda.get_current_stream()

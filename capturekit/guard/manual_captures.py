@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit.guard.by_hand import ByHand
-from capturekit.guard.captures import Captures
+from capturekit.guard.captures import Captures, driver_mode
 from capturekit.guard.graph_inputs import GraphInputs, TouchedMemory
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.left_open import begun_in
@@ -48,10 +48,18 @@ class ManualCaptures:
     inputs: GraphInputs
 
     def stream_begin_capture(self, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
-        return self._begin('Stream.begin_capture()', stream.ptr, mode, lambda: original(stream, mode), stream)
+        real = self._driver_mode(mode)
+        return self._begin('Stream.begin_capture()', stream.ptr, mode, lambda: original(stream, real), stream)
 
     def runtime_begin_capture(self, original: Callable[..., Any], stream: int, mode: int = 2) -> Any:
-        return self._begin('cupy.cuda.runtime.streamBeginCapture()', stream, mode, lambda: original(stream, mode))
+        real = self._driver_mode(mode)
+        return self._begin('cupy.cuda.runtime.streamBeginCapture()', stream, mode, lambda: original(stream, real))
+
+    def _driver_mode(self, mode: Any) -> Any:
+        """The mode in which the driver captures; the script's own where it is only observed or linted."""
+        if mode is None or self.state.inside.substitute is not None:
+            return mode
+        return int(driver_mode(Mode(int(mode))))
 
     def _begin(self, call: str, ptr: int, mode: Any, go: Callable[[], Any], stream: Any = None) -> Any:
         with ExitStack() as undo, self.state.lock:
@@ -84,7 +92,8 @@ class ManualCaptures:
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []
             self.captures.opened(live)
-            if self.lanes.is_current(capture.origin):
+            live.begun_current = self.lanes.is_current(capture.origin)
+            if live.begun_current:
                 self.lanes.make_current(live, ptr)
             self.by_hand.keep_out(live)
             TRACING.open(live.trace, sys._getframe(1))
@@ -106,7 +115,7 @@ class ManualCaptures:
             self._may_end(call, ptr, lane, live)
             if live is None:
                 return go()
-            outcome = 'failed'
+            outcome, handled = 'failed', sys.exc_info()[1]
             try:
                 used = TouchedMemory()
                 with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended
@@ -119,6 +128,7 @@ class ManualCaptures:
                 return answer
             finally:
                 self.captures.gone(live)
+                live.ends_in_cleanup(handled)
                 if live.by_priority:
                     live.note('note', None, _WITHOUT_PRIORITIES, live.at)
                 if outcome == 'good':

@@ -21,12 +21,14 @@ REMEDIES: dict[str, str] = {
     'unsafe-sync-in-mode': _RELAXED,
     'legacy-stream': 'Use a stream of the capture: `with stream:` around the work, with the stream that was given to '
     '`begin_capture()` or forked from it.',
-    'escaped-work': f'Fork it first: `side.wait_event(origin.record())`, and {_JOIN} before `end_capture()`.',
+    'escaped-work': f'Fork it first: `side.wait_event(origin.record())` before its work, and {_JOIN} after it, '
+    'before the result is used.',
     'host-read': 'Keep the value on the device (`cp.where` instead of `if`), or read it after `graph.launch()`.',
     'host-write': 'Write it before `begin_capture()` or before a launch. New arrays of values of the host have to be '
     'made before `begin_capture()`, too, and so have arrays for lists that are indices.',
     'isolation': 'Wait before the capture begins, or let the launching stream wait: `s.wait_event(event)`, then '
     '`graph.launch(s)`.',
+    'end-elsewhere': 'End it on its origin; a lane is joined instead: `origin.wait_event(lane.record())`.',
     'end-wrong-thread': 'End it in the thread that began it, or begin it with `stream.begin_capture()`, which is '
     'relaxed.',
     'graph-launch': 'Launch it before the capture or after it.',

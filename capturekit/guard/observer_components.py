@@ -110,7 +110,7 @@ class ObservedByHand(ByHand):
 
     def pool_asked(self, live: OpenCapture) -> None:
         stream = self.state.platform.cupy.cuda.get_current_stream()
-        if self.state.inside.depth or live is not self.state.mine() or called() in ALLOCATE_ONLY:
+        if self.state.inside.active() or live is not self.state.mine() or called() in ALLOCATE_ONLY:
             return
         with self.state.lock:
             if self.state.ledger.lane(stream.ptr) is not None:

@@ -23,7 +23,7 @@ from capturekit.launch.caller import Caller
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Feed
 from capturekit.model import counters
-from capturekit.model.causes import Causes
+from capturekit.model.causes import Causes, passes, shown_with
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.errors import CaptureError
 from capturekit.model.followed_captures import FollowedCapture
@@ -56,6 +56,10 @@ class OpenCapture:
     scope_events: dict[int, int] = field(default_factory=dict)
     #: By handle of a lane: its allocator, and what that was made for.
     allocators: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    #: The handle of the stream that is current in the capture's thread, as far as the guard has seen; and whether a
+    #: handle was read since, as CuPy does where it makes a stream current.
+    current: int = 0
+    unsettled: bool = False
     #: An event that every later lane waits for, because the host has waited for all earlier work.
     awaited_event: Any = None
     #: The last line at which the driver reported that the capture was good; used if lines are not traced.
@@ -71,6 +75,8 @@ class OpenCapture:
     uncollected: Uncollected | None = None
     #: The frame that began it by hand, by its identity and its code.
     begun_in: tuple[int, CodeType] | None = None
+    #: Whether its origin was the current stream when it was begun by hand.
+    begun_current: bool = False
     #: The line at which its end was refused last, for a capture that was begun by hand.
     end_refused: Place | None = None
     #: The CuPy memory hook that notes allocations, for a capture that was begun by hand.
@@ -134,11 +140,18 @@ class OpenCapture:
 
     def refusal(self, error: CaptureError) -> None:
         """Remember a call that was refused in the block. If the block catches the error, the recording says so."""
-        text = f'refused, and caught in the block: {type(error).__name__}: {error.operation}. {error.remedy}'
-        at = None if error.location is None else error.location.to_json()
-        step = Step('note', error.lane, text, at)
+        step = _caught(error)
         if step not in self.refused:
             self.refused.append(step)
+
+    def ends_in_cleanup(self, error: BaseException | None) -> None:
+        """Hear that a capture ends while an exception is being handled, which may be on its way out of the block."""
+        on_its_way = error is not None and passes(error)
+        for one in shown_with(error):
+            if isinstance(one, CaptureError):
+                one.still_open = ''
+                if on_its_way:
+                    self.refused = [step for step in self.refused if step != _caught(one)]
 
     @property
     def origin_device(self) -> int:
@@ -154,6 +167,12 @@ class OpenCapture:
     def lane_of(self, stream: Any) -> Lane | None:
         """The lane of this capture that a stream object is, or None."""
         return next((lane for lane in self.capture.lanes if lane.stream == stream.ptr), None)
+
+
+def _caught(error: CaptureError) -> Step:
+    """The step for a refusal that the block has caught."""
+    text = f'refused, and caught in the block: {type(error).__name__}: {error.operation}. {error.remedy}'
+    return Step('note', error.lane, text, None if error.location is None else error.location.to_json())
 
 
 #: Functions that are called when a capture has ended, with its recording and its graph (None if it made none).
@@ -200,14 +219,15 @@ def close_recording(live: OpenCapture, outcome: str) -> None:
                 live.parts.edges,
             )
     # a capture that was cut has the lanes of all its parts; where parts number them alike, the last one counts
-    lanes = {lane.number: lane for capture in (*live.parts.past, live.capture) for lane in capture.lanes}
+    every = [lane for capture in (*live.parts.past, live.capture) for lane in capture.lanes]
+    lanes, joined = {lane.number: lane for lane in every}, {one.number: one.joined_at for one in every if one.joined_at}
     live.recording.lanes = [
         LaneRecord(
             lane.number,
             lane.stream,
             lane.parent,
             json(lane.forked_at),
-            json(lane.joined_at),
+            json(joined.get(lane.number)),
             json(lane.last_use),
             lane.priority,
             lane.device,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from capturekit.guard.allocators import Allocators, escape_rule
+from capturekit.guard.allocators import UNSEEN, Allocators, escape_rule
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -25,6 +25,14 @@ NOT_CURRENT = replace(
     'stream: it would run at once and be missing from the graph',
     remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
 )
+#: The same where the captured stream was current, and is not any more.
+NOT_CURRENT_NOW = replace(
+    NOT_CURRENT,
+    says='The captured stream was current when its capture was begun, and is not any more though the capture is open, '
+    'so that CuPy gives work to the legacy default stream: it would run at once and be missing from the graph',
+    remedy='Call `end_capture()` before the block `with stream:` is left, also where an exception leaves it (`try`, '
+    '`finally`).',
+)
 
 
 class OutsideStreams:
@@ -41,14 +49,13 @@ class OutsideStreams:
         ptr = stream.ptr
         with self.state.inside:
             device = self.state.platform.device
-            if device.stream_status(ptr) is not CaptureStatus.NONE:
-                return
-            try:
-                device.begin_capture(ptr, Mode.RELAXED)
-            except CudaCallError:
-                self._let_go(ptr)
-                raise
-        live.outside.held[ptr] = (stream, here())
+            if device.stream_status(ptr) is CaptureStatus.NONE:
+                try:
+                    device.begin_capture(ptr, Mode.RELAXED)
+                except CudaCallError:
+                    self._let_go(ptr)
+                    raise
+                live.outside.held[ptr] = (stream, here())
         live.poll()
         self.lanes.make_current(live, ptr)
 
@@ -101,11 +108,23 @@ class OutsideStreams:
         held = '' if seen is not None else f', from the line where {current} became current on'
         return rule.error(
             counted(count, 'piece', ' of work') + ('' if device is None else f' on device {device}'),
-            stream=ptr,
+            stream=ptr if of is None else of,
             subject=self.verdicts.subject(of),
             location=seen or since,
             rule=f'{rule.says}; it was held back{held}.',
             remedy=rule.remedy,
+        )
+
+    def not_seen(self, ptr: int) -> CaptureError:
+        """The error for a stream that became current unseen while lines are not followed, so that it is held late."""
+        rule = RULES['legacy-stream' if ptr in LEGACY_HANDLES else 'escaped-work']
+        return rule.error(
+            'Work that can not be seen',
+            stream=ptr,
+            subject=self.verdicts.subject(ptr),
+            location=here(),
+            rule=f'{rule.says}. The stream became current before this line, and with `lines=False` nobody knows when.',
+            remedy=UNSEEN,
         )
 
     def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
@@ -114,11 +133,12 @@ class OutsideStreams:
         ``since``: the line at which it became current.
         """
         device = self.state.placeholders.get(ptr)
-        if device is None:
-            return escape_rule(live, since), ptr
-        if live.memory is None and device == live.origin_device:
-            return NOT_CURRENT, LEGACY_HANDLES[0]
-        return VARIANTS['work-on-another-device'], None
+        if device not in (None, live.origin_device):
+            return VARIANTS['work-on-another-device'], None
+        if device is not None and live.memory is None:
+            return NOT_CURRENT_NOW if live.begun_current else NOT_CURRENT, LEGACY_HANDLES[0]
+        rule = escape_rule(live, since, ptr, device is not None)
+        return rule, ptr if device is None else LEGACY_HANDLES[0]
 
     def hold_again(self) -> None:
         """Hold an outside stream again if it is still current after a call on it."""

@@ -2,13 +2,13 @@
 
 At a cut all lanes are joined, so that later work is ordered after earlier work. The driver's capture on the origin ends
 there and a new one begins on the same stream: into the body of a conditional node, if the device decides whether the
-rest runs, or into another graph, if the host does. Other streams leave the capture at a cut and come back when they are
-next used (with ``strict=False``), or forked.
+rest runs, or into another graph, if the host does. All other lanes are forked again there, also those without work.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,8 +101,7 @@ class Parts:
             self._end_segment(live)
             live.parts.check_node, body = device.add_if(part.graph, after, condition)
             part.bodies.append(body)
-            device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
-        self.begin_segment(live, before, at)
+            self.go_on(live, before, at, body)
 
     def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> Part:
         """End this part, and continue in another graph; return the part that ended.
@@ -111,9 +110,7 @@ class Parts:
         """
         before = self.leave_lanes(live, at, *why)
         ended = self.end_part(live)
-        with self.state.inside:
-            live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-        self.begin_segment(live, before, at)
+        self.go_on(live, before, at)
         return ended
 
     def check_on_host(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
@@ -123,9 +120,7 @@ class Parts:
         with self.state.on(live.origin_device):
             self._record_check(live, array, value, at, 0)
         self.end_part(live)
-        with self.state.inside:
-            live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-        self.begin_segment(live, before, at)
+        self.go_on(live, before, at)
 
     def _record_check(self, live: OpenCapture, array: Any, value: Any, at: Place | None, condition: int) -> None:
         """Record a check on the origin, whose device is current, and which comes after all work so far.
@@ -154,9 +149,13 @@ class Parts:
     def leave_lanes(
         self, live: OpenCapture, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED
     ) -> Any:
-        """Join all lanes; return the stream that is current."""
+        """Join the current lane, and with ``strict=False`` all others, too; return the stream that is current."""
         self.verdicts.check(live)
         self.joins.find_work(live)
+        current = live.platform.cupy.cuda.get_current_stream()
+        mine = live.lane_of(current)
+        if mine in live.capture.unjoined():
+            self.joins.join(live, mine, at)
         if live.capture.unjoined():
             if live.strict:
                 raise (errors.HostReadError if rule is _CHECKED else errors.UnjoinedError)(
@@ -166,7 +165,7 @@ class Parts:
                     remedy='Join them first: `cap.join(stream)`; or open the capture with strict=False.',
                 )
             self.joins.join_all(live)
-        return live.platform.cupy.cuda.get_current_stream()
+        return current
 
     def checked_by(self, live: OpenCapture) -> str:
         """What checks assumed values at launches: the device, or, in graphs of several devices, the host."""
@@ -241,7 +240,18 @@ class Parts:
         found: list[int] = live.platform.device.graph_nodes(graph)
         return found[live.parts.numbered.get(graph, 0) :]
 
-    def begin_segment(self, live: OpenCapture, before: Any, at: Place | None) -> None:
+    def go_on(
+        self, live: OpenCapture, before: Any, at: Place | None, graph: int = 0, after: Sequence[int] = ()
+    ) -> None:
+        """Continue in a new capture of the driver: into a graph, after some of its nodes, or into one of its own."""
+        device, ptr, mode = live.platform.device, live.origin.ptr, live.capture.mode
+        with self.state.lock:  # from here on nobody else may begin to wait for the device
+            with self.state.on(live.origin_device):
+                self.verdicts.give_way()
+                device.begin_capture_to(ptr, graph, mode, after) if graph else device.begin_capture(ptr, mode)
+            self._begin_segment(live, before, at)
+
+    def _begin_segment(self, live: OpenCapture, before: Any, at: Place | None) -> None:
         """Begin the ledger's next capture, after the driver's next one has begun on the origin."""
         old = live.capture
         with self.state.lock:
@@ -259,8 +269,7 @@ class Parts:
             live.note('cut', capture.origin, f'part {len(live.parts.past) + 1} begins', at)
             if before.ptr == live.origin.ptr:
                 self.lanes.make_current(live, before.ptr)
-            elif before.ptr in {lane.stream for lane in old.lanes}:
-                self.lanes.adapt_fork(live, before, at, capture.origin)
+            self.lanes.carry_over(live, old, at)
             self.allocators.refresh()
 
     def is_past(self, live: OpenCapture | None, mark: EventMark | None) -> bool:

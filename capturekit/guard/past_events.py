@@ -1,7 +1,9 @@
 """Events that a block has recorded, after it: CUDA calls them an invalid argument, and these say why.
 
 No wrapper is installed then. So when a block ends, its events get a class of their own, which tells apart what CUDA
-answers. An event that is recorded again gets its former class back at its next use.
+answers to their methods. An event that is recorded again gets its former class back at its next use. Functions that
+only take the handle of an event (``get_elapsed_time``, ``Stream.wait_event``) raise CuPy's own error; so the recording
+has a note of an event for which nothing in the block waits.
 """
 
 from __future__ import annotations
@@ -14,6 +16,12 @@ from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.errors import CaptureError
 from capturekit.model.rules import Code, Operation
+from capturekit.model.source_line import Place
+
+_OF_NO_USE = (
+    'an event is recorded here, and nothing in the block waits for it; after the block it is of no use, because no '
+    'launch records it: to time or await a launch, record it around `graph.launch()`'
+)
 
 
 class PastEvents:
@@ -32,6 +40,9 @@ class PastEvents:
         for event in live.events:
             mark = self.state.ledger.marks.get(event.ptr) if type(event) is usual else None
             if mark is not None and mark.capture in own:
+                if mark.capture is live.capture and not mark.waited and event is not live.awaited_event:
+                    at = mark.at if isinstance(mark.at, Place) else None
+                    live.note('note', live.capture.lanes[mark.lane], _OF_NO_USE, at)
                 event.__class__ = class_of_past(usual, self.verdicts)
 
 

@@ -20,7 +20,7 @@ import threading
 import types
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from capturekit.guard.entry_points import ENTRIES, NCCL, RUNTIME, Entry
 from capturekit.guard.signatures import in_order
@@ -137,7 +137,7 @@ def _modified(holder: type) -> None:
 def _wrapper(
     entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError, str], None]
 ) -> Any:
-    """Make the wrapper of an entry. ``inside.depth`` is above zero in threads where the guard itself is calling;
+    """Make the wrapper of an entry. ``inside.active()`` is true in threads where the guard itself is calling;
     ``inside.substitute``, in threads that are linted, has the verbs that are called instead. ``has_refused`` is called
     with the error that a verb raises.
     """
@@ -154,7 +154,7 @@ def _wrapper(
         return _Asked(original, verb, inside)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if inside.depth:
+        if inside.active():
             return original(*args, **kwargs)
         if kwargs:
             args, kwargs = in_order(verb, original, args, kwargs)
@@ -184,7 +184,7 @@ def _property(
     getter: Any = original.__get__
 
     def get(self: Any) -> Any:
-        if inside.depth:
+        if inside.active():
             return getter(self)
         if inside.substitute is not None:
             return inside.substitute.instead_of(verb)(getter, self)
@@ -207,7 +207,7 @@ def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod
     new: Any = getattr(original, '__func__', original)
 
     def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:
-        if _no_init or inside.depth or inside.calls_only:
+        if _no_init or inside.active() or inside.calls_only:
             return new(cls, *args, _no_init=_no_init, **kwargs)
         return verb(new, cls, *args, **kwargs)
 
@@ -223,7 +223,7 @@ class _Asked:
         self._inside = inside
 
     def __bool__(self) -> bool:
-        if self._inside.depth or self._inside.calls_only:
+        if self._inside.active() or self._inside.calls_only:
             return self._original
         return bool(self._verb(self._original))
 
@@ -308,7 +308,7 @@ class _Attribute:
         except KeyError:
             raise AttributeError(self._name) from None
         # capturekit's own code reads it too often to call the verb each time
-        if not (self._inside.depth or id(sys._getframe(1).f_code) in _OURS or _is_ours(sys._getframe(1))):
+        if not (self._inside.active() or id(sys._getframe(1).f_code) in _OURS or _is_ours(sys._getframe(1))):
             verb = self._verb if self._inside.substitute is None else self._inside.substitute.instead_of(self._verb)
             instead = verb(instance, value)
             return instead if isinstance(instead, int) else value
@@ -334,17 +334,23 @@ def _is_ours(frame: types.FrameType) -> bool:
 
 
 class Inside(threading.local):
-    """How deeply this thread is in the guard's own calls; and the substitute that replaces the guard, or None."""
+    """Whether this thread is in the guard's own calls; and the substitute that replaces the guard, or None.
 
-    depth = 0
+    A lock that only this thread uses counts the blocks ``with inside:``: no signal interrupts its methods half way.
+    """
+
     substitute: Any = None
+    __enter__: Any = property(attrgetter('_lock.__enter__'))
+    __exit__: Any = property(attrgetter('_lock.__exit__'))
 
-    def __enter__(self) -> None:
-        """Let wrappers pass the calls of this thread, until the block that began here ends."""
-        self.depth += 1
+    def __init__(self) -> None:
+        self._lock = lock = cast(Any, threading.RLock())
+        self.active: Callable[[], bool] = lock._is_owned
 
-    def __exit__(self, *_exc: object) -> None:
-        self.depth -= 1
+    def leave_all(self) -> None:
+        """End the blocks of this thread whose end was skipped: the caller knows that none is open."""
+        while self.active():
+            self._lock.release()
 
     def __call__(self) -> Inside:
         """This object, for code that is given a function which makes its blocks."""
@@ -438,6 +444,10 @@ class Installation:
             slots = [_Slot(entry, entry.also)]
             if entry.holder in sys.modules:
                 slots.append(_Slot(entry, entry.holder))
+        except RuntimeError:
+            if threading.main_thread().is_alive():
+                raise
+            return []  # Python is ending: nobody can import concurrent.futures.thread any more
         except (AttributeError, ImportError) as error:
             if entry.optional or entry.holder == RUNTIME:
                 return []  # CUDA's runtime functions come and go with versions of CuPy

@@ -32,12 +32,14 @@ class Placeholders:
     def put(self, live: OpenCapture, parent: Lane) -> None:
         """Make a placeholder current in the place of the legacy stream, which has just become current.
 
-        This is not needed on the device of a ``ck.capture``, which has made its origin current there. With
-        ``strict=False`` the placeholder is a lane, forked from ``parent``.
+        With ``strict=False`` the placeholder is a lane, forked from ``parent``; on the device of a ``ck.capture``,
+        which has made its origin current there, ``parent`` itself takes the place.
         """
         device = self.state.current_device()
-        if device == live.origin_device and live.memory is not None:
-            return  # the capture has made its own stream current there
+        if device == live.origin_device and live.memory is not None and not live.strict:
+            self.state.own('cupy.cuda.stream._BaseStream.use', live.streams[parent.stream])
+            live.note('adapted', parent, f'work on the legacy stream was moved to lane {parent.number}', here())
+            return self.lanes.make_current(live, parent.stream)
         if not live.strict:
             self.parts.refuse_second_device(live)
         legacy = self.state.platform.cupy.cuda.get_current_stream()
@@ -77,7 +79,7 @@ class Placeholders:
     def meant(self, stream: Any) -> Any:
         """Return the stream that a call means: the legacy one, if the given stream is its placeholder."""
         device = self.state.placeholders.get(int(getattr(stream, 'ptr', stream)))
-        for live in self.state.lives.values() if device is not None else ():
+        for live in list(self.state.lives.values()) if device is not None else ():
             if live.memory is None and device in live.devices.placeholders:
                 legacy = live.devices.placeholders[device][1]
                 return legacy.ptr if isinstance(stream, int) else legacy

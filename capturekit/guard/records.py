@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ class OutsideRecord:
 
     #: By handle: the streams from outside that are held, and the line where holding began.
     held: dict[int, tuple[Any, Place | None]] = field(default_factory=dict)
+    #: The handles of those that became current by a method that no wrapper saw.
+    unseen: set[int] = field(default_factory=set)
     #: The error for escaped work that could not be raised at once: the end of the capture raises it.
     escaped: CaptureError | None = None
 
@@ -69,12 +72,16 @@ class DecisionRecord:
 
     #: The decisions whose body is being recorded, the innermost last.
     open: list[Any] = field(default_factory=list)
+    #: The decisions whose block of several branches is open, the innermost last.
+    asked: list[Any] = field(default_factory=list)
     #: By conditional node: the graphs of its bodies.
     bodies: dict[int, list[int]] = field(default_factory=dict)
-    #: Loops whose body has not been recorded yet.
-    empty_loops: list[Any] = field(default_factory=list)
-    #: The line where an exception left a body half recorded.
-    broken: Place | None = None
+    #: Decisions of which no body has been recorded yet.
+    unentered: list[Any] = field(default_factory=list)
+    #: The line where an exception left a body half recorded, and what the exception was.
+    broken: tuple[Place | None, str] | None = None
+    #: Memory of arrays that were made in a body which has ended. Owner: :mod:`capturekit.guard.left_arrays`.
+    left: list[Any] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -126,6 +133,8 @@ class RecorderRecord:
     arrays: list[Any] = field(default_factory=list)
     #: The graph of ``into=`` that the capture adds to; else 0.
     into: int = 0
+    #: Ends the capture as one that an exception has left.
+    leave: Callable[[BaseException], object] | None = None
     #: What the user says that nodes touch.
     said: list[Said] = field(default_factory=list)
     #: The calls of libraries that show what their nodes touch. Owner: :mod:`capturekit.guard.library_calls`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
@@ -14,6 +13,7 @@ from capturekit.guard.patching import Installation
 from capturekit.launch.plan import Feed
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import Lane, Ledger, LedgerCapture
+from capturekit.model.skipped_exits import contextmanager
 
 
 class _Now:

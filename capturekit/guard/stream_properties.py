@@ -12,6 +12,7 @@ from capturekit.guard.caller_streams import CallerStreams, UnseenHandle
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
+from capturekit.guard.stream_switches import StreamSwitches
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, named
@@ -30,6 +31,7 @@ class StreamProperties:
     allocators: Allocators
     lanes: Lanes
     callers: CallerStreams
+    streams: StreamSwitches
 
     def stream_handed_out(self, stream: Any, ptr: int) -> int | None:
         """Note that CuPy or the user's code read a stream's handle. Work on the stream may follow.
@@ -37,6 +39,10 @@ class StreamProperties:
         Returns the handle to give out instead, or None.
         """
         mine = self.state.mine()
+        if mine is not None:
+            mine.unsettled = True
+            if mine.trace is not None:
+                mine.trace.before_line = self.streams.settle
         if mine is None or reads_for_itself(sys._getframe(2).f_globals.get('__name__', '')):
             return None
         if mine.caller is not None and (
@@ -93,7 +99,7 @@ class StreamProperties:
             live.note('note', None, text, here())
 
     def stream_is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
-        if any(stream.ptr in live.outside.held for live in self.state.lives.values()):
+        if any(stream.ptr in live.outside.held for live in list(self.state.lives.values())):
             return False
         return original(stream)
 

@@ -93,17 +93,13 @@ class StreamSwitches:
             if found is None:
                 return False
             live, before, lane, ends = found
-            inside = state.inside
-            inside.depth += 1
-            try:
+            with state.inside:
                 made[_DEVICE_ENTER](device)
                 try:
                     made[_STREAM_ENTER](stream)
                 except BaseException:
                     made[_DEVICE_EXIT](device, None, None, None)
                     raise
-            finally:
-                inside.depth -= 1
             self._moved(live, before, lane, ends, at)
         return True
 
@@ -119,13 +115,11 @@ class StreamSwitches:
             if found is None:
                 return False
             live, before, _lane, ends = found
-            inside = state.inside
-            inside.depth += 1
             try:
-                made[_STREAM_EXIT](stream, *exc)
-                made[_DEVICE_EXIT](device, *exc)
+                with state.inside:
+                    made[_STREAM_EXIT](stream, *exc)
+                    made[_DEVICE_EXIT](device, *exc)
             finally:
-                inside.depth -= 1
                 now = made[_CURRENT]()
                 lane = state.ledger.lanes.get(now.__dict__['ptr'])
                 if lane is not None and lane.capture is live.capture:
@@ -146,7 +140,7 @@ class StreamSwitches:
         if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
             return None
         inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
-        if inside.depth or inside.substitute is not None:
+        if inside.active() or inside.substitute is not None:
             return None
         # the handle is read past the wrapper, which would let capturekit's own code have it as well
         before = lanes.get(state.installation.originals[_CURRENT]().__dict__['ptr'])
@@ -177,6 +171,7 @@ class StreamSwitches:
         lane.current += 1
         if live.trace is not None:
             live.trace.stream = lane.stream
+        live.current = lane.stream
         number = lane.number
         line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
         live.recording.steps.append(Step('switch', number, _made_current(number), line))
@@ -201,9 +196,33 @@ class StreamSwitches:
         mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
         return mine.streams[lane.stream]
 
+    def settle(self) -> bool:
+        """Follow a stream that became current unseen; False if there is none.
+
+        A ``with`` block that was entered before the capture, or a method that was bound before it, is CuPy's own.
+        """
+        mine, inside = self.state.mine(), self.state.inside
+        if mine is None or mine.caller is not None or inside.active() or inside.substitute is not None:
+            return False
+        with self.state.lock:
+            mine.unsettled = False
+            now = self.state.current_stream()
+            if now.ptr == mine.current:
+                return False
+            self.state.poll()
+            escaped = self.outside.release(mine.current, silent=True)
+            mine.outside.escaped = mine.outside.escaped or escaped  # the end raises it: lines end here, too
+            before = self.lanes.wrapped(mine.current)
+            self.lanes.leave(before)
+            if mine.trace is None and self.lanes.met(now.ptr, now) is None:
+                mine.outside.escaped = mine.outside.escaped or self.outside.not_seen(now.ptr)
+            self._arrive(now, before)
+            mine.outside.unseen.add(mine.current)
+        return True
+
     def _arrive(self, stream: Any, before: Any) -> None:
         """Note a stream that has become current in this thread."""
-        lane = self.state.ledger.lane(stream.ptr)
+        lane = self.lanes.met(stream.ptr, stream)
         mine = self.state.mine()
         if lane is not None and lane.capture in self.state.lives:
             live = self.state.live_of(lane)

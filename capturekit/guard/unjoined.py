@@ -61,7 +61,7 @@ class Joins:
             worked = None if live.trace is None else live.trace.last_work(lane.stream, lane.number)
             lane.last_use = worked or lane.last_use  # else the line that made it current
             last = f', last used at {lane.last_use}' if lane.last_use else ''
-            again = f'; it was joined at {lane.joined_at} and then worked on again' if lane.joined_at else ''
+            again = lane.why_unjoined
             waiting = _waiting(live.capture, lane)
             if waiting is None:
                 last_ones.append(lane)
@@ -86,19 +86,22 @@ class Joins:
             location=here() if len(last_ones) != 1 else _place(last_ones[0].last_use),
             rule=f'{RULES["unjoined"].says} ({Code.cudaErrorStreamCaptureUnjoined.name} would follow, '
             'and the graph would be lost).',
-            remedy='Join each after its last work: `cap.join(stream)`, or `origin.wait_event(stream.record())`.',
+            remedy=RULES['unjoined'].remedy,
             cuda_error=Code.cudaErrorStreamCaptureUnjoined.name,
         )
         error.lanes = stories
         return error
 
+    def join(self, live: OpenCapture, lane: Lane, at: Place | None) -> None:
+        """Let the origin wait for a lane."""
+        self.lanes.wait_on(live, live.capture.origin, self.lanes.record_on(live, lane, at), at)
+        lane.joined_at = at
+
     def join_all(self, live: OpenCapture) -> None:
         """With ``strict=False``: join all open lanes to the origin."""
         at = here()
         for lane in live.capture.unjoined():
-            event = self.lanes.record_on(live, lane, at)
-            self.lanes.wait_on(live, live.capture.origin, event, at)
-            lane.joined_at = at
+            self.join(live, lane, at)
             live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.launch.current_stream import current_for_now
 from capturekit.model.rules import Mode
+from capturekit.model.skipped_exits import contextmanager
 
 _HOST_TO_DEVICE = 1
 

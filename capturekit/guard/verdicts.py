@@ -6,21 +6,23 @@ import linecache
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from types import FrameType
 from typing import Any, NoReturn
 
 from capturekit.guard import finding_words
 from capturekit.guard.cupy_errors import answers_with_code, make_catchable, say_as_cupy
-from capturekit.guard.left_open import told_open
+from capturekit.guard.left_open import note_open
 from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
-from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict, named
+from capturekit.model.ledger import LEGACY_HANDLES, EventMark, EventState, Verdict, named
+from capturekit.model.read_remedies import READ_REMEDIES
 from capturekit.model.rules import (
     RULES,
     VARIANTS,
@@ -33,10 +35,13 @@ from capturekit.model.rules import (
     Rule,
     Target,
 )
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, function_of_cupy, here
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
 WAIT_SECONDS = 60.0
+#: Seconds after which such a wait is told.
+TOLD = 2.0
 #: Seconds that a capture which is about to begin lets such a synchronisation go first.
 MOMENT = 0.1
 _READ_LIKE_THIS = 'float(), int(), bool(), print(), cp.asnumpy() and boolean masks'
@@ -45,7 +50,7 @@ _READERS = frozenset({'asnumpy', 'get', 'item', 'tolist'})
 #: ``cupyx.profiler.benchmark(f)`` calls ``f`` between events, and waits for these.
 _BENCHMARK_WAITS = 'Here `benchmark()` of CuPy does so: it waits for events around each call that it times.'
 _BENCHMARK = 'Time the graph instead, after the capture: `benchmark(cap.graph.launch)`.'
-#: After so many seconds it is asked whether the thread of a capture that is waited for has ended.
+#: After so many seconds it is asked whether a capture that is waited for can still end.
 PATIENCE = 0.5
 
 _O = Operation
@@ -59,12 +64,17 @@ class Verdicts:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        #: What components below do about a stream that is not known, and about one that became current unseen.
+        self.meet: Callable[[int], object] = lambda _stream: None
+        self.settle: Callable[[], object] = lambda: None
 
     def judge(self, operation: Operation, **ids: Any) -> Verdict:
         """Return the verdict on a call from this thread. An event that the ledger does not know is looked up first."""
         event = ids.get('event')
         if event is not None:
             self._meet(event)
+        if ids.get('stream') is not None:
+            self.meet(ids['stream'])
         if operation in _OF_A_DEVICE or ids.get('stream') in LEGACY_HANDLES:
             ids.setdefault('device', self.state.current_device())
         verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), **ids)
@@ -77,8 +87,30 @@ class Verdicts:
                 state = self.state.platform.device.event_state(event)
             if state is EventState.DEAD:
                 ledger.dead_event(event)
+            elif state is EventState.CAPTURED and self._is_of_mine(event):
+                pass
             elif state is not EventState.NEVER:
                 ledger.outside_event(event)  # an event of a foreign capture can be waited for as little
+
+    def _is_of_mine(self, event: int) -> bool:
+        """Note an event that was recorded in this thread's capture by a method that no wrapper saw; False for others.
+
+        CUDA does not say what an event belongs to: a stream that waits for it becomes part of that capture. It gets no
+        work, and is kept until the capture has ended.
+        """
+        mine, device = self.state.mine(), self.state.platform.device
+        if mine is None:
+            return False
+        with self.state.inside:
+            asking = self.state.platform.cupy.cuda.Stream(non_blocking=True)
+            mine.events.append(asking)
+            device.stream_wait_event(asking.ptr, event)
+            found, own = device.capture_info(asking.ptr), device.capture_info(mine.origin.ptr)
+        if found.status is not CaptureStatus.ACTIVE or found.number != own.number:
+            return False
+        # how much of the capture's work comes before it is not known
+        self.state.ledger.marks[event] = EventMark(mine.capture, 0, {}, here(), found.dependencies)
+        return True
 
     def has_refused(self, error: CaptureError, verb: str = '') -> None:
         """Note that a verb has raised, in case the block goes on, and let ``except`` clauses for CuPy catch it."""
@@ -91,7 +123,7 @@ class Verdicts:
             error.remedy = without_cap(error.remedy)
         if mine is not None:
             mine.refusal(error)
-            error.remedy = told_open(error, mine, verb)
+            note_open(error, mine, verb)
             if mine.memory is None:
                 say_as_cupy(error, verb, captured)
         if answers_with_code(verb, error.stream, captured):
@@ -115,6 +147,8 @@ class Verdicts:
         mine = self.state.mine()
         if mine is not None and check:
             self.check(mine)
+        if mine is not None and mine.unsettled:
+            self.settle()
         return mine
 
     def check(self, live: OpenCapture) -> None:
@@ -190,6 +224,7 @@ class Verdicts:
             remedy=_BENCHMARK if timed else rule.remedy,
             cuda_error=code.name if verdict.answer.refused else '',
         )
+        self.word(error, self.state.mine())
         return error
 
     def subject(self, ptr: int | None) -> str:
@@ -209,6 +244,7 @@ class Verdicts:
     def refuse_read(self, ptr: int | None, rule: Rule = RULES['host-read']) -> NoReturn:
         function = function_of_cupy()
         reads = f' Here `{function}()` of CuPy does so.' if function and function not in _READERS else ''
+        remedy = READ_REMEDIES.get(function, rule.remedy) if rule is RULES['host-read'] else rule.remedy
         raise rule.error(
             'ndarray.get()',
             stream=ptr,
@@ -216,15 +252,13 @@ class Verdicts:
             subject=self.subject(ptr),
             location=here(),
             rule=f'{rule.says} ({_READ_LIKE_THIS} read like this).{reads}',
-            remedy=f'{rule.remedy} Or call `{function}()` before the capture or after a launch.'
-            if reads
-            else rule.remedy,
+            remedy=f'{remedy} Or call `{function}()` before the capture or after a launch.' if reads else remedy,
             cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
         )
 
     def refuse_read_elsewhere(self, call: str, mem: Any) -> None:
         """Refuse to read memory on the host that another thread's open capture was given for work that has not run."""
-        others = [live for live in self.state.lives.values() if live.thread != threading.get_ident()]
+        others = [live for live in list(self.state.lives.values()) if live.thread != threading.get_ident()]
         if not others:
             return
         with self.state.inside:  # a pool may be asked for a block, to see which one it is
@@ -316,19 +350,19 @@ class Verdicts:
         Its thread has no capture. The call is judged again whenever a capture has closed.
         """
         state, way = self.state, (threading.get_ident(), device)
-        with state.closed:
-            self._wait(call, judge)
-            state.under_way.append(way)
         try:
+            with state.lock:
+                self._wait(call, judge)
+                state.under_way.append(way)
             yield
         finally:
-            with state.closed, state.inside:
-                state.under_way.remove(way)
+            with state.lock, state.inside:
+                state.under_way = [one for one in state.under_way if one is not way]
                 state.closed.notify_all()
 
     def _wait(self, call: str, judge: Callable[[], Verdict]) -> None:
         """Block this thread until a call loses no capture any more."""
-        state, begun = self.state, time.monotonic()
+        state, begun, told = self.state, time.monotonic(), False
         verdict = judge()
         if not self._lost(verdict):
             return
@@ -336,19 +370,45 @@ class Verdicts:
         try:
             while self._lost(verdict):
                 waited = time.monotonic() - begun
-                abandoned = self._abandoned(verdict) if waited > PATIENCE else None
-                if waited >= WAIT_SECONDS or abandoned is not None:
-                    raise _waited_too_long(verdict, call, abandoned)
+                held = self._held_for_good(verdict) if waited > PATIENCE else None
+                if waited >= WAIT_SECONDS or held is not None:
+                    raise _waited_too_long(verdict, call, held)
+                if waited >= TOLD and not told:
+                    told = True
+                    self._tell_of_wait(verdict, call)
                 state.closed.wait(min(WAIT_SECONDS - waited, PATIENCE))
                 verdict = judge()
         finally:
             state.waiting -= 1
 
-    def _abandoned(self, verdict: Verdict) -> OpenCapture | None:
-        """A capture that a call would lose, and that nobody will end: its thread has ended."""
-        alive = sys._current_frames()
-        lives = [self.state.lives[capture] for capture in verdict.lost if capture in self.state.lives]
-        return next((live for live in lives if live.thread not in alive), None)
+    def _open_of(self, verdict: Verdict) -> list[OpenCapture]:
+        return [self.state.lives[capture] for capture in verdict.lost if capture in self.state.lives]
+
+    def _held_for_good(self, verdict: Verdict) -> str | None:
+        """Why a capture that a call would lose never ends: its thread has ended, or waits for this thread's end."""
+        frames = sys._current_frames()
+        for live in self._open_of(verdict):
+            frame = frames.get(live.thread)
+            if frame is None:
+                return f'The thread that began the capture at {live.at} has ended and has left it open'
+            if _joins(frame, threading.current_thread()):
+                return f'The thread of the capture that was begun at {live.at} waits for this one at {here(frame)}'
+        return None
+
+    def _tell_of_wait(self, verdict: Verdict, call: str) -> None:
+        """Warn at the line of a call that waits, and name the line at which the capture's thread is."""
+        at, frames = here(), sys._current_frames()
+        for live in self._open_of(verdict)[:1]:
+            frame = frames.get(live.thread)
+            now = '' if frame is None else f', whose thread is at {here(frame)}'
+            warnings.warn_explicit(
+                f'capturekit: {call} waits for the end of the capture that was begun at {live.at}{now}. If the capture '
+                'waits for this thread, neither goes on: wait for the thread after the block. '
+                f'After {WAIT_SECONDS:g} s the call is refused.',
+                RuntimeWarning,
+                at.file if at is not None else '<unknown>',
+                at.line if at is not None else 1,
+            )
 
     def _lost(self, verdict: Verdict) -> bool:
         return any(capture in self.state.lives for capture in verdict.lost)
@@ -364,7 +424,7 @@ class Verdicts:
         def free() -> bool:
             return not any(thread != me and where == device for thread, where in state.under_way)
 
-        with state.closed:
+        with state.lock:
             state.closed.wait_for(free, WAIT_SECONDS)
             if state.waiting and state.mine() is None:
                 state.closed.wait_for(lambda: not state.waiting and free(), MOMENT)
@@ -391,16 +451,23 @@ def _lost_by(live: OpenCapture, error: CaptureError) -> errors.InvalidatedError:
     )
 
 
-def _waited_too_long(verdict: Verdict, call: str, abandoned: OpenCapture | None) -> CaptureError:
+def _joins(frame: FrameType | None, thread: threading.Thread) -> bool:
+    """Whether the innermost frame of a thread waits in ``Thread.join()``, without a time, for another one."""
+    while frame is not None and frame.f_code.co_filename == threading.__file__:
+        if frame.f_code.co_name == 'join' and frame.f_locals.get('self') is thread:
+            return frame.f_locals.get('timeout') is None
+        frame = frame.f_back
+    return False
+
+
+def _waited_too_long(verdict: Verdict, call: str, why: str | None) -> CaptureError:
     """The error for a call that has waited for the full time and would still lose another thread's capture.
 
-    ``abandoned``: a capture whose thread has ended, so that there is nothing to wait for.
+    ``why``: why it is of no use to wait longer.
     """
     rule, code = verdict.rule, verdict.answer.code
     assert rule is not None
-    held = f'Another thread has held a capture open for {WAIT_SECONDS:g} s'
-    if abandoned is not None:
-        held = f'The thread that began the capture at {abandoned.at} has ended and has left it open'
+    held = why or f'Another thread has held a capture open for {WAIT_SECONDS:g} s'
     return rule.error(
         call,
         location=here(),

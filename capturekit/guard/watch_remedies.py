@@ -26,7 +26,7 @@ TORCH: dict[str, str] = {
     'legacy-stream': 'Make a stream of the capture current for that work: in `torch.cuda.graph(...)` leave the default '
     'stream out, and hand `torch.cuda.current_stream()` to other libraries.',
     'escaped-work': 'Let the stream wait for the captured one first, `side.wait_stream(torch.cuda.current_stream())`, '
-    'and join it at the end: `torch.cuda.current_stream().wait_stream(side)`.',
+    'and join it before its result is used: `torch.cuda.current_stream().wait_stream(side)`.',
     'isolation': 'Wait before `torch.cuda.graph(...)`, or on the stream that launches before `graph.replay()`.',
     'unjoined': 'Join each after its last work: `torch.cuda.current_stream().wait_stream(side)`.',
     'host-read': 'Keep the value on the device (`torch.where` instead of `if`), or read it after `graph.replay()`.',
@@ -50,7 +50,7 @@ GENERAL: dict[str, str] = {
     'unsafe-sync-in-mode': 'Make the call before the capture or after it, or begin the capture in relaxed mode.',
     'legacy-stream': 'Give the work to a stream of the capture: the origin, or one that has waited for its event.',
     'escaped-work': 'Let the stream wait for an event of the captured one first, and let the captured one wait for an '
-    "event of the stream before the capture's end.",
+    'event of the stream before its result is used.',
     'isolation': 'Wait before the capture begins, or on the stream that launches the graph.',
     'unjoined': 'Join each after its last work: record an event on it, and let the origin wait for that.',
     'host-read': 'Keep the value on the device, or read it after the graph was launched.',

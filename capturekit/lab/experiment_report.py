@@ -127,7 +127,7 @@ class Experiment(Shown):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report to a JSON file."""
-        with open(path, 'w', encoding='utf-8') as f:
+        with open(os.fspath(path), 'w', encoding='utf-8') as f:  # a number would be an open file's
             json.dump(self.to_json(), f, indent=1)
             f.write('\n')
 
@@ -138,7 +138,7 @@ class Experiment(Shown):
         Raises:
             ValueError: it is not a report, or its version is unknown to this capturekit.
         """
-        with open(path, encoding='utf-8') as f:
+        with open(os.fspath(path), encoding='utf-8') as f:
             data = json.load(f)
         if not isinstance(data, dict) or data.get('version') != VERSION or 'rows' not in data:
             raise ValueError(f'this is not a report of an experiment of version {VERSION}')

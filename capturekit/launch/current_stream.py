@@ -8,8 +8,9 @@ null stream of another device.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
+
+from capturekit.model.skipped_exits import contextmanager
 
 
 @contextmanager

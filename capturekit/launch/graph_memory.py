@@ -100,7 +100,7 @@ class GraphMemory(TemporaryBlocks):
         self._malloc = cupy.cuda.memory._malloc
         self._device_now = cupy.cuda.get_device_id
         self._chunks: list[tuple[int, int]] = []
-        self._full = False
+        self._full = self._gone = False
         self.pool = self._new_pool() if pool is None else pool
         # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
         self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
@@ -413,12 +413,13 @@ class GraphMemory(TemporaryBlocks):
         if not self.private:
             return False
         device = int(mem.device_id)
-        if device not in self._devices:
-            return False
-        if device not in self._identity:
-            with self._on(device):
-                self._identity[device] = [pool.malloc(1).mem.pool for pool in self._pools()]
-        return any(getattr(mem, 'pool', None) is one for one in self._identity[device])
+        with self._asking:
+            if device not in self._devices or self._gone:
+                return False
+            if device not in self._identity:
+                with self._on(device):
+                    self._identity[device] = [pool.malloc(1).mem.pool for pool in self._pools()]
+            return any(getattr(mem, 'pool', None) is one for one in self._identity[device])
 
     def spare(self, streams: Sequence[Any]) -> list[Any]:
         """All free blocks for these streams and for lanes, as memory pointers, which are free again when dropped."""
@@ -475,6 +476,8 @@ class GraphMemory(TemporaryBlocks):
         self.holders -= 1
         if self.holders > 0:
             return
+        with self._asking:  # another thread may be asking whether it owns an array
+            self._gone = True
         self._held.clear()
         for things in self._put_in:
             things.clear()

@@ -155,10 +155,14 @@ class Share:
 
 
 class Scratch:
-    """The memory of a group as one capture uses it: each piece is taken once. Sizes are in bytes."""
+    """The memory of a group as one capture uses it: each piece is taken once. Sizes are in bytes.
+
+    Threads: any thread may use it. Other threads ask a capture's memory whether it holds an array of theirs.
+    """
 
     def __init__(self, group: MemoryGroup) -> None:
         self._group = group
+        self._lock = threading.RLock()
         self._known = 0
         #: What is not taken: first address, bytes, and the piece of memory that it is a part of.
         self._gaps: list[tuple[int, int, Slab]] = []
@@ -167,18 +171,19 @@ class Scratch:
 
     def take(self, size: int, device: int) -> tuple[int, Slab]:
         """Take memory of a device, which is current: the smallest gap that is large enough, or new memory."""
-        self._look()
-        found = self._smallest(size, device)
-        if found is None:
-            self._group.grow(size)
+        with self._lock:
             self._look()
             found = self._smallest(size, device)
-        assert found is not None
-        low, room, slab = self._gaps.pop(found)
-        if room > size:
-            self._gaps.append((low + size, room - size, slab))
-        self.taken.append((low, low + size))
-        return low, slab
+            if found is None:
+                self._group.grow(size)
+                self._look()
+                found = self._smallest(size, device)
+            assert found is not None
+            low, room, slab = self._gaps.pop(found)
+            if room > size:
+                self._gaps.append((low + size, room - size, slab))
+            self.taken.append((low, low + size))
+            return low, slab
 
     def _look(self) -> None:
         for slab in self._group.slabs(self._known):
@@ -193,10 +198,11 @@ class Scratch:
 
     def give_back(self, low: int, high: int) -> None:
         """Give up what was taken from ``low`` to ``high - 1``: the next one may have it."""
-        self.taken.remove((low, high))
-        slab = next(one for one in self._group.slabs(0) if one.low <= low and high <= one.low + one.size)
-        self._gaps.append((low, high - low, slab))
+        with self._lock:
+            self.taken.remove((low, high))
+            slab = next(one for one in self._group.slabs(0) if one.low <= low and high <= one.low + one.size)
+            self._gaps.append((low, high - low, slab))
 
     def holds(self, address: int) -> bool:
         """True for an address in what is taken."""
-        return any(low <= address < high for low, high in self.taken)
+        return any(low <= address < high for low, high in list(self.taken))

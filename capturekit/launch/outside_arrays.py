@@ -55,14 +55,14 @@ def held_by(frame: FrameType | None, array: type) -> list[Any]:
             modules.add(id(frame.f_globals))
             values += list(frame.f_globals.values())
         for value in values:
-            if type(value) not in _SINGLE and not (type(value) is ModuleType and _is_installed(value)):
+            if type(value) not in _SINGLE and not (type(value) is ModuleType and is_installed(value)):
                 for one in _inside(value, array):
                     found[id(one)] = one
         frame = frame.f_back
     return list(found.values())
 
 
-def _is_installed(module: ModuleType) -> bool:
+def is_installed(module: ModuleType) -> bool:
     """Whether a module is a library's: hundreds of names, of which hardly one is an array that a block drops."""
     file = module.__dict__.get('__file__')
     text = file if type(file) is str else ''
@@ -74,15 +74,16 @@ def _is_installed(module: ModuleType) -> bool:
 
 
 def names_of(frame: FrameType | None, array: type) -> dict[str, Any]:
-    """The variables of a frame that are arrays; none where reading them would keep them alive."""
-    if frame is None:
-        return {}
-    code = frame.f_code
-    if _PLAIN or not code.co_flags & _OPTIMIZED:
-        return {name: value for name, value in frame.f_locals.items() if isinstance(value, array)}
-    if not _readable(frame):
-        return {}
-    return {name: value for name, value in _assigned(frame) if isinstance(value, array)}
+    """The variables of a frame that are arrays."""
+    values = {} if frame is None else variables_of(frame)
+    return {name: value for name, value in values.items() if isinstance(value, array)}
+
+
+def variables_of(frame: FrameType) -> dict[str, Any]:
+    """The variables of a frame; none where reading them would keep them alive."""
+    if _PLAIN or not frame.f_code.co_flags & _OPTIMIZED:
+        return dict(frame.f_locals)
+    return dict(_assigned(frame)) if _readable(frame) else {}
 
 
 def _variables(frame: FrameType) -> list[Any]:

@@ -40,12 +40,10 @@ class OutsideMemory:
                 self._kept[start] = block, block.copy()
 
     def put_back(self) -> None:
-        """Restore the memory, and wait for that."""
+        """Restore the memory. Whoever calls waits for that."""
         kept, self._kept = self._kept, {}
         for block, copy in kept.values():
             block[...] = copy
-        if kept:
-            self._platform.cupy.cuda.runtime.deviceSynchronize()
 
 
 def whole_block(cupy: Any, data: Any) -> Any:

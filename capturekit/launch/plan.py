@@ -107,6 +107,8 @@ class Plan:
         self._last: Any = None
         self._events: dict[int, Any] = {}
         self._closed = False
+        #: Whether the host does something between two parts: what is raised then is raised by the function's own call.
+        self.between = False
         #: For launches on a stream, by its handle: what orders them with those of graphs that use the same memory.
         self.turn: Callable[[int], AbstractContextManager[None]] = lambda _stream: nullcontext()
 
@@ -205,10 +207,18 @@ class Plan:
             self._last.record(stream)
 
     def recount(self, stream: Any) -> None:
-        """Continue with the device's launch number after a launch failed, perhaps before it reached the device."""
+        """Continue with the device's launch number after a launch failed, perhaps before it reached the device.
+
+        Then nothing is to be undone: the kept contents are those of the launch before.
+        """
+        launch = self.launches
         if self.state is not None:
             stream.synchronize()
             self.launches = int(self.state.get()[0])
+        for part in self.parts if self.launches < launch else ():
+            part.launched = 0
+        if self.state is not None and self.first is not None and self.launches == launch:
+            self.first.launched = launch
 
     def follow(self, launch: int, first: int, stream: Any, wait: bool = True) -> None:
         """Do the steps of a launch from the one numbered ``first`` on."""
@@ -220,6 +230,7 @@ class Plan:
 
     def go(self, step: Part | Seam, stream: Any) -> None:
         """Do one step on ``stream``, which is current."""
+        self.between = True
         if isinstance(step, Seam):
             start = time.perf_counter()
             step.go()
@@ -229,6 +240,7 @@ class Plan:
         for feed in step.feeds:
             feed.go()
             feed.fed = True
+        self.between = False
         self._platform.device.graph_launch(step.executable, stream.ptr)
         step.launched = self.launches
 

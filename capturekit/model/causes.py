@@ -12,7 +12,7 @@ import functools
 import linecache
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -25,9 +25,9 @@ _KEPT, _TOLD = 16, 3
 _DEEPEST = 50
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cause:
-    """An exception that came before another one.
+    """An exception that came before another one. Two refusals are equal where the same lines led to the same call.
 
     Attributes:
         name: its class. text: its message. at: its line. refused: whether it is a refusal of capturekit's.
@@ -36,9 +36,18 @@ class Cause:
 
     name: str
     at: Place | None
-    text: str = field(compare=False)
-    refused: bool = field(compare=False)
-    frames: tuple[Place, ...] = field(default=(), compare=False)
+    text: str
+    refused: bool
+    frames: tuple[Place, ...] = ()
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.name, self.at, self.frames if self.refused else ()  # those of others grow on their way out
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cause) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
     def sentence(self, when: str) -> str:
         """Return a sentence about it that begins with ``when``."""
@@ -59,7 +68,8 @@ class Causes:
         """Remember a refusal, a CaptureError, and what a cleanup has hidden by it."""
         for hidden in _hidden(error, self._handled):
             self._add(hidden)
-        self._add(cause_of(error, _frames(sys._getframe(1))))
+        error.way = error.way or _frames(sys._getframe(1))
+        self._add(cause_of(error))
 
     def add_to(self, error: Any) -> None:
         """Tell a CaptureError what came before it."""
@@ -83,12 +93,11 @@ class Causes:
 PROGRAM = Causes()
 
 
-def cause_of(error: BaseException, frames: tuple[Place, ...] = ()) -> Cause:
+def cause_of(error: Any) -> Cause:
     """Return an exception as plain data."""
-    own = getattr(error, 'own_text', None)
-    if own is not None:
-        return Cause(type(error).__name__, getattr(error, 'location', None), own(), True, frames)
-    return Cause(type(error).__name__, raised_at(error), str(error), False, frames or way_of(error)[-_DEEPEST:])
+    if hasattr(error, 'own_text'):
+        return Cause(type(error).__name__, error.location, error.own_text(), True, error.way)
+    return Cause(type(error).__name__, raised_at(error), str(error), False, way_of(error)[-_DEEPEST:])
 
 
 def sentences(causes: Iterable[Cause]) -> list[str]:
@@ -156,13 +165,13 @@ def _hidden(error: BaseException, handled: int) -> list[Cause]:
     while one is not None and id(one) not in seen and id(one) != handled:
         seen.add(id(one))
         refused = hasattr(one, 'own_text')  # which was heard when it was raised
-        if not refused and isinstance(one, Exception) and raised_at(one) is not None and _passes(one):
+        if not refused and isinstance(one, Exception) and raised_at(one) is not None and passes(one):
             found.append(cause_of(one))
         one = one.__context__
     return found[::-1]
 
 
-def _passes(error: BaseException) -> bool:
+def passes(error: BaseException) -> bool:
     """Whether an exception goes on after what runs now, as it does after a ``finally``.
 
     An ``except`` clause that does not raise it again has dealt with it. Where the source can't be had, nobody knows.

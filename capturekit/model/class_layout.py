@@ -91,7 +91,7 @@ def layout_of(cls: type) -> ClassLayout:
             found = members['__dict__']
             if among(type(found), (types.GetSetDescriptorType, types.MemberDescriptorType)):
                 dictionary = found.__get__
-        for name, member in members.items():
+        for name, member in list(members.items()):  # another thread may change them
             if type(member) is types.MemberDescriptorType and name not in _NO_SLOTS:
                 slots.setdefault(name, member)
     return ClassLayout(dictionary, slots)

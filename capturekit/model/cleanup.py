@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -21,7 +20,7 @@ class Undo(list[Callable[[], Any]]):
         failure: BaseException | None = None
         try:
             while self:
-                step = self.pop()
+                step = self[-1]
                 try:
                     try:
                         step()
@@ -30,6 +29,7 @@ class Undo(list[Callable[[], Any]]):
                         step()
                 except BaseException as error:
                     failure = failure or error
+                del self[-1]  # no call, which a signal could interrupt
             return failure
         finally:
             del failure  # its traceback holds this frame, a cycle that only the garbage collector would free
@@ -44,24 +44,59 @@ class Undo(list[Callable[[], Any]]):
             del failure
 
 
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the end of the block, so that no step stays half done.
+class uninterrupted:
+    """Delay Ctrl-C, and other signals that code handles, until the end of the block, so that no step stays half done.
 
-    Only Python's main thread receives signals; in other threads, and if the handler is not Python's, nothing changes.
+    Only Python's main thread receives signals; in other threads, and for handlers that are not Python's, nothing
+    changes. One block is entered once.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    caught: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if caught:
-            before(*caught[0])
+
+    def __init__(self) -> None:
+        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._caught: dict[int, FrameType | None] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        try:
+            for number in _HANDLED:
+                before = signal.getsignal(number)
+                if callable(before):
+                    self._before[number] = before
+                    signal.signal(number, self._caught.setdefault)
+        except BaseException:
+            self._restore()
+            raise
+
+    def __exit__(self, *_exc: object) -> None:
+        try:
+            self._restore()
+        except BaseException:  # a signal that is not delayed any more; the others still are
+            self._restore()
+            raise
+        self._deliver()
+
+    def _restore(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _deliver(self) -> None:
+        """Call the handlers of the signals that came, the first one first; each is called even if others raise."""
+        for number in self._caught:
+            frame = self._caught.pop(number)
+            try:
+                self._before[number](number, frame)
+            finally:
+                self._deliver()
+            return
+
+
+#: The signals that code may handle, and whose handlers may raise.
+_HANDLED: tuple[signal.Signals, ...] = tuple(
+    signal.Signals[name]
+    for name in ('SIGINT', 'SIGTERM', 'SIGALRM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGVTALRM', 'SIGPROF')
+    if name in signal.Signals.__members__
+)
 
 
 class GarbageCollection:

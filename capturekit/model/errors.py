@@ -31,6 +31,10 @@ class _Made(threading.local):
 MADE = _Made()
 
 
+class PerformanceWarning(UserWarning):
+    """Calls of a graphed function run eagerly: nothing of it could be launched, or eager calls take less time."""
+
+
 class CudaCallError(RuntimeError):
     """A CUDA call returned an error code: ``code`` (:class:`capturekit.model.rules.Code`). ``call`` names the call."""
 
@@ -67,6 +71,10 @@ class CaptureError(RuntimeError):
     """
 
     earlier: tuple[Cause, ...] = ()
+    #: The user's lines that led to the refused call, the outermost first.
+    way: tuple[Place, ...] = ()
+    #: A sentence on a capture begun by hand that is still open. Its end takes the sentence off an error on its way.
+    still_open: str = ''
 
     def __init__(
         self,
@@ -108,7 +116,8 @@ class CaptureError(RuntimeError):
         if self.subject:
             what += f' on {self.subject}'
         what += self._where()
-        return '\n  '.join(part for part in (what, self.rule, self.remedy) if part)
+        instead = f'{self.remedy} {self.still_open}'.strip()
+        return '\n  '.join(part for part in (what, self.rule, instead) if part)
 
     def _where(self) -> str:
         return '' if self.location is None else f', at {self.location}'

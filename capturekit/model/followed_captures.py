@@ -368,6 +368,5 @@ def _story(lane: Lane, capture: LedgerCapture) -> str:
     """Tell of a lane that was not joined, as the guard does."""
     parent = capture.lanes[lane.parent or 0]
     last = f', last used at {lane.last_use}' if lane.last_use else ''
-    again = f'; it was joined at {lane.joined_at} and then worked on again' if lane.joined_at else ''
     forked = f'forked from lane {parent.number} at {lane.forked_at}'
-    return f'lane {lane.number} ({named(lane.stream)}) {forked}{last}{again}'
+    return f'lane {lane.number} ({named(lane.stream)}) {forked}{last}{lane.why_unjoined}'

@@ -200,11 +200,9 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         attributes = {} if cls is np.ndarray else attributes_of(value)
         kind = exact(whole.dtype)
         more = [*attributes.values()] if kind is not None else [*attributes.values(), whole.dtype]
-        if whole.dtype.hasobject:
-            items = whole.ravel().tolist()
-            return 'items', [], [*items, *more], (whole.dtype, whole.shape, kind)
-        form = whole.dtype, whole.shape, whole.tobytes(), whole.strides, _flags(whole), kind
-        return 'items', [], more, form
+        items, raw = (whole.ravel().tolist(), b'') if whole.dtype.hasobject else ([], whole.tobytes())
+        form = whole.dtype, whole.shape, raw, whole.strides, _flags(whole), kind
+        return 'items', [], [*items, *more], form
     if cls is bytearray:
         return 'items', [], [], bytes(value)
     if cls is array.array:

@@ -88,6 +88,8 @@ class EventMark:
     clock: Clock
     at: object = None
     nodes: tuple[int, ...] = ()
+    #: Whether a stream was made to wait for it.
+    waited: bool = False
 
 
 @dataclass(eq=False)
@@ -95,7 +97,8 @@ class Lane:
     """A stream in a capture. ``clock[n]`` is the last segment of lane ``n`` that lies before this lane's next work.
 
     Since its last event: ``used``: work may have been given to it; ``suspect``: its handle was read; ``waited``: it
-    waited for another lane. ``current``: in how many threads it is the current stream;
+    waited for another lane. ``joined_at``: where another lane was last made to wait for it, by an event that was
+    recorded at ``joined_since``. ``current``: in how many threads it is the current stream;
     ``nodes``: the driver's dependencies of its next node when an event was last recorded on it;
     ``priority``: the stream's, which its nodes are given; ``device``: the one that the stream belongs to.
     """
@@ -111,6 +114,7 @@ class Lane:
     clock: Clock = field(default_factory=dict)
     last_use: object = None
     joined_at: object = None
+    joined_since: object = None
     used: bool = False
     suspect: bool = False
     waited: bool = False
@@ -118,6 +122,15 @@ class Lane:
     nodes: tuple[int, ...] = ()
     priority: int = 0
     device: int = 0
+
+    @property
+    def why_unjoined(self) -> str:
+        """Why a lane that was joined is not: the end of a sentence about it; '' for one that was not joined."""
+        if not self.joined_at:
+            return ''
+        if self.joined_since == self.joined_at:
+            return f'; it was joined at {self.joined_at} and then worked on again'
+        return f'; it was joined at {self.joined_at}, by an event recorded at {self.joined_since}, before its last work'
 
     @property
     def open(self) -> bool:
@@ -416,20 +429,30 @@ class Ledger:
         mark = self.marks.get(event)
         if mark is None:
             return None
-        return self.come_after(stream, mark.capture.lanes[mark.lane], mark.clock, blocking, at, device)
+        mark.waited = True
+        of = mark.capture.lanes[mark.lane]
+        forked = self.come_after(stream, of, mark.clock, blocking, at, device)
+        if forked is None:
+            of.joined_since = mark.at
+        return forked
 
     def come_after(self, stream: int, of: Lane, clock: Clock, blocking: bool, at: object, device: int) -> Lane | None:
         """:meth:`wait` for what :meth:`passed` has returned for a lane, with no event that others could wait for."""
         lane = self.lanes.get(stream)
         forked: Lane | None = None
         if lane is None:
-            lane = forked = self._enter(stream, of.capture, blocking, of.number, at)
-            lane.device = device
+            lane = forked = self.enter(stream, of, blocking, at, device)
         else:
-            of.joined_at = at
+            of.joined_at = of.joined_since = at
         merge(lane.clock, clock)
         lane.waited = True
         return forked
+
+    def enter(self, stream: int, of: Lane, blocking: bool, at: object, device: int) -> Lane:
+        """Note that a stream has become a lane, forked from another; none of that one's work is known to be before."""
+        lane = self._enter(stream, of.capture, blocking, of.number, at)
+        lane.device = device
+        return lane
 
     def forget_event(self, event: int) -> None:
         """Note that an event was made or destroyed: its handle stands for no work."""

@@ -124,7 +124,7 @@ def exact(dtype: np.dtype[Any]) -> Hashable:
     found = [exact(part) for part in inside]
     if dtype.metadata is not None or None in found:
         return None
-    return dtype.char, dtype.isalignedstruct, dtype.names, *found
+    return dtype.char, dtype.type, dtype.isalignedstruct, dtype.names, *found
 
 
 class Held:

@@ -221,16 +221,18 @@ class _Taking:
         return plain if among(type(key), BY_EQUALITY) or type(key) is float else Held(plain, key)
 
     def _numpy(self, value: Any) -> Any:
-        if value.dtype.hasobject:
-            if value.dtype != object:
-                raise _Indescribable('is a structured numpy array with objects in it')
-            return (_ARRAY, value.shape, *self._nodes('.flat[{}]'.format, enumerate(value.ravel().tolist())))
-        kind, flags = plain_key(value.dtype), value.flags
+        objects, kind, flags = value.dtype.hasobject, plain_key(value.dtype), value.flags
+        if objects and value.dtype != object:
+            raise _Indescribable('is a structured numpy array with objects in it')
         if kind is None:
             raise _Indescribable('is a numpy array whose dtype has metadata')
         if not flags.aligned:
             raise _Indescribable('is a numpy array that is not aligned')
-        copy = value.copy(order='K')
+        copy = np.empty(value.shape, object) if objects else value.copy(order='K')
+        if copy.strides != value.strides or (objects and not flags.writeable):
+            raise _Indescribable(f'is a numpy array of strides {value.strides}, which a copy has not')
+        if objects:
+            return (_ARRAY, value.shape, *self._nodes('.flat[{}]'.format, enumerate(value.ravel().tolist())))
         copy.flags.writeable = flags.writeable
         return HeldArray((kind, value.shape, value.strides, flags.writeable, value.tobytes()), copy)
 

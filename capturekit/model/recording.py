@@ -277,7 +277,7 @@ class Recording(Shown):
         """Write the recording to a JSON file."""
         import json  # as in load: few programs write or read a recording
 
-        with open(path, 'w', encoding='utf-8') as f:
+        with open(os.fspath(path), 'w', encoding='utf-8') as f:  # a number would be an open file's
             json.dump(self.to_json(), f, indent=1)
             f.write('\n')
 
@@ -292,7 +292,7 @@ class Recording(Shown):
         import json
 
         try:
-            with open(path, encoding='utf-8') as f:
+            with open(os.fspath(path), encoding='utf-8') as f:
                 data = json.load(f)
         except ValueError as error:  # no JSON, or no text
             raise ValueError(

@@ -345,8 +345,8 @@ RULES: dict[str, Rule] = _rules(
         'escaped-work',
         errors.EscapedWorkError,
         'This stream is not in the capture: its work would run at once and be missing from the graph',
-        'Fork it first: `stream.wait_event(cap.stream.record())` and `cap.join(stream)` at the end, or '
-        '`with cap.fork(1) as (lane,):`.',
+        'Fork it first: `stream.wait_event(cap.stream.record())` before its work, and `cap.join(stream)` after it, '
+        'before the result is used; or work in `with cap.fork(1) as (lane,), lane:`.',
     ),
     Rule(
         'isolation',
@@ -364,7 +364,7 @@ RULES: dict[str, Rule] = _rules(
         'end-elsewhere',
         errors.UnmatchedError,
         'A capture ends on the stream that began it',
-        'End it on its origin; a lane is joined instead: `origin.wait_event(lane.record())`.',
+        'Leave the block instead: its end is the end of the capture; a lane is joined by `cap.join(lane)`.',
     ),
     Rule(
         'end-wrong-thread',
@@ -436,7 +436,7 @@ RULES: dict[str, Rule] = _rules(
         'unjoined',
         errors.UnjoinedError,
         'Every lane must be joined to the origin before the capture ends',
-        'Join each: `cap.join(stream)`, or `origin.wait_event(stream.record())` after its last work.',
+        'Join each after its last work: `cap.join(stream)`, or `cap.stream.wait_event(stream.record())`.',
     ),
     Rule(
         'host-read',
@@ -447,7 +447,7 @@ RULES: dict[str, Rule] = _rules(
     Rule(
         'host-write',
         errors.UnsupportedCallError,
-        'The host writes into an array that recorded work reads: it would be written once, now, and not at each launch',
+        'The host writes into an array here: that would happen once, now, and not at each launch',
         'Call `set` before the capture or before a launch; for a constant make a new array: `cp.asarray(values)`.',
     ),
     Rule(
@@ -503,6 +503,14 @@ VARIANTS: dict[str, Rule] = {
         says='Another thread is only recording the work that computes this array: the host would read what was in its '
         'memory before',
         remedy='Read it after `cap.graph.launch()`: hand it to this thread then.',
+    ),
+    # a read into an array of the host
+    'host-read-into': replace(
+        RULES['host-read'],
+        remedy='Read it after `cap.graph.launch()`: `y.get(out=buffer)`. To copy at each launch, into pinned memory, '
+        'write `cp.cuda.runtime.memcpyAsync(buffer.ctypes.data, y.data.ptr, y.nbytes, '
+        'cp.cuda.runtime.memcpyDeviceToHost, cp.cuda.get_current_stream().ptr)`, keep `buffer` as long as the graph, '
+        'and wait for the launch before you look at it.',
     ),
     # a read on another stream
     'host-read-unknown': replace(

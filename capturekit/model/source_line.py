@@ -22,7 +22,7 @@ _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'plats
 _INSTALLED = ('site-packages', 'dist-packages')
 _foreign: dict[str, bool] = {}
 #: How the names of modules of CuPy begin, and of the stand-in for it.
-_CUPYS = ('cupy.', 'cupyx.', '_capturekit_simulated')
+_CUPYS = ('cupy.', 'cupyx.', '_capturekit_simulated', 'capturekit.simulated.cupy.')
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,11 @@ from capturekit.model.host_reads import Rehearsal
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Code, Mode
+from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import here
 from capturekit.recorder.arguments import checked
 from capturekit.recorder.branches import Assignment, on_lanes
-from capturekit.recorder.conditional import Branch, Branches, Loop, branch, branches, cases, loop
+from capturekit.recorder.decisions import Decisions
 from capturekit.recorder.embed import EmbedTarget, embed
 from capturekit.recorder.forks import Devices, Fork, Priority
 from capturekit.recorder.setup import WayIn
@@ -40,7 +41,7 @@ from capturekit.recorder.told import told
 ModeName = Literal['relaxed', 'thread_local', 'global']
 
 
-class Capture(WayIn):
+class Capture(WayIn, Decisions):
     """Record the CuPy work of a block into a graph.
 
     Made by :func:`capture`. In the block the capture's own stream is current; ``cap.fork(n)``, ``cap.join(stream)``
@@ -72,7 +73,7 @@ class Capture(WayIn):
         self._lines = lines
         self._into = into
         self._races_asked = bool(check_races)
-        self._checked = self._races_asked or (check_races is None and into is None and not strict)
+        self._checked = self._races_asked or (check_races is None and into is None)
         self._left_by: FrameType | None = None
         self._update: Update | None = None
         self._renewed, self._reuse_late = renewed, reuse_late
@@ -98,6 +99,7 @@ class Capture(WayIn):
         try:
             GUARD.opens(sys._getframe(1))
             with uninterrupted():
+                GUARD.inside.leave_all()
                 self._open(sys._getframe(1))
         except BaseException as error:
             self._state = 'failed'
@@ -117,9 +119,7 @@ class Capture(WayIn):
 
     # -- out --------------------------------------------------------------------------------------------------
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._state != 'open':
             raise self._used('__exit__()')
         live = self._live
@@ -138,12 +138,26 @@ class Capture(WayIn):
             return
         self._left_by = sys._getframe(1) if self._checked else None
         try:
-            with uninterrupted():
-                outcome = self._leave(live, error)
-                tell_of(live, self._graph, outcome)
-                outcome.raise_fault()
+            self._close(live, error)
         finally:
             self._left_by = None
+
+    def _close(self, live: OpenCapture, error: BaseException | None) -> None:
+        with uninterrupted():
+            outcome = self._leave(live, error)
+            tell_of(live, self._graph, outcome)
+            outcome.raise_fault()
+
+    def _left_without_end(self) -> None:
+        """Close the capture: an interrupt has kept its end from starting, or from being done."""
+        interrupt = KeyboardInterrupt('the end of the block was interrupted')
+        if self._live is None:
+            self._state = 'failed'
+            self._not_entered(interrupt)
+        elif self._live.thread == threading.get_ident():
+            self._close(self._live, interrupt)
+
+    __exit__ = CertainExit(_exit, lambda block: block._state in ('entering', 'open', 'ending'), _left_without_end)
 
     # -- what the block can ask -------------------------------------------------------------------------------
 
@@ -289,8 +303,8 @@ class Capture(WayIn):
         stream = getattr(stream, 'stream', stream)
         if not hasattr(stream, 'ptr'):
             raise TypeError(f'expected a stream, got {type(stream).__name__}')
-        lane = live.lane_of(stream)
-        if lane is None:
+        lane = GUARD.lanes.met(stream.ptr, stream)
+        if lane is None or lane.capture is not live.capture:
             raise errors.UnmatchedError(
                 'Capture.join()',
                 stream=stream.ptr,
@@ -305,49 +319,6 @@ class Capture(WayIn):
                 event = live.platform.cupy.cuda.Event()
             stream.record(event)
             into.wait_event(event)
-
-    def while_(self, condition: Any, *, limit: int | None = None) -> Loop:
-        """Record a block that the device runs again and again, as long as ``condition`` is not 0.
-
-        ``with cap.while_(going) as loop:``. ``condition`` is a CuPy array of one element, of a boolean or an integer
-        dtype, that the graph computes. The device reads it before the first pass and after each pass. A pass hands
-        values to the next one, the condition too, by writing them in place. At most ``limit`` passes are made;
-        ``loop.passes`` counts them. The block may fork, join, and hold other decisions. All lanes must be joined before
-        it and at its end. CUDA C++ Programming Guide, "Conditional Graph Nodes".
-
-        Raises:
-            TypeError, ValueError: ``condition`` or ``limit`` is not as described.
-            UnjoinedError: lanes are open. ClosedError: the capture is not open.
-            UnsupportedCallError: the block has host functions, host reads, random numbers drawn by the host, or calls
-                that run between two graphs; or the name of the condition is another array at its end.
-        """
-        return loop(self._deciding('while_()'), condition, limit)
-
-    def if_(self, condition: Any) -> Branch:
-        """Record a block that the device runs if ``condition`` is not 0: ``with cap.if_(condition):``.
-
-        The condition, the rules of the block and the exceptions are those of :meth:`while_`."""
-        return branch(self._deciding('if_()'), condition)
-
-    def if_else(self, condition: Any) -> Branches:
-        """Record two blocks of which the device runs one: ``with cap.if_else(condition) as (then, otherwise):``, and
-        in it ``with then:`` and ``with otherwise:``. Nothing may be recorded between them. Condition, rules and
-        exceptions are those of :meth:`while_`."""
-        return branches(self._deciding('if_else()'), condition)
-
-    def switch(self, index: Any, count: int) -> Branches:
-        """Record ``count`` blocks, of which the device runs number ``index``, or none if there is no such block.
-
-        ``with cap.switch(index, 3) as cases:``, and in it ``with cases[0]:`` and so on. ``index`` is a CuPy array like
-        the condition of :meth:`while_`; rules and exceptions are the same.
-        """
-        return cases(self._deciding('switch()'), index, count)
-
-    @told
-    def _deciding(self, call: str) -> OpenCapture:
-        self._must_be_open(call)
-        assert self._live is not None
-        return self._live
 
     def _must_be_open(self, call: str) -> None:
         if self._state != 'open':
@@ -430,15 +401,16 @@ def capture(
         lines: whether to note which line makes which nodes (``cap.recording.spans``). Recording then takes about 1.3
             times as long. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the variables of the
             surrounding functions until the next line or the block's end.
-        into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to, after
-            its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and the
-            owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture that
-            fails takes its nodes out again. It can't be combined with ``rehearsal``.
+        into: a ``cuda.core.graph.GraphDefinition`` or a ``cudaGraph_t`` of cuda-bindings that the nodes are added to,
+            after its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and
+            the owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture
+            that fails takes its nodes out again. It can't be combined with ``rehearsal``.
         update: a graph that is to run, from the end of the block on, what the block has recorded: its executable graph
             is updated in place, and instantiated anew only where CUDA refuses that. ``cap.graph`` is this graph, and
             ``cap.update`` says which was done. See :meth:`Graph.update`. If the block fails the graph stays as it was.
         check_races: whether a race raises RaceError at the end of the block: two nodes touch the same memory, one of
-            them writing, and no path of edges orders them. See :meth:`Graph.races`. None means: if ``strict`` is False.
+            them writing, and no path of edges orders them. See :meth:`Graph.races`. None means yes, except with
+            ``into``. A capture with one lane has none and is not searched.
         pieces: whether calls that no capture can hold (svd, eigh, products of two sparse matrices ...) are made by the
             host at every launch, between two graphs. Each waits for the device. While the block is recorded, the work
             before such a call runs once, because the call needs its values; when the block has ended, the arrays that

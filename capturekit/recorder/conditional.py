@@ -6,16 +6,20 @@ CUDA C++ Programming Guide, "Conditional Graph Nodes".
 from __future__ import annotations
 
 import sys
+import warnings
 from types import FrameType
 from typing import Any, TypeVar
 
 from capturekit.guard import GUARD
 from capturekit.guard.conditional_bodies import Decision
+from capturekit.guard.graph_inputs import others_of
+from capturekit.guard.left_arrays import RETURNED
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.launch.outside_arrays import names_of
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
-from capturekit.model.source_line import here, is_foreign_frame
+from capturekit.model.source_line import Place, here, is_foreign_frame
+from capturekit.recorder.places import FramePlaces, is_dropped, is_used_again
+from capturekit.recorder.told import told
 
 #: A branch, or its subclass for a loop.
 _Body = TypeVar('_Body', bound='Branch')
@@ -29,8 +33,11 @@ class Branch:
         self._decision = decision
         self._number = number
         self._state = 'new'
-        self._names: dict[str, Any] = {}
+        self._places: FramePlaces | None = None
+        #: What is refused at the end of the body.
+        self.wrong: Exception | None = None
 
+    @told
     def __enter__(self: _Body) -> _Body:
         if self._state != 'new':
             raise errors.UnsupportedCallError(
@@ -39,49 +46,55 @@ class Branch:
                 rule='Each body of a conditional node is recorded once.',
                 remedy='Put all of its work into one block, or make another decision.',
             )
-        self._state = 'open'
+        live, decision = self._live, self._decision
+        never = _never_changes(live, decision) if decision.decides == 'while' else None
         with uninterrupted(), GUARD.lock:
-            GUARD.bodies.enter_body(self._live, self._decision, self._number, here())
-        self._names = names_of(_user(sys._getframe(1)), self._live.platform.cupy.ndarray)
+            GUARD.bodies.enter_body(live, decision, self._number, here())
+            self._state = 'open' if never is None else 'over'
+            if never is not None:
+                GUARD.bodies.leave_body(live, decision, here(), None, never)
+        self._places = FramePlaces(_user(sys._getframe(1)), live.platform.cupy.ndarray)
         return self
 
+    @told
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         self._state = 'over'
         live, decision = self._live, self._decision
-        at = here()
-        now = names_of(_user(sys._getframe(1)), live.platform.cupy.ndarray)
-        wrong = self._rebound(now) if error is None and decision.decides == 'while' else None
-        self._names = {}
+        frame = _user(sys._getframe(1))
+        wrong = (self.wrong or self._moved(frame)) if error is None else None
+        self._places = self.wrong = None
         with uninterrupted(), GUARD.lock:
             if not live.decisions.open or live.decisions.open[-1] is not decision:
                 return  # the capture around it is over
             try:
-                GUARD.bodies.leave_body(live, decision, at, failed=error is not None or wrong is not None)
-            except errors.CaptureError as fault:
-                if error is None and wrong is None:
+                GUARD.bodies.leave_body(live, decision, here(), error, wrong)
+            except errors.CaptureError:
+                if error is None:
                     raise
-                wrong = wrong or fault
-        if error is None and wrong is not None:
-            raise wrong
 
-    def _rebound(self, now: dict[str, Any]) -> errors.CaptureError | None:
-        """Look for names that are another array than before the loop: the next pass would not see the new array."""
-        condition = self._decision.condition
-        for name, array in self._names.items():
-            found = now.get(name)
-            if found is None or found is array:
-                continue
-            if array is condition:
-                return errors.UnsupportedCallError(
-                    f'`{name}`, the condition of a loop, is another array at its end',
-                    location=here(),
-                    rule='The loop reads the array that it was given, so it would end at once or never.',
-                    remedy=f'Write into it: `{name}[...] = ...`, or `cp.greater(a, b, out={name})`.',
-                )
-            text = (
-                f'`{name}` is another array at the end of the loop: each pass begins with the one from before the loop'
+    def _moved(self, frame: FrameType | None) -> errors.CaptureError | None:
+        """Look for places that mean another array than before the body; adapting captures only warn of them."""
+        live, decision, before = self._live, self._decision, self._places
+        assert before is not None
+        for name, was, now, variable in before.changed(FramePlaces(frame, live.platform.cupy.ndarray)):
+            if was is decision.condition and decision.decides == 'while':
+                return _other_condition(name)
+            if variable and GUARD.left.has_left(was) and frame is not None and not is_used_again(frame, name):
+                continue  # a name for the time of a body, as it was in an earlier one
+            data = getattr(now, 'data', None)
+            made = None if data is None else decision.made.get(int(data.mem.ptr))
+            fault = errors.UnsupportedCallError(
+                f'`{name}` is another array at the end of the body of `{decision.call}` than before it',
+                location=made or here(),
+                rule='Python has set it once, while the body was recorded; the device decides at each launch how often '
+                'the body runs. So what reads it afterwards, or in the next pass, would read the wrong array.',
+                remedy=RETURNED,
             )
-            self._live.note('note', None, f'{text}; to pass a value on to the next pass, write into the array', here())
+            if live.strict:
+                return fault
+            at = fault.location or Place('<unknown>', 0, '')
+            live.note('note', None, f'{fault.operation}: {fault.rule}', fault.location)
+            warnings.warn_explicit(f'{fault}', RuntimeWarning, at.file, at.line)
         return None
 
 
@@ -99,39 +112,51 @@ class Branches:
 
     def __init__(self, live: OpenCapture, decision: Decision) -> None:
         self._live = live
+        self._decision = decision
         self._all = tuple(Branch(live, decision, number) for number in range(len(decision.bodies)))
 
     def __enter__(self) -> tuple[Branch, ...]:
+        self._live.decisions.asked.append(self._decision)
         return self._all
 
-    def __exit__(self, *_exc: object) -> None:
-        return None
+    @told
+    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None, _trace: object) -> None:
+        live, decision = self._live, self._decision
+        if decision not in live.decisions.asked:
+            return
+        live.decisions.asked.remove(decision)
+        if kind is None and decision.inside is None and GUARD.mine() is live:
+            with uninterrupted(), GUARD.lock:
+                GUARD.bodies.nothing_between(live, decision, here())
 
 
-def loop(live: OpenCapture, condition: Any, limit: int | None) -> Loop:
+def loop(live: OpenCapture, condition: Any, limit: int | None, frame: FrameType | None = None) -> Loop:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit < 1 << 63):
         wrong = ValueError if isinstance(limit, int) and not isinstance(limit, bool) else TypeError
         raise wrong(f'limit must be a positive whole number, or None: {limit!r}')
-    return Loop(live, _decided(live, 'while', condition, 1, limit or 0), 0)
+    return Loop(live, _decided(live, 'while', condition, 1, limit or 0, frame), 0)
 
 
-def branch(live: OpenCapture, condition: Any) -> Branch:
-    return Branch(live, _decided(live, 'if', condition, 1), 0)
+def branch(live: OpenCapture, condition: Any, frame: FrameType) -> Branch:
+    return Branch(live, _decided(live, 'if', condition, 1, frame=frame), 0)
 
 
-def branches(live: OpenCapture, condition: Any) -> Branches:
-    return Branches(live, _decided(live, 'if', condition, 2))
+def branches(live: OpenCapture, condition: Any, frame: FrameType | None = None) -> Branches:
+    return Branches(live, _decided(live, 'if', condition, 2, frame=frame))
 
 
-def cases(live: OpenCapture, index: Any, count: int) -> Branches:
+def cases(live: OpenCapture, index: Any, count: int, frame: FrameType) -> Branches:
     if not isinstance(count, int) or isinstance(count, bool):
         raise TypeError(f'the number of cases must be a whole number: {count!r}')
     if count < 1:
         raise ValueError(f'a switch has at least one case: {count}')
-    return Branches(live, _decided(live, 'switch', index, count))
+    return Branches(live, _decided(live, 'switch', index, count, frame=frame))
 
 
-def _decided(live: OpenCapture, decides: str, condition: Any, count: int, limit: int = 0) -> Decision:
+def _decided(
+    live: OpenCapture, decides: str, condition: Any, count: int, limit: int = 0, frame: FrameType | None = None
+) -> Decision:
+    """Record the node. ``frame``: who must enter a block that is returned."""
     ndarray = live.platform.cupy.ndarray
     if not isinstance(condition, ndarray):
         raise TypeError(f'the condition must be a CuPy array of one element, not {type(condition).__name__}')
@@ -139,12 +164,43 @@ def _decided(live: OpenCapture, decides: str, condition: Any, count: int, limit:
         raise ValueError(f'the condition must be one element, not {condition.shape}')
     if condition.dtype.kind not in 'biu':
         raise TypeError(f'the condition must be boolean or a whole number, not {condition.dtype}: compare first')
-    decision = Decision(decides, condition, limit, here())
+    decision = Decision(decides, condition, limit, here(), bodies=[0] * count)
     with uninterrupted(), GUARD.lock:
         assert live.memory is not None
         live.memory.keep(condition)
-        GUARD.bodies.decide(live, decision, count)
+        GUARD.bodies.decide(live, decision, count, is_dropped(frame))
     return decision
+
+
+def _never_changes(live: OpenCapture, decision: Decision) -> errors.CaptureError | None:
+    """The error for the condition of a loop that no pass can change, because nothing else holds the array.
+
+    It is held by the decision and for the graph, and a view holds its base.
+    """
+    held = [decision.condition]
+    others, memory = others_of(held) - 2, live.memory
+    if held[0].base is not None:
+        held = [held[0].base]
+        others = others_of(held) - 1
+    if others or memory is None or not memory.owns(held[0].data.mem):
+        return None
+    return errors.UnsupportedCallError(
+        'cap.while_() with a condition that no pass can change',
+        location=decision.at,
+        rule='The condition was computed once, before the loop, and nothing else holds its array: a launch would run '
+        'no pass, or never end, or always run up to the limit.',
+        remedy='Keep the array and write into it in the body: `going = x < 1000`, `with cap.while_(going): ...; '
+        'cp.less(x, 1000, out=going)`; or let the loop do it: `x = cap.loop(lambda x: x < 1000, lambda x: x * 2, x)`.',
+    )
+
+
+def _other_condition(name: str) -> errors.CaptureError:
+    return errors.UnsupportedCallError(
+        f'`{name}`, the condition of a loop, is another array at its end',
+        location=here(),
+        rule='The loop reads the array that it was given, so it would end at once or never.',
+        remedy=f'Write into it: `{name}[...] = ...`, or `cp.greater(a, b, out={name})`; or use `cap.loop`.',
+    )
 
 
 def _user(frame: FrameType | None) -> FrameType | None:

@@ -12,9 +12,11 @@ from typing import Any
 
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cuda import current
+from capturekit.driver.graph_handles import ACCEPTED, handle_of_graph, handle_of_node, told
 from capturekit.graph.executable import Graph
 from capturekit.graph.packed import without_trial
 from capturekit.guard import GUARD, OpenCapture, new_recording
+from capturekit.guard.capture_end import emptied
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
@@ -145,21 +147,27 @@ def look(definition: Any) -> Recording:
     """Return the nodes and edges of any graph as a :class:`Recording`, to be drawn, saved and compared.
 
     Args:
-        definition: a ``cuda.core.graph.GraphDefinition``, a ``cudaGraph_t`` as an int, or an object that has one as its
-            attribute ``handle`` or ``graph``, such as CuPy's graphs.
+        definition: a ``cuda.core.graph.GraphDefinition``, a ``cudaGraph_t`` of cuda-bindings, or a graph of CuPy's or
+            capturekit's. A number is refused, because CUDA crashes if it is no graph's:
+            ``cuda.bindings.runtime.cudaGraph_t(number)`` says that it is one.
 
     ``recording.graph`` are the nodes, ``recording.arrows`` the edges as pairs (from, to) of node numbers; lanes and
     lines are unknown. The driver does not show what the body of a conditional node holds.
 
     Raises:
-        TypeError: ``definition`` is none of these.
+        TypeError: ``definition`` is none of these. ValueError: it is a null handle.
+        ClosedError: it is a graph of capturekit's that was closed.
     """
-    handle = definition if isinstance(definition, int) else getattr(definition, 'handle', None)
-    handle = getattr(definition, 'graph', None) if handle is None else handle
-    if handle is None or isinstance(definition, bool):
-        raise TypeError(f'look() takes a graph, got {type(definition).__name__}')
     platform = current()
-    found = Look(platform.device, [Part(int(handle))], [], None)
+    if isinstance(definition, (Graph, platform.cupy.cuda.Graph)):
+        handle: int | None = int(definition.graph)
+    else:
+        handle = handle_of_graph(definition)
+    if handle is None:
+        raise TypeError(f"look() takes a graph of CuPy's or capturekit's, {ACCEPTED}, got {told(definition)}")
+    if not handle:
+        raise errors.ClosedError('look()', location=here(), rule='The graph was closed.', remedy='Look at it before.')
+    found = Look(platform.device, [Part(handle)], [], None)
     recording = new_recording(platform, Mode.RELAXED, strict=True)
     recording.mode, recording.outcome = '', 'good'
     recording.node_count, recording.edge_count = len(found.nodes), len(found.edges)
@@ -179,9 +187,9 @@ class EmbedTarget:
 
     def nodes(self, handles: Iterable[int]) -> list[Any]:
         """Nodes as the definition has them: objects of cuda.core, or handles."""
-        if isinstance(self.definition, int):
+        nodes = getattr(self.definition, 'nodes', None)
+        if nodes is None:
             return list(handles)
-        nodes = self.definition.nodes
         known = {int(node.handle): node for node in (nodes() if callable(nodes) else nodes)}
         return [known[handle] for handle in handles]
 
@@ -192,14 +200,14 @@ def target(into: Any, after: Any) -> EmbedTarget | None:
         if after is not None:
             raise TypeError('after= names nodes of the graph given as into=')
         return None
-    handle = into if isinstance(into, int) and not isinstance(into, bool) else getattr(into, 'handle', None)
-    if handle is None or isinstance(into, (Graph, bool)):
-        raise TypeError(f'into must be a cuda.core GraphDefinition or a cudaGraph_t, got {type(into).__name__}')
-    nodes = () if after is None else tuple(after) if isinstance(after, Iterable) else (after,)
-    for node in nodes:
-        if isinstance(node, bool) or not (isinstance(node, int) or hasattr(node, 'handle')):
-            raise TypeError(f'after must be nodes of the graph, got {type(node).__name__}')
-    return EmbedTarget(into, int(handle), tuple(int(getattr(node, 'handle', node)) for node in nodes))
+    handle = handle_of_graph(into)
+    if handle is None:
+        raise TypeError(f'into must be {ACCEPTED}, got {told(into)}')
+    given = () if after is None else tuple(after) if isinstance(after, Iterable) else (after,)
+    nodes = [handle_of_node(one) for one in given]
+    if None in nodes:
+        raise TypeError(f'after must be nodes of the graph, got {type(given[nodes.index(None)]).__name__}')
+    return EmbedTarget(into, handle, tuple(node for node in nodes if node is not None))
 
 
 def check(device: Any, target: EmbedTarget) -> None:
@@ -218,15 +226,6 @@ def take_out(device: Any, into: EmbedTarget, decided: dict[int, list[int]]) -> N
     """
     for node in reversed(device.graph_nodes(into.handle)[into.count :]):
         if node in decided:
-            _emptied(device, decided[node], decided)
+            emptied(device, decided[node], decided)
         else:
             device.node_destroy(node)
-
-
-def _emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -> None:
-    for body in bodies:
-        for node in reversed(device.graph_nodes(body)):
-            if node in decided:
-                _emptied(device, decided[node], decided)
-            else:
-                device.node_destroy(node)

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.capture_end import end_driver_capture
+from capturekit.guard.conditional_bodies import without_a_body
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.outside_arrays import keep, keep_named, keep_touched
 from capturekit.model import errors
@@ -33,9 +34,10 @@ def check(live: OpenCapture) -> None:
         del escaped  # its traceback holds this frame
     GUARD.joins.find_work(live)
     if live.decisions.broken is not None:
-        raise _half_a_body(live.decisions.broken)
-    if live.decisions.empty_loops:
-        raise _empty_loop(live.decisions.empty_loops[0].at)
+        raise _half_a_body(*live.decisions.broken)
+    if live.decisions.unentered:
+        raise without_a_body(live.decisions.unentered[0])
+    GUARD.left.check(live)
     if live.capture.unjoined():
         if live.strict:
             raise GUARD.joins.unjoined(live)
@@ -147,19 +149,11 @@ def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
         )
 
 
-def _half_a_body(at: Place) -> errors.UnsupportedCallError:
+def _half_a_body(at: Place | None, what: str) -> errors.UnsupportedCallError:
     return errors.UnsupportedCallError(
         'A body that an exception has left',
         location=at,
-        rule='The exception was caught inside the capture; the body holds what was recorded before it, and no more.',
+        rule=f'The exception was caught inside the capture: {what}. The body holds what was recorded before it, and no '
+        'more.',
         remedy='Let the exception end the capture, or catch it inside the body.',
-    )
-
-
-def _empty_loop(at: Place | None) -> errors.UnsupportedCallError:
-    return errors.UnsupportedCallError(
-        'A loop without a body',
-        location=at,
-        rule='`cap.while_` was called, but its block was never entered: a launch would never end.',
-        remedy='Write `with cap.while_(condition):` around the work that is to be repeated.',
     )

@@ -21,6 +21,12 @@ from capturekit.model.source_line import Place, here
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _RULE = 'What runs while a block is suspended would be recorded as if it belonged to it.'
 _REMEDY = 'Leave the `with ck.capture()` block before `yield` or `await`; contextlib.contextmanager may wrap it.'
+#: Where nobody can say whether the block is suspended.
+_UNSEEN = (
+    'It may be suspended in the block, and what runs then would be recorded, too: this Python does not report that '
+    '(Python 3.12 and later do, if a tool number of sys.monitoring is free).'
+)
+_CALLED = 'Put the `with ck.capture()` block into a plain function, and call that here.'
 _NAME = 'capturekit'
 
 _lock = threading.Lock()
@@ -41,12 +47,12 @@ def forbid_suspension(frame: FrameType) -> Callable[[], None]:
     if not frame.f_code.co_flags & _SUSPENDS or driven:
         return lambda: None
     if sys.version_info < (3, 12) or not _watch(frame):
-        raise _error('A capture was opened in a generator or coroutine', here(frame))
+        raise _error('A capture was opened in a generator or coroutine', here(frame), _UNSEEN, _CALLED)
     return lambda: _unwatch(frame)
 
 
-def _error(what: str, at: Place | None) -> GeneratorError:
-    return GeneratorError(what, location=at, rule=_RULE, remedy=_REMEDY)
+def _error(what: str, at: Place | None, rule: str = _RULE, remedy: str = _REMEDY) -> GeneratorError:
+    return GeneratorError(what, location=at, rule=rule, remedy=remedy)
 
 
 def _watch(frame: FrameType) -> bool:

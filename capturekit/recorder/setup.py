@@ -12,6 +12,7 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard import GUARD, OpenCapture, new_recording
+from capturekit.guard.captures import driver_mode
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.deferred_unload import UNLOADING
@@ -96,6 +97,7 @@ class WayIn(WayOut):
         plan = None if self._live is None else self._live.parts.plan
         with GUARD.inside, current_for_now(current().cupy.cuda, self._seams_on):
             self._outside.put_back()
+            GUARD.waits.for_devices(current(), [GUARD.state.current_device()])
             if plan is not None:
                 plan.recount(self._seams_on)
 
@@ -151,16 +153,18 @@ class WayIn(WayOut):
         self._undo.push(partial(self._forget, origin))
         self._undo.push(partial(self._abandon, platform, origin))
         if self._into is None:
-            device.begin_capture(ptr, self._mode)
+            device.begin_capture(ptr, driver_mode(self._mode))
         else:
             check(device, self._into)
-            device.begin_capture_to(ptr, self._into.handle, self._mode, self._into.after)
+            device.begin_capture_to(ptr, self._into.handle, driver_mode(self._mode), self._into.after)
         number = GUARD.state.current_device()
         capture = GUARD.ledger.begin(ptr, self._mode, me, blocking=blocking, at=at, device=number)
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
-        self._live = OpenCapture(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
-        return self._live
+        live = OpenCapture(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
+        live.recorder.leave = partial(self._leave, live)
+        self._live = live
+        return live
 
     def _note_surroundings(self, live: OpenCapture, frame: FrameType) -> None:
         """Store in the capture its arguments, and the state before it."""

@@ -31,7 +31,7 @@ from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.lease import Lease
 from capturekit.model.rules import CaptureStatus
-from capturekit.model.source_line import raised_at
+from capturekit.model.source_line import here, raised_at
 from capturekit.recorder.embed import EmbedTarget, take_out
 from capturekit.recorder.ending import check, end, instantiate
 from capturekit.recorder.forks import LANE_STREAMS
@@ -74,7 +74,8 @@ class Outcome:
 
     def unwind(self, steps: Undo) -> None:
         """Undo all steps, the last one first."""
-        self.attempt(steps.close)
+        while steps:
+            self.attempt(steps.close)
 
     def raise_fault(self) -> None:
         """Raise the first fault of closing, unless the block has raised an exception itself."""
@@ -108,6 +109,7 @@ class WayOut:
     def _leave(self, live: OpenCapture, error: BaseException | None) -> Outcome:
         """Check, end, undo, then make the graph or give back what the capture had taken. Raises nothing."""
         self._state = 'ending'
+        live.recorder.leave = None
         outcome = Outcome(error)
         if error is not None and not isinstance(error, CaptureError):
             _note_causes(live, error)
@@ -115,6 +117,7 @@ class WayOut:
             self._put_in_order(live, outcome)
             if outcome.good:
                 outcome.attempt(lambda: check(live))
+            outcome.attempt(lambda: GUARD.left.forget(live))
             outcome.attempt(lambda: GUARD.captures.settle(live))
             if outcome.good:
                 outcome.ended = outcome.attempt(lambda: end(live, self._into))
@@ -138,6 +141,9 @@ class WayOut:
 
     def _put_in_order(self, live: OpenCapture, outcome: Outcome) -> None:
         """Restore what the block has left behind: devices, held streams, captures begun by hand."""
+        outcome.attempt(lambda: GUARD.left.restore(live))
+        if live.unsettled:
+            outcome.attempt(GUARD.streams.settle)
         outcome.attempt(lambda: GUARD.devices.restore(live))
         for ptr in list(live.outside.held):
             escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))
@@ -281,20 +287,25 @@ def _not_launched(graph: Graph, live: OpenCapture) -> None:
 
 
 def _close_inner(live: OpenCapture) -> None:
-    """End the captures that the block began by hand and left open; the error names the outermost."""
+    """End the captures that the block began and left open; the error names the outermost."""
     stack = GUARD.state.threads.get(live.thread, [])
     found: BaseException | None = None
     for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
-        if inner.memory is None:
+        by_hand, leave = inner.memory is None, inner.recorder.leave
+        found = errors.UnmatchedError(
+            'A capture begun by hand was left open' if by_hand else 'An inner capture was left open',
+            stream=inner.origin.ptr,
+            location=inner.at if by_hand else here(),
+            rule=f'It was begun inside a `with ck.capture()` block, at {inner.at}, and the block has ended before it.',
+            remedy='Call `stream.end_capture()` before leaving the block.'
+            if by_hand
+            else 'End captures in the reverse of the order in which they began: leave the inner block first.',
+        )
+        if by_hand:
             _discard(inner)
             GUARD.captures.gone(inner)
-            found = errors.UnmatchedError(
-                'A capture begun by hand was left open',
-                stream=inner.origin.ptr,
-                location=inner.at,
-                rule='It was begun inside a `with ck.capture()` block, and the block has ended before it.',
-                remedy='Call `stream.end_capture()` before leaving the block.',
-            )
+        elif leave is not None:
+            leave(found)
     if found is not None:
         raise found
 

@@ -68,7 +68,11 @@ def _source(at: Place) -> str:
 
 
 def to_frame(recording: Recording, height: int = 420) -> str:
-    """Make an HTML fragment that shows the page in an iframe, for a notebook."""
+    """Make an HTML fragment that shows the page in an iframe, for a notebook; ``height`` is its height in pixels."""
+    if isinstance(height, bool) or not isinstance(height, int):
+        raise TypeError(f'height must be a whole number of pixels, got {height!r}')
+    if height < 1:
+        raise ValueError(f'height must be 1 or more, got {height}')
     page = escape(to_html(recording), quote=True)
     return (
         f'<iframe title="capturekit recording" sandbox="allow-scripts" srcdoc="{page}" '

@@ -132,6 +132,9 @@ class Picture:
 
 def lay_out(recording: Recording) -> Picture:
     """Lay a recording out."""
+    if not isinstance(recording, Recording):
+        given = type(recording).__name__
+        raise TypeError(f'a picture is made of a capturekit.Recording (of a graph: graph.describe()), got {given}')
     of, boxes, pairs, in_order = 'nodes', *_nodes(recording)
     if not boxes:
         of, boxes, pairs, in_order = 'spans', *_spans(recording)

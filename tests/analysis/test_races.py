@@ -121,8 +121,8 @@ def _takes(x: Any, y: Any) -> None:
     y += x.sum()
 
 
-def record(cp: Any, arrays: list[Any], program: list[Op | Wait], **options: Any) -> ck.Graph:
-    with ck.capture(**options) as cap:
+def record(cp: Any, arrays: list[Any], program: list[Op | Wait]) -> ck.Graph:
+    with ck.capture(check_races=False) as cap:
         streams = [cap.stream, *(cp.cuda.Stream(non_blocking=True) for _ in range(LANES - 1))]
         for side in streams[1:]:
             side.wait_event(cap.stream.record())
@@ -200,8 +200,8 @@ def test_without_races_each_order_gives_the_same(cp: Any, program: list[Op | Wai
 # -- what a finding says --------------------------------------------------------------------------------------
 
 
-def two_lanes(cp: Any, left: Any, right: Any, **options: Any) -> ck.Graph:
-    with ck.capture(**options) as cap, cap.fork(2) as (a, b):
+def two_lanes(cp: Any, left: Any, right: Any, check_races: bool | None = False, **options: Any) -> ck.Graph:
+    with ck.capture(check_races=check_races, **options) as cap, cap.fork(2) as (a, b):
         with a:
             left()
         with b:
@@ -354,7 +354,7 @@ def test_a_node_that_is_disabled_touches_nothing_and_stays_so(cp: Any) -> None:
 
 def test_the_order_that_gives_a_different_result_is_told(cp: Any) -> None:
     x, y = cp.arange(8.0), cp.zeros(8)
-    with ck.capture() as cap:
+    with ck.capture(check_races=False) as cap:
         cp.add(x, 1, out=x)
         with cap.fork(2) as (a, b):
             with a:
@@ -381,7 +381,7 @@ def test_a_race_without_a_difference_has_no_order(cp: Any) -> None:
 
 def test_conditional_bodies_are_searched_and_ordered(cp: Any) -> None:
     x, y, going = cp.zeros(8), cp.zeros(8), cp.ones((), bool)
-    with ck.capture() as cap:
+    with ck.capture(check_races=False) as cap:
         cp.add(x, 1, out=x)
         with cap.if_(going), cap.fork(2) as (a, b):
             with a:
@@ -398,7 +398,7 @@ def test_a_child_graph_touches_what_its_nodes_do(cp: Any) -> None:
     x, y = cp.zeros(8), cp.zeros(8)
     with ck.capture() as inner:
         cp.add(x, 1, out=x)
-    with ck.capture() as cap, cap.fork(2) as (a, b):
+    with ck.capture(check_races=False) as cap, cap.fork(2) as (a, b):
         with a:
             cap.embed(inner.graph)
         with b:
@@ -436,11 +436,11 @@ def test_many_small_arrays_are_joined_by_groups(cp: Any, strict: bool) -> None:
 # -- at the end of a block ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('options', [{'check_races': True}, {'strict': False}])
-def test_a_race_is_an_error_at_the_end_where_it_is_asked_for(cp: Any, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize('options', [{}, {'strict': False}, {'check_races': True}])
+def test_a_race_is_an_error_at_the_end(cp: Any, options: dict[str, Any]) -> None:
     x, y = cp.arange(8.0), cp.zeros(8)
     with pytest.raises(ck.RaceError) as info:
-        two_lanes(cp, lambda: cp.multiply(x, 2, out=x), lambda: cp.add(x, 1, out=y), **options)
+        two_lanes(cp, lambda: cp.multiply(x, 2, out=x), lambda: cp.add(x, 1, out=y), **{'check_races': None, **options})
     error = info.value
     assert len(error.races.certain) == 1
     assert error.location is not None and error.location.line
@@ -473,16 +473,27 @@ def test_unreadable_nodes_are_an_error_only_for_those_who_ask(cp: Any, monkeypat
 
     monkeypatch.setattr(type(current().device), 'graph_accesses', refuse)
     with pytest.raises(CudaCallError):
-        two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x), check_races=True)
-    graph = two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x), strict=False)
+        two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x), True)
+    graph = two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x), None)
     assert any('races were not looked for' in step.text for step in graph.recording.notes)
     graph.launch()
 
 
-def test_by_itself_a_strict_capture_does_not_look(cp: Any) -> None:
+@pytest.mark.parametrize('strict', [True, False])
+def test_who_says_so_gets_a_graph_with_races(cp: Any, strict: bool) -> None:
     x = cp.zeros(8)
-    assert two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x)).races()
-    assert two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x), strict=False, check_races=False)
+    assert two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x), strict=strict).races()
+
+
+def test_one_lane_is_not_searched(cp: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr('capturekit.analysis.race_report.Search', None)
+    x = cp.zeros(8)
+    with ck.capture(check_races=True) as cap:
+        x += 1
+        with cap.if_(cp.ones((), bool)):
+            x += 1
+    cap.graph.launch()
+    assert cp.asnumpy(x).tolist() == [2] * 8
 
 
 def test_what_is_only_possible_is_noted(cp: Any) -> None:
@@ -519,7 +530,7 @@ def test_bad_arguments_are_told_at_the_call(cp: Any) -> None:
 def test_memory_that_was_handed_out_again_on_another_lane_counts(cp: Any) -> None:
     """Begun by hand, CuPy's pool knows of streams only: a block that another lane still reads is given away."""
     pool = cp.cuda.MemoryPool()
-    with ck.capture(pool=pool) as cap:
+    with ck.capture(pool=pool, check_races=False) as cap:
         side = cp.cuda.Stream(non_blocking=True)
         block = pool.malloc(512)
         first = cp.ndarray((64,), cp.float64, block)

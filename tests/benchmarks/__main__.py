@@ -59,6 +59,7 @@ def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
         jobs,
         rebinding,
         relaning,
+        stateful,
         updating,
         watching,
         wild,
@@ -74,6 +75,7 @@ def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
         'fusion': lambda: fusion.lines(cp),
         'jobs': lambda: jobs.main_jobs(cp),
         'graphed': lambda: graphed.calls(cp),
+        'stateful': lambda: stateful.lines(cp),
         'deciding': lambda: deciding.solvers(cp),
         'rebinding': lambda: rebinding.against_copies(cp),
         'wild': wild.lines,
@@ -148,8 +150,8 @@ def given() -> argparse.Namespace:
         '--only',
         nargs='+',
         metavar='PART',
-        help='costs: beside, recording, launching, nodes, updating, relaning, fusion, jobs, graphed, deciding, '
-        'rebinding or wild; '
+        help='costs: beside, recording, launching, nodes, updating, relaning, fusion, jobs, graphed, stateful, '
+        'deciding, rebinding or wild; '
         'workloads: gelu, training, classifier, stencil, dsp or solver; '
         'peers: gelu, heat, options, attention, training or sum; '
         'lanes: net, ensemble, attention, folds, solves, spectra, summaries, copies, filters, chains, plates or large; '

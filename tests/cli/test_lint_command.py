@@ -95,7 +95,8 @@ def test_all_in_a_capture_is_told_up_to_what_ends_it(tmp_path: Path) -> None:
     assert ran.stdout.endswith(
         '4 found: a strict capture refuses 3, one with strict=False 0\n'
         f'looked at 1 capture, and not at everything: script.py ended at EscapedWorkError at script.py:{BODY + 9}; '
-        'repair that and lint again, or lint a function, which runs eagerly and to its end (--function NAME)\n'
+        'repair that and lint again, or lint a function without arguments in a module: `capturekit lint '
+        'MODULE:FUNCTION` runs it eagerly and to its end\n'
     )
     assert ran.stdout.count('Fork it first: ') == 1 and 'Traceback' not in ran.stderr
     assert 'not reached' not in ran.stdout

@@ -15,6 +15,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.functions import argument_slots, running
+from capturekit.guard import GUARD
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -98,7 +99,7 @@ def asked_in_vain(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def beside_a_capture(_device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread has one open, which a question to the device would lose."""
-    monkeypatch.setattr(argument_slots.GUARD, 'lives', {1: None})
+    monkeypatch.setattr(GUARD.waits, 'unless_captured', lambda driver: False)
 
 
 @pytest.mark.parametrize('why', [asked_in_vain, beside_a_capture])
@@ -128,3 +129,65 @@ def test_where_the_device_can_not_tell(sim: Any, name: str, reached: bool, why: 
         x, y = sim.arange(4.0) + number, sim.arange(4.0) * number
         expected = flat(fn(x.copy(), y.copy()))
         assert all(np.array_equal(a, b) for a, b in zip(flat(step(x, y)), expected))
+
+
+class Model:
+    """What functions keep between calls: a count on the host, and weights on the device, changed in place."""
+
+    def __init__(self, cp: Any) -> None:
+        self.cp, self.count, self.w = cp, 0, cp.zeros(3)
+
+    def in_place(self, x: Any) -> Any:
+        self.count += 1
+        self.w += x
+        return self.w * 2
+
+    def checked(self, x: Any) -> Any:
+        self.count += 1
+        self.w += x
+        if float(self.w[0]) > 1e9:
+            return x
+        self.w *= 1
+        return self.w * 2
+
+    def in_pieces(self, x: Any) -> Any:
+        self.count += 1
+        self.w += x
+        values = self.cp.linalg.eigh(self.cp.outer(x, x))[0]
+        self.w *= 1
+        return values
+
+
+@pytest.mark.parametrize('name', ['in_place', 'checked', 'in_pieces'])
+@pytest.mark.parametrize('error', [no_memory, KeyboardInterrupt])
+@pytest.mark.parametrize('reached', [False, True])
+@pytest.mark.parametrize('number', [1, 2])
+def test_nothing_is_done_twice_or_undone_twice(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], BaseException], reached: bool, number: int
+) -> None:
+    """One launch of a call raises, before or after it has reached the device."""
+    model, device = Model(sim), current().device
+    step, launch, left = ck.graphed(getattr(model, name)), device.graph_launch, [0]
+
+    def fails(*args: Any) -> None:
+        left[0] -= 1
+        if reached or left[0]:
+            launch(*args)
+        if not left[0]:
+            raise error()
+
+    monkeypatch.setattr(device, 'graph_launch', fails)
+    for call in range(10):
+        count, w = model.count, float(model.w[0])
+        left[0] = number if call in (5, 7) else 0
+        try:
+            step(sim.ones(3))
+            done = 1
+        except (RuntimeError, KeyboardInterrupt):
+            done = 0
+            assert call in (5, 7)
+        left[0] = 0
+        assert model.count == count + done
+        # what has begun and can't be undone is done once: it has no check or call behind it
+        assert float(model.w[0]) == w + (1 if done or (reached and name == 'in_place') else 0)
+    assert step.variants[0].launches > 0

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import environment
+from capturekit.functions import environment, faster_way
 from capturekit.functions.environment import Environment
-from capturekit.functions.kinds import SELDOM, SETTLED, Kind, fitting_now
+from capturekit.functions.kinds import Kind, fitting_now
+from tests.functions.test_faster_way import Clock
 
-CALLS = SETTLED + 3 * SELDOM
+CALLS, SETTLED = 32, 8
 
 
 class Steps:
@@ -40,16 +41,19 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[Environment]:
     return found
 
 
-def test_a_function_that_stays_eager_is_seldom_compared(sim: Any, compared: list[Environment]) -> None:
-    fn = ck.graphed(Steps())
+def test_a_function_that_stays_eager_is_seldom_compared(
+    sim: Any, compared: list[Environment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(30e-6, 30e-6)
+    clock.fn = fn = ck.graphed(Steps())
+    monkeypatch.setattr(faster_way, 'STOPWATCH', lambda _platform: clock)
     told = []
     for _ in range(CALLS):
         compared.clear()
         assert fn(sim.ones(2)).get().tolist() == [2.0, 2.0]
         told.append(bool(compared))
     (variant,) = fn.variants
-    assert variant.state == 'eager' and variant.calls == CALLS - 1  # the first one is followed
-    assert 0 < sum(told[-2 * SELDOM :]) <= 2
+    assert variant.state == 'eager' and not any(told[CALLS // 2 :])
 
 
 def test_what_changes_is_seen_by_a_function_that_stays_eager(sim: Any) -> None:
@@ -59,7 +63,7 @@ def test_what_changes_is_seen_by_a_function_that_stays_eager(sim: Any) -> None:
         steps.by = float(number)
         assert fn(sim.ones(2)).get().tolist() == [number, number]
     steps.traced = False
-    for _ in range(SELDOM + 4):
+    for _ in range(4):
         assert fn(sim.ones(2)).get().tolist() == [3.0, 3.0]
     assert [variant.state for variant in fn.variants] == ['recorded', 'eager']
     steps.traced = True

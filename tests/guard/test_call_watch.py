@@ -114,7 +114,7 @@ class Source:
 
 def test_a_destructor_s_call_within_a_step_comes_after_it() -> None:
     source = Source()
-    watch = CallWatch(SimpleNamespace(depth=0))
+    watch = CallWatch(SimpleNamespace(active=lambda: False))
     ended: list[FollowedCapture] = []
     hear = ended.append
     watch.open(SimpleNamespace(device=SimpleNamespace(call_source=lambda: source)), hear)  # type: ignore[arg-type]

@@ -200,7 +200,7 @@ def test_placeholders_go_back_to_the_stock_of_their_device(state: State) -> None
 
 
 def test_the_legacy_stream_is_not_asked_for_its_flags(state: State) -> None:
-    properties = StreamProperties(state, *(None,) * 4)  # type: ignore[arg-type]
+    properties = StreamProperties(state, *(None,) * 5)  # type: ignore[arg-type]
 
     def asked(*_args: Any) -> Any:
         raise AssertionError('the legacy stream was asked, which loses captures')
@@ -220,7 +220,7 @@ def test_copies_without_a_stream_pass_where_nobody_captures(state: State) -> Non
 def test_a_copy_without_a_stream_is_refused_with_what_to_write(state: State) -> None:
     capture = state.ledger.begin(ORIGIN, Mode.RELAXED, THEIRS, blocking=True)
     me = threading.get_ident()
-    state.threads[me] = [SimpleNamespace(capture=capture, memory=None, strict=True)]  # type: ignore[list-item]
+    state.threads[me] = [SimpleNamespace(capture=capture, memory=None, strict=True, unsettled=False)]  # type: ignore[list-item]
     verdicts = Verdicts(state)
     verdicts.check = lambda live: None  # type: ignore[method-assign]
     copies = Copies(state, verdicts, *(None,) * 2)  # type: ignore[arg-type]

@@ -62,9 +62,9 @@ def test_methods_properties_and_inherited_names(entries: list[Entry]) -> None:
     assert Holder().method() == 'guarded original'
     assert Holder().value == 'guarded original value'
     assert 'method' in Inheriting.__dict__
-    installation.inside.depth += 1
+    installation.inside.__enter__()
     assert Holder().method() == 'original'
-    installation.inside.depth -= 1
+    installation.inside.__exit__()
     installation.uninstall()
     assert dict(Holder.__dict__) == before
     assert 'method' not in Inheriting.__dict__
@@ -158,7 +158,7 @@ def test_a_shadow_is_asked_instead_of_the_guard(entries: list[Entry]) -> None:
     installation.inside.substitute = LintGuard()
     assert Holder().method() == 'shadow of original'
     assert Holder().value == 'shadow of original value'
-    installation.inside.depth += 1
+    installation.inside.__enter__()
     assert (Holder().method(), Holder().value) == ('original', 'original value')
     installation.uninstall()
 
@@ -354,9 +354,9 @@ def test_readings_of_an_attribute_are_told(entries: list[Entry]) -> None:
         after = Instance()
         after.ptr = 9
         assert after.__dict__ == {'ptr': 9}
-        installation.inside.depth = 1
+        installation.inside.__enter__()
         assert after.ptr == 9
-        installation.inside.depth = 0
+        installation.inside.__exit__()
         ours = {'__name__': 'capturekit.some_module', 'x': after}
         assert eval('x.ptr', ours) == 9
         assert guard.read == [(before, 7)]

@@ -46,7 +46,7 @@ def test_work_that_is_held_back_is_told_when_it_is_read(cp: Any, watched: Any) -
     w *= 2
     with pytest.raises(ck.EscapedWorkError, match=OPEN) as caught:
         w.get()
-    assert 'in record is still open' in caught.value.remedy
+    assert 'in record is still open' in caught.value.still_open
 
 
 def test_a_read_alone_gives_the_value(cp: Any, watched: Any) -> None:
@@ -78,7 +78,7 @@ def test_a_function_that_is_not_over_left_nothing_open(cp: Any, watched: Any) ->
         with pytest.raises(ck.HostReadError) as caught:
             x.get()
         graph = watched.end_capture()
-    assert 'still open' not in caught.value.remedy
+    assert caught.value.still_open == ''
     graph.launch(watched)
     watched.synchronize()
     assert x.get().tolist() == [2] * 4
@@ -113,7 +113,7 @@ def test_a_refused_end_says_how_to_end_the_capture(cp: Any, watched: Any) -> Non
             y = x * 2
         with pytest.raises(ck.UnjoinedError, match=OPEN) as caught:
             watched.end_capture()
-        assert caught.value.remedy.endswith('is still open: after that, call `end_capture()` again.')
+        assert caught.value.still_open.endswith('is still open: after that, call `end_capture()` again.')
         with pytest.raises(ck.SynchronizationError, match=f'{OPEN}.* because its end was refused at test_left_open.py'):
             watched.synchronize()
         watched.wait_event(side.record())

@@ -289,3 +289,22 @@ def test_lint_refuses_what_a_capture_refuses(sim: Any) -> None:
 def test_which_lengths_wait() -> None:
     assert not any(waits_for_the_device([n]) for n in (0, 1, 2, 121, 127, 127 * 127, 2**20, 3 * 5 * 7 * 11 * 13 * 17))
     assert all(waits_for_the_device([8, n]) for n in (131, 262, 131 * 127, 10007, 65537))
+
+
+@pytest.mark.parametrize('join', [True, False])
+def test_a_blocking_stream_in_the_capture(cp: Any, join: bool) -> None:
+    """cuFFT uses the legacy stream for any plan: where a blocking lane is open, the plan is refused."""
+    x, side = numbers(cp, (8,), 'c16'), cp.cuda.Stream()
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with side:
+            y = x * 2
+        if join:
+            cap.join(side)
+            y = cp.fft.fft(y)
+        else:
+            with pytest.raises(ck.UnsupportedCallError, match='a blocking stream is in the capture'):
+                cp.fft.fft(x)
+            cap.join(side)
+    cap.graph.launch()
+    assert same(y, cp.fft.fft(x * 2) if join else x * 2)

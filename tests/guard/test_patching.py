@@ -97,7 +97,7 @@ def test_names_in_a_call_are_put_in_their_places(installation: Installation, gua
 
 
 def test_names_reach_the_original_as_they_are(installation: Installation) -> None:
-    installation.inside.depth += 1
+    installation.inside.__enter__()
     assert function(second=5, first=4) == (4, 5)
 
 
@@ -136,7 +136,7 @@ def test_a_switch_looks_like_what_it_stands_for(installation: Installation) -> N
 
 
 def test_a_switch_is_itself_where_the_guard_calls(installation: Installation) -> None:
-    installation.inside.depth += 1
+    installation.inside.__enter__()
     assert SWITCH
 
 

@@ -17,10 +17,13 @@ from collections.abc import Callable
 from typing import Any
 
 import capturekit as ck
+from capturekit.functions import faster_way
 from tests.packages.judge import judge, wait
 from tests.packages.registry import load
 
 DEVICE_FAILED = 3
+#: The environment variable which says that what can be launched is launched, however long that takes.
+ALWAYS = 'PACKAGES_ALWAYS_LAUNCHED'
 
 
 def machine(cp: Any, package: str) -> dict[str, str]:
@@ -55,6 +58,8 @@ def run(cp: Any, package: str, names: list[str], write: Callable[[Any], None]) -
 
 def main() -> int:
     warnings.simplefilter('ignore')
+    if ALWAYS in os.environ:
+        faster_way.STOPWATCH = lambda _platform: None
     out = os.fdopen(os.dup(1), 'w')
     os.dup2(2, 1)  # what packages print is none of the lines
 

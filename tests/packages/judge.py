@@ -21,7 +21,8 @@ from tests.packages.compare import EQUAL, NEAR, WRONG, Found, Leaf, compare, lea
 from tests.packages.registry import Draw, Program, itself
 
 Row = dict[str, Any]
-CALLS, TIMED = 6, 20
+#: So many calls are compared, so many more are made before any is timed, and so many are timed.
+CALLS, MORE, TIMED = 6, 14, 20
 #: The outcome of a program that raises when it runs plainly, and of one that gives something else at each run.
 FAILS, UNSTEADY = 'fails', 'unsteady'
 
@@ -100,18 +101,18 @@ class Making:
         told = [self.called(number) for number in range(1, CALLS + 1)]
         return [*told, self.kept()]
 
-    def microseconds(self) -> float:
-        """The median time of a call with fresh arguments."""
+    def microseconds(self) -> list[float]:
+        """The times of calls with fresh arguments, after some that do not count."""
         taken = []
-        for number in range(CALLS + 1, CALLS + 1 + TIMED):
+        for number in range(CALLS + 1, CALLS + 1 + MORE + TIMED):
             arguments = self._case.arguments(Draw(self._cp, number))
             sow(self._cp, number)
             wait(self._cp)
             begun = time.perf_counter()
             self.fn(*arguments)
             wait(self._cp)
-            taken.append(time.perf_counter() - begun)
-        return statistics.median(taken) * 1e6
+            taken.append((time.perf_counter() - begun) * 1e6)
+        return taken[MORE:]
 
 
 def judge(program: Program, cp: Any) -> Row:
@@ -129,7 +130,9 @@ def judge(program: Program, cp: Any) -> Row:
             row |= how(other.fn, said.texts)
         row |= {'outcome': found.outcome, 'text': found.text}
         if found.outcome != WRONG:
-            row |= _times(eager, other)
+            row |= _times(program, cp, eager, other)
+        if cp is not np:
+            row['in short'] = in_short(other.fn)
     if cp is not np:
         other.fn.clear()
     if found.outcome != EQUAL:
@@ -154,10 +157,15 @@ def _compared(making: Making, want: list[list[Leaf]]) -> Found:
     return worst
 
 
-def _times(eager: Making, other: Making) -> Row:
-    """How long calls take. What they raise is told: the calls before were right."""
+def _times(program: Program, cp: Any, eager: Making, other: Making) -> Row:
+    """How long calls take, in the median: eager ones before and after, as a program may grow slower with what it keeps.
+    What they raise is told: the calls before were right."""
     try:
-        return {'eager_us': round(eager.microseconds(), 1), 'other_us': round(other.microseconds(), 1)}
+        before, found = eager.microseconds(), other.microseconds()
+        again = Making(program, cp, itself)
+        again.story()
+        of_eager = statistics.median([*before, *again.microseconds()])
+        return {'eager_us': round(of_eager, 1), 'other_us': round(statistics.median(found), 1)}
     except Exception as error:
         return {'untimed': in_words(error)}
 
@@ -169,6 +177,14 @@ def _steadiness(again: Found, found: Found) -> Row:
     if again.outcome == NEAR:
         return {'text': f'{found.text}; two eager runs differ, too'}
     return {}
+
+
+def in_short(graphed: Any) -> str:
+    """How many calls were launched, and why others ran eagerly."""
+    told = io.StringIO()
+    graphed.explain(told)
+    lines = told.getvalue().splitlines()
+    return '; '.join([lines[0][:200], *(line.strip() for line in lines if 'a call takes' in line)])
 
 
 def how(graphed: Any, said: list[str]) -> Row:

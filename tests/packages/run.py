@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.packages.child import ALWAYS
 from tests.packages.judge import FAILS, UNSTEADY, Row
 from tests.packages.registry import load
 
@@ -27,6 +28,8 @@ ROOT = Path(__file__).parents[2]
 REQUIREMENTS = Path(__file__).with_name('requirements.txt')
 RIGHT = ('equal', 'near')
 DIED = 'died'
+#: How many times as long as an eager call a graphed one may take, after some calls.
+AT_MOST = 1.05
 
 
 @dataclass
@@ -112,6 +115,16 @@ def ratio_of(row: Row) -> float | None:
     return row['other_us'] / row['eager_us'] if row.get('eager_us') else None
 
 
+def slower(rows: list[Row]) -> Iterator[str]:
+    """The programs that take longer graphed than they may, the slowest first."""
+    found = {at: ratio for at, row in enumerate(rows) if (ratio := ratio_of(row)) is not None}
+    yield f'{len(found)} were timed, of which these take more than {AT_MOST} times as long graphed:'
+    for at in sorted((at for at in found if found[at] > AT_MOST), key=lambda at: -found[at]):
+        row = rows[at]
+        times = f'{row["eager_us"]:8.1f} us eagerly, {row["other_us"]:8.1f} graphed, x{found[at]:.2f}'
+        yield f'{row["package"]}.{row["program"]:32} {times}  {row.get("in short", "")}'
+
+
 def summary(rows: list[Row]) -> Iterator[str]:
     """How many are right, how many run in which way, and why some stay eager."""
     outcomes = Counter(row['outcome'] for row in rows)
@@ -122,6 +135,7 @@ def summary(rows: list[Row]) -> Iterator[str]:
     states = Counter(row['state'] for row in rows if 'state' in row)
     if states:
         yield ', '.join(f'{count} {state}' for state, count in states.most_common())
+    yield from slower(rows)
     reasons = Counter(row['reason'] for row in rows if row.get('reason'))
     yield from (f'{count:4} {reason}' for reason, count in reasons.most_common())
 
@@ -162,6 +176,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument('--programs', nargs='+', metavar='NAME', help='only programs of these names')
     parser.add_argument('--json', type=Path, metavar='FILE', help='where the results go')
     parser.add_argument('--numpy', action='store_true', help='run plainly with NumPy in the place of CuPy')
+    parser.add_argument('--launched', action='store_true', help='launch also what is faster when it runs eagerly')
     parser.add_argument(
         '--jobs', type=int, default=1, metavar='N', help='processes at once, with up to 12 programs each'
     )
@@ -178,6 +193,8 @@ def main() -> int:
     if given.install:
         install(given.install, given.wheels)
     path = str(given.install.resolve()) if given.install else ''
+    if given.launched:
+        os.environ[ALWAYS] = '1'
     library = 'numpy' if given.numpy else 'cupy'
     chosen = {package: programs[package] for package in given.only or programs}
     names = {

@@ -286,5 +286,6 @@ def test_the_summary_counts_outcomes_ways_and_reasons() -> None:
         '4 programs: 1 do not run here; of the other 3 2 are right',
         '1 equal, 1 near, 1 died, 1 fails',
         '1 recorded, 1 eager',
+        '1 were timed, of which these take more than 1.05 times as long graphed:',
         '   1 it reads /home/me/x.py',
     ]

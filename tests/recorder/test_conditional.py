@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -195,15 +196,19 @@ def test_work_between_branches_is_refused(cp: Any) -> None:
         with then:
             x += 1
         x *= 10
-        with pytest.raises(ck.UnsupportedCallError, match='Work between the branches'), otherwise:
+        with pytest.raises(ck.UnsupportedCallError, match='Work between the branches') as info, otherwise:
             pass
-    assert launched(cap, x) == [[10.0] * 2]
+        at = info.value.location
+        assert at is not None and linecache.getline(at.file, at.line).strip() == 'x *= 10'
+        with otherwise:
+            x += 5
+    assert launched(cap, x) == [[1.0] * 2]
     with ck.capture() as cap, cap.if_else(n) as (then, _otherwise):
         with then:
             x += 1
         with pytest.raises(ck.UnsupportedCallError, match='entered twice'), then:
             pass
-    assert launched(cap, x) == [[11.0] * 2]
+    assert launched(cap, x) == [[2.0] * 2]
 
 
 def test_work_on_another_lane_between_branches_is_refused(cp: Any) -> None:
@@ -218,14 +223,14 @@ def test_work_on_another_lane_between_branches_is_refused(cp: Any) -> None:
                 pass
         cap.join(side)
         z = x + y
-    assert launched(cap, z) == [[6.0] * 2]
+    assert launched(cap, z) == [[1.0] * 2]  # what lay between has been taken out
 
 
 def test_a_loop_that_is_never_entered_is_no_graph(cp: Any) -> None:
     """It would run for ever."""
     x, going = cp.zeros(2), flag(cp)
     with pytest.raises(ck.UnsupportedCallError, match='A loop without a body') as info, ck.capture() as cap:
-        cap.while_(going)
+        _loop = cap.while_(going)
         x += 1
     assert info.value.location is not None and info.value.location.file == __file__
     with pytest.raises(ck.UnsupportedCallError, match='A loop without a body'), ck.capture() as cap:
@@ -421,22 +426,10 @@ def test_conditions_that_are_written_in_other_ways(cp: Any, how: str) -> None:
     assert launched(cap, x) == [[2.0] * 4]
 
 
-def test_names_that_mean_another_array_are_noted(cp: Any) -> None:
-    x, y, n, going = cp.ones(4), cp.ones(4), cp.zeros((), 'i8'), flag(cp)
-    with ck.capture() as cap, cap.while_(going):
-        x = x * 2
-        y *= 2
-        n += 1
-        cp.less(n, 5, out=going)
-    told = [step.text for step in cap.recording.notes]
-    assert [text for text in told if '`x` is another array' in text] and not [text for text in told if '`y`' in text]
-    assert launched(cap, x, y) == [[2.0] * 4, [32.0] * 4]
-
-
 def test_memory_dropped_in_a_loop_is_read_again_by_the_next_pass(cp: Any) -> None:
     """A block from before the loop must not be given to an array of the loop's."""
     out, n, going = cp.zeros(1024), cp.zeros((), 'i8'), flag(cp)
-    with ck.capture() as cap:
+    with pytest.warns(RuntimeWarning, match=r'`box\[0\]` is another'), ck.capture(strict=False) as cap:
         n.fill(0)
         going.fill(True)
         box = [cp.full(1024, 3.0)]

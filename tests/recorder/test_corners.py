@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
 
 N = 4
@@ -133,6 +134,71 @@ def test_a_capture_begun_by_hand_and_left_open_is_ended(sim: Any) -> None:
         pass
 
 
+@pytest.mark.parametrize('depth', [2, 3])
+def test_captures_that_end_in_the_wrong_order_all_fail(sim: Any, depth: int) -> None:
+    x, before = sim.arange(4.0), sim.cuda.get_current_stream()
+    captures = [ck.capture() for _ in range(depth)]
+    for capture in captures:
+        capture.__enter__()
+        y = x * 2
+    with pytest.raises(ck.UnmatchedError, match='inner capture was left open') as info:
+        captures[0].__exit__(None, None, None)
+    assert 'test_corners.py' in info.value.rule and 'leave the inner block first' in info.value.remedy
+    assert GUARD.lives == {} and not GUARD.installation.installed and sim.cuda.get_current_stream() == before
+    for capture in captures[1:]:
+        with pytest.raises(ck.ClosedError, match='failed'):
+            capture.__exit__(None, None, None)
+    y = x + 1  # runs at once
+    assert y.get().tolist() == [1, 2, 3, 4]
+
+
+def test_captures_that_end_in_their_order_are_good(sim: Any) -> None:
+    x, outer, inner = sim.arange(4.0), ck.capture(), ck.capture()
+    outer.__enter__()
+    y = x * 2
+    inner.__enter__()
+    z = x * 3
+    inner.__exit__(None, None, None)
+    y += 1
+    outer.__exit__(None, None, None)
+    outer.graph.launch()
+    inner.graph.launch()
+    assert (y.get().tolist(), z.get().tolist()) == ([1, 3, 5, 7], [0, 3, 6, 9])
+
+
+def test_an_exception_closes_inner_captures_and_stays(sim: Any) -> None:
+    before = sim.cuda.get_current_stream()
+    with pytest.raises(ZeroDivisionError) as info, ck.capture():
+        inner = ck.capture()
+        inner.__enter__()
+        1 / 0  # noqa: B018
+    notes = '\n'.join(getattr(info.value, '__notes__', ['inner capture was left open']))  # Python 3.11 has notes
+    assert 'inner capture was left open' in notes and repr(inner) == '<capturekit.Capture failed>'
+    assert GUARD.lives == {} and sim.cuda.get_current_stream() == before
+
+
+def test_an_inner_capture_that_can_not_be_ended_stops_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, inner = sim.arange(4.0), ck.capture()
+    end = current().device.end_capture
+    faults = [RuntimeError('first')]
+
+    def failing(stream: int) -> int:
+        graph = end(stream)
+        if faults:
+            raise faults.pop()
+        return int(graph)
+
+    with pytest.raises(ck.UnmatchedError, match='inner capture was left open'), ck.capture():
+        x * 2
+        inner.__enter__()
+        monkeypatch.setattr(current().device, 'end_capture', failing)
+    assert faults == [] and GUARD.lives == {} and not GUARD.installation.installed
+    with ck.capture() as cap:
+        y = x * 2
+    cap.graph.launch()
+    assert y.get().tolist() == [0, 2, 4, 6]
+
+
 def test_lanes_that_a_capture_still_holds_are_not_lent_to_others(sim: Any) -> None:
     stream = sim.cuda.Stream(non_blocking=True)
     x = sim.arange(N, dtype='f8')
@@ -236,3 +302,33 @@ def test_a_generator_that_captures_through_an_exit_stack(sim: Any) -> None:
 
     with pytest.raises(ck.GeneratorError):
         next(suspending())
+
+
+def test_a_helper_is_joined_before_its_result_is_used(cp: Any) -> None:
+    """The remedy of ``EscapedWorkError``, as it says, and what comes of a join at the end instead."""
+    x, side = cp.arange(1.0, 7.0), cp.cuda.Stream(non_blocking=True)
+
+    def helper(y: Any) -> Any:
+        with side:
+            return cp.log1p(y) * 2
+
+    def recorded(*, early: bool, strict: bool) -> tuple[ck.Graph, Any]:
+        with ck.capture(strict=strict) as cap:
+            y = x + 1
+            side.wait_event(cap.stream.record())
+            z = helper(y)
+            if early:
+                cap.join(side)
+            r = z - 1
+            cap.join(side)
+        return cap.graph, r
+
+    with pytest.raises(ck.EscapedWorkError) as info, ck.capture():
+        helper(x + 1)
+    assert '`cap.join(stream)` after it, before the result is used' in info.value.remedy
+    for strict in (True, False):
+        with pytest.raises(ck.RaceError):
+            recorded(early=False, strict=strict)
+        graph, r = recorded(early=True, strict=strict)
+        graph.launch()
+        np.testing.assert_allclose(cp.asnumpy(r), np.log1p(np.arange(2.0, 8.0)) * 2 - 1)

@@ -14,7 +14,7 @@ from capturekit import render
 from capturekit.driver.cuda import current
 from capturekit.model.errors import CudaCallError
 from capturekit.recorder import teardown
-from tests.captured import flag, launched, recorded, values
+from tests.captured import flag, graph_at, launched, recorded, values
 
 
 @pytest.fixture(autouse=True)
@@ -171,14 +171,14 @@ def made(cp: Any) -> Handmade:
 
 def test_a_diamond_of_four_captures(cp: Any, made: Handmade) -> None:
     x = cp.ones(4)
-    with ck.capture(into=made.handle) as a:
+    with ck.capture(into=graph_at(made.handle)) as a:
         y = x * 2
-    with ck.capture(into=made.handle, after=a.ends) as b:
+    with ck.capture(into=graph_at(made.handle), after=a.ends) as b:
         left = y + 1
-    with ck.capture(into=made.handle, after=a.ends) as c:
+    with ck.capture(into=graph_at(made.handle), after=a.ends) as c:
         right = y + 2
         right *= 2
-    with ck.capture(into=made.handle, after=[*b.ends, *c.ends]) as d:
+    with ck.capture(into=graph_at(made.handle), after=[*b.ends, *c.ends]) as d:
         z = left * right
     nodes = made.device.graph_nodes(made.handle)
     assert len(nodes) == 5
@@ -197,7 +197,7 @@ def test_a_diamond_of_four_captures(cp: Any, made: Handmade) -> None:
 
 def test_memory_is_held_until_close(cp: Any, made: Handmade) -> None:
     x, out = cp.ones(1 << 16), cp.zeros(1 << 16)
-    with ck.capture(into=made.handle) as cap:
+    with ck.capture(into=graph_at(made.handle)) as cap:
         out[...] = x * 2 + 1
     with pytest.raises(ck.ClosedError, match='graph of yours'):
         cap.graph  # noqa: B018
@@ -213,7 +213,7 @@ def test_memory_is_held_until_close(cp: Any, made: Handmade) -> None:
 
 def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> None:
     x, left = cp.ones(4), cp.zeros((), 'i4')
-    with ck.capture(into=made.handle) as cap:
+    with ck.capture(into=graph_at(made.handle)) as cap:
         left.fill(4)
         with cap.while_(left):
             x *= 2
@@ -224,7 +224,7 @@ def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> Non
             with two:
                 b = x + 2
     assert len(cap.ends) == 2
-    with ck.capture(into=made.handle, after=cap.ends) as last:
+    with ck.capture(into=graph_at(made.handle), after=cap.ends) as last:
         c = a + b
     made.launch(cp)
     assert values(c) == [35.0] * 4
@@ -234,11 +234,11 @@ def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> Non
 @pytest.mark.parametrize('how', ['an exception', 'unjoined', 'a read', 'numbers'])
 def test_a_capture_that_fails_leaves_the_graph_as_it_was(cp: Any, made: Handmade, how: str) -> None:
     x = cp.ones(4)
-    with ck.capture(into=made.handle) as first:
+    with ck.capture(into=graph_at(made.handle)) as first:
         y = x * 2
     before = made.device.graph_nodes(made.handle)
     wanted = {'an exception': KeyError, 'unjoined': ck.UnjoinedError, 'a read': ck.HostReadError}
-    with pytest.raises(wanted.get(how, ck.UnsupportedCallError)), ck.capture(into=made.handle) as cap:
+    with pytest.raises(wanted.get(how, ck.UnsupportedCallError)), ck.capture(into=graph_at(made.handle)) as cap:
         x + 3
         with cap.if_(flag(cp)):
             x += 1
@@ -266,7 +266,7 @@ def test_a_capture_that_fails_leaves_the_graph_as_it_was(cp: Any, made: Handmade
 
 def test_a_lost_capture_costs_the_graph_and_says_so(sim: Any) -> None:
     made = Handmade()
-    with pytest.raises(ck.InvalidatedError) as info, ck.capture(into=made.handle) as cap:
+    with pytest.raises(ck.InvalidatedError) as info, ck.capture(into=graph_at(made.handle)) as cap:
         sim.ones(3) + 1
         with pytest.raises(CudaCallError):
             made.device.device_synchronize()
@@ -280,16 +280,19 @@ def test_a_lost_capture_costs_the_graph_and_says_so(sim: Any) -> None:
 def test_bad_targets(sim: Any) -> None:
     made = Handmade()
     graph, _y = recorded(lambda: sim.ones(3) + 1)
-    for into in ('graph', 1.5, True, graph, object()):
+    for into in ('graph', 1.5, True, graph, object(), 3, made, made.handle):
         with pytest.raises(TypeError, match='into must be'):
             ck.capture(into=into)
     with pytest.raises(TypeError, match='after= names nodes'):
         ck.capture(after=[1])
     with pytest.raises(TypeError, match='after must be nodes'):
-        ck.capture(into=made.handle, after=['a'])
+        ck.capture(into=graph_at(made.handle), after=['a'])
     with pytest.raises(ValueError, match='a rehearsal is checked'):
-        ck.capture(into=made.handle, rehearsal=ck.rehearse(lambda: None))
-    with pytest.raises(ValueError, match='1 of the nodes are not in the graph'), ck.capture(into=made.handle, after=7):
+        ck.capture(into=graph_at(made.handle), rehearsal=ck.rehearse(lambda: None))
+    with (
+        pytest.raises(ValueError, match='1 of the nodes are not in the graph'),
+        ck.capture(into=graph_at(made.handle), after=7),
+    ):
         pass
     with ck.capture() as cap:
         with pytest.raises(ck.ClosedError):
@@ -307,7 +310,7 @@ def test_bad_targets(sim: Any) -> None:
 
 def test_any_graph_is_looked_into(cp: Any, made: Handmade) -> None:
     x = cp.ones(4)
-    with ck.capture(into=made.handle) as cap:
+    with ck.capture(into=graph_at(made.handle)) as cap:
         y = x * 2
         y.fill(3)
     stream = cp.cuda.Stream(non_blocking=True)
@@ -315,11 +318,11 @@ def test_any_graph_is_looked_into(cp: Any, made: Handmade) -> None:
         stream.begin_capture()
         cp.multiply(x, 2, out=y)
         plain = stream.end_capture()
-    kinds = [[node.kind for node in ck.look(graph).graph] for graph in (made.handle, made, plain, cap_of(x))]
-    assert kinds[0] == kinds[1] and kinds[0][0] == 'kernel' and len(kinds[0]) == 2
-    assert kinds[2] == ['kernel'] and kinds[3] == ['kernel', 'kernel']
-    assert ck.look(made.handle).arrows == [(0, 1)]
-    for wrong in ('graph', True, None):
+    kinds = [[node.kind for node in ck.look(graph).graph] for graph in (graph_at(made.handle), plain, cap_of(x))]
+    assert kinds[0][0] == 'kernel' and len(kinds[0]) == 2
+    assert kinds[1] == ['kernel'] and kinds[2] == ['kernel', 'kernel']
+    assert ck.look(graph_at(made.handle)).arrows == [(0, 1)]
+    for wrong in ('graph', True, None, made.handle, made):
         with pytest.raises(TypeError, match=r'look\(\) takes a graph'):
             ck.look(wrong)
     made.close(cap)

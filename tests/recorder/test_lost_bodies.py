@@ -16,12 +16,12 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.model.errors import CudaCallError
 from capturekit.recorder import teardown
-from tests.captured import flag, launched
+from tests.captured import flag, graph_at, launched
 
 #: Opens a body of each kind of decision.
 DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
     'if': lambda cap, cp: cap.if_(flag(cp)),
-    'while': lambda cap, cp: cap.while_(flag(cp), limit=3),
+    'while': lambda cap, cp: cap.while_(kept(cp), limit=3),
     'a branch in a loop': lambda cap, cp: nested(cap, cp),
 }
 
@@ -29,13 +29,23 @@ DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.fixture(autouse=True)
 def nothing_stays_held() -> Iterator[None]:
     yield
+    KEPT.clear()
     for lease in list(teardown.HELD):
         teardown.let_go(lease)
 
 
+KEPT: list[Any] = []
+
+
+def kept(cp: Any) -> Any:
+    """A condition that somebody holds, so that a pass could change it."""
+    KEPT.append(flag(cp))
+    return KEPT[-1]
+
+
 @contextlib.contextmanager
 def nested(cap: Any, cp: Any) -> Iterator[None]:
-    with cap.while_(flag(cp), limit=3), cap.if_(flag(cp)):
+    with cap.while_(kept(cp), limit=3), cap.if_(flag(cp)):
         yield
 
 
@@ -131,7 +141,7 @@ def test_in_a_graph_of_the_users(cp: Any, lost: str) -> None:
     x, on = cp.ones(2), flag(cp)
     device = current().device
     handle = device.graph_create()
-    with pytest.raises((ck.CaptureError, CudaCallError)) as info, ck.capture(into=handle) as cap:
+    with pytest.raises((ck.CaptureError, CudaCallError)) as info, ck.capture(into=graph_at(handle)) as cap:
         with cap.if_(on):
             x += 1
             if lost == 'body':

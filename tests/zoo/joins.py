@@ -70,7 +70,7 @@ def fork_of_a_fork(cp: Any, x: Any) -> Any:
     return cap, y
 
 
-@case('https://github.com/NVIDIA/TransformerEngine/pull/811', ck.UnjoinedError, 'origin.wait_event(stream.record())',
+@case('https://github.com/NVIDIA/TransformerEngine/pull/811', ck.UnjoinedError, 'cap.stream.wait_event(stream.record()',
       lambda x: x * 6, goes_on=False)  # fmt: skip
 def joined_to_each_other(cp: Any, x: Any) -> Any:
     """Two side streams wait for one another, and nobody joins the last to the origin."""

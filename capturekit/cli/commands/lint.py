@@ -217,7 +217,10 @@ class _Run:
         """What finds the rest, if a finding has ended the run."""
         if self.error is None or not self.told(self.error):
             return ''
-        return '; repair that and lint again, or lint a function, which runs eagerly and to its end (--function NAME)'
+        return (
+            '; repair that and lint again, or lint a function without arguments in a module: `capturekit lint '
+            'MODULE:FUNCTION` runs it eagerly and to its end'
+        )
 
     @property
     def ended(self) -> bool:

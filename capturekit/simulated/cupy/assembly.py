@@ -399,11 +399,13 @@ def _exceptions() -> dict[str, Any]:
 def _add_cupyx(parts: _Parts, add: Any) -> None:
     extras = parts.extras
     names = """
-        empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min seterr geterr
-        errstate
+        empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
     """.split()
+    errors = {name: getattr(parts.error_state, name) for name in ('seterr', 'geterr', 'errstate', 'get_config_linalg')}
     syncdetect = {name: getattr(parts.syncdetect, name) for name in ('DeviceSynchronized', 'allow_synchronize')}
-    add('cupyx', {**{name: getattr(extras, name) for name in names}, **syncdetect})
+    add('cupyx._ufunc_config', errors)
+    public = {name: value for name, value in errors.items() if name != 'get_config_linalg'}
+    add('cupyx', {**{name: getattr(extras, name) for name in names}, **public, **syncdetect})
     profiler = ('benchmark', 'time_range', 'profile', '_PerfCaseResult')
     add('cupyx.profiler', {name: getattr(extras, name) for name in profiler})
     add('cupyx.cusparse', {name: getattr(parts.csr, name) for name in ('spgemm', 'spmm', 'spmv')})

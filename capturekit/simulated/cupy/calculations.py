@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.simulated.cupy.signatures import declarations, declared
+from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import conversions, decisions, indexing, launches, operators
 from .operators import Operators
@@ -24,6 +25,10 @@ def _bound(dtype: Any, given: Any, end: str) -> Any:
     if given is not None or dtype.kind not in 'fiu':
         return given
     return dtype.type({'min': '-inf', 'max': 'inf'}[end] if dtype.kind == 'f' else getattr(np.iinfo(dtype), end))
+
+
+def _inside(indices: Any, size: int) -> Any:
+    return (indices >= -size) & (indices < size)
 
 
 class Calculations(Operators):
@@ -57,9 +62,14 @@ class Calculations(Operators):
         ]
 
         def put(a: Any, i: Any, v: Any) -> None:
-            np.put(a, i % a.size if mode == 'wrap' and a.size else i, v, mode)  # type: ignore[arg-type]  # as in take()
+            if mode == 'raise':  # the kernel leaves out what is out of bounds, and tells the host
+                there = _inside(i, a.size)
+                v, i = np.resize(v, i.shape)[there], i[there]
+            np.put(a, i if mode == 'clip' or not a.size else i % a.size, v, 'clip')  # as in take()
 
         launches.mutate('cupy_put', put, self, given)
+        if mode == 'raise' and not bool(_inside(given[0], self.size).all()):
+            raise IndexError('invalid entry in indices array')
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Any:
         """Return repeated elements. CuPy uploads counts that are a list, and reads their sum and the least of them."""
@@ -152,7 +162,7 @@ class Calculations(Operators):
 
 
 def _method(name: str, signature: inspect.Signature) -> Callable[..., Any]:
-    function = getattr(np, name)
+    function = UNCHECKED.get(name, getattr(np, name))
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop('out', None)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from . import conversions, launches
 
@@ -16,6 +19,37 @@ def _average(a: Any, axis: Any = None, weights: Any = None, **_: Any) -> None:
     total = weights.sum(axis) if weights.shape == _array(a).shape else weights.sum()
     if bool((total == 0.0).any()):
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+
+
+def _cov(a: Any, y: Any = None, fweights: Any = None, aweights: Any = None, **_: Any) -> None:
+    weights = [one for one in (fweights, aweights) if one is not None]
+    if weights and float(math.prod(weights).sum()) == 0:
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+
+
+def _within(q: Any, most: float, message: str) -> None:
+    """Refuse ``q`` if none is large enough, or none is small enough: of some that are, CuPy takes all."""
+    given = launches.as_array(q)
+    found: Any = np.asarray(q) if given is None else given
+    if not ((found >= 0).any() and (found <= most).any()):
+        raise ValueError(message)
+
+
+def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = 'wrap', **_: Any) -> None:
+    modes = [mode] * len(dims) if isinstance(mode, str) else mode
+    for index, length, one in zip(multi_index, dims, modes):
+        if one == 'raise' and bool(((index >= length) | (index < 0)).any()):
+            raise ValueError('invalid entry in coordinates array')
+
+
+def _poly(x: Any) -> None:
+    if x.ndim == 2 and not bool((x == x.conj().T).all()):
+        raise NotImplementedError('Only complex Hermitian and real symmetric 2d arrays are supported currently')
+
+
+def _all_nan(found: Any) -> None:
+    if bool((found != found).any()):
+        warnings.warn('All-NaN slice encountered', RuntimeWarning, stacklevel=5)
 
 
 def _unravel_index(indices: Any, dims: Any, order: str = 'C') -> None:
@@ -73,11 +107,16 @@ def _array(given: Any) -> Any:
 
 READ: dict[str, Callable[..., None]] = {
     'average': _average,
-    'choose': choose,
+    'cov': _cov,
     'gradient': _gradient,
     'linspace': _linspace,
+    'percentile': lambda a, q, **_: _within(q, 100, 'Percentiles must be in the range [0, 100]'),
+    'poly': _poly,
     'polymul': _polymul,
+    'quantile': lambda a, q, **_: _within(q, 1, 'Quantiles must be in the range [0, 1]'),
+    'ravel_multi_index': _ravel_multi_index,
     'real_if_close': _real_if_close,
-    'repeat': repeat,
     'unravel_index': _unravel_index,
 }
+#: What they read of their results.
+READ_AFTERWARDS: dict[str, Callable[[Any], None]] = {'nanmax': _all_nan, 'nanmin': _all_nan}

@@ -192,37 +192,6 @@ def profile() -> Iterator[None]:
         calls.profilerStop()
 
 
-# -- cupyx's error state ------------------------------------------------------------------------------------------
-
-_errors: dict[str, Any] = {'divide': None, 'over': None, 'under': None, 'invalid': None, 'linalg': None}
-
-
-def geterr() -> dict[str, Any]:
-    return dict(_errors)
-
-
-def seterr(
-    *, divide: Any = None, over: Any = None, under: Any = None, invalid: Any = None, linalg: Any = None
-) -> dict[str, Any]:
-    """Set how errors are treated: kept, but without effect here."""
-    if not (divide is over is under is invalid is None):
-        raise NotImplementedError
-    old = geterr()
-    _errors['linalg'] = linalg
-    return old
-
-
-@contextlib.contextmanager
-def errstate(
-    *, divide: Any = None, over: Any = None, under: Any = None, invalid: Any = None, linalg: Any = None
-) -> Iterator[None]:
-    old = seterr(divide=divide, over=over, under=under, invalid=invalid, linalg=linalg)
-    try:
-        yield
-    finally:
-        _errors.update(old)
-
-
 # -- cupy.testing -------------------------------------------------------------------------------------------------
 
 

@@ -13,18 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.simulated import factorizations
 from capturekit.simulated.cupy.signatures import Call, declarations, declared
+from capturekit.simulated.unchecked_functions import UNCHECKED
 
-from . import creation, cufft, decisions, launches, operators, runtime, runtime_calls, vendor
+from . import creation, cufft, decisions, error_state, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
-from .surface import CUBLAS, FFT, HOST, LINALG, PLAIN, SAME_AS, VIEWS, WAITING
+from .surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
 
 
 def numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:
-    """Return NumPy's function for CuPy's ``name``; None where this NumPy has none."""
+    """Return what CuPy's ``name`` calls, NumPy's function or one of :data:`UNCHECKED`; None where NumPy has none."""
     found = getattr(module, SAME_AS.get(name, name), None) or getattr(module, name, None)
-    return found if callable(found) else None
+    return UNCHECKED.get(name, found) if callable(found) else None
 
 
 def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,17 +42,17 @@ def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _plain(name: str, fn: Callable[..., Any]) -> Call:
     if name in _JOINING:
         return _joining(name, fn)
-    if name == 'clip':  # CuPy's calls the method
-        return lambda args, kwargs: args[0].clip(*args[1:], **kwargs)
+    if name in ('clip', 'choose', 'repeat'):  # CuPy's call the methods
+        return lambda args, kwargs: getattr(args[0], name)(*args[1:], **kwargs)
     if name.startswith(('nan', 'corrcoef', 'cov', 'polyfit')):
         fn = _without_warnings(fn)
     prepare = vendor.needed_by(name)
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, kwargs = kwargs.pop('out', None), dict(kwargs)
-        args, kwargs = _uploaded(name, args, kwargs)
         if name in decisions.READ:
             decisions.READ[name](*args, **kwargs)
+        args, kwargs = _uploaded(name, args, kwargs)
         dtype = kwargs.pop('dtype', None) if name in _DTYPE_AFTERWARDS else None
         if name in _ORDER_STABLE:
             kwargs['kind'] = 'stable'
@@ -62,11 +64,26 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
             prepare()
         found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
+        vendor.allocate_inside(name)
         if name in WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
+        if name in LOOKING_AT_INFO and error_state.get_config_linalg() == 'raise':
+            _check_info(name, args, kwargs)
+        if name in decisions.READ_AFTERWARDS:
+            decisions.READ_AFTERWARDS[name](found)
         return found if dtype is None else found.astype(dtype, copy=False)
 
     return call
+
+
+def _check_info(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    function = getattr(np.linalg, name, getattr(np, name, None))
+    assert function is not None
+    info = launches.launch('cusolver_info', factorizations.info_of(function), args, kwargs)
+    if (info != 0).any():
+        raise np.linalg.LinAlgError(
+            f'Error reported by {name} in cuSOLVER. devInfo = {info}. Please refer to the cuSOLVER documentation.'
+        )
 
 
 #: Functions that take host data for these arguments, by position or keyword, and upload it first.
@@ -209,7 +226,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     matrix = len(axes) == 2 or (axis is None and x.ndim == 2)
     if matrix and ord in (2, -2, 'nuc'):
         _singular_values(x if axis is None else launches.view(np.moveaxis, x, axes, (-2, -1)))
-    return launches.launch('cupy_norm', np.linalg.norm, (x, ord, axis, keepdims))
+    return launches.launch('cupy_norm', UNCHECKED['norm'], (x, ord, axis, keepdims))
 
 
 def linalg() -> dict[str, Any]:

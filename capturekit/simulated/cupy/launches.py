@@ -100,17 +100,7 @@ def _try(fn: Callable[..., Any], recipe: Any) -> Any:
         # Poison as an operand may be refused (an index, say) where the value at launch will not be.
         if not is_recording() and not runtime_calls.is_late():
             raise
-    try:
-        return _quietly(fn, recipe, lambda slot: np.ones(slot.shape, slot.dtype))
-    except np.linalg.LinAlgError:
-        return _quietly(fn, recipe, _identities)
-
-
-def _identities(slot: Slot) -> NDArray[Any]:
-    found = np.ones(slot.shape, slot.dtype)
-    if len(slot.shape) > 1:
-        found[...] = np.eye(*slot.shape[-2:], dtype=slot.dtype)
-    return found
+    return _quietly(fn, recipe, lambda slot: np.ones(slot.shape, slot.dtype))
 
 
 def _leaves(result: Any) -> Iterator[NDArray[Any]]:

@@ -85,6 +85,20 @@ def _generator(words: NDArray[np.uint64]) -> tuple[np.random.Generator, np.rando
     return np.random.Generator(bits), bits
 
 
+def _drawn_from(generator: np.random.Generator, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Draw; what NumPy refuses gives NaN or -1: a kernel refuses nothing, and CuPy looks at two functions' numbers."""
+    draw = getattr(generator, name)
+    try:
+        return draw(*args, **kwargs)
+    except ValueError:
+        if name in ('integers', 'hypergeometric') and not any(isinstance(one, np.ndarray) for one in args):
+            raise
+        given = {key: np.full_like(one, 0.5) if isinstance(one, (float, np.ndarray)) else one
+                 for key, one in kwargs.items()}  # fmt: skip
+        like = np.asarray(draw(*(np.full_like(one, 0.5) for one in args), **given))
+        return np.full_like(like, np.nan if like.dtype.kind == 'f' else -1)
+
+
 class XORWOW(_cuRANDGenerator):
     """cuRAND's XORWOW by name."""
 
@@ -130,11 +144,11 @@ class Generator:
         bits.state()
 
         def fn(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
-            return getattr(_generator(words)[0], name)(*a, **k)
+            return _drawn_from(_generator(words)[0], name, a, k)
 
         def moved_on(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
             generator, state = _generator(words)
-            getattr(generator, name)(*a, **k)
+            _drawn_from(generator, name, a, k)
             return _words(state)
 
         args = (bits._state, *args)

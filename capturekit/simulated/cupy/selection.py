@@ -5,12 +5,14 @@ CuPy has to know the length before it can allocate, so the host reads it first: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from capturekit.simulated.cupy.values import UniqueAllResult, UniqueCountsResult, UniqueInverseResult
+from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import arrays, creation, indexing, launches, peers
 from .ufuncs import ufunc
@@ -222,8 +224,13 @@ def _range(x: Any, given: Any) -> tuple[float, float]:
         first, last = given
         if first > last:
             raise ValueError('max must be larger than min in range parameter.')
-        return float(first), float(last)
-    return (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
+    else:
+        first, last = (x.min(), x.max()) if x.size else (0, 1)
+    first, last = float(first), float(last)
+    if not math.isfinite(first) or not math.isfinite(last):
+        how = 'autodetected' if given is None else 'supplied'
+        raise ValueError(f'{how} range of [{first}, {last}] is not finite')
+    return first, last
 
 
 def _edges(bins: Any) -> Any:
@@ -238,15 +245,25 @@ def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, 
     options: dict[str, Any] = {'bins': bins, 'density': density, 'weights': weights}
     if np.isscalar(bins):
         options['range'] = _range(x, range)
-    elif bool((bins[:-1] > bins[1:]).any()):
-        raise ValueError('`bins` must increase monotonically, when an array')
+    else:
+        _check_edges(bins, '`bins` must increase monotonically, when an array')
     return launches.launch('cupy_histogram', np.histogram, (x,), options)
+
+
+def _check_edges(edges: Any, message: str) -> None:
+    if bool((edges[:-1] > edges[1:]).any()):
+        raise ValueError(message)
 
 
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False) -> Any:
     columns = [sample[:, i] for i in np.arange(sample.shape[1])] if hasattr(sample, 'ndim') else list(sample)
     per_axis = [bins] * len(columns) if np.isscalar(bins) else [_edges(b) for b in bins]
-    ranges = [_range(c, None if range is None else range[i]) for i, c in enumerate(columns)]
+    ranges: list[Any] = [None] * len(columns)
+    for i, edges in enumerate(per_axis):
+        if np.isscalar(edges):
+            ranges[i] = _range(columns[i], None if range is None else range[i])
+        else:
+            _check_edges(edges, f'`bins[{i}]` must be monotonically increasing, when an array')
     options = {'bins': per_axis, 'range': ranges, 'weights': weights, 'density': density}
 
     def counted(c: Any, **k: Any) -> Any:
@@ -320,7 +337,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 
 
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    write = np.put_along_axis
+    write = UNCHECKED['put_along_axis']
     launches.mutate('cupy_put_along_axis', lambda a, i, v: write(a, i, v, axis), arr, (indices, values))
 
 

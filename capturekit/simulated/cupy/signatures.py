@@ -41,6 +41,7 @@ def declared(name: str, signature: inspect.Signature, call: Call, module: str = 
         return call(*_spread(signature, signature.bind(*args, **kwargs)))
 
     function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name)  # what looks for CuPy's function in the stack finds it
     function.__module__ = module
     function.__doc__ = f'See :func:`numpy.{name}`.'
     function.__signature__ = signature  # type: ignore[attr-defined]

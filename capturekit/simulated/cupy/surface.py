@@ -340,3 +340,6 @@ CUSOLVER = frozenset(
 
 #: Those of them that wait for the stream inside: even where the library is let record, they lose the capture.
 WAITING = frozenset('cond eig eigh eigvals eigvalsh lstsq matrix_rank pinv polyfit roots svd'.split())
+
+#: Those that look at cuSOLVER's ``info``, under ``cupyx.errstate(linalg='raise')``.
+LOOKING_AT_INFO = (CUSOLVER | {'matrix_power'}) - {'det', 'slogdet'}

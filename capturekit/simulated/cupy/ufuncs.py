@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from . import launches
+from capturekit.simulated.unchecked_functions import UNCHECKED
+
+from . import indexing, launches
 from .layout import Layout, _extent
 
 #: CuPy's universal functions that NumPy has under the same name.
@@ -28,8 +30,11 @@ ALIASES = {
     'mod': 'remainder', 'pow': 'power',
 }  # fmt: skip
 
-#: Those that ``ufunc.at`` takes; the other ones have no atomic operation on the device.
-_SCATTERING = {'add', 'subtract', 'maximum', 'minimum', 'bitwise_and', 'bitwise_or', 'bitwise_xor'}
+#: Those that ``ufunc.at`` takes, by their atomic operations on the device.
+_SCATTERING = {
+    'add': 'add', 'subtract': 'sub', 'maximum': 'max', 'minimum': 'min', 'bitwise_and': 'and', 'bitwise_or': 'or',
+    'bitwise_xor': 'xor',
+}  # fmt: skip
 
 _HOST = (bool, int, float, complex, np.generic)
 
@@ -69,7 +74,8 @@ class ufunc:
             raise TypeError(f'Wrong number of arguments for {self.__name__}')
         inputs = [_apart(self._operand(a), out) for a in args[: self.nin]]
         options = {k: v for k, v in kwargs.items() if v is not None}
-        return launches.launch(self.name, self._function, inputs, options, out=out, elementwise=True)
+        function = UNCHECKED.get(self.__name__, self._function)
+        return launches.launch(self.name, function, inputs, options, out=out, elementwise=True)
 
     def _out(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop('out', None)
@@ -106,7 +112,7 @@ class ufunc:
         """Apply the function in place at ``indices``, as often as they say."""
         if self.__name__ not in _SCATTERING:
             raise NotImplementedError(f'`{self.name}.at` is not supported yet')
-        launches.mutate(f'{self.name}_at', self._function.at, a, (indices, b))  # type: ignore[attr-defined]
+        indexing.scatter(a, indices, b, _SCATTERING[self.__name__])
 
     def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """Reduce along ``axis``."""
@@ -124,7 +130,7 @@ class ufunc:
         return self._method('accumulate', array, axis=axis, dtype=dtype, out=out)
 
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        return self._method('reduceat', array, indices, axis=axis, dtype=dtype, out=out)
+        return self._method('reduceat', array, indices % array.shape[axis], axis=axis, dtype=dtype, out=out)
 
 
 def _apart(value: Any, out: Any) -> Any:

@@ -114,9 +114,13 @@ public: dict[str, Any] = {}
 
 
 def _use_cusolver(name: str) -> None:
-    """Ask for cuSOLVER's handle as CuPy's Python code does; what solves or inverts allocates memory on the stream."""
+    """Ask for cuSOLVER's handle as CuPy's Python code does."""
     public['cupy.cuda.device'].get_cusolver_handle()
     use(cusolver, name in WAITING)
+
+
+def allocate_inside(name: str) -> None:
+    """Allocate memory on the stream, as cuSOLVER does for what solves or inverts, once CuPy has made its arrays."""
     stream = get_current_stream_ptr()
     if name in _ALLOCATING and runtime.streamIsCapturing(stream):
         runtime.freeAsync(runtime.mallocAsync(_WORK, stream), stream)

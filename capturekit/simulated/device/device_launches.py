@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code, Operation
@@ -125,7 +125,7 @@ class Launches(DeviceState):
             if node in executable.children:
                 self._run(executable.children[node], {}, by_priority)
             elif bodies is None:
-                executable.works[node]()
+                _do(node, executable.works[node])
             elif node.decides == 'while':
                 while values[node.condition]:
                     self._run(bodies[0], values, by_priority)
@@ -160,3 +160,14 @@ class Launches(DeviceState):
             del self.executables[x]
             if self.queue is not None:
                 self.queue.launched.pop(x, None)
+
+
+def _do(node: GraphNode, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except (ValueError, ArithmeticError, LookupError) as error:  # what NumPy raises for values
+        raise RuntimeError(
+            f'The Python body of kernel {node.name!r} raised {type(error).__name__} in a launch ({error}). No kernel '
+            'on a GPU raises: a body that was given by `capturekit.simulated.body` has to take any values; '
+            'that any other body does not is a fault of the simulated device.'
+        ) from error

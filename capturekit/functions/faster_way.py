@@ -1,0 +1,278 @@
+"""Whether calls of a kind are launched or run eagerly: by the times that calls of both ways have taken.
+
+Once a kind of call is launched, its next calls take turns: some are answered as usual, the others run eagerly, in an
+order that hardly a program has. A call takes time on the host; and on the device, by events before and after it, which
+are read when they are done, so that nothing waits for them. Where the device was idle as the call began, its time on
+the device is also what a caller who waits for the result has waited. So a call is launched if that takes less on the
+device and, unless the device has more to do than the host, on the host as well. The other calls run eagerly, nearly as
+fast as without the decorator, and are tried again after some calls, after twice as many, and so on; and a kind that is
+launched, when it has been recorded again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from capturekit.driver.cuda import Platform
+from capturekit.functions.call_turns import TURNS
+from capturekit.functions.usual_call import NOT_ANSWERED
+
+First = Callable[[Any, Any], Any]
+#: Why calls ran eagerly that could have been launched, perhaps.
+TIMED, FASTER = 'to compare the times of both ways', 'since that is faster'
+#: Which of the calls in a contest run eagerly. They become faster: Python has to prepare code anew that was followed.
+_TURNS = (False, True, True, False, True, False, False, True, True, False, True, True)
+#: Where launches take less than half as long, or so many times as long, this is sure after so many calls of each.
+_HALF, _CLEAR, _FEW = 0.5, 1.4, 3
+#: A kind of call that was never launched is compared from this call on, and what answers it is eager runs in the end.
+ANYWAY = 6
+#: After so many calls that ran eagerly because that is faster, launches are tried again; in the end after so many.
+AGAIN, SELDOM = 64, 4096
+#: Launches have to take so much less: what is measured is not exact, and eager calls are what the user wrote.
+_BETTER = 0.97
+#: So many calls in a row, in the end, are taken for calls of the same kind without a look.
+UNSEEN = 31
+
+
+class CallTiming:
+    """The time of one call, which begins now."""
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda, self._stream = cuda, cuda.get_current_stream()
+        self._begun, self._ended = cuda.Event(), cuda.Event()
+        #: Whether the device has work left from before, so that the host need not be fast.
+        self.busy = not self._stream.done
+        self._begun.record(self._stream)
+        #: The seconds on the host, when the call has ended.
+        self.host = time.perf_counter()
+
+    def end(self) -> None:
+        """Note that the call has ended."""
+        self.host = time.perf_counter() - self.host
+        self._ended.record(self._stream)
+
+    def device(self) -> float | None:
+        """The seconds on the device; None as long as it is not done."""
+        return self._cuda.get_elapsed_time(self._begun, self._ended) * 1e-3 if self._ended.done else None
+
+
+def on_a_gpu(platform: Platform) -> Callable[[], Any] | None:
+    """What times calls on a GPU, but on a stream that is captured by somebody whom the guard does not see. The times of
+    the simulated device say nothing of a GPU: None."""
+    cuda = platform.cupy.cuda
+
+    def begin() -> CallTiming | None:
+        return None if cuda.get_current_stream().is_capturing() else CallTiming(cuda)
+
+    return None if platform.simulated else begin
+
+
+#: Returns what begins a :class:`CallTiming`, or None where no calls are to be compared.
+STOPWATCH: Callable[[Platform], Callable[[], Any] | None] = on_a_gpu
+
+
+class Took(NamedTuple):
+    """What calls of one way take, in seconds: on the host, and on the device."""
+
+    host: float
+    device: float
+
+    def __str__(self) -> str:
+        return f'{self.host * 1e6:.0f} us on the host and {self.device * 1e6:.0f} on the device'
+
+
+class TimedWays:
+    """The times of one kind of call, and the verdict: ``eager`` is None as long as there is none.
+
+    ``begin`` begins a :class:`CallTiming`, or returns None for a call that can't be timed.
+    """
+
+    def __init__(self, begin: Callable[[], Any]) -> None:
+        self.begin = begin
+        self.eager: bool | None = None
+        #: Whether any of the calls that were answered as usual was launched.
+        self.launched = False
+        self._lock = threading.Lock()
+        #: What calls take that are answered as usual, and those that run eagerly; None before the verdict.
+        self.took: tuple[Took, Took] | None = None
+        #: The calls before the contest. How often it was recorded, and how often until the next contest.
+        self._calls = self._recorded = 0
+        self._next = 1
+        #: How many calls run eagerly after the verdict, and how many of them are left.
+        self._pause = self._left = AGAIN
+        self._begin()
+
+    def _begin(self) -> None:
+        self.eager, self.launched = None, False
+        self._turn = 0
+        #: Those that the device has not done yet, and the others, by way.
+        self._awaited: list[tuple[bool, Any]] = []
+        self._timed: tuple[list[tuple[Any, float]], list[tuple[Any, float]]] = ([], [])
+
+    def is_due(self, launched: bool) -> bool:
+        """Note a call that is answered as usual, of a kind that was ``launched`` before; whether the contest begins."""
+        self._calls += 1
+        return launched or self._calls >= ANYWAY
+
+    def recorded(self) -> None:
+        """Note that a call of the kind was recorded: now and then, launches have to be the faster way once more."""
+        self._recorded += 1
+        if self._recorded > self._next:
+            self._next *= 2
+            if self.eager is False:
+                self._begin()
+
+    def goes_on(self, calls: int) -> bool:
+        """Note so many more calls; whether they run eagerly because that is faster. After many, launches are tried."""
+        if self.eager:
+            self._left -= calls
+            if self._left < 0:
+                self._pause = min(self._pause * 2, SELDOM)
+                self._begin()
+        return bool(self.eager)
+
+    def turn(self) -> bool | None:
+        """Whether the next call runs eagerly; None if enough were timed."""
+        if self._turn >= len(_TURNS):
+            return None
+        self._turn += 1
+        return _TURNS[self._turn - 1]
+
+    def add(self, eagerly: bool, timing: Any, launched: bool) -> None:
+        """Add the time of a call that has ended."""
+        self.launched = self.launched or launched
+        self._awaited.append((eagerly, timing))
+
+    def settle(self) -> None:
+        """Give the verdict if it can be given by now."""
+        if self._lock.acquire(blocking=False):  # another thread does it
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
+
+    def _settle(self) -> None:
+        awaited = self._awaited
+        while awaited and (device := awaited[0][1].device()) is not None:
+            eagerly, timing = awaited.pop(0)
+            self._timed[eagerly].append((timing, device))
+        usual, eager = self._timed
+        fewest = min(len(usual), len(eager))
+        done = self._turn >= len(_TURNS) and not awaited
+        if fewest < _FEW:
+            self._turn = 0 if done else self._turn  # calls have raised
+            return
+        took = _took(usual), Took(min(one.host for one, _ in eager), min(seconds for _, seconds in eager))
+        ratio = _ratio(*took, idle=not any(timing.busy for timing, _ in (*usual, *eager)))
+        if done or not _HALF < ratio < _CLEAR:
+            self.took = took
+            self.eager, self._left = not self.launched or ratio > _BETTER, self._pause
+            self._awaited, self._timed = [], ([], [])
+
+    def __str__(self) -> str:
+        if self.took is None:
+            return ''
+        return f'a call takes {self.took[0]}; an eager one {self.took[1]}'
+
+
+def _took(timed: list[tuple[Any, float]]) -> Took:
+    """What one call takes: the mean of all but the longest, which may have met a collection."""
+    host = sorted(timing.host for timing, _ in timed)[:-1]
+    device = sorted(seconds for _, seconds in timed)[:-1]
+    return Took(sum(host) / len(host), sum(device) / len(device))
+
+
+def _ratio(usual: Took, eager: Took, idle: bool) -> float:
+    """How many times as long as an eager call the usual way takes, where it takes longest."""
+    of_device = usual.device / max(eager.device, 1e-9)
+    if idle and 2 * usual.host > usual.device:
+        return max(of_device, usual.host / max(eager.host, 1e-9))
+    return of_device
+
+
+def contest_of(platform: Platform) -> TimedWays | None:
+    """The contest of a new kind of call; None where no calls are to be compared."""
+    begin = STOPWATCH(platform)
+    return None if begin is None else TimedWays(begin)
+
+
+class Ways:
+    """The way that calls of a function ``fn`` go first, by their kind.
+
+    ``tally`` counts them. ``finish`` is called before one that runs eagerly, if there is anything to finish.
+    ``usual(*args, **kwargs)`` answers a call as usual; ``is_of(kind, args, kwargs)`` says whether a call is of a kind.
+    ``tell(kind)`` tells the user that calls run eagerly.
+    """
+
+    def __init__(self, fn: Any, tally: Any, finish: Any, usual: Any, is_of: Any, tell: Any) -> None:
+        self._fn, self._tally, self._finish = fn, tally, finish
+        self._usual, self._is_of, self._tell = usual, is_of, tell
+
+    def compare(self, kind: Any, contest: TimedWays) -> First:
+        """Let a kind's next calls take turns."""
+
+        def first(args: Any, kwargs: Any) -> Any:
+            if not self._is_of(kind, args, kwargs):
+                return NOT_ANSWERED
+            eager = contest.turn()
+            timing = None if eager is None else contest.begin()
+            if timing is None:
+                self._settle(kind, contest)
+                return NOT_ANSWERED
+            kind.first, launches = None, kind.launches()
+            try:
+                answer = self.eagerly(args, kwargs, TIMED) if eager else self._usual(*args, **kwargs)
+                timing.end()
+                contest.add(bool(eager), timing, kind.launches() > launches)
+            finally:
+                kind.first = first
+            self._settle(kind, contest)
+            return answer
+
+        return first
+
+    def eagerly(self, args: Any, kwargs: Any, why: str) -> Any:
+        """Run the function eagerly, with no look at what it does."""
+        if self._finish is not None:
+            self._finish()
+        self._tally.ran(why)
+        return TURNS.run(self._fn, args, kwargs)
+
+    def _settle(self, kind: Any, contest: TimedWays) -> None:
+        contest.settle()
+        if contest.eager is not None:
+            kind.first = self._only_eagerly(kind, contest) if contest.eager else None
+
+    def _only_eagerly(self, kind: Any, contest: TimedWays) -> First:
+        """Let a kind's next calls run eagerly. Of several in a row, only some are looked at: an eager call is right."""
+        unseen = skip = 0
+        fn, tally, finish, run = self._fn, self._tally, self._finish, TURNS.run
+
+        def look(args: Any, kwargs: Any) -> bool:
+            """Whether another call runs eagerly, and how many after it without a look."""
+            nonlocal unseen, skip
+            if not self._is_of(kind, args, kwargs):
+                unseen = 0
+                return False
+            if not contest.goes_on(unseen + 1):
+                kind.first = self.compare(kind, contest)
+                return False
+            self._tell(kind)
+            skip = unseen = min(2 * unseen + 1, UNSEEN)
+            return True
+
+        def first(args: Any, kwargs: Any) -> Any:
+            nonlocal skip
+            if skip:
+                skip -= 1
+            elif not look(args, kwargs):
+                return NOT_ANSWERED
+            tally.eager[FASTER] += 1
+            if finish is not None:
+                finish()
+            return run(fn, args, kwargs)
+
+        return first

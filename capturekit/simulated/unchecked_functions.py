@@ -1,0 +1,132 @@
+"""NumPy's functions as CuPy's kernels do them: none raises by the values of its operands.
+
+What CuPy looks at on the host before it launches is in :mod:`capturekit.simulated.cupy.decisions`. Values that it does
+not look at may be any: :data:`UNCHECKED` has a function of its own for each of NumPy's that would refuse some.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.simulated import factorizations
+
+Array = NDArray[Any]
+
+
+def _with_out(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function that returns a new array the argument ``out``."""
+
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        found = fn(*args, **kwargs)
+        if out is None:
+            return found
+        np.copyto(out, found, casting='unsafe')
+        return out
+
+    return call
+
+
+def _power(a: Any, b: Any, **kwargs: Any) -> Any:
+    """``integral_power`` of CuPy: an integer to a negative power is that of 1 or -1, else 0."""
+    try:
+        return np.power(a, b, **kwargs)
+    except ValueError:
+        a, b = np.broadcast_arrays(np.asarray(a), np.asarray(b))
+    inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b & 1), 0))
+    found = np.asarray(np.power(a, np.maximum(b, 0), **kwargs))
+    np.copyto(found, inverse, 'unsafe', where=b < 0)
+    return found
+
+
+def _digitize(x: Array, bins: Array, right: bool = False) -> Any:
+    if x.dtype.kind == 'c':
+        raise TypeError('x may not be complex')
+    side: Any = 'left' if right else 'right'
+    if bins.size < 2 or bins[0] <= bins[-1] or (np.isnan(bins[-1]) and not np.isnan(bins[0])):
+        return np.searchsorted(bins, x, side)
+    return bins.size - np.searchsorted(bins[::-1], x, 'right' if right else 'left')
+
+
+def _searchsorted(a: Array, v: Any, side: Any = 'left', sorter: Any = None) -> Any:
+    return np.searchsorted(a if sorter is None else np.take(a, sorter, mode='wrap'), v, side)
+
+
+def _of_present(which: Callable[..., Any], absent: float) -> Callable[..., Any]:
+    """``nanargmax`` or ``nanargmin``: -1 where all are NaN."""
+
+    def find(a: Array, axis: Any = None, keepdims: Any = False) -> Any:
+        missing = np.isnan(a)
+        found = which(np.where(missing, absent, a) if missing.any() else a, axis=axis, keepdims=keepdims)
+        return np.where(missing.all(axis=axis, keepdims=keepdims), -1, found)
+
+    return _with_out(find)
+
+
+def _within(fn: Callable[..., Any], most: float) -> Callable[..., Any]:
+    def call(a: Array, q: Any, *args: Any, **kwargs: Any) -> Any:
+        return fn(a, np.clip(np.nan_to_num(q), 0, most), *args, **kwargs)
+
+    return call
+
+
+def _cov(
+    a: Array, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None,
+    aweights: Any = None, dtype: Any = None,
+) -> Any:  # fmt: skip
+    if fweights is None and aweights is None:
+        return np.cov(a, y, rowvar, bias, ddof, dtype=dtype)
+    given = (fweights, aweights)
+    plain = np.cov(a, y, rowvar, bias, ddof, *(w if w is None else np.ones_like(w) for w in given), dtype=dtype)
+    rows = [one if rowvar or one.ndim < 2 else one.T for one in (a, y) if one is not None]
+    x = np.concatenate([np.atleast_2d(one) for one in rows]).astype(plain.dtype)
+    weights: Any = math.prod(np.asarray(w, float) for w in given if w is not None)
+    ddof = int(not bias) if ddof is None else ddof
+    total = weights.sum()
+    less = ddof if aweights is None else ddof * (weights * aweights).sum() / total
+    x -= x.mean(axis=1)[:, None]  # CuPy 14 takes the mean without weights
+    return np.squeeze((x * weights) @ x.T.conj() / max(total - less, 0))
+
+
+def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = 'wrap', order: Any = 'C') -> Any:
+    modes: Any = [mode] * len(dims) if isinstance(mode, str) else mode
+    modes = tuple('wrap' if one == 'raise' else one for one in modes)
+    return np.ravel_multi_index(tuple(multi_index), dims, modes, order)
+
+
+def _wrapped(a: Array, indices: Array, axis: Any) -> Array:
+    length = a.size if axis is None else a.shape[axis]
+    return np.asarray(indices % length if length else indices)
+
+
+def _take_along_axis(a: Array, indices: Array, axis: Any) -> Any:
+    return np.take_along_axis(a, _wrapped(a, indices, axis), axis)
+
+
+def _put_along_axis(a: Array, indices: Array, values: Any, axis: Any) -> None:
+    np.put_along_axis(a, _wrapped(a, indices, axis), values, axis)
+
+
+def _poly(seq_of_zeros: Array) -> Any:
+    return np.poly(EIGVALSH(seq_of_zeros) if seq_of_zeros.ndim == 2 else seq_of_zeros)
+
+
+_iterating, _of_numbers = factorizations.iterating, factorizations.of_numbers
+EIGVALSH = _iterating(np.linalg.eigvalsh)
+#: By CuPy's name: what its kernels do, where NumPy's function of that name would raise for some values.
+UNCHECKED: dict[str, Callable[..., Any]] = {
+    'cov': _cov, 'digitize': _digitize, 'nanargmax': _of_present(np.argmax, -np.inf),
+    'nanargmin': _of_present(np.argmin, np.inf), 'percentile': _within(np.percentile, 100), 'poly': _poly,
+    'polyfit': _of_numbers(np.polyfit), 'power': _power, 'put_along_axis': _put_along_axis,
+    'quantile': _within(np.quantile, 1), 'ravel_multi_index': _ravel_multi_index, 'roots': _of_numbers(np.roots),
+    'searchsorted': _searchsorted, 'take_along_axis': _take_along_axis,
+    **{name: getattr(factorizations, name) for name in
+       ('cholesky', 'inv', 'matrix_power', 'solve', 'tensorinv', 'tensorsolve')},
+    **{name: _iterating(getattr(np.linalg, name)) for name in ('cond', 'eigh', 'matrix_rank', 'pinv', 'svd')},
+    'eig': _iterating(np.linalg.eig, True), 'eigvals': _iterating(np.linalg.eigvals, True), 'eigvalsh': EIGVALSH,
+    'lstsq': _of_numbers(np.linalg.lstsq), 'norm': _of_numbers(np.linalg.norm),
+}  # fmt: skip

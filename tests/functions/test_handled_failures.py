@@ -1,0 +1,110 @@
+"""Graphed functions that handle what a factorization raises, under each setting of ``cupyx.errstate(linalg=...)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+
+LinAlgError = np.linalg.LinAlgError
+#: Made of the unit matrix by a factor: good ones, and some that can't be factored.
+FACTORS = (4, 4, 4, -1, 4, -1, -1, 4, 4)
+
+
+def setting(how: str) -> Any:
+    import cupyx
+
+    return cupyx.errstate(linalg=how) if how else nullcontext()
+
+
+def safe(cp: Any) -> Callable[[Any], Any]:
+    def factored(a: Any) -> Any:
+        try:
+            return cp.linalg.cholesky(a)
+        except LinAlgError:
+            return cp.linalg.cholesky(a + 10 * cp.eye(3))
+
+    return factored
+
+
+def safe_by_itself(cp: Any) -> Callable[[Any], Any]:
+    import cupyx
+
+    def factored(a: Any) -> Any:
+        with cupyx.errstate(linalg='raise'):
+            try:
+                return cp.linalg.inv(cp.linalg.cholesky(a))
+            except LinAlgError:
+                return cp.linalg.inv(a + 10 * cp.eye(3))
+
+    return factored
+
+
+@pytest.mark.parametrize('how', ['', 'ignore', 'raise'])
+@pytest.mark.parametrize('maker', [safe, safe_by_itself])
+def test_the_handler_sees_what_it_sees_eagerly(cp: Any, maker: Callable[[Any], Any], how: str) -> None:
+    fn = maker(cp)
+    step = ck.graphed(fn)
+    for factor in FACTORS:
+        with setting(how):
+            found, right = step(cp.eye(3) * factor), fn(cp.eye(3) * factor)
+        assert np.allclose(found.get(), right.get(), equal_nan=True)
+        if factor > 0 or how == 'raise' or maker is safe_by_itself:
+            assert np.isfinite(found.get()).all()
+
+
+def test_the_setting_of_a_call_decides(cp: Any) -> None:
+    """Recorded under one setting, called under the other."""
+    step = ck.graphed(safe(cp))
+    for how in ('ignore', 'raise', 'ignore', 'raise'):
+        for factor in FACTORS:
+            with setting(how):
+                found = step(cp.eye(3) * factor).get()
+            assert np.allclose(found @ found.T, np.eye(3) * factor) == (factor > 0)
+            assert how == 'ignore' or np.allclose(found @ found.T, np.eye(3) * (factor if factor > 0 else 9))
+    assert any(variant.launches for variant in step.variants)
+
+
+@pytest.mark.parametrize('how', ['ignore', 'raise'])
+def test_state_is_changed_once_if_a_call_raises(cp: Any, how: str) -> None:
+    class Count:
+        calls = 0
+        total = cp.zeros(3)
+
+    def counting(a: Any) -> Any:
+        Count.calls += 1
+        Count.total += 1
+        return cp.linalg.solve(a, cp.ones(3))
+
+    step = ck.graphed(counting)
+    for number, factor in enumerate((4, 4, 4, 0, 4, 0, 0, 4), 1):
+        with setting(how):
+            if how == 'raise' and not factor:
+                with pytest.raises(LinAlgError, match='devInfo'):
+                    step(cp.eye(3) * factor)
+            else:
+                assert np.isfinite(step(cp.eye(3) * factor).get()).all() == bool(factor)
+        assert Count.calls == number and Count.total.get().tolist() == [number] * 3
+
+
+def test_each_thread_has_its_own_setting(sim: Any) -> None:
+    import threading
+
+    import cupyx
+
+    found = []
+    with cupyx.errstate(linalg='raise'):
+        thread = threading.Thread(target=lambda: found.append(cupyx.geterr()['linalg']))
+        thread.start()
+        thread.join()
+        assert cupyx.geterr() == {**dict.fromkeys(('divide', 'over', 'under', 'invalid')), 'linalg': 'raise'}
+    assert found == ['ignore'] and cupyx.geterr()['linalg'] == 'ignore'
+    for given in ({'linalg': 'warn'}, {'divide': 'raise'}):
+        with pytest.raises(NotImplementedError):
+            cupyx.seterr(**given)
+    assert cupyx.seterr(linalg='raise')['linalg'] == 'ignore' and cupyx.seterr(linalg='ignore')['linalg'] == 'raise'

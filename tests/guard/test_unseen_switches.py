@@ -1,0 +1,212 @@
+"""CuPy's own methods, bound before a capture, or called by a ``with`` that was entered before: no wrapper sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD
+
+Switch = Callable[[], object]
+
+
+def left_stack(_cp: Any, side: Any) -> Switch:
+    stack = contextlib.ExitStack()
+    stack.enter_context(side)
+    return stack.close
+
+
+def resumed_generator(_cp: Any, side: Any) -> Switch:
+    def stages() -> Iterator[int]:
+        with side:
+            yield 1
+
+    made = stages()
+    next(made)
+    return lambda: list(made)
+
+
+#: What makes ``side``, or the legacy stream, current in the block; the first two leave a stream that ``side`` is under.
+SWITCHES: dict[str, Callable[[Any, Any], Switch]] = {
+    'a stack is left': left_stack,
+    'a generator goes on': resumed_generator,
+    'use': lambda _cp, side: side.use,
+    'enter': lambda _cp, side: side.__enter__,
+    'a partial': lambda _cp, side: functools.partial(type(side).use, side),
+    'use of the null stream': lambda cp, _side: cp.cuda.Stream.null.use,
+}
+KINDS = {'use of the null stream': ck.LegacyStreamError}
+
+
+@pytest.fixture
+def side(cp: Any) -> Iterator[Any]:
+    yield cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Stream.null.use()
+    assert GUARD.lives == {} and GUARD.state.placeholders == {}
+
+
+def here() -> int:
+    return sys._getframe(1).f_lineno
+
+
+@pytest.mark.parametrize('lines', [True, False])
+@pytest.mark.parametrize('name', SWITCHES)
+def test_a_new_array_is_refused_at_its_line(cp: Any, side: Any, name: str, lines: bool) -> None:
+    x, switch = cp.arange(4.0), SWITCHES[name](cp, side)
+    with pytest.raises(KINDS.get(name, ck.EscapedWorkError)) as info, ck.capture(lines=lines):
+        x * 2
+        switch()
+        at = here() + 1
+        x * 3
+    error: Any = info.value
+    assert error.location.line == at
+    assert 'bound before' in error.remedy and 'with stream:' in error.remedy
+
+
+@pytest.mark.parametrize('name', SWITCHES)
+def test_work_in_place_is_found_and_has_not_run(cp: Any, side: Any, name: str) -> None:
+    x, y, switch = cp.arange(4.0), cp.zeros(4), SWITCHES[name](cp, side)
+    with pytest.raises(KINDS.get(name, ck.EscapedWorkError)) as info, ck.capture():
+        switch()
+        at = here() + 1
+        y += x
+        y.fill(7)
+    error: Any = info.value
+    assert error.location.line == at and '2 pieces of work' in str(error)
+    assert cp.asnumpy(y).tolist() == [0] * 4
+
+
+@pytest.mark.parametrize('name', SWITCHES)
+def test_what_was_refused_has_harmed_nothing(cp: Any, side: Any, name: str) -> None:
+    x, switch = cp.arange(4.0), SWITCHES[name](cp, side)
+    with ck.capture() as cap:
+        y = x * 2
+        switch()
+        with pytest.raises(ck.CaptureError):
+            x * 3
+        cap.stream.use()
+        y += 1
+    cap.graph.launch()
+    np.testing.assert_array_equal(cp.asnumpy(y), np.arange(4.0) * 2 + 1)
+
+
+@pytest.mark.parametrize('name', SWITCHES)
+def test_without_lines_what_may_be_missing_is_an_error(cp: Any, side: Any, name: str) -> None:
+    y, switch = cp.zeros(4), SWITCHES[name](cp, side)
+    for strict in (True, False):
+        with pytest.raises(KINDS.get(name, ck.EscapedWorkError), match='lines=False'):
+            with ck.capture(lines=False, strict=strict):
+                switch()
+                y += 1
+        switch = SWITCHES[name](cp, side)
+
+
+@pytest.mark.parametrize('name', SWITCHES)
+def test_an_adapting_capture_records_it(cp: Any, side: Any, name: str) -> None:
+    x, y, switch = cp.arange(4.0), cp.zeros(4), SWITCHES[name](cp, side)
+    with ck.capture(strict=False) as cap:
+        switch()
+        y += x
+        z = y * 2
+    cap.graph.launch()
+    np.testing.assert_array_equal(cp.asnumpy(z), np.arange(4.0) * 2)
+    assert cap.recording.adaptations
+
+
+@pytest.mark.parametrize('name', SWITCHES)
+def test_a_switch_without_work_is_no_fault(cp: Any, side: Any, name: str) -> None:
+    x, switch = cp.arange(4.0), SWITCHES[name](cp, side)
+    with ck.capture() as cap:
+        y = x * 2
+        switch()
+    cap.graph.launch()
+    assert cp.asnumpy(y).tolist() == [0, 2, 4, 6]
+
+
+def test_a_lane_may_be_made_current_so(cp: Any, side: Any) -> None:
+    x, use = cp.arange(4.0), side.use
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        use()
+        y = x * 2
+        y += 1
+        cap.stream.use()
+        cap.join(side)
+        y += 1
+    cap.graph.launch()
+    assert cp.asnumpy(y).tolist() == [2, 4, 6, 8]
+    assert [span.lane for span in cap.recording.spans] == [1, 1, 0]
+
+
+def joined(cap: Any, side: Any) -> None:
+    cap.join(side)
+
+
+def waited(cap: Any, side: Any) -> None:
+    cap.stream.wait_event(side.record())
+
+
+@pytest.mark.parametrize('join', [joined, waited])
+@pytest.mark.parametrize('strict', [True, False])
+def test_a_fork_by_a_bound_method_is_followed(cp: Any, side: Any, strict: bool, join: Any) -> None:
+    x, wait = cp.arange(4.0), side.wait_event
+    with ck.capture(strict=strict) as cap:
+        y = x * 2
+        wait(cap.stream.record())
+        with side:
+            z = y + 1
+        join(cap, side)
+        z *= 2
+    cap.graph.launch()
+    assert cp.asnumpy(z).tolist() == [2, 6, 10, 14]
+    assert cap.recording.adaptations == [] and [lane.parent for lane in cap.recording.lanes] == [None, 0]
+
+
+def test_a_fork_by_a_bound_method_has_to_be_joined(cp: Any, side: Any) -> None:
+    x, wait = cp.arange(4.0), side.wait_event
+    with pytest.raises(ck.UnjoinedError), ck.capture() as cap:
+        wait(cap.stream.record())
+        with side:
+            x * 2
+
+
+def test_an_event_that_a_bound_method_recorded_is_followed(cp: Any, side: Any) -> None:
+    x, done = cp.arange(4.0), cp.cuda.Event()
+    record = done.record
+    with ck.capture() as cap:
+        with cap.fork(2) as (left, right):
+            with left:
+                y = x * 2
+                record()
+            with right:
+                right.wait_event(done)
+                y += 1
+        record(cap.stream)
+        side.wait_event(done)
+        with side:
+            y += 1
+        cap.join(side)
+    cap.graph.launch()
+    assert cp.asnumpy(y).tolist() == [2, 4, 6, 8]
+
+
+def test_an_event_of_another_capture_is_none_of_this(cp: Any, side: Any) -> None:
+    x, done = cp.arange(4.0), cp.cuda.Event()
+    begin, record = side.begin_capture, side.record
+    with ck.capture() as cap:
+        y = x * 2
+        begin()
+        record(done)
+        with pytest.raises(ck.CaptureError):
+            cap.stream.wait_event(done)
+        GUARD.own('cupy.cuda.stream._BaseStream.end_capture', side)
+        y += 1
+    cap.graph.launch()
+    assert cp.asnumpy(y).tolist() == [1, 3, 5, 7]

@@ -1,0 +1,156 @@
+"""Signals whose handlers raise, at every place of a block where Python calls a handler: all is undone, and later
+captures are guarded.
+
+Python calls handlers at the first instruction of a function, and when a call of a C function returns. There a profile
+function is called, too, which raises the signal.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD
+from tests.recorder.test_teardown import view
+
+
+class _Elsewhere(Exception):
+    """What the handler of another signal than Ctrl-C raises."""
+
+
+def _raise_elsewhere(_number: int, _frame: FrameType | None) -> None:
+    raise _Elsewhere
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGALRM], ids=['Ctrl-C', 'another signal'])
+def number(request: Any) -> Iterator[int]:
+    kinds = {signal.SIGINT: signal.default_int_handler, signal.SIGALRM: _raise_elsewhere}
+    before = signal.signal(request.param, kinds[request.param])
+    yield request.param
+    signal.signal(request.param, before)
+
+
+class Points:
+    """Counts the places where handlers are called, and raises a signal at one of them."""
+
+    def __init__(self, number: int, at: int = -1) -> None:
+        self.number, self.at = number, at
+        self.seen: list[tuple[object, ...]] = []
+
+    def __enter__(self) -> Points:
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event in ('call', 'c_return') and frame.f_code is not Points.__exit__.__code__:
+            self.meet((frame.f_code, frame.f_lasti, event))
+
+    def meet(self, place: tuple[object, ...]) -> None:
+        self.seen.append(place)
+        if len(self.seen) - 1 == self.at:
+            signal.raise_signal(self.number)
+
+
+class Instructions(Points):
+    """The same at each instruction, also where Python calls no handler but a debugger may raise."""
+
+    def __enter__(self) -> Instructions:
+        self._before = sys.gettrace()
+        sys.settrace(self._traced)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _traced(self, frame: FrameType, event: str, _argument: object) -> Any:
+        if frame.f_code is Instructions.__exit__.__code__:
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        if event == 'opcode':
+            self.meet((frame.f_code, frame.f_lasti))
+        return self._traced
+
+
+def block(cp: Any, x: Any, s: Any, a: Any, lines: bool = True) -> None:
+    with ck.capture(s, lines=lines) as cap:
+        y = x * 2
+        a.wait_event(s.record())
+        with a:
+            z = y + 1
+        cap.join(a)
+        with suppress(ck.HostReadError):
+            float(z.sum())
+        with cap.fork(2) as (left, right):
+            with left:
+                y += 1
+            with right:
+                z += 1
+        going = x[:1] < 1
+        with cap.while_(going, limit=3):
+            x += 1
+            cp.less(x[:1], 1, out=going)
+    cap.graph.close()
+
+
+def guarded(x: Any, s: Any, a: Any) -> None:
+    """A later capture refuses what loses it, and follows what is joined; other threads are not kept out."""
+    with ck.capture(s) as cap:
+        y = x * 2
+        a.wait_event(s.record())
+        with a:
+            z = y + 1
+        cap.join(a)
+        with pytest.raises(ck.HostReadError):
+            float(z.sum())
+    cap.graph.launch()
+    assert bool((z == x * 2 + 1).all())
+    free: list[bool] = []
+
+    def take() -> None:
+        free.append(GUARD.lock.acquire(timeout=5))
+        GUARD.lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    assert free == [True]
+
+
+def chosen(seen: list[tuple[object, ...]]) -> list[int]:
+    """The first and the last time that each place comes."""
+    first = {key: n for n, key in reversed(list(enumerate(seen)))}
+    last = {key: n for n, key in enumerate(seen)}
+    return sorted({*first.values(), *last.values()})
+
+
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
+@pytest.mark.parametrize('part', range(3))
+@pytest.mark.parametrize('kind', [Points, Instructions])
+def test_interrupted_at_any_place(sim: Any, number: int, kind: type[Points], part: int) -> None:
+    """Of all places a part is tried: the others are alike."""
+    x, s, a = sim.arange(8.0), *(sim.cuda.Stream(non_blocking=True) for _ in range(2))
+    lines = kind is Points  # before Python 3.12, lines are followed by a trace function
+    for _ in range(2):
+        block(sim, x, s, a, lines)
+    with kind(number) as points:
+        block(sim, x, s, a, lines)
+    places = chosen(points.seen)
+    many = 30 if kind is Points else 8
+    for at in places[part * 7 :: max(len(places) // many, 1)]:
+        before = view(sim)
+        with suppress(KeyboardInterrupt, _Elsewhere), kind(number, at) as raised:
+            block(sim, x, s, a, lines)
+        assert len(raised.seen) >= at
+        assert view(sim) == before, points.seen[at]
+        guarded(x, s, a)

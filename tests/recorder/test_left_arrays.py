@@ -1,0 +1,282 @@
+"""Arrays made in the body of a decision: no work recorded elsewhere may use them, and no place come to mean them."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from tests.captured import flag, launched, values
+
+MADE = 'made in the body of a decision'
+MOVED = 'is another array at the end of the body'
+
+
+def line_of(info: Any) -> str:
+    at = info.value.location
+    return linecache.getline(at.file, at.line).strip() if at is not None else ''
+
+
+USES = {
+    'add': lambda cp, x, t: x + t,
+    'in place': lambda cp, x, t: x.__iadd__(t),
+    'into it': lambda cp, x, t: t.__iadd__(x),
+    'item': lambda cp, x, t: x.__setitem__(slice(None), t),
+    'its item': lambda cp, x, t: t.__setitem__(0, 1.0),
+    'a view': lambda cp, x, t: x + t[:],
+    'reversed': lambda cp, x, t: t[::-1] * 2,
+    'sum': lambda cp, x, t: t.sum(),
+    'function': lambda cp, x, t: cp.maximum(x, t),
+    'matmul': lambda cp, x, t: x @ t,
+    'dot': lambda cp, x, t: cp.dot(x, t),
+    'concatenate': lambda cp, x, t: cp.concatenate([x, t]),
+    'where': lambda cp, x, t: cp.where(x > 0, x, t),
+    'copy': lambda cp, x, t: t.copy(),
+    'out': lambda cp, x, t: cp.add(x, 1, out=t),
+    'fill': lambda cp, x, t: t.fill(3),
+    'index': lambda cp, x, t: x[t.astype('i8')],
+    'kernel': lambda cp, x, t: cp.exp(t),
+    'reshape': lambda cp, x, t: t.reshape(-1)[:1] > 0,
+}
+
+
+@pytest.mark.parametrize('how', USES)
+@pytest.mark.parametrize('strict', [True, False])
+def test_use_outside_is_refused_at_its_line(cp: Any, how: str, strict: bool) -> None:
+    x, y, on = cp.ones(2), cp.ones(2), flag(cp)
+    with ck.capture(strict=strict) as cap:
+        with cap.if_(on):
+            t = x * 2
+            y += t
+        with pytest.raises(ck.UnsupportedCallError, match=MADE) as info:
+            USES[how](cp, x, t)
+        y *= 10
+    assert info.value.location is not None and info.value.location.file == __file__
+    assert launched(cap, x, y) == [[1.0, 1.0], [30.0, 30.0]]
+    assert type(t) is cp.ndarray and values(t) == [2.0, 2.0]
+
+
+def test_the_refusal_names_both_lines(cp: Any) -> None:
+    x, on = cp.ones(2), flag(cp)
+    with ck.capture() as cap:
+        with cap.if_(on):
+            t = x * 2
+        with pytest.raises(ck.UnsupportedCallError) as info:
+            x += t
+    assert line_of(info) == 'x += t' and 'cap.cond(' in info.value.remedy
+    made = info.value.rule.partition('made at ')[2].partition(' in ')[0].rpartition(':')[2]
+    assert linecache.getline(__file__, int(made)).strip() == 't = x * 2'
+    assert launched(cap, x) == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize('where', ['a sibling', 'another body', 'a body around it', 'a nested body'])
+def test_use_in_other_bodies(cp: Any, where: str) -> None:
+    x, on = cp.ones(2), flag(cp)
+    with ck.capture() as cap, cap.if_else(on) as (then, otherwise):
+        with then:
+            t = x * 2
+            if where == 'a nested body':
+                with cap.if_(on):
+                    x += t  # the body that made it is open
+            if where == 'a body around it':
+                with cap.if_(on):
+                    u = x * 2
+                with pytest.raises(ck.UnsupportedCallError, match=MADE):
+                    x += u
+        with otherwise:
+            if where == 'a sibling':
+                with pytest.raises(ck.UnsupportedCallError, match=MADE):
+                    x += t
+            elif where == 'another body':
+                with cap.while_(on, limit=2), pytest.raises(ck.UnsupportedCallError, match=MADE):
+                    x += t
+    assert launched(cap, x) == [[3.0, 3.0] if where == 'a nested body' else [1.0, 1.0]]
+
+
+def test_work_that_cupy_does_not_ask_about(cp: Any) -> None:
+    """A copy by an address: the end of the capture looks at the nodes themselves."""
+    x, on = cp.ones(2), flag(cp)
+    with pytest.raises(ck.UnsupportedCallError, match=MADE) as info, ck.capture() as cap:
+        with cap.if_(on):
+            t = x * 2
+            address = t.data
+        x += 1
+        x.data.copy_from_device_async(address, t.nbytes)
+    assert line_of(info) == 'x.data.copy_from_device_async(address, t.nbytes)'
+    with ck.capture() as cap:
+        y = x + t
+    assert launched(cap, y)
+
+
+def test_what_may_be_asked_of_them(cp: Any) -> None:
+    x, on = cp.ones((2, 3)), flag(cp)
+    with ck.capture() as cap:
+        with cap.if_(on):
+            t = x * 2
+            x += t
+        assert t.shape == (2, 3) and t.dtype == 'f8' and t.nbytes == 48 and isinstance(t, cp.ndarray)
+        del t
+        with pytest.raises(ck.HostReadError):
+            float(x.sum())
+    assert launched(cap, x) == [[3.0] * 6]
+
+
+@pytest.mark.parametrize('how', ['good', 'KeyError'])
+def test_afterwards_they_are_ordinary_arrays(cp: Any, how: str) -> None:
+    x, on, kept = cp.ones(2), flag(cp), {}
+    try:
+        with ck.capture() as cap:
+            with cap.if_(on):
+                kept[0] = (x * 2)[:1]
+            if how != 'good':
+                raise KeyError
+    except KeyError:
+        pass
+    assert type(kept[0]) is cp.ndarray and values(kept[0] * 0 + 1)
+    gc.collect()
+    with ck.capture() as cap:
+        y = x + kept[0] * 0
+    assert len(launched(cap, y)[0]) == 2
+
+
+# -- places ---------------------------------------------------------------------------------------------------------
+
+
+class Model:
+    shared: Any = None
+
+    def __init__(self, w: Any) -> None:
+        self.w = w
+        self.state = {'m': [w]}
+
+    def step(self) -> None:
+        self.w = self.w * 2
+
+
+PLACES = 'name attribute method slot item key deep grown deque class number'.split()
+
+
+class Slotted:
+    __slots__ = ('w',)
+
+
+@pytest.mark.parametrize('decision', ['if', 'else', 'while'])
+@pytest.mark.parametrize('place', PLACES)
+def test_places_that_mean_another_array(cp: Any, place: str, decision: str) -> None:
+    x, y, on, total = cp.ones(2), cp.ones(2), flag(cp), 0.0
+    model, slotted, items, keys, last = Model(cp.ones(2)), Slotted(), [x], {'k': x}, deque([x], maxlen=1)
+    slotted.w = Model.shared = x
+
+    def change() -> None:
+        nonlocal x, total
+        if place == 'name':
+            x = x * 2
+        elif place == 'attribute':
+            model.w = model.w * 2
+        elif place == 'method':
+            model.step()
+        elif place == 'slot':
+            slotted.w = x * 2
+        elif place == 'item':
+            items[0] = x * 2
+        elif place == 'key':
+            keys['k'] = x * 2
+        elif place == 'deep':
+            model.state['m'][0] = x * 2
+        elif place == 'grown':
+            items.append(x * 2)
+        elif place == 'deque':
+            last.append(x * 2)
+        elif place == 'class':
+            Model.shared = x * 2
+        else:
+            total = total + x.sum()
+
+    with ck.capture() as cap:
+        y += 1
+        with pytest.raises(ck.UnsupportedCallError, match=MOVED) as info:
+            if decision == 'while':
+                with cap.while_(on, limit=2):
+                    y *= 3
+                    change()
+            elif decision == 'if':
+                with cap.if_(on):
+                    y *= 3
+                    change()
+            else:
+                with cap.if_else(on) as (then, _otherwise), then:
+                    y *= 3
+                    change()
+        y *= 5
+    Model.shared = None
+    assert 'cap.loop' in info.value.remedy and info.value.location is not None
+    assert launched(cap, y) == [[10.0, 10.0]]  # the body has been taken out
+    lines = [linecache.getline(__file__, node.at.line).strip() for node in cap.graph.nodes if node.at is not None]
+    assert 'y += 1' in lines and 'y *= 5' in lines and 'y *= 3' not in lines
+
+
+def test_both_branches_set_a_name(cp: Any) -> None:
+    root, y = cp.full((), 2.0), cp.zeros(())
+    with ck.capture() as cap, cap.if_else(root > 1) as (then, otherwise):
+        with then:
+            answer = root * 10
+            y[...] = answer
+        with pytest.raises(ck.UnsupportedCallError, match=MOVED) as info, otherwise:
+            answer = -root
+    assert line_of(info) == 'answer = -root' and float(answer) is not None
+    assert launched(cap, y) == [[20.0]]
+
+
+def test_an_array_chosen_by_a_name(cp: Any) -> None:
+    """Neither array was made in the body, and the name would mean the second one at every launch."""
+    x, y, z, on = cp.ones(2), cp.zeros(2), cp.zeros(2), flag(cp, False)
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match='`x` is another array'), cap.if_(on):
+            x = y
+        z += 1
+    assert x is y and launched(cap, z) == [[1.0, 1.0]]
+
+
+def test_adapting_captures_warn(cp: Any) -> None:
+    x, on = cp.ones(2), flag(cp)
+    with ck.capture(strict=False) as cap:
+        with pytest.warns(RuntimeWarning, match='`x` is another array') as told, cap.if_(on):
+            x = x * 2
+        with pytest.raises(ck.UnsupportedCallError, match=MADE):
+            x += 1
+    assert told[0].filename == __file__ and [step for step in cap.recording.notes if '`x` is another' in step.text]
+
+
+def test_names_of_their_own_are_sound(cp: Any) -> None:
+    """A name that is set in a body and read nowhere else; the next body may set it anew."""
+    x, model, on = cp.ones(2), SimpleNamespace(), flag(cp)
+    with ck.capture() as cap:
+        for _ in range(2):
+            with cap.if_(on):
+                t = x * 2
+                x += t
+        with cap.if_(on):
+            model.buffer = x * 0
+            x += model.buffer
+        with cap.while_(on, limit=1):
+            for n in range(2):
+                x += n
+            x = x.__iadd__(1)
+            x = x[:]
+    assert launched(cap, x) == [[11.0, 11.0]]
+
+
+def test_a_name_that_is_read_again_is_not(cp: Any) -> None:
+    x, on, off = cp.ones(2), flag(cp), flag(cp, False)
+    with ck.capture() as cap:
+        with cap.if_(on):
+            y = x * 2
+        with pytest.raises(ck.UnsupportedCallError, match='`y` is another array'), cap.if_(off):
+            y = x * 3
+    cap.graph.launch()
+    assert len(values(y)) == 2

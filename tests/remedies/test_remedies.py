@@ -1,0 +1,113 @@
+"""Every remedy is followed as it is written: a program that is told it, and the same program with it, which is right.
+
+The programs stand in ``programs.diff``, as those of ``capturekit explain`` do. A name is the beginning of the remedy
+that the wrong program is told. Programs have the streams and the event of ``_GIVEN``; where one launches nothing,
+``graph`` or ``cap.graph`` is launched at its end; where it asserts nothing, ``y`` is twice ``x`` then. The programs of
+the zoo, and the examples of ``explain``, count as well where they have the code of the remedy as the message writes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from capturekit.cli.examples import LESSONS, _side, program
+from capturekit.guard import GUARD, watch
+from capturekit.model.errors import CudaCallError
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.remedies.found import remedies, told, which
+from tests.zoo.cases import all_cases
+from tests.zoo.trial import run_broken
+
+_PARTS = [part.partition('\n') for part in (Path(__file__).parent / 'programs.diff').read_text()[3:].split('\n== ')]
+PROGRAMS = [(head, _side(code, '-'), _side(code, '+')) for head, _, code in _PARTS]
+REMEDIES = remedies()
+#: The beginnings of remedies that no program follows. This may only shrink.
+UNTESTED = Path(__file__).with_name('untested.txt').read_text().splitlines()
+_GIVEN = """
+stream, side, s, origin, lane = (cp.cuda.Stream(non_blocking=True) for _ in range(5))
+event = cp.cuda.Event()
+"""
+
+
+@contextlib.contextmanager
+def device() -> Iterator[None]:
+    """A simulated device for one program, whose captures are ended with it."""
+    simulated = SimulatedDevice(0, devices=2)
+    install(simulated)
+    try:
+        yield
+    finally:
+        for stream in list(simulated.streams):
+            with contextlib.suppress(CudaCallError):  # a lane, or none at all
+                simulated.end_capture(stream)
+        uninstall()
+
+
+def run(code: str) -> None:
+    """Run a program, as ``capturekit run`` does if it begins captures by hand."""
+    watched = watch() if 'begin_capture' in code else contextlib.nullcontext()
+    with device(), watched, contextlib.redirect_stdout(io.StringIO()):
+        try:
+            exec(compile(program(code), '<program>', 'exec'), {'__name__': '__main__'})
+        finally:
+            for live in list(GUARD.lives.values()):
+                GUARD.manual.never_ended(live, sys.exc_info()[1])
+
+
+def said(code: str) -> str:
+    """The remedy that a wrong program is told; '' for none."""
+    try:
+        run(code)
+    except Exception as error:
+        return str(getattr(error, 'remedy', ''))
+    return ''
+
+
+@pytest.mark.parametrize('number', range(len(PROGRAMS)), ids=[head[:40] for head, *_ in PROGRAMS])
+def test_a_remedy_is_told_and_its_program_is_right(number: int) -> None:
+    head, wrong, right = PROGRAMS[number]
+    assert (which(said(_GIVEN + wrong), REMEDIES) or '').startswith(head)
+    if '.launch(' not in right and 'as cap' in right:
+        right += 'cap.graph.launch()\n'
+    elif '.launch(' not in right and ' graph = ' in right:
+        right += 'graph.launch(stream)\n'
+    if 'assert ' not in right:
+        right += 'assert cp.allclose(y, cp.arange(4.0) * 2)\n'
+    run(_GIVEN + right.replace('\nassert ', '\ncp.cuda.Device().synchronize()\nassert '))
+
+
+def followed() -> Iterator[tuple[str, str]]:
+    """Remedies and programs that follow them: ours, those of the zoo and of the examples."""
+    for head, _wrong, right in PROGRAMS:
+        yield from ((text, right) for text in REMEDIES if text.startswith(head))
+    for case in all_cases():
+        if case.needs or not isinstance(case.says, type) or sys.version_info < case.since:
+            continue
+        with device():
+            cp = importlib.import_module('cupy')
+            told_there = which(getattr(run_broken(case, cp).error, 'remedy', ''), REMEDIES)
+            kept = [line for line in inspect.getsource(case.repair).splitlines() if not re.search(r'  # -( |$)', line)]  # type: ignore[arg-type]
+            yield told_there or '', '\n'.join(kept)
+    for lesson in LESSONS.values():
+        if lesson.wrong and not lesson.unshown and not lesson.raises:
+            yield which(said(lesson.wrong), REMEDIES) or '', lesson.right
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason='some programs of the zoo need it')
+def test_every_remedy_is_followed_or_listed() -> None:
+    rights: dict[str, list[str]] = {}
+    for text, right in followed():
+        rights.setdefault(text, []).append(right)
+    left = [text for text in REMEDIES if not rights.get(text)]
+    left += [text for text, own in rights.items() if any(not any(code in one for one in own) for code in told(text))]
+    assert sorted(text for text in left if not text.startswith(tuple(UNTESTED))) == [], 'write a program for these'
+    assert [head for head in UNTESTED if not any(text.startswith(head) for text in left)] == [], 'listed, and tested'
