@@ -287,7 +287,8 @@ class Making:
             use = self.choices.name('use')
             self.before.append(Line(f'{use} = {lane.name}.use', None))
             self.add(f'{use}()', None)
-            self.statements(self.choices.pick((1, 2)))
+            for _ in range(self.choices.pick((1, 2))):  # after a `with` the stream would not be current any more
+                self.choices.pick((self.make, self.change))()
             self.add(f'{self.origin.name}.use()', None)
         else:
             with self.inside(f'with {lane.name}:', None):
