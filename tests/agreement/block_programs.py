@@ -272,9 +272,10 @@ class Making:
             return
         stream = self.choices.pick(self.free)
         self.free.remove(stream)
+        bound = len(self.before)
         self.add(self._waits(stream)(self._records()), None)
         self.forked.append(self.new_lane(stream))
-        if self.choices.below(4):
+        if len(self.before) > bound or self.choices.below(4):  # nobody has seen the other ones
             self.on_lane(self.forked[-1])
 
     def on_lane(self, lane: Lane | None = None) -> None:
