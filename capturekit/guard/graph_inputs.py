@@ -113,7 +113,7 @@ class GraphInputs:
         holders: dict[int, BlockHolders] = {}
         own = []
         for array in instances(kind) if touched else ():
-            data = getattr(array, 'data', None)
+            data = array.data
             if data is None or not array.size:  # without data it was never made
                 continue
             start = int(data.mem.ptr)

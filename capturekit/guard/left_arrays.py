@@ -90,7 +90,7 @@ class LeftArrays:
         kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
         nodes: dict[int, int] = {}
         for array in instances(kind, since=decision.collections) if decision.made else ():
-            data = getattr(array, 'data', None)
+            data = array.data
             if type(array) is not kind or data is None or int(data.mem.ptr) not in decision.made:
                 continue
             address = int(data.mem.ptr)

@@ -272,9 +272,10 @@ class Making:
             return
         stream = self.choices.pick(self.free)
         self.free.remove(stream)
+        bound = len(self.before)
         self.add(self._waits(stream)(self._records()), None)
         self.forked.append(self.new_lane(stream))
-        if self.choices.below(4):
+        if len(self.before) > bound or self.choices.below(4):  # nobody has seen the other ones
             self.on_lane(self.forked[-1])
 
     def on_lane(self, lane: Lane | None = None) -> None:
@@ -287,7 +288,8 @@ class Making:
             use = self.choices.name('use')
             self.before.append(Line(f'{use} = {lane.name}.use', None))
             self.add(f'{use}()', None)
-            self.statements(self.choices.pick((1, 2)))
+            for _ in range(self.choices.pick((1, 2))):  # after a `with` the stream would not be current any more
+                self.choices.pick((self.make, self.change))()
             self.add(f'{self.origin.name}.use()', None)
         else:
             with self.inside(f'with {lane.name}:', None):

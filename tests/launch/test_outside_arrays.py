@@ -517,3 +517,16 @@ def test_blocks_of_the_graphs_own_are_none(sim: Any) -> None:
     assert found.at(int(own.data.ptr)) is None
     assert found.at(int(other.data.ptr)) is not None
     memory.hold().release()
+
+
+def test_an_array_whose_allocation_was_refused_is_passed_over(sim: Any) -> None:
+    x, m, side = sim.arange(4.0), sim.eye(4), sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        y = x * 2.0
+        with pytest.raises(ck.EscapedWorkError) as kept, side:  # its traceback holds the array that has no memory
+            x * 3.0
+    cap.graph.launch()
+    with ck.capture(pieces=True) as parts:
+        values = sim.linalg.svd(m * 2.0, compute_uv=False) * 2.0
+    parts.graph.launch()
+    assert y.get().tolist() == [0.0, 2.0, 4.0, 6.0] and values.get().tolist() == [4.0] * 4 and kept.value

@@ -111,12 +111,14 @@ class Layout:
     array_class: ClassVar[Any] = None
 
     base: Any
-    data: memory.MemoryPointer
+    data: Any
     dtype: np.dtype[Any]
     size: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return object.__new__(cls)
+        made = object.__new__(cls)
+        made.data = None  # so it stays if the allocation is refused
+        return made
 
     def _init(
         self,
