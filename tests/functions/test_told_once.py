@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import logging
+import logging.handlers
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -145,12 +147,22 @@ def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Ca
         pass
 
     held, calls = sim.ones(2), [0]
+    log = logging.getLogger(f'{__name__}.eager')
+    log.handlers, log.propagate = [logging.handlers.MemoryHandler(1000)], False
 
     def rebound(x: Any) -> Any:
         return x * held
 
     def changing(x: Any) -> Any:
         calls.insert(0, 1)
+        return x * 2
+
+    def printing(x: Any) -> Any:
+        print(float(x.sum()))
+        return x * 2
+
+    def logging_it(x: Any) -> Any:
+        log.warning('a call')
         return x * 2
 
     def argument(number: int) -> Any:
@@ -162,16 +174,20 @@ def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Ca
         'a variable': (rebound, argument, 'variable held of the closure of rebound'),
         'a change': (changing, argument, 'variable calls of the closure of changing'),
         'a class': (rebound, lambda number: argument(0).view(More), 'an argument is of a class derived from ndarray'),
+        'a print': (printing, lambda number: sim.ones(2) * number, 'in printing gives another value at nearly each'),
+        'a log': (logging_it, argument, 'the function changes a setting or a log: variable log of the closure of'),
         'a text': (lambda x: sim.ones(2) * len(x), lambda number: f'word {number}', 'x has another value at nearly'),
         'sizes': (lambda x: x * 2, lambda number: sim.ones(1 + number % 6), '6 kinds of calls come in turn, and only'),
     }
 
 
-@pytest.mark.parametrize('what', ['a variable', 'a change', 'a class', 'a text', 'sizes'])
+@pytest.mark.parametrize('what', ['a variable', 'a change', 'a class', 'a print', 'a log', 'a text', 'sizes'])
 def test_the_cause_is_named(sim: Any, what: str) -> None:
     given, argument, words = calls_that_run_eagerly(sim)[what]
     fn, numbers = ck.graphed(given, limit=4), iter(range(100))
     text = only(warned(lambda: fn(argument(next(numbers))), 40))
+    remedy = {'a print': 'Return the array, and read it outside', 'a log': 'Do that outside of the function'}
+    assert remedy.get(what, '') in text
     assert words in text and f'It is defined at {__file__.rpartition("/")[2]}:' in text
     assert 'none comes back' not in text or what == 'a text'
 
