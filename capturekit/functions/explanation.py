@@ -34,6 +34,7 @@ _REMEDIES = (
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
     ('what it depends on', 'Pass what changes as an array.'),
     ('another thread', 'Let one thread call it first, until it is recorded.'),
+    ('it uses locks', 'Do that outside of the function.'),
     ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
     ('what it reads', 'Pass what changes as an array; or write into the array that is there, in place.'),
     ('watching its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),

@@ -165,6 +165,10 @@ def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Ca
         log.warning('a call')
         return x * 2
 
+    def logging_a_change(x: Any) -> Any:
+        calls[0] += 1
+        return logging_it(x)
+
     def argument(number: int) -> Any:
         nonlocal held
         held = sim.ones(2)
@@ -176,18 +180,19 @@ def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Ca
         'a class': (rebound, lambda number: argument(0).view(More), 'an argument is of a class derived from ndarray'),
         'a print': (printing, lambda number: sim.ones(2) * number, 'in printing gives another value at nearly each'),
         'a log': (logging_it, argument, 'the function changes a setting or a log: variable log of the closure of'),
+        'a change and a log': (logging_a_change, argument, 'beside that: the function changes variable calls[0]'),
         'a text': (lambda x: sim.ones(2) * len(x), lambda number: f'word {number}', 'x has another value at nearly'),
         'sizes': (lambda x: x * 2, lambda number: sim.ones(1 + number % 6), '6 kinds of calls come in turn, and only'),
     }
 
 
-@pytest.mark.parametrize('what', ['a variable', 'a change', 'a class', 'a print', 'a log', 'a text', 'sizes'])
+@pytest.mark.parametrize('what', ['a variable', 'a change', 'a class', 'a print', 'a log', 'a change and a log', 'a text', 'sizes'])
 def test_the_cause_is_named(sim: Any, what: str) -> None:
     given, argument, words = calls_that_run_eagerly(sim)[what]
     fn, numbers = ck.graphed(given, limit=4), iter(range(100))
     text = only(warned(lambda: fn(argument(next(numbers))), 40))
-    remedy = {'a print': 'Return the array, and read it outside', 'a log': 'Do that outside of the function'}
-    assert remedy.get(what, '') in text
+    remedy = {'a print': 'Return the array, and read it outside', 'a text': 'Pass it as an array'}
+    assert remedy.get(what, 'Do that outside of the function' if 'log' in what else '') in text
     assert words in text and f'It is defined at {__file__.rpartition("/")[2]}:' in text
     assert 'none comes back' not in text or what == 'a text'
 
