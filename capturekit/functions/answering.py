@@ -229,7 +229,8 @@ class Answering:
         kind = given.kind
         variant.restore(error)
         kind.misses += 1
-        kind.why_missed = f'{error.rule.rstrip(".")}{f", at {error.location}" if error.location else ""}'
+        kind.why_missed = f'the host read{f" at {error.location}" if error.location else ""} gives another value'
+        kind.why_missed += ' at nearly each call'
         count('fallbacks')
         LOG.info('%s: %s; this call runs eagerly', self.tally.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
@@ -241,9 +242,8 @@ class Answering:
         if variant.reckons_with_state and variant.missed >= max(HOPE, variant.launches // HOPE):
             stop_reckoning(kind)
         if kind.misses >= PATIENCE:
-            at = f' at {error.location}' if error.location else ''
             kind.misses = 0
-            self._stay_eager(kind, variant, f'the host read{at} gives another value at nearly each call')
+            self._stay_eager(kind, variant, kind.why_missed)
         return self._rehearse(given.beginning_with(None), None, drawn)
 
     def _has_arguments(self, given: Given, variant: Variant) -> bool:
@@ -273,7 +273,7 @@ class Answering:
             return self._again(given, drawn, f'because {kind.variants[0].reason}')
         begun = time.thread_time()
         if not self._options.pure and not kind.cost.is_due():
-            kind.why_eager = TOO_DEAR.format(kind.cost.gained)
+            kind.why_eager = TOO_DEAR.format(kind.gained())
             result = self._again(given, drawn or [], f'because {kind.why_eager}')
             kind.cost.ran(time.thread_time() - begun)
             return result

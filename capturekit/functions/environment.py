@@ -279,7 +279,8 @@ class Environment:
         for entry in self.entries:
             found = self._difference(entry)
             if found is not None:
-                return f'{entry.where(found.path)} {found.text} when recorded'
+                hidden = entry.value is True and entry.kind in ('state', 'draws')
+                return f'{entry.where(found.path)} {"changed since" if hidden else found.text + " when"} recorded'
         unfit = None if self.carried is None else self.carried.unfit()
         if unfit is not None:
             return unfit

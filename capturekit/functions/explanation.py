@@ -15,6 +15,7 @@ from capturekit.functions.variant import Variant
 from capturekit.model.counted import counted
 
 _REMEDIES = (
+    ('the function changes a setting or a log', 'Do that outside of the function.'),
     ('the function changes', 'Return the new value, and let the caller store it.'),
     ('the function creates', 'Return the new value, and let the caller store it; or create it before the first call.'),
     ('the function rebinds', 'Return the new value, and let the caller store it.'),
@@ -33,11 +34,14 @@ _REMEDIES = (
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
     ('what it depends on', 'Pass what changes as an array.'),
     ('another thread', 'Let one thread call it first, until it is recorded.'),
+    ('it uses locks', 'Do that outside of the function.'),
     ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
     ('what it reads', 'Pass what changes as an array; or write into the array that is there, in place.'),
     ('watching its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
 )
 
+#: So many reasons for eager calls are told, those of most calls.
+_TOLD = 4
 #: What would change a reason of which no more is known.
 OTHERWISE = 'Move that line out of the function.'
 
@@ -60,7 +64,10 @@ def explanation(
 def _in_short(launched: int, eager: Counter[str]) -> str:
     """How many calls were launched, and why others ran eagerly, in one line."""
     others = eager.total()
-    why = ', '.join(f'{calls} {reason}' for reason, calls in eager.most_common())
+    told = eager.most_common(_TOLD)
+    why = ', '.join(f'{calls} {reason}' for reason, calls in told)
+    if len(eager) > len(told):
+        why += f', {others - sum(calls for _, calls in told)} for other reasons'
     return f'launched {launched} of {launched + others}' + (f'; {others} eager: {why}' if others else '')
 
 

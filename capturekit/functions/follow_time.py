@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import time
 
-from capturekit.model.counted import counted
-
 #: How many seconds following one run may take in all.
 LONGEST = 1.0
 #: So many seconds are measured by the clock, which also counts what other processes take; the rest are the processor's.
@@ -83,19 +81,11 @@ class FollowCost:
     def __init__(self) -> None:
         #: The seconds that following runs of this kind has taken, apart from the runs.
         self.in_all = 0.0
-        self._in_all_launched = 0
         self._begin_again()
-
-    @property
-    def gained(self) -> str:
-        """How many launches there were, as a part of a sentence."""
-        launches = self._in_all_launched
-        return f'only {counted(launches, "call")} could be launched' if launches else 'none could be launched so far'
 
     def launched(self) -> None:
         """Note a launch."""
         self.followed = 0.0
-        self._in_all_launched += 1
         self._launches += 1
         if self._launches >= DEAR * self._calls:
             self._begin_again()

@@ -99,7 +99,7 @@ class HiddenParts:
             return True
         elif is_logger(cls):
             same = functools.partial(is_logger_as, value, logger_state(value))
-            values.watch_state(f'{values.at}: its levels, handlers and filters as they were', same)
+            values.watch_state(f'{values.at}: its levels, handlers and filters', same)
         elif (seeded := seeded_by(value)) is not None:
             self.sets_states = True
             self._file_or_generator(seeded, type(seeded))
@@ -116,7 +116,7 @@ class HiddenParts:
             self.states[id(value)] = (value, kept, values.at)
             if not among(cls, FILES):
                 same = functools.partial(is_in_state, value, kept)
-                values.watch('draws', value, '', True, (f'{values.at}: its state as it was', ''), None, same)
+                values.watch('draws', value, '', True, (f'{values.at}: its state', ''), None, same)
         if among(cls, IN_MEMORY):
             where, get = f'{values.at}: what it holds', functools.partial(held_by, value)
             values.watch('contents', value, '', held_by(value), (where, ''), None, get)

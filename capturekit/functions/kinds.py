@@ -17,6 +17,7 @@ from capturekit.functions.variant import Variant
 from capturekit.functions.watched_value import OtherNumbers, WatchedValue
 from capturekit.launch.array_extent import extent
 from capturekit.model import errors
+from capturekit.model.counted import counted
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.kept_values import item_of
 
@@ -109,6 +110,11 @@ class Kind:
     def launches(self) -> int:
         """How many calls were launched."""
         return self._earlier + sum(variant.launches for variant in self.variants)
+
+    def gained(self) -> str:
+        """How many calls were launched, as a part of a sentence."""
+        launches = self.launches()
+        return f'only {counted(launches, "call")} could be launched' if launches else 'none could be launched so far'
 
 
 def other_numbers(kind: Kind) -> OtherNumbers | None:

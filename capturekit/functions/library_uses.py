@@ -49,6 +49,8 @@ from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
 
 _SUSPENDS = 0x2A0  # the code of generators and coroutines
+#: Why launches repeat no changes of Python state where code of threads ran.
+_NO_CHANGES = 'it uses locks or queues, or writes to a log, and launches repeat no changes of Python state beside that'
 #: The modules that define locks, or classes that use them.
 _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 'asyncio'})
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
@@ -81,8 +83,8 @@ class LibraryUses:
         self.calls: set[Any] = set()
         #: Code of libraries of which another call tells nothing new, by id.
         self.done_with: set[int] = set()
-        #: Whether the run called code of threads.
-        self.waits = False
+        #: Why launches repeat no changes of Python state, if the run called code of threads.
+        self.waits = ''
         #: What decides how warnings are shown when the run begins; those that launches show again, with sentences.
         self.showing: tuple[Any, ...] = ()
         self.warned: list[tuple[ShownWarning, str]] = []
@@ -123,7 +125,8 @@ class LibraryUses:
         if top in _SETTINGS_IN:
             self._values.depends_on(_SETTINGS_IN[top])
             self._holders.settle()
-        self.waits = self.waits or (top in _OF_THREADS and name != 'RLock')  # which makes a lock, and waits for none
+        if top in _OF_THREADS and name != 'RLock':  # which makes a lock, and waits for none
+            self.waits = _NO_CHANGES
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
             self._warns(frame)
         if (module, name) in self.calls and name != 'seed':

@@ -22,7 +22,7 @@ from capturekit.functions.output_files import output_now
 from capturekit.functions.understood import module_of
 from capturekit.model.class_layout import name_of
 
-DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors"
+DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors, and its options for printing"
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
 THREAD = 'the thread that calls'
 CODECS = 'the handlers of errors in encodings'

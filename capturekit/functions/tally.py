@@ -18,6 +18,7 @@ WATCHED, CHECKED = 'to see what they read', 'because a host read gave another va
 NESTED, BESIDE = 'within another call of this function', 'because another thread was in a graphed function'
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
 FEW_SEAMS = 4
+_VALUE = re.compile(r'(?<= )-?\d[^ ]*')
 
 
 class Tally:
@@ -32,6 +33,7 @@ class Tally:
         self.logged: set[str] = set()
         #: How many calls ran eagerly, by reason.
         self.eager: Counter[str] = Counter()
+        self._alike: dict[str, str] = {}  # the first of the reasons that differ only in the values that they name
         #: How many were launched, of kinds that were dropped.
         self.dropped = 0
         #: How many ran eagerly, without the first ones of each kind, since so many had been launched.
@@ -56,7 +58,7 @@ class Tally:
 
     def ran(self, why: str, in_vain: bool = True) -> None:
         """Count a call that runs eagerly, and whether a launch of it was to be hoped for."""
-        self.eager[why] += 1
+        self.eager[self._alike.setdefault(_VALUE.sub('#', why), why)] += 1
         if why is not FASTER and why is not TIMED:
             self.in_vain += in_vain
 

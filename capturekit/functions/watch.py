@@ -175,7 +175,8 @@ class Watch:
             self._in_turn(self._run.asked.answer_all)
             self._note_warnings()
             why = '' if self._not_repeated is None else self._not_repeated()
-            carries = self._not_repeated is not None and not why and not self._libraries.waits
+            why = why or self._libraries.waits
+            carries = self._not_repeated is not None and not why
             _log_fault(self._failure)
             environment = finish(self._run, self._failure, carries, self._reads, self._reckons, self._numbers)
             environment.not_repeated = why

@@ -491,6 +491,8 @@ def _change_in_words(entry: WatchedValue, value: Any, found: ValueDifference) ->
         return f'the function creates {entry.where()}'
     if value is MISSING:
         return f'the function deletes {entry.where()}'
+    if entry.kind == 'state':
+        return f'the function changes a setting or a log: {entry.where()}'
     if value is entry.value:
         return f'the function changes {entry.where(found.path)}: it {found.text} before'
     return f'the function rebinds {entry.where()}'

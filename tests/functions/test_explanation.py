@@ -7,7 +7,10 @@ import re
 from typing import Any
 
 import capturekit as ck
+from capturekit.functions.explanation import explanation
 from capturekit.functions.kind_words import numbered
+from capturekit.functions.number_arguments import NumberArguments
+from capturekit.functions.tally import Tally
 
 
 def explained(fn: Any) -> list[str]:
@@ -145,3 +148,13 @@ def test_a_capture_in_the_function_is_the_reason(sim: Any) -> None:
     told = '\n'.join(explained(fn))
     assert 'eager because the function opens a capture of its own at test_explanation.py:' in told
     assert 'Leave that capture out: the decorator records the function.' in told
+
+
+def test_reasons_are_told_in_one_short_line() -> None:
+    tally = Tally(len)
+    for number in range(9):
+        tally.ran(f'because st["n"] is {number + 1} and was {number} before')
+        tally.ran(f'because the function opens f.py:{number}')
+    text = explanation('f', {}, '', NumberArguments(), 3, tally.eager)
+    assert text.startswith('launched 3 of 21; 18 eager: 9 because st["n"] is 1 and was 0 before, 1 because')
+    assert text.partition('\n')[0].endswith('f.py:2, 6 for other reasons')

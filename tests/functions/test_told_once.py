@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import logging.handlers
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -124,12 +127,27 @@ def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Ca
         place.t = place.box['g'][0] = sim.full(2, number)
         return sim.ones(2)
 
+    log = logging.getLogger(f'{__name__}.eager')
+    log.handlers, log.propagate = [logging.handlers.MemoryHandler(1000)], False
+
     def rebound(x: Any) -> Any:
         return x * held
 
     def changing(x: Any) -> Any:
         calls.insert(0, 1)
         return x * 2
+
+    def printing(x: Any) -> Any:
+        print(float(x.sum()))
+        return x * 2
+
+    def logging_it(x: Any) -> Any:
+        log.warning('a call')
+        return x * 2
+
+    def logging_a_change(x: Any) -> Any:
+        calls[0] += 1
+        return logging_it(x)
 
     def argument(number: int) -> Any:
         nonlocal held
@@ -142,13 +160,28 @@ def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Ca
         'a variable': (rebound, argument, 'variable held of the closure of rebound'),
         'a change': (changing, argument, 'variable calls of the closure of changing'),
         'a class': (rebound, lambda number: argument(0).view(More), 'an argument is of a class derived from ndarray'),
+        'a print': (printing, lambda number: sim.ones(2) * number, 'in printing gives another value at nearly each'),
+        'a log': (logging_it, argument, 'the function changes a setting or a log: variable log of the closure of'),
+        'a change and a log': (logging_a_change, argument, 'beside that: the function changes variable calls[0]'),
         'a text': (lambda x: sim.ones(2) * len(x), lambda number: f'word {number}', 'x has another value at nearly'),
         'sizes': (lambda x: x * 2, lambda number: sim.ones(1 + number % 6), '6 kinds of calls come in turn, and only'),
     }
 
 
 @pytest.mark.parametrize(
-    'what', ['an attribute', 'an item of an item', 'a variable', 'a change', 'a class', 'a text', 'sizes']
+    'what',
+    [
+        'an attribute',
+        'an item of an item',
+        'a variable',
+        'a change',
+        'a class',
+        'a print',
+        'a log',
+        'a change and a log',
+        'a text',
+        'sizes',
+    ],
 )
 def test_the_cause_is_named(sim: Any, what: str) -> None:
     given, argument, words = calls_that_run_eagerly(sim)[what]
@@ -159,6 +192,8 @@ def test_the_cause_is_named(sim: Any, what: str) -> None:
         assert fn(x).get().tolist() == given(x).get().tolist()
 
     text = only(warned(call, 40))
+    remedy = {'a print': 'Return the array, and read it outside', 'a text': 'Pass it as an array'}
+    assert remedy.get(what, 'Do that outside of the function' if 'log' in what else '') in text
     assert words in text and f'It is defined at {__file__.rpartition("/")[2]}:' in text
     assert 'none comes back' not in text or what == 'a text'
     if what.startswith('an '):
