@@ -190,7 +190,7 @@ def _ways_out(source: str) -> dict[range, tuple[str, int] | None]:
 
 def _leaving(nodes: Iterable[ast.AST], repeated: bool) -> Iterator[tuple[str, int]]:
     for node in nodes:
-        if isinstance(node, ast.Return) or isinstance(node, (ast.Break, ast.Continue)) and not repeated:
+        if isinstance(node, ast.Return) or (isinstance(node, (ast.Break, ast.Continue)) and not repeated):
             yield type(node).__name__.lower(), node.lineno
         elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             loops = isinstance(node, (ast.For, ast.While))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import logging.handlers
 import threading
