@@ -204,4 +204,5 @@ class Layout:
     @property
     def device(self) -> devices.Device:
         """The device that holds the array."""
-        return self.data.device
+        found: devices.Device = self.data.device
+        return found
