@@ -208,3 +208,18 @@ def test_a_context_manager_of_ones_own_may_wrap_a_capture(sim: Any) -> None:
         y = x + 1
     cap.graph.launch()
     assert np.array_equal(y.get(), [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize('call', [
+    lambda graph: ck.fork(0), lambda graph: ck.graphed(limit=0), lambda graph: graph.measure(0),
+    lambda graph: ck.capture(mode='loose'), lambda graph: ck.graphed(checks='never'),
+    lambda graph: ck.parallel(len, lanes=0),
+])  # fmt: skip
+def test_a_number_or_word_that_means_nothing(sim: Any, call: Any) -> None:
+    x = sim.ones(2)
+    with ck.capture() as cap:
+        y = x * 2
+    with pytest.raises(ValueError):
+        call(cap.graph)
+    cap.graph.launch()
+    assert y.get().tolist() == [2, 2]
