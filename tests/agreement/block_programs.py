@@ -82,8 +82,8 @@ def _block(choices: Choices, lines: list[Line], number: int) -> Block:
     making.wrong = choices.pick(WRONG) if choices.once_in(5) else None
     if choices.once_in(10):
         block.ends = 'KeyError'
-    if choices.once_in(6):
-        block.interrupted = [choices.below(1000) for _ in range(3)]
+    if choices.once_in(8):
+        block.interrupted = [choices.below(1000) for _ in range(2)]
     making.whole(f'ck.capture({", ".join(one for one in options if one)})')
     return block
 
@@ -272,9 +272,10 @@ class Making:
             return
         stream = self.choices.pick(self.free)
         self.free.remove(stream)
+        bound = len(self.before)
         self.add(self._waits(stream)(self._records()), None)
         self.forked.append(self.new_lane(stream))
-        if self.choices.below(4):
+        if len(self.before) > bound or self.choices.below(4):  # nobody has seen the other ones
             self.on_lane(self.forked[-1])
 
     def on_lane(self, lane: Lane | None = None) -> None:

@@ -232,6 +232,9 @@ class Trial:
             return caps, kept, error
         finally:
             sys.setprofile(None)
+            for thread in threading.enumerate():
+                if thread.name == 'beside':  # an interrupt may have come before the block waited for it
+                    thread.join()
         return caps, kept, None
 
     def _ended(self, number: int, error: BaseException | None) -> None:
