@@ -82,8 +82,8 @@ def _block(choices: Choices, lines: list[Line], number: int) -> Block:
     making.wrong = choices.pick(WRONG) if choices.once_in(5) else None
     if choices.once_in(10):
         block.ends = 'KeyError'
-    if choices.once_in(6):
-        block.interrupted = [choices.below(1000) for _ in range(3)]
+    if choices.once_in(8):
+        block.interrupted = [choices.below(1000) for _ in range(2)]
     making.whole(f'ck.capture({", ".join(one for one in options if one)})')
     return block
 
