@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import linecache
 from collections import deque
@@ -158,7 +159,7 @@ class Model:
         self.w = self.w * 2
 
 
-PLACES = 'name attribute method slot item key deep grown deque class number'.split()
+PLACES = 'name attribute method slot item key deep grown deque class number list dict object'.split()
 
 
 class Slotted:
@@ -173,7 +174,7 @@ def test_places_that_mean_another_array(cp: Any, place: str, decision: str) -> N
     slotted.w = Model.shared = x
 
     def change() -> None:
-        nonlocal x, total
+        nonlocal x, total, items, model
         if place == 'name':
             x = x * 2
         elif place == 'attribute':
@@ -194,6 +195,12 @@ def test_places_that_mean_another_array(cp: Any, place: str, decision: str) -> N
             last.append(x * 2)
         elif place == 'class':
             Model.shared = x * 2
+        elif place == 'list':
+            items = [one * 2 for one in items]
+        elif place == 'dict':
+            model.state = {'m': [x * 2]}
+        elif place == 'object':
+            model = Model(x * 2)
         else:
             total = total + x.sum()
 
@@ -268,6 +275,10 @@ def test_names_of_their_own_are_sound(cp: Any) -> None:
                 x += n
             x = x.__iadd__(1)
             x = x[:]
+        for _ in range(2):
+            with cap.if_(on):
+                pair, made = [x * 0, x], Model(x * 0)
+                x += pair[0] + made.w
     assert launched(cap, x) == [[11.0, 11.0]]
 
 
@@ -280,3 +291,18 @@ def test_a_name_that_is_read_again_is_not(cp: Any) -> None:
             y = x * 3
     cap.graph.launch()
     assert len(values(y)) == 2
+
+
+@contextlib.contextmanager
+def when(cap: Any, on: Any) -> Any:
+    with cap.if_(on):
+        yield
+
+
+def test_a_name_of_the_function_that_calls_another_one(cp: Any) -> None:
+    x, y, on = cp.ones(2), cp.ones(2), flag(cp)
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match='`x` is another array'), when(cap, on):
+            x = x * 2
+        y += 1
+    assert launched(cap, y) == [[2.0, 2.0]]
