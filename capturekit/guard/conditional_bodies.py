@@ -340,11 +340,11 @@ def _told_of(error: BaseException) -> str:
 def _endless(live: OpenCapture, decision: Decision, body: int) -> errors.CaptureError | None:
     """Return the error for a loop whose body never writes the condition.
 
-    A node whose accesses are unknown may write it.
+    A node whose accesses are unknown may write it. With a limit, a constant is as good: it makes so many passes.
     """
-    if decision.decides != 'while' or decision.limit:
-        return None
     asked = decision.condition
+    if decision.decides != 'while' or (decision.limit and not _computed(live, decision)):
+        return None
     try:
         touched = list(_touched(live, body))
     except CudaCallError:
@@ -362,6 +362,19 @@ def _endless(live: OpenCapture, decision: Decision, body: int) -> errors.Capture
         remedy='Write into the condition in the body: `going[...] = error > 1e-6`, or `cp.greater(a, b, out=going)`; '
         'or give `limit=n` for n passes.',
     )
+
+
+def _computed(live: OpenCapture, decision: Decision) -> bool:
+    """Whether the node that wrote the condition last, before the loop, made it of other values."""
+    asked, device = decision.condition, live.platform.device
+    condition = linear(asked.data.ptr, asked.nbytes, False)
+    with suppress(CudaCallError):
+        touched = device.graph_accesses(decision.graph)
+        before = decision.numbered - 2  # without the kernel that reads the condition
+        for node in reversed(device.graph_nodes(decision.graph)[:before]):
+            if any(_may_write(access, condition) for access in touched[node].accesses):
+                return any(access.writes is False for access in touched[node].accesses)
+    return False
 
 
 def _touched(live: OpenCapture, body: int) -> Iterator[Touched]:

@@ -54,17 +54,16 @@ class Branch:
             self._state = 'open' if never is None else 'over'
             if never is not None:
                 GUARD.bodies.leave_body(live, decision, here(), None, never)
-        frame = _user(sys._getframe(1))
+        frame = sys._getframe(1).f_back  # past `told`
         self._places = FramePlaces(frame, live.platform.cupy.ndarray)
-        if frame is not None and frame is sys._getframe(1).f_back:  # past `told`
-            self._way_out = way_out(frame)
+        self._way_out = None if frame is None or is_foreign_frame(frame) else way_out(frame)
         return self
 
     @told
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         self._state = 'over'
         live, decision = self._live, self._decision
-        frame = _user(sys._getframe(1))
+        frame = sys._getframe(1)
         wrong = (self.wrong or self._moved(frame)) if error is None else None
         self._places = self.wrong = None
         with uninterrupted(), GUARD.lock:
@@ -84,10 +83,10 @@ class Branch:
             return _left_by(decision, *self._way_out)
         known = decision.made
         after = FramePlaces(frame, live.platform.cupy.ndarray)
-        for name, was, now, variable in before.changed(after, lambda one: made_at(one) in known):
+        for name, was, now, owner in before.changed(after, lambda one: made_at(one) in known):
             if was is decision.condition and decision.decides == 'while':
                 return _other_condition(name)
-            if variable and GUARD.left.has_left(was) and frame is not None and not is_used_again(frame, name):
+            if owner is not None and GUARD.left.has_left(was) and not is_used_again(owner, name):
                 continue  # a name for the time of a body, as it was in an earlier one
             made = known.get(made_at(now))
             fault = errors.UnsupportedCallError(
@@ -219,9 +218,3 @@ def _left_by(decision: Decision, way: str, at: Place) -> errors.CaptureError:
         remedy='Let the device decide about what stands below, too, in a branch of `cap.if_else`; about a loop with '
         '`cap.while_` or `cap.loop`; about a value with `cap.cond`.',
     )
-
-
-def _user(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and is_foreign_frame(frame):
-        frame = frame.f_back
-    return frame

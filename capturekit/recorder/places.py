@@ -20,20 +20,24 @@ from typing import Any
 import numpy as np
 
 from capturekit.launch.outside_arrays import is_installed, variables_of
-from capturekit.model.source_line import Place
+from capturekit.model.source_line import Place, is_foreign_frame
 
 #: How deep containers are looked into: ``model.state['w'][0]`` is an item of an item of an attribute.
 _DEPTH = 4
 #: Containers with more items than these are not looked through, nor are more containers than these.
 _MOST, _LOOKED_AT = 1000, 20_000
+#: How many functions of the user that have called each other are looked into.
+_CALLERS = 5
 _NUMBERS = (int, float, complex, np.generic)
 _LISTS = (list, tuple, deque)
 #: Modules of Python whose objects users keep values in. Objects of other libraries are not looked into.
 _KEEPERS = frozenset({'types', 'functools', 'collections', 'builtins'})
+#: A name, the value before and the value now; and the frame whose variable it is.
+Changed = tuple[str, Any, Any, 'FrameType | None']
 
 
 class FramePlaces:
-    """The arrays and numbers that can be reached from a frame: by their places, with the name that code has for each.
+    """The arrays and numbers that can be reached from a frame and its callers: by their places, with a name for each.
 
     ``lists``: how long the lists are, by their identities. Everything is held, so that identities stay what they are.
     """
@@ -46,12 +50,16 @@ class FramePlaces:
         self._places: dict[int, tuple[int, Any]] = {}
         self._array = array
         self._seen: dict[int, Any] = {}
-        if frame is not None:
-            for name, value in variables_of(frame).items():
-                self._add((0, name), name, value, _DEPTH)
-            if frame.f_locals is not frame.f_globals:
-                for name, value in list(frame.f_globals.items()):
-                    self._add((1, name), name, value, _DEPTH)
+        self.frames: dict[int, FrameType] = {}
+        while frame is not None and len(self.frames) < _CALLERS:
+            if not is_foreign_frame(frame):
+                self.frames[id(frame)] = frame
+                for name, value in variables_of(frame).items():
+                    self._add((id(frame), name), name, value, _DEPTH)
+                if frame.f_locals is not frame.f_globals:
+                    for name, value in list(frame.f_globals.items()):
+                        self._add((id(frame.f_globals), name), name, value, _DEPTH)
+            frame = frame.f_back
 
     def _add(self, key: tuple[int, Any], name: str, value: Any, depth: int) -> None:
         if isinstance(value, (self._array, *_NUMBERS)):
@@ -67,10 +75,10 @@ class FramePlaces:
             for part, label, inner in _inside(value):
                 self._add((id(value), part), f'{name}{label}', inner, depth - 1)
 
-    def changed(self, now: FramePlaces, made: Callable[[Any], bool]) -> Iterator[tuple[str, Any, Any, bool]]:
+    def changed(self, now: FramePlaces, made: Callable[[Any], bool]) -> Iterator[Changed]:
         """Yield what means another array ``now``, or an array in the place of a number, and the reverse.
 
-        Each comes with its name, the value before and the value now; and whether it is a variable of the frame.
+        Each comes with its name, the value before and the value now; and the frame whose variable it is.
         ``made``: whether the body has made an array.
         """
         for key, (name, value) in now.found.items():
@@ -79,20 +87,20 @@ class FramePlaces:
             if before is None:
                 grown = owner in self.lists and isinstance(part, int) and part >= self.lists[owner]
                 if grown and isinstance(value, self._array):
-                    yield name, None, value, False
+                    yield name, None, value, None
                 elif made(value):
                     yield from self._replaced(owner, value, now)
             elif not self._same(before, value):
-                yield name, before, value, owner in (0, 1)
+                yield name, before, value, now.frames.get(owner)
 
-    def _replaced(self, owner: int, array: Any, now: FramePlaces) -> Iterator[tuple[str, Any, Any, bool]]:
+    def _replaced(self, owner: int, array: Any, now: FramePlaces) -> Iterator[Changed]:
         """Yield the place of a new container around an array, if another container, or a value, was there before."""
         while (place := now._places.get(owner)) is not None:
             _, before = self._containers.get(place) or self.found.get(place) or ('', None)
             if before is not None:
                 held = (one for (inside, _), (_, one) in self.found.items() if inside == id(before))
                 if id(before) != owner:
-                    yield now._containers[place][0], next(held, before), array, place[0] in (0, 1)
+                    yield now._containers[place][0], next(held, before), array, now.frames.get(place[0])
                 return
             owner = place[0]
 

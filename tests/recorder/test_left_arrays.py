@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import linecache
 from collections import deque
@@ -153,8 +154,7 @@ class Slotted:
 
 #: How a place comes to mean another array; None for names of the function.
 PLACES: dict[str, Callable[..., Any] | None] = {
-    'name': None,
-    'number': None,
+    **dict.fromkeys(('name', 'number', 'list', 'dict', 'object')),
     'attribute': lambda x, model, *_: setattr(model, 'w', model.w * 2),
     'method': lambda x, model, *_: model.step(),
     'deep': lambda x, model, *_: model.state['m'].__setitem__(0, x * 2),
@@ -175,10 +175,16 @@ def test_places_that_mean_another_array(cp: Any, place: str, decision: str) -> N
     slotted.w = Model.shared = x
 
     def change() -> None:
-        nonlocal x, total, y
+        nonlocal x, total, y, items, model
         y *= 3
         if place == 'name':
             x = x * 2
+        elif place == 'list':
+            items = [one * 2 for one in items]
+        elif place == 'dict':
+            model.state = {'m': [x * 2]}
+        elif place == 'object':
+            model = Model(x * 2)
         elif put is not None:
             put(x, model, slotted, items, keys, last)
         else:
@@ -249,6 +255,10 @@ def test_names_of_their_own_are_sound(cp: Any) -> None:
                 x += n
             x = x.__iadd__(1)
             x = x[:]
+        for _ in range(2):
+            with cap.if_(on):
+                pair, made = [x * 0, x], Model(x * 0)
+                x += pair[0] + made.w
     assert launched(cap, x) == [[11.0, 11.0]]
 
 
@@ -261,3 +271,18 @@ def test_a_name_that_is_read_again_is_not(cp: Any) -> None:
             y = x * 3
     cap.graph.launch()
     assert len(values(y)) == 2
+
+
+@contextlib.contextmanager
+def when(cap: Any, on: Any) -> Any:
+    with cap.if_(on):
+        yield
+
+
+def test_a_name_of_the_function_that_calls_another_one(cp: Any) -> None:
+    x, y, on = cp.ones(2), cp.ones(2), flag(cp)
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match='`x` is another array'), when(cap, on):
+            x = x * 2
+        y += 1
+    assert launched(cap, y) == [[2.0, 2.0]]

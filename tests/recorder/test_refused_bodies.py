@@ -33,6 +33,52 @@ def test_a_condition_that_no_pass_can_change(cp: Any, limit: int | None) -> None
     assert launched(cap, x) == [[1024.0]]
 
 
+@pytest.mark.parametrize('how', ['computed', 'constant', 'from before'])
+def test_a_condition_that_is_not_written_with_a_limit(cp: Any, how: str) -> None:
+    x, y, going = cp.ones(()), cp.ones(()), flag(cp)
+    refused = pytest.raises(ck.UnsupportedCallError, match='never writes')
+    with ck.capture() as cap:
+        if how != 'from before':
+            going = x < 10 if how == 'computed' else cp.ones((), bool)
+        with refused if how == 'computed' else contextlib.nullcontext(), cap.while_(going, limit=5):
+            x *= 2
+        y += 1
+    assert launched(cap, x, y) == [[1.0 if how == 'computed' else 32.0], [2.0]]
+
+
+@pytest.mark.parametrize('way', ['break', 'continue', 'return'])
+def test_python_can_not_leave_a_body(cp: Any, way: str) -> None:
+    x, y, on = cp.ones(2), cp.ones(2), flag(cp)
+
+    def leave() -> None:
+        for _ in range(3):
+            if way == 'break':
+                with cap.if_(on):
+                    y.fill(5)
+                    break
+            elif way == 'continue':
+                with cap.if_(on):
+                    y.fill(5)
+                    continue
+            else:
+                with cap.if_(on):
+                    y.fill(5)
+                    return
+
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match=f'`{way}` in the body') as info:
+            leave()
+        for _ in range(2):
+            with cap.if_(on):
+                for _ in range(2):
+                    if on is not None:
+                        break
+                x += 1
+    at = info.value.location
+    assert at is not None and linecache.getline(at.file, at.line).strip() == way
+    assert launched(cap, x, y) == [[3.0, 3.0], [1.0, 1.0]]
+
+
 @pytest.mark.parametrize('call', ['if_', 'if_else', 'while_', 'switch'])
 def test_a_decision_without_with(cp: Any, call: str) -> None:
     x, on = cp.zeros(2), cp.ones((), 'i4')
