@@ -186,7 +186,9 @@ def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Ca
     }
 
 
-@pytest.mark.parametrize('what', ['a variable', 'a change', 'a class', 'a print', 'a log', 'a change and a log', 'a text', 'sizes'])
+@pytest.mark.parametrize(
+    'what', ['a variable', 'a change', 'a class', 'a print', 'a log', 'a change and a log', 'a text', 'sizes']
+)
 def test_the_cause_is_named(sim: Any, what: str) -> None:
     given, argument, words = calls_that_run_eagerly(sim)[what]
     fn, numbers = ck.graphed(given, limit=4), iter(range(100))
