@@ -169,18 +169,9 @@ def calls_that_run_eagerly(sim: Any) -> dict[str, tuple[Callable[[Any], Any], Ca
 
 @pytest.mark.parametrize(
     'what',
-    [
-        'an attribute',
-        'an item of an item',
-        'a variable',
-        'a change',
-        'a class',
-        'a print',
-        'a log',
-        'a change and a log',
-        'a text',
-        'sizes',
-    ],
+    'an attribute|an item of an item|a variable|a change|a class|a print|a log|a change and a log|a text|sizes'.split(
+        '|'
+    ),
 )
 def test_the_cause_is_named(sim: Any, what: str) -> None:
     given, argument, words = calls_that_run_eagerly(sim)[what]
