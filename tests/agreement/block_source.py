@@ -11,6 +11,7 @@ import capturekit as ck, cupy as cp
 def cond(chosen, one, other):
     return one() if bool(chosen) else other()
 def loop(going, body, state, limit):
+    state = tuple(one.copy() for one in state)
     for _ in range(limit):
         if not bool(going(state)): break
         state = body(state)

@@ -118,7 +118,7 @@ def sum_of_sparse_matrices(cp: Any, x: Any) -> Any:
     return cap, y
 
 
-@case('https://github.com/lodestone-rock/ComfyUI_FluxMod/pull/4', ck.HostReadError, 'Keep the value on the device',
+@case('https://github.com/lodestone-rock/ComfyUI_FluxMod/pull/4', ck.HostReadError, 'before the capture, and write',
       lambda x: x * 1)  # fmt: skip
 def repeats_by_a_list(cp: Any, x: Any) -> Any:
     """Repeats by a list: CuPy uploads it, adds it up on the device, and reads how long the result is."""

@@ -90,7 +90,7 @@ def boolean_mask(cp: Any, x: Any) -> Any:
     return cap, y
 
 
-@case('https://github.com/NVIDIA/TensorRT/issues/4194', ck.HostReadError, 'on the device',
+@case('https://github.com/NVIDIA/TensorRT/issues/4194', ck.HostReadError, 'Keep the length',
       lambda x: (x != 0).sum()[None], rest=lambda x: x)  # fmt: skip
 def nonzero(cp: Any, x: Any) -> Any:
     """Asks where an array is not zero, and for how many."""
@@ -101,7 +101,7 @@ def nonzero(cp: Any, x: Any) -> Any:
     return cap, y
 
 
-@case('https://github.com/pytorch/pytorch/issues/196133', ck.HostReadError, 'on the device',
+@case('https://github.com/pytorch/pytorch/issues/196133', ck.HostReadError, 'Keep the length',
       lambda x: np.sort(x), rest=lambda x: x)  # fmt: skip
 def unique(cp: Any, x: Any) -> Any:
     """Looks for the different values: again the shape is a matter of the values."""
