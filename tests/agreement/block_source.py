@@ -11,7 +11,7 @@ import capturekit as ck, cupy as cp
 def cond(chosen, one, other):
     return one() if bool(chosen) else other()
 def loop(going, body, state, limit):
-    state = tuple(one.copy() for one in state)
+    state = tuple(one.copy() for one in state) if isinstance(state, tuple) else state.copy()
     for _ in range(limit):
         if not bool(going(state)): break
         state = body(state)
