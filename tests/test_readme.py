@@ -93,6 +93,7 @@ TRIALS = {
     '`Device.synchronize()`': ['cp.cuda.Device().synchronize()', 'cp.cuda.Stream.null.synchronize()'],
     'works on a stream': ['with side: x * 2'],
     'leaves a lane': ['fork()'],
+    'lets two lanes': ['y = x * 1; fork(); exec("with side: y *= 2"); y += 1; cap.join(side)'],
     'makes the legacy': ['with cp.cuda.Stream.null: x * 2', 'cp.cuda.Stream.null.use()'],
     'works on the legacy': ['x.data.memset(0, 8)', 'x.data.copy_from_device(x.data + 8, 8)'],
     'asks': ['cap.stream.done', 'cap.stream.record().done', 'e = cap.stream.record(); cp.cuda.get_elapsed_time(e, e)'],

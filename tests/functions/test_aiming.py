@@ -13,7 +13,7 @@ import capturekit as ck
 from capturekit.functions import aiming
 from capturekit.functions.aiming import Aimer
 from capturekit.graph.first_launch import FirstLaunch
-from tests.recorder.test_conditional import values
+from tests.captured import values
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from capturekit.functions.usual_call import usual_call
 from capturekit.functions.variant import opaque
 from capturekit.model.pytree import take_apart
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import values
 from tests.examples import examples
-from tests.recorder.test_conditional import values
 
 NUMBERS = [0.0, -0.0, float('nan'), 1.0, 1, True, 0, False, 2.5, '1', 'a', b'a', None, 1j, (1, 2), (1, 2.0)]
 

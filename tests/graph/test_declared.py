@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.simulated import body, memory_at
 from tests.analysis.test_races import HALF, WRITES_FIRST
+from tests.captured import flag, values
 from tests.examples import examples
 from tests.graph.test_relane import SAME, quiet
-from tests.recorder.test_conditional import flag, values
 
 COUNT = 8
 #: Adds to ``x`` through an address that no argument shows.

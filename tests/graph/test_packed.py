@@ -16,8 +16,8 @@ from capturekit.graph import contest, new_order, packed
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_races import WRITES_FIRST
+from tests.captured import values
 from tests.graph.test_relane import SAME, quiet, run, steps
-from tests.recorder.test_conditional import values
 
 N = 1000
 

@@ -19,8 +19,8 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_needed_order import closure
 from tests.analysis.test_races import ARRAYS, N, Op, Wait, conflict, ops, programs, record, told
+from tests.captured import flag, values
 from tests.examples import examples
-from tests.recorder.test_conditional import flag, values
 
 SAME = 'the same as with the recorded edges'
 quiet = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

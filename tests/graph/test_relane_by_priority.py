@@ -9,8 +9,8 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.graph import contest
+from tests.captured import values
 from tests.graph.test_relane import chain, wanted
-from tests.recorder.test_conditional import values
 
 
 @pytest.fixture

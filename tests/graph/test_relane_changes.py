@@ -13,9 +13,9 @@ import capturekit as ck
 from capturekit.analysis.needed_order import TooManyError
 from capturekit.graph import needed
 from tests.analysis.test_races import N, record, told
+from tests.captured import values
 from tests.examples import examples
 from tests.graph.test_relane import SAME, chain, one_lane, quiet, wanted
-from tests.recorder.test_conditional import values
 
 
 @settings(quiet, max_examples=examples(80))

@@ -14,9 +14,9 @@ from capturekit import render
 from capturekit.graph import contest
 from tests.analysis.test_lane_order import closure
 from tests.analysis.test_races import ARRAYS, N, Op, record
+from tests.captured import values
 from tests.examples import examples
 from tests.graph.test_relane import SAME, chain, one_lane, quiet, wanted
-from tests.recorder.test_conditional import values
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from capturekit.analysis.relaned import OrderTimes
 from capturekit.driver.cuda import current
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
+from tests.captured import flag, values
 from tests.graph.test_relane import SAME, chain, steps_of, wanted
-from tests.recorder.test_conditional import flag, values
 
 
 def beside_long_work(sim: Any) -> tuple[ck.Graph, list[Any]]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver import library_accesses
+from tests.captured import flag
 from tests.examples import examples
 from tests.graph.test_relane import SAME, quiet
-from tests.recorder.test_conditional import flag
 
 ROOM = 1 << 30
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.launch import lane_blocks
 from capturekit.launch.workspaces import Workspaces
+from tests.captured import flag, values
 from tests.examples import examples
 from tests.graph.test_relane import SAME, run, steps
-from tests.recorder.test_conditional import flag, values
 
 SIZE = 1 << 12
 
