@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -45,7 +44,9 @@ class _Block(contextlib._GeneratorContextManager[Any]):
     """The block of a :func:`contextmanager`."""
 
     def _is_entered(self) -> int:
-        return int(inspect.getgeneratorstate(self.gen) == inspect.GEN_SUSPENDED)
+        frame = self.gen.gi_frame
+        begun = frame is not None and frame.f_lasti >= 0  # before Python 3.11, nothing else says so
+        return int(getattr(self.gen, 'gi_suspended', begun and not self.gen.gi_running))
 
     __exit__: Any = CertainExit(
         contextlib._GeneratorContextManager.__exit__, _is_entered, lambda block: block.gen.close()
