@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from capturekit.functions import faster_way, follow_time, told_once
+from capturekit.functions import faster_way, follow_time, tally
 from capturekit.functions.watch import FAULT
 from capturekit.guard import GUARD
 from capturekit.model.cleanup import GARBAGE
@@ -47,7 +47,7 @@ follow_time.CHEAP = float('inf')
 # The same holds for which calls are launched: tests/functions/test_faster_way.py tries it.
 faster_way.STOPWATCH = lambda _platform: None
 # Many tests want functions that run eagerly: tests/functions/test_told_once.py has them tell so.
-told_once.FEW = None
+tally.FEW = None
 
 #: So many objects that tests have left are passed over as well.
 GROWN = 20_000

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.functions import told_once
+from capturekit.functions import tally as tallying
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.busy import BUSY
@@ -318,13 +318,15 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _tell(self, kind: Kind | None) -> None:
         """Tell the user, once, that many calls ran eagerly, the last ones of this kind, if that is so."""
         tally, contest = self._tally, None if kind is None else kind.contest
-        few, eager = told_once.FEW, contest is not None and bool(contest.eager)
+        few, eager = tallying.FEW, contest is not None and bool(contest.eager)
         if self._told or few is None or not (eager or tally.in_vain >= few):
             return
         kinds = [*self._kinds.values()]
         self._told = eager or tally.none_was_launched(kinds)
         if not self._told:
             return
+        from capturekit.functions import told_once
+
         if contest is not None and eager and contest.launched:
             return told_once.tell_of_times(tally.name, self.__wrapped__, contest)
         told_once.tell_of_calls(tally, self.__wrapped__, kind, tally.launched(kinds))

@@ -16,6 +16,9 @@ from capturekit.model.source_line import Place
 #: Why calls run eagerly that could be launched later.
 WATCHED, CHECKED = 'to see what they read', 'because a host read gave another value'
 NESTED, BESIDE = 'within another call of this function', 'because another thread was in a graphed function'
+#: After so many calls that ran eagerly since the last launch, each of them of a kind that was there before, the user is
+#: told. None: never.
+FEW: int | None = 6
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
 FEW_SEAMS = 4
 _VALUE = re.compile(r'(?<= )-?\d[^ ]*')

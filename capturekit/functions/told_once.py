@@ -20,9 +20,6 @@ from capturekit.model.counted import counted
 from capturekit.model.errors import PerformanceWarning
 from capturekit.model.source_line import Place, here
 
-#: After so many calls that ran eagerly since the last launch, each of them of a kind that was there before.
-#: None: nobody is told.
-FEW: int | None = 6
 _ATTRIBUTE = re.compile(r'attribute (\w+) of ')
 _LESS = 'Leave it undecorated, or graph a function that does more at each call.'
 _BY_NAME = 'An attribute of another name, which arrays do not have, could be computed with at each launch. '

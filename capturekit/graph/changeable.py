@@ -10,8 +10,6 @@ from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.node_view import Node
 from capturekit.analysis.relaned import Relaned
 from capturekit.graph import edit
-from capturekit.graph.rebind import rebind
-from capturekit.graph.relane import relane
 from capturekit.graph.state import GraphState
 from capturekit.graph.update import update
 
@@ -135,6 +133,8 @@ class Changeable:
                 library's kernel whose arguments hide addresses, or one whose larger temporary array lay there before.
             ClosedError: the graph is closed.
         """
+        from capturekit.graph.rebind import rebind
+
         return rebind(self._state, pairs)
 
     def update(self, other: Changeable, *, instantiate: bool = False) -> Update:
@@ -204,6 +204,8 @@ class Changeable:
         and launches under way are not affected; with ``rounds`` it works on CuPy's current stream and waits for it, and
         launches on other streams must have ended. Some 200 microseconds for each node.
         """
+        from capturekit.graph.relane import relane
+
         return relane(self._state, self.launch, report, rounds)
 
     def fuse(self, how: Literal['exact', 'fast'] = 'exact', *, report: bool = False) -> Fused:
@@ -248,7 +250,7 @@ class Changeable:
         Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. The compiler takes
         some 100 milliseconds for each kernel that CuPy's cache on disk does not have yet.
         """
-        from capturekit.graph.fuse import fuse  # only those who fuse need it
+        from capturekit.graph.fuse import fuse
 
         return fuse(self._state, self.launch, how, report)
 

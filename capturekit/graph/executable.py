@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.analysis.concurrency import Concurrency, study
 from capturekit.analysis.node_view import Look, Node, fill
-from capturekit.analysis.race_report import check, races_of
 from capturekit.analysis.races import Races
 from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform
 from capturekit.graph.changeable import Changeable
-from capturekit.graph.clone import clone
 from capturekit.graph.given import positive
 from capturekit.graph.launching import LAUNCH, launch_of, plain_launch, upload
-from capturekit.graph.measure import measure
 from capturekit.graph.state import GraphState, Owner
 from capturekit.graph.whole import must_be_whole
 from capturekit.launch.at_exit import close_at_end
@@ -137,6 +134,8 @@ class Graph(Changeable):
             UpdateError: the graph has conditional nodes, which CUDA does not copy, or is launched in several parts.
             ClosedError: the graph is closed.
         """
+        from capturekit.graph.clone import clone
+
         state = clone(self._state)
         return self._of(state, plain_launch(state))
 
@@ -245,6 +244,8 @@ class Graph(Changeable):
         With ``observe`` it works on CuPy's current stream and waits for it; launches on other streams must have ended.
         Threads: no other thread may use the arrays during the call.
         """
+        from capturekit.analysis.race_report import check, races_of
+
         frame = sys._getframe(1)
         check(observe, frame)
         state = self._state
@@ -294,6 +295,8 @@ class Graph(Changeable):
         on the device makes times longer. Do not call it while another profiler that uses CUPTI is active,
         such as ``torch.profiler``: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
         """
+        from capturekit.graph.measure import measure
+
         return measure(self._state, self.launch, launches, warmup, by)
 
     def concurrency(self, timeline: Timeline | None = None) -> Concurrency:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -167,7 +168,8 @@ class Lanes:
 
         These are the ledger, which counts how often a lane is current (not if ``anew`` is False: it is counted
         already), the memory of the lane's graph, and the line trace of ``live`` (not if ``here`` is False: the stream's
-        device is not current). Call :meth:`State.poll` before, so that earlier nodes go to the previous stream.
+        device is not current; nor in another thread). Call :meth:`State.poll` before, so that earlier nodes go to the
+        previous stream.
         """
         lane = self.state.ledger.lanes.get(ptr)
         owner = None if lane is None else self.state.lives.get(lane.capture)
@@ -175,7 +177,7 @@ class Lanes:
             lane.current += anew
             if owner.memory is not None:
                 owner.memory.active(lane)
-        if here:
+        if here and live.thread == threading.get_ident():
             live.current = ptr
             if live.trace is not None:
                 live.trace.stream = ptr

@@ -347,11 +347,6 @@ class Inside(threading.local):
         self._lock = lock = cast(Any, threading.RLock())
         self.active: Callable[[], bool] = lock._is_owned
 
-    def leave_all(self) -> None:
-        """End the blocks of this thread whose end was skipped: the caller knows that none is open."""
-        while self.active():
-            self._lock.release()
-
     def __call__(self) -> Inside:
         """This object, for code that is given a function which makes its blocks."""
         return self

@@ -22,7 +22,6 @@ from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, EventMark, EventState, Verdict, named
-from capturekit.model.read_remedies import READ_REMEDIES
 from capturekit.model.rules import (
     RULES,
     VARIANTS,
@@ -242,6 +241,8 @@ class Verdicts:
         return f'lane {lane.number} ({named(ptr)}{at})'
 
     def refuse_read(self, ptr: int | None, rule: Rule = RULES['host-read']) -> NoReturn:
+        from capturekit.model.read_remedies import READ_REMEDIES
+
         function = function_of_cupy()
         reads = f' Here `{function}()` of CuPy does so.' if function and function not in _READERS else ''
         remedy = READ_REMEDIES.get(function, rule.remedy) if rule is RULES['host-read'] else rule.remedy

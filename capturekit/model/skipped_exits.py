@@ -44,9 +44,10 @@ class _Block(contextlib._GeneratorContextManager[Any]):
     """The block of a :func:`contextmanager`."""
 
     def _is_entered(self) -> int:
-        frame = self.gen.gi_frame
+        made: Any = self.gen
+        frame = made.gi_frame
         begun = frame is not None and frame.f_lasti >= 0  # before Python 3.11, nothing else says so
-        return int(getattr(self.gen, 'gi_suspended', begun and not self.gen.gi_running))
+        return int(getattr(made, 'gi_suspended', begun and not made.gi_running))
 
     __exit__: Any = CertainExit(
         contextlib._GeneratorContextManager.__exit__, _is_entered, lambda block: block.gen.close()

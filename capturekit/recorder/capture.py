@@ -99,7 +99,6 @@ class Capture(WayIn, Decisions):
         try:
             GUARD.opens(sys._getframe(1))
             with uninterrupted():
-                GUARD.inside.leave_all()
                 self._open(sys._getframe(1))
         except BaseException as error:
             self._state = 'failed'

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from capturekit.guard import OpenCapture
-from capturekit.recorder.conditional import Branch, Branches, Loop, branch, branches, cases, loop
-from capturekit.recorder.returned import conditional, repeated
 from capturekit.recorder.told import told
+
+if TYPE_CHECKING:
+    from capturekit.recorder.conditional import Branch, Branches, Loop
 
 _State = TypeVar('_State')
 
@@ -34,6 +35,8 @@ class Decisions:
         Raises:
             TypeError: ``then`` or ``otherwise`` can't be called, or what they return differs; the text names where.
         """
+        from capturekit.recorder.returned import conditional
+
         return conditional(self._deciding('cond()'), condition, then, otherwise, operands)  # type: ignore[no-any-return]
 
     @told
@@ -57,6 +60,8 @@ class Decisions:
             TypeError: ``condition`` or ``body`` can't be called; what they return is not as described.
             What :meth:`while_` raises.
         """
+        from capturekit.recorder.returned import repeated
+
         return repeated(self._deciding('loop()'), condition, body, state, limit)  # type: ignore[no-any-return]
 
     def while_(self, condition: Any, *, limit: int | None = None) -> Loop:
@@ -79,18 +84,24 @@ class Decisions:
                 number, holds a new array (with ``strict=False`` a RuntimeWarning); nothing can change the condition;
                 or the call stands without ``with``.
         """
+        from capturekit.recorder.conditional import loop
+
         return loop(self._deciding('while_()'), condition, limit, sys._getframe(1))
 
     def if_(self, condition: Any) -> Branch:
         """Record a block that the device runs if ``condition`` is not 0: ``with cap.if_(condition):``.
 
         The condition, the rules of the block and the exceptions are those of :meth:`while_`."""
+        from capturekit.recorder.conditional import branch
+
         return branch(self._deciding('if_()'), condition, sys._getframe(1))
 
     def if_else(self, condition: Any) -> Branches:
         """Record two blocks of which the device runs one: ``with cap.if_else(condition) as (then, otherwise):``, and
         in it ``with then:`` and ``with otherwise:``. Nothing may be recorded outside of them. Condition, rules and
         exceptions are those of :meth:`while_`."""
+        from capturekit.recorder.conditional import branches
+
         return branches(self._deciding('if_else()'), condition, sys._getframe(1))
 
     def switch(self, index: Any, count: int) -> Branches:
@@ -99,6 +110,8 @@ class Decisions:
         ``with cap.switch(index, 3) as cases:``, and in it ``with cases[0]:`` and so on. ``index`` is a CuPy array like
         the condition of :meth:`while_`; rules and exceptions are the same.
         """
+        from capturekit.recorder.conditional import cases
+
         return cases(self._deciding('switch()'), index, count, sys._getframe(1))
 
     @told

@@ -12,7 +12,6 @@ from typing import Any
 
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cuda import current
-from capturekit.driver.graph_handles import ACCEPTED, handle_of_graph, handle_of_node, told
 from capturekit.graph.executable import Graph
 from capturekit.graph.packed import without_trial
 from capturekit.guard import GUARD, OpenCapture, new_recording
@@ -158,6 +157,8 @@ def look(definition: Any) -> Recording:
         TypeError: ``definition`` is none of these. ValueError: it is a null handle.
         ClosedError: it is a graph of capturekit's that was closed.
     """
+    from capturekit.driver.graph_handles import ACCEPTED, handle_of_graph, told
+
     platform = current()
     if isinstance(definition, (Graph, platform.cupy.cuda.Graph)):
         handle: int | None = int(definition.graph)
@@ -200,6 +201,8 @@ def target(into: Any, after: Any) -> EmbedTarget | None:
         if after is not None:
             raise TypeError('after= names nodes of the graph given as into=')
         return None
+    from capturekit.driver.graph_handles import ACCEPTED, handle_of_graph, handle_of_node, told
+
     handle = handle_of_graph(into)
     if handle is None:
         raise TypeError(f'into must be {ACCEPTED}, got {told(into)}')

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
-from capturekit.analysis.race_report import refusal
 from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
@@ -152,6 +151,8 @@ class WayOut:
         live.poll()
 
     def _check_races(self, live: OpenCapture, ended: Any) -> None:
+        from capturekit.analysis.race_report import refusal
+
         try:
             found = refusal(live, ended, self._left_by)
         except CudaCallError as unread:
