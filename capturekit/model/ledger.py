@@ -452,6 +452,7 @@ class Ledger:
         """Note that a stream has become a lane, forked from another; none of that one's work is known to be before."""
         lane = self._enter(stream, of.capture, blocking, of.number, at)
         lane.device = device
+        lane.clock[-lane.number] = 1  # for all that it may come after: only who comes after this lane comes after that
         return lane
 
     def forget_event(self, event: int) -> None:

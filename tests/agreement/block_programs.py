@@ -401,9 +401,9 @@ class Making:
             self.join_all()
             self.functions += 1
         self.bodies -= 1
-        forked = [lane.name for lane in self.forked]  # which stay streams of the capture
+        left = self.free  # the others stay streams of the capture
         self.lanes, self.forked, self.free = before
-        self.free[:] = [stream for stream in self.free if stream not in forked]
+        self.free[:] = [stream for stream in self.free if stream in left]
 
     def decision(self) -> None:
         if self.current is not self.origin:

@@ -174,3 +174,22 @@ def test_an_event_of_another_capture_is_none_of_this(cp: Any, side: Any) -> None
         y += 1
     cap.graph.launch()
     assert cp.asnumpy(y).tolist() == [1, 3, 5, 7]
+
+
+def test_a_lane_keeps_what_a_bound_wait_has_ordered(cp: Any, side: Any) -> None:
+    """A later wait of the lane, which is seen, takes no edge away."""
+    x, y, other = cp.arange(4.0), cp.ones(4), cp.cuda.Stream(non_blocking=True)
+    wait = side.wait_event
+    with ck.capture() as cap:
+        other.wait_event(cap.stream.record())
+        with other:
+            y += 1
+        x *= 2
+        wait(cap.stream.record())
+        side.wait_event(other.record())
+        with side:
+            z = x + y
+        cap.join(side)
+    assert sorted(cap.graph.edges) == [(0, 2), (1, 2)]
+    cap.graph.launch()
+    assert cp.asnumpy(z).tolist() == [2, 4, 6, 8]
