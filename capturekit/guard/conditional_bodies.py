@@ -15,6 +15,7 @@ from typing import Any
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
 from capturekit.guard.capture_end import emptied, end_driver_capture, join_for_good
+from capturekit.guard.graph_inputs import others_of
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.left_arrays import LeftArrays
 from capturekit.guard.open_capture import OpenCapture
@@ -338,29 +339,45 @@ def _told_of(error: BaseException) -> str:
 
 
 def _endless(live: OpenCapture, decision: Decision, body: int) -> errors.CaptureError | None:
-    """Return the error for a loop whose body never writes the condition.
+    """Return the error for a loop whose condition no pass can change: nothing else holds it, or nothing writes it.
 
     A node whose accesses are unknown may write it. With a limit, a constant is as good: it makes so many passes.
     """
-    asked = decision.condition
     if decision.decides != 'while' or (decision.limit and not _computed(live, decision)):
         return None
+    if _is_held(live, decision) and _may_be_written(live, decision, body):
+        return None
+    return errors.UnsupportedCallError(
+        'cap.while_() with a condition that no pass can change',
+        location=decision.at,
+        rule='The condition was computed before the loop, and the body never writes into that array: a launch would '
+        'run no pass, or never end, or always run up to the limit.',
+        remedy='Keep the array and write into it in the body: `going = x < 1000`, `with cap.while_(going): ...; '
+        'cp.less(x, 1000, out=going)`; or let the loop do it: `x = cap.loop(lambda x: x < 1000, lambda x: x * 2, x)`. '
+        'For n passes, give a constant, `cp.ones((), bool)`, and `limit=n`.',
+    )
+
+
+def _is_held(live: OpenCapture, decision: Decision) -> bool:
+    """Whether something besides the decision and the graph, or the array of which it is a view, holds the condition."""
+    held, memory = [decision.condition], live.memory
+    others = others_of(held) - 2
+    if held[0].base is not None:
+        held = [held[0].base]
+        others = others_of(held) - 1
+    return bool(others) or memory is None or not memory.owns(held[0].data.mem)
+
+
+def _may_be_written(live: OpenCapture, decision: Decision, body: int) -> bool:
+    """Whether a node of the body may write the condition."""
+    asked = decision.condition
+    condition = linear(asked.data.ptr, asked.nbytes, False)
     try:
         touched = list(_touched(live, body))
     except CudaCallError:
-        return None
-    condition = linear(asked.data.ptr, asked.nbytes, False)
-    if not all(one.complete for one in touched) or any(
+        return True
+    return not all(one.complete for one in touched) or any(
         _may_write(access, condition) for one in touched for access in one.accesses
-    ):
-        return None
-    return errors.UnsupportedCallError(
-        'cap.while_() with a condition that the body never writes',
-        location=decision.at,
-        rule=f'No node of the body writes the memory of the condition ({asked.dtype}, at {asked.data.ptr:#x}): a '
-        'launch would run no pass, or never end.',
-        remedy='Write into the condition in the body: `going[...] = error > 1e-6`, or `cp.greater(a, b, out=going)`; '
-        'or give `limit=n` for n passes.',
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from capturekit.guard import GUARD
 from capturekit.guard.conditional_bodies import Decision
-from capturekit.guard.graph_inputs import others_of
 from capturekit.guard.left_arrays import RETURNED, made_at
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.model import errors
@@ -48,12 +47,9 @@ class Branch:
                 remedy='Put all of its work into one block, or make another decision.',
             )
         live, decision = self._live, self._decision
-        never = _never_changes(live, decision) if decision.decides == 'while' else None
         with uninterrupted(), GUARD.lock:
             GUARD.bodies.enter_body(live, decision, self._number, here())
-            self._state = 'open' if never is None else 'over'
-            if never is not None:
-                GUARD.bodies.leave_body(live, decision, here(), None, never)
+            self._state = 'open'
         frame = sys._getframe(1).f_back  # past `told`
         self._places = FramePlaces(frame, live.platform.cupy.ndarray)
         self._way_out = None if frame is None or is_foreign_frame(frame) else way_out(frame)
@@ -176,28 +172,6 @@ def _decided(
         live.memory.keep(condition)
         GUARD.bodies.decide(live, decision, count, is_dropped(frame))
     return decision
-
-
-def _never_changes(live: OpenCapture, decision: Decision) -> errors.CaptureError | None:
-    """The error for the condition of a loop that no pass can change, because nothing else holds the array.
-
-    It is held by the decision and for the graph, and a view holds its base.
-    """
-    held = [decision.condition]
-    others, memory = others_of(held) - 2, live.memory
-    if held[0].base is not None:
-        held = [held[0].base]
-        others = others_of(held) - 1
-    if others or memory is None or not memory.owns(held[0].data.mem):
-        return None
-    return errors.UnsupportedCallError(
-        'cap.while_() with a condition that no pass can change',
-        location=decision.at,
-        rule='The condition was computed once, before the loop, and nothing else holds its array: a launch would run '
-        'no pass, or never end, or always run up to the limit.',
-        remedy='Keep the array and write into it in the body: `going = x < 1000`, `with cap.while_(going): ...; '
-        'cp.less(x, 1000, out=going)`; or let the loop do it: `x = cap.loop(lambda x: x < 1000, lambda x: x * 2, x)`.',
-    )
 
 
 def _other_condition(name: str) -> errors.CaptureError:

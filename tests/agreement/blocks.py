@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.agreement.block_programs import program
 from tests.agreement.block_runner import Found, Workers
@@ -83,6 +85,16 @@ def _shown(run: Run, number: int, drawn: list[int], found: Found) -> str:
     return f'{run(short, number).finding or found.finding}\n{told}'
 
 
+def _shared_out(given: argparse.Namespace) -> int:
+    """Run a share of the programs in each of several processes; 1 if one of them has a finding."""
+    command = [sys.executable, '-m', __spec__.name, '--seed', str(given.seed), '--shows', str(given.shows)]
+    command += ['--gpu'] if given.gpu else []
+    edges = [given.first + given.programs * job // given.jobs for job in range(given.jobs + 1)]
+    shares = [[*command, '--first', str(one), '--programs', str(next_one - one)] for one, next_one in pairwise(edges)]
+    running = [subprocess.Popen(share) for share in shares]
+    return max(abs(one.wait()) for one in running)
+
+
 def main() -> int:
     """Run the command; 1 if there is a finding."""
     parser = argparse.ArgumentParser(description='Random programs of blocks, captured and plainly.')
@@ -91,7 +103,10 @@ def main() -> int:
     parser.add_argument('--first', type=int, default=0, help='the number of the first program (%(default)s)')
     parser.add_argument('--shows', type=int, default=1, help='how many programs of each kind to print (%(default)s)')
     parser.add_argument('--gpu', action='store_true', help='run on the CuPy that is installed, not the simulated one')
+    parser.add_argument('--jobs', type=int, default=1, help='run so many processes, each with its share (%(default)s)')
     given = parser.parse_args()
+    if given.jobs > 1:
+        return _shared_out(given)
     workers = Workers(given.gpu, LONGEST)
     tally = try_many(workers.run, given.first, given.programs, given.seed, given.shows)
     workers.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from itertools import count, islice
 
 import pytest
 
@@ -11,9 +13,13 @@ from tests.agreement.block_programs import program
 from tests.agreement.block_runner import Found, Machine, Workers
 from tests.agreement.block_source import PRELUDE, Block, Program
 from tests.agreement.blocks import try_many
-from tests.agreement.choices import replayed
+from tests.agreement.choices import replayed, seeded
+from tests.agreement.lost_block_mends import LOST
+from tests.agreement.lost_mends import LostMend
 from tests.examples import examples
 
+#: A cause has to be found by this many programs that speak of its subject.
+WITHIN = 20
 HEAD = 'def block0(X, Y, M, S, keep, caught, missed, right):\n    with ck.capture() as cap:\n'
 
 
@@ -69,3 +75,21 @@ def test_a_process_that_dies_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
         assert [workers.run([], seed).finding for seed in (0, 1, 0)] == ['', 'the process died', '']
     finally:
         workers.close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
+@pytest.mark.parametrize('lost', LOST, ids=[lost.cause for lost in LOST])
+def test_a_cause_is_found_again_when_its_mend_is_taken_out(lost: LostMend) -> None:
+    workers = Workers(False, 60)
+    made = ((number, seeded(f'blocks 1/{number}')) for number in count(lost.first))
+    ones = ((choices, number) for number, choices in made if re.search(lost.about, str(program(choices))))
+    for choices, number in islice(ones, WITHIN):
+        with lost.out():
+            found = workers.run(choices.drawn, number).finding
+            workers.close()  # what the next one shall not have
+        if found:
+            assert not workers.run(choices.drawn, number).finding
+            workers.close()
+            return
+    pytest.fail(f'{WITHIN} programs do not find it')

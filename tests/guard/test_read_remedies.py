@@ -35,7 +35,7 @@ FOLLOWED: dict[str, tuple[str, str, str | None]] = {
     'bincount': (
         'cp.bincount(i)', 'counts[...] = 0` and `cp.add.at(counts, x, 1)', 'np.bincount(h.astype(int), None, 5)'
     ),
-    'choose': ("cp.choose(i % 2, [x, w])", "mode='clip'", 'np.choose(h.astype(int) % 2, [h, [1, 2, 3, 4]])'),
+    'choose': ("cp.choose(i % 2, cp.stack([x, w]))", "mode='clip'", 'np.choose(h.astype(int) % 2, [h, [1, 2, 3, 4]])'),
     'histogram': (
         'cp.histogram(x, 2)', 'cp.histogram(x, n, range=(low, high))', 'np.histogram(h, 4, range=(0, 7))[0]'
     ),
@@ -59,7 +59,7 @@ FOLLOWED: dict[str, tuple[str, str, str | None]] = {
 AS_WRITTEN = {
     'unique': 's, new',
     'bincount': 'counts',
-    'choose': "cp.choose(i % 2, [x, w], mode='clip')",
+    'choose': "cp.choose(i % 2, cp.stack([x, w]), mode='clip')",
     'percentile': 'cp.percentile(x, [50.0])',
     'putmask': 'a',
     'put': 'target',

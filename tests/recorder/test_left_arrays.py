@@ -38,7 +38,6 @@ USES = {
     'concatenate': lambda cp, x, t: cp.concatenate([x, t]),
     'where': lambda cp, x, t: cp.where(x > 0, x, t),
     'copy': lambda cp, x, t: t.copy(),
-    'out': lambda cp, x, t: cp.add(x, 1, out=t),
     'fill': lambda cp, x, t: t.fill(3),
     'index': lambda cp, x, t: x[t.astype('i8')],
     'kernel': lambda cp, x, t: cp.exp(t),
@@ -62,6 +61,17 @@ def test_use_outside_is_refused_at_its_line(cp: Any, how: str, strict: bool) -> 
     assert info.value.location is not None and info.value.location.file == __file__
     assert launched(cap, x, y) == [[1.0, 1.0], [30.0, 30.0]]
     assert type(t) is cp.ndarray and values(t) == [2.0, 2.0]
+
+
+def test_an_array_given_as_out_is_refused(cp: Any) -> None:
+    """CuPy's compiled code takes it as it is: then the end of the capture refuses, with the line."""
+    x, y, on = cp.ones(2), cp.ones(2), flag(cp)
+    with pytest.raises(ck.UnsupportedCallError, match=MADE) as info, ck.capture() as cap:
+        with cap.if_(on):
+            t = x * 2
+            y += t
+        cp.add(x, 1, out=t)
+    assert line_of(info) == 'cp.add(x, 1, out=t)' and type(t) is cp.ndarray
 
 
 @pytest.mark.parametrize('where', ['a sibling', 'another body', 'a body around it', 'a nested body'])

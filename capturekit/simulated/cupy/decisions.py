@@ -86,7 +86,8 @@ def _real_if_close(a: Any, tol: float = 100) -> None:
 def choose(a: Any, choices: Any, out: Any = None, mode: str = 'raise') -> None:
     """What ``choose`` reads."""
     del out
-    if mode == 'raise' and not bool(((a >= 0) & (a < len(choices))).all()):
+    count = choices.shape[0]
+    if mode == 'raise' and not bool(((a >= 0) & (a < count)).all()):
         raise ValueError('invalid entry in choice array')
 
 

@@ -1,0 +1,74 @@
+"""The mends of causes in blocks, each taken out on its own, to see that the programs of blocks find the cause again."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+from unittest import mock
+
+from capturekit.guard import GUARD, conditional_bodies
+from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.left_arrays import LeftArrays
+from capturekit.guard.stream_switches import StreamSwitches
+from capturekit.model.ledger import Ledger
+from capturekit.recorder import capture, conditional
+from capturekit.recorder.teardown import WayOut
+from tests.agreement.lost_mends import LostMend, Patch, _gives, _replaced
+
+
+def _as_the_ledger_says(_original):
+    return lambda self, ptr, stream=None: self.state.ledger.lane(ptr)
+
+
+def _after_nothing(original: Any) -> Any:
+    def enter(*args: Any) -> Any:
+        lane = original(*args)
+        lane.clock.clear()
+        return lane
+
+    return enter
+
+
+def _never_taken_out(_original):
+    return lambda self, live, decision, body: None
+
+
+def _with(owner: Any, name: str, answer: Any = None) -> Patch:
+    """An object of the guard, to which others keep its methods, only gives this answer."""
+    return lambda: mock.patch.object(owner, name, lambda *args, **kwargs: answer)
+
+
+_LEFT = (_gives(LeftArrays, 'leave'), _gives(LeftArrays, 'check'))
+_MOVED = (_gives(conditional.Branch, '_moved'),)
+_SETTLED = (_with(GUARD.allocators, 'settle', False), _with(GUARD.verdicts, 'settle'), _gives(StreamSwitches, 'settle'))
+_INTERRUPTED = (_replaced(capture, 'uninterrupted', lambda _: nullcontext),)
+#: A stream is forked, but not made current; then comes a decision; then it works.
+_IDLE = r'(S\[\d\])\.wait_event\(.*\n(?! *with \1)[^?]*with cap\d+\.(if_|while_|switch)[^?]*with \1:'
+#: A stream is forked by a bound method, and waits again.
+_BOUND = r'(wait\d+) = (S\[\d\])[^?]* \1\([^?]* \2\.wait_event'
+LOST = (
+    LostMend('arrays of a body are used later', 0, "'a name leaves (if_|while_)'", _LEFT, _MOVED),
+    LostMend('a name means another array', 0, "'a name of both branches'", _MOVED, _LEFT),
+    LostMend('a place means another array', 0, "'an item of a dict leaves while_'", (*_LEFT, *_MOVED)),
+    LostMend(
+        'a condition cannot change', 0, "'a condition that cannot change'", (_gives(conditional_bodies, '_endless'),)
+    ),
+    LostMend(
+        'work outside of both branches', 0, "'work outside of both branches'", (_gives(Bodies, 'nothing_between'),)
+    ),
+    LostMend('a race', 0, "'a race'", (_gives(WayOut, '_check_races'),)),
+    LostMend('a stream becomes current unseen', 0, "'a bound use'|'an ExitStack'", _SETTLED),
+    LostMend('a lane is forked unseen', 0, r'wait\d+ = S.*wait_event', (_replaced(Lanes, 'met', _as_the_ledger_says),)),
+    LostMend('lanes at a cut', 0, _IDLE, (_gives(Lanes, 'carry_over'),)),
+    LostMend('a wait takes an edge away', 0, _BOUND, (_replaced(Ledger, 'enter', _after_nothing),)),
+    LostMend(
+        'a refused loop spoils the capture', 0, r'while_\(t\d', (_replaced(Bodies, '_take_out', _never_taken_out),)
+    ),
+    LostMend(
+        'an interrupt at an exit',
+        95,
+        r'interrupted=\[\d',
+        _INTERRUPTED,
+    ),
+)
