@@ -11,7 +11,6 @@ from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.left_arrays import LeftArrays
 from capturekit.guard.stream_switches import StreamSwitches
-from capturekit.model.ledger import Ledger
 from capturekit.recorder import capture, conditional
 from capturekit.recorder.teardown import WayOut
 from tests.agreement.lost_mends import LostMend, Patch, _gives, _replaced
@@ -19,15 +18,6 @@ from tests.agreement.lost_mends import LostMend, Patch, _gives, _replaced
 
 def _as_the_ledger_says(_original):
     return lambda self, ptr, stream=None: self.state.ledger.lane(ptr)
-
-
-def _after_nothing(original: Any) -> Any:
-    def enter(*args: Any) -> Any:
-        lane = original(*args)
-        lane.clock.clear()
-        return lane
-
-    return enter
 
 
 def _never_taken_out(_original):
@@ -45,8 +35,6 @@ _SETTLED = (_with(GUARD.allocators, 'settle', False), _with(GUARD.verdicts, 'set
 _INTERRUPTED = (_replaced(capture, 'uninterrupted', lambda _: nullcontext),)
 #: A stream is forked, but not made current; then comes a decision; then it works.
 _IDLE = r'(S\[\d\])\.wait_event\(.*\n(?! *with \1)[^?]*with cap\d+\.(if_|while_|switch)[^?]*with \1:'
-#: A stream is forked by a bound method, and waits again.
-_BOUND = r'(wait\d+) = (S\[\d\])[^?]* \1\([^?]* \2\.wait_event'
 LOST = (
     LostMend('arrays of a body are used later', 0, "'a name leaves (if_|while_)'", _LEFT, _MOVED),
     LostMend('a name means another array', 0, "'a name of both branches'", _MOVED, _LEFT),
@@ -61,7 +49,6 @@ LOST = (
     LostMend('a stream becomes current unseen', 0, "'a bound use'|'an ExitStack'", _SETTLED),
     LostMend('a lane is forked unseen', 0, r'wait\d+ = S.*wait_event', (_replaced(Lanes, 'met', _as_the_ledger_says),)),
     LostMend('lanes at a cut', 0, _IDLE, (_gives(Lanes, 'carry_over'),)),
-    LostMend('a wait takes an edge away', 0, _BOUND, (_replaced(Ledger, 'enter', _after_nothing),)),
     LostMend(
         'a refused loop spoils the capture', 0, r'while_\(t\d', (_replaced(Bodies, '_take_out', _never_taken_out),)
     ),
