@@ -55,7 +55,7 @@ ALLOCATING = {
 
 TEXTURE = 'cupy.cuda.texture.CUDAarray'
 row(f'{TEXTURE}.copy_from', 'an array', lambda s: texture(s).copy_from(s.w[:16].astype('f').reshape(4, 4)))
-row(f'{TEXTURE}.copy_from', 'an array, lane', lambda s: texture(s).copy_from(cp.zeros((4, 4), 'f'), s.side))
+row(f'{TEXTURE}.copy_from', 'an array, lane', lambda s: in_lane(s, copied_on_a_lane))
 row(f'{TEXTURE}.copy_from', 'of the host', lambda s: texture(s).copy_from(np.zeros((4, 4), 'f')), unsupported)
 row(f'{TEXTURE}.copy_to', 'an array', lambda s: texture(s).copy_to(cp.zeros((4, 4), 'f')))
 row(f'{TEXTURE}.copy_to', 'of the host', lambda s: texture(s).copy_to(np.zeros((4, 4), 'f')), ck.HostReadError)
@@ -65,6 +65,11 @@ def texture(s: Any) -> Any:
     """A CUDA array that nobody else holds."""
     of_floats = cp.cuda.texture.ChannelFormatDescriptor(32, 0, 0, 0, cp.cuda.runtime.cudaChannelFormatKindFloat)
     return cp.cuda.texture.CUDAarray(of_floats, 4, 4)
+
+
+def copied_on_a_lane(s: Any) -> None:
+    """An array of the lane is copied there."""
+    texture(s).copy_from(cp.zeros((4, 4), 'f'), s.side)
 
 
 def two(s: Any) -> Any:
