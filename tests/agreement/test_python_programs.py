@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import count, islice
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from capturekit.functions import faster_way
 from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.lost_mends import LOST, LostMend
 from tests.agreement.program_runner import Machine, Program
@@ -53,6 +55,30 @@ def test_half_of_the_calls_are_launched() -> None:
     assert tally.different == []
     assert tally.raced * 10 < tally.tried
     assert tally.launched * 100 > 45 * tally.calls
+
+
+class DrawnTime:
+    """The time of a call, on the host and on the device, which says nothing of what the call took."""
+
+    random = Random(1)
+    busy = False
+
+    def __init__(self) -> None:
+        self.host = 0.0
+
+    def end(self) -> None:
+        self.host = self.random.random()
+
+    def device(self) -> float | None:
+        return self.random.choice((None, self.random.random()))
+
+
+def test_calls_that_take_turns_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a call is launched or runs eagerly because that is faster changes nothing that can be seen."""
+    monkeypatch.setattr(faster_way, 'STOPWATCH', lambda _platform: DrawnTime)
+    monkeypatch.setattr(faster_way, 'AGAIN', 2)
+    tally = try_many(0, examples(80), seed=12)
+    assert tally.different == [] and tally.launched
 
 
 def test_a_wrong_answer_is_seen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
