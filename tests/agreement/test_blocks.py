@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from itertools import count, islice
 
@@ -57,7 +58,10 @@ def test_blocks_are_right_or_refused_where_they_may_be(machine: Machine) -> None
         ('__import__("sys").excepthook = print', 'pass', 'not restored after a block: the hooks'),
     ],
 )  # fmt: skip
-def test_the_machine_can_fail(machine: Machine, captured: str, plain: str, finding: str) -> None:
+def test_the_machine_can_fail(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, captured: str, plain: str, finding: str
+) -> None:
+    monkeypatch.setattr(sys, 'excepthook', sys.excepthook)  # one program leaves another one
     found = machine.run(written(captured, plain, None, 1)).finding
     assert found.startswith(finding) and bool(found) == bool(finding), found
 
