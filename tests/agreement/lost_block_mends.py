@@ -1,8 +1,10 @@
-"""The mends of causes in blocks, each taken out on its own, to see that the programs of blocks find the cause again."""
+"""The mends of causes in blocks, each taken out on its own, to see that the programs of blocks find the cause again.
+
+Interrupts are not among them: tests/recorder/test_interrupts.py has one at each place of a block.
+"""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -11,7 +13,7 @@ from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.left_arrays import LeftArrays
 from capturekit.guard.stream_switches import StreamSwitches
-from capturekit.recorder import capture, conditional
+from capturekit.recorder import conditional
 from capturekit.recorder.teardown import WayOut
 from tests.agreement.lost_mends import LostMend, Patch, _gives, _replaced
 
@@ -32,7 +34,6 @@ def _with(owner: Any, name: str, answer: Any = None) -> Patch:
 _LEFT = (_gives(LeftArrays, 'leave'), _gives(LeftArrays, 'check'))
 _MOVED = (_gives(conditional.Branch, '_moved'),)
 _SETTLED = (_with(GUARD.allocators, 'settle', False), _with(GUARD.verdicts, 'settle'), _gives(StreamSwitches, 'settle'))
-_INTERRUPTED = (_replaced(capture, 'uninterrupted', lambda _: nullcontext),)
 #: A stream is forked, but not made current; then comes a decision; then it works.
 _IDLE = r'(S\[\d\])\.wait_event\(.*\n(?! *with \1)[^?]*with cap\d+\.(if_|while_|switch)[^?]*with \1:'
 LOST = (
@@ -51,11 +52,5 @@ LOST = (
     LostMend('lanes at a cut', 0, _IDLE, (_gives(Lanes, 'carry_over'),)),
     LostMend(
         'a refused loop spoils the capture', 0, r'while_\(t\d', (_replaced(Bodies, '_take_out', _never_taken_out),)
-    ),
-    LostMend(
-        'an interrupt at an exit',
-        95,
-        r'interrupted=\[\d',
-        _INTERRUPTED,
     ),
 )
