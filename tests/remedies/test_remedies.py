@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import inspect
 import io
+import linecache
 import re
 import sys
 from collections.abc import Iterator
@@ -72,7 +73,9 @@ def run(code: str) -> None:
     watched = watch() if 'begin_capture' in code else contextlib.nullcontext()
     with device(), watched, contextlib.redirect_stdout(io.StringIO()):
         try:
-            exec(compile(program(code), '<program>', 'exec'), {'__name__': '__main__'})
+            source = program(code)
+            linecache.cache['<program>'] = len(source), None, source.splitlines(keepends=True), '<program>'
+            exec(compile(source, '<program>', 'exec'), {'__name__': '__main__'})
         finally:
             for live in list(GUARD.lives.values()):
                 GUARD.manual.never_ended(live, sys.exc_info()[1])
