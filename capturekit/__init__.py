@@ -130,7 +130,12 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return [*__all__, '__version__']
+
+
+for _name in __all__:
+    if _name.endswith(('Error', 'Warning')):
+        globals()[_name].__module__ = __name__  # as tracebacks show it, and code can catch it
 
 
 _install_if_wanted()

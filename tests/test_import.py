@@ -141,3 +141,9 @@ def test_marked_as_typed() -> None:
     import capturekit
 
     assert Path(capturekit.__file__).with_name('py.typed').exists()
+
+
+def test_dir_has_the_api_and_errors_print_its_names() -> None:
+    code = 'import traceback, capturekit as ck\nprint(sorted(dir(ck)) == sorted([*ck.__all__, "__version__"]))\n'
+    told = python(f'{code}print(traceback.format_exception_only(ck.HostReadError("a read"))[0])')
+    assert told.splitlines()[:2] == ['True', 'capturekit.HostReadError: a read']
