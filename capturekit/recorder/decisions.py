@@ -57,8 +57,8 @@ class Decisions:
         ``state`` has then, and does not change it. Numbers become arrays of shape ().
 
         Raises:
-            TypeError: ``condition`` or ``body`` can't be called; what they return is not as described.
-            What :meth:`while_` raises.
+            TypeError: ``condition`` or ``body`` can't be called; what they return is not as described. And all that
+                :meth:`while_` raises.
         """
         from capturekit.recorder.returned import repeated
 
