@@ -15,13 +15,11 @@ import io
 import linecache
 import re
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import capturekit as ck
 from capturekit.cli.examples import LESSONS, _side, program
 from capturekit.guard import GUARD, watch
 from capturekit.model.errors import CudaCallError
@@ -86,27 +84,15 @@ def run(code: str) -> None:
 def said(code: str) -> list[str]:
     """The remedies that a wrong program is told; none for a right one.
 
-    Why a strict function can't be recorded, or runs eagerly, is told with the remedy that a block would be told.
+    Why a strict function can't be recorded is told with the remedy that a block would be told.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        warnings.simplefilter('error', ck.PerformanceWarning)
-        try:
-            run(code)
-        except ck.PerformanceWarning as told_once:
-            reason = str(told_once)
-        except Exception as error:
-            reason = str(getattr(error, 'rule', '')) if 'strict=True' in code else ''
-            found = which(str(getattr(error, 'remedy', '')), REMEDIES)
-            return [*inside(reason), *([found] if found else [])]
-        else:
-            return []
-    return inside(reason)
-
-
-def inside(reason: str) -> list[str]:
-    """The remedies that a reason has among its sentences."""
-    return [text for text in REMEDIES if len(text) > 12 and text.rstrip('.') in reason]
+    try:
+        run(code)
+    except Exception as error:
+        reason = str(getattr(error, 'rule', '')) if 'strict=True' in code else ''
+        own = which(str(getattr(error, 'remedy', '')), REMEDIES)
+        return [*([own] if own else []), *[text for text in REMEDIES if len(text) > 12 and text.rstrip('.') in reason]]
+    return []
 
 
 def whole(right: str) -> str:
