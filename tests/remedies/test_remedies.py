@@ -15,6 +15,7 @@ import io
 import linecache
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,7 +88,9 @@ def said(code: str) -> list[str]:
     Why a strict function can't be recorded is told with the remedy that a block would be told.
     """
     try:
-        run(code)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            run(code)
     except Exception as error:
         reason = str(getattr(error, 'rule', '')) if 'strict=True' in code else ''
         own = which(str(getattr(error, 'remedy', '')), REMEDIES)
