@@ -276,8 +276,5 @@ def within(word: AddressWord, low: int, high: int) -> int:
         rule = f'{word.slot.at.words} reaches beyond the end of the old array: it uses a larger one.'
     else:
         return word.address
-    remedy = (
-        'Rebind the whole array, not a view of it. If a temporary array lay there before it: write it into an array '
-        'that was made before the block (`out=`).'
-    )
+    remedy = 'Rebind the whole array, not a view; write a temporary array into one made before the block (`out=`).'
     raise refused(_CALL, rule, remedy)

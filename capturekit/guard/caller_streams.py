@@ -109,7 +109,7 @@ class CallerStreams:
             subject='' if ptr is None else self.verdicts.subject(ptr),
             location=here(),
             rule=f'{rule}. {_OF_THE_CALLER}.',
-            remedy=remedy or 'Order work by `with stream:`, `stream.record()` and `stream.wait_event()` instead.',
+            remedy=remedy or 'Order work by `with stream:`, `stream.record()` and `stream.wait_event(event)` instead.',
         )
 
     def own_event(self, live: OpenCapture | None, call: str, event: int) -> None:

@@ -282,7 +282,7 @@ class Bodies:
             f'A {kind} node in the body of a conditional node',
             location=at,
             rule=f'A body holds {", ".join(sorted(INSIDE))} nodes.',
-            remedy='Do that before the decision, or after it.',
+            remedy='Call it before the decision, or after it.',
             cuda_error=Code.cudaErrorNotSupported.name,
         )
 
@@ -307,7 +307,7 @@ class Bodies:
                 what,
                 location=here(),
                 rule=f'The body of `{decision.decides}` (at {decision.at}) runs on the device as often as the device '
-                'decides: nothing in it can come from the host.',
+                'decides: nothing in it can come from the host, or allocate memory.',
                 remedy=remedy,
                 cuda_error=Code.cudaErrorNotSupported.name,
             )

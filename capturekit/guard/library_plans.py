@@ -139,6 +139,6 @@ def _refused(call: str, lengths: tuple[int, ...], waits: bool) -> errors.Capture
         location=here(),
         rule=f'{rule} ({code.name} would follow, and the capture would be lost).',
         remedy='Make the plan before the capture, where CuPy keeps it: call the transform once on an array of this '
-        'shape and dtype, or `cupyx.scipy.fft.get_fft_plan(x)`; or make it where no lane is open.',
+        'shape and dtype; or make it where no lane is open.',
         cuda_error=code.name,
     )

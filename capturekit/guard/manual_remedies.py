@@ -29,8 +29,6 @@ REMEDIES: dict[str, str] = {
     'isolation': 'Wait before the capture begins, or let the launching stream wait: `s.wait_event(event)`, then '
     '`graph.launch(s)`.',
     'end-elsewhere': 'End it on its origin; a lane is joined instead: `origin.wait_event(lane.record())`.',
-    'end-wrong-thread': 'End it in the thread that began it, or begin it with `stream.begin_capture()`, which is '
-    'relaxed.',
     'graph-launch': 'Launch it before the capture or after it.',
     'prefetch': 'Prefetch before the capture, or on the launching stream before `graph.launch()`.',
     'unjoined': f'Join each after its last work: {_JOIN}.',

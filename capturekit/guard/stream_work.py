@@ -90,7 +90,7 @@ class StreamWork:
             launch = 'graph.launch()' if self.state.live_of(lane).memory is None else 'cap.graph.launch()'
             return original(stream, HostFunction(callback, here(), launch), arg)
 
-        self._out_of_body(stream.ptr)
+        self._out_of_body(stream.ptr, 'A host function')
         answer = self.on_stream(_O.LAUNCH_HOST_FUNC, 'Stream.launch_host_func()', stream.ptr, go)
         lane = self.state.ledger.lane(stream.ptr)
         if lane is not None and lane.capture in self.state.lives:
@@ -101,10 +101,10 @@ class StreamWork:
             live.note('host', lane, f'host function {getattr(callback, "__name__", callback)!s}', here())
         return answer
 
-    def _out_of_body(self, ptr: int) -> None:
+    def _out_of_body(self, ptr: int, what: str) -> None:
         """Begin a new part before work that the body of a conditional node can't hold."""
         mine = self.state.mine()
-        self.bodies.not_in_body(mine, 'A host function', 'Launch it before the decision, or after it.')
+        self.bodies.not_in_body(mine, what, 'Call it before the decision, or after it.')
         if mine is not None and mine.parts.check_node and (not mine.strict or self.state.ledger.lane(ptr) is not None):
             with self.state.lock:
                 self.parts.cut_on_host(mine, here())
@@ -140,7 +140,7 @@ class StreamWork:
         """``mallocAsync`` and ``mallocFromPoolAsync``, whose last argument is the stream."""
         if self.state.ledger.lane(args[-1]) is None:
             return self.verdicts.unsafe(call, original, *args)
-        self._out_of_body(args[-1])
+        self._out_of_body(args[-1], f'cupy.cuda.{call}')
         return self.on_stream(_O.MALLOC_ASYNC, f'cupy.cuda.{call}', args[-1], lambda: original(*args))
 
     def runtime_free_async(self, original: Callable[..., Any], ptr: int, stream: int) -> Any:

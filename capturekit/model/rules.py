@@ -370,7 +370,7 @@ RULES: dict[str, Rule] = _rules(
         'end-wrong-thread',
         errors.WrongThreadError,
         'A capture that is not relaxed ends in the thread that began it',
-        "End it in the thread that began it, or begin it with mode='relaxed'.",
+        'End it in the thread that began it, or begin it with `stream.begin_capture()`, which is relaxed.',
     ),
     Rule(
         'not-capturing',
