@@ -1,0 +1,99 @@
+"""Ledgers: as files, as sums, and two of them compared by program."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from tests.ledger.outcomes import ABSENT, EAGER, LAUNCHED, PARTS
+
+#: The ledger that the repository keeps.
+KEPT = Path(__file__).with_name('ledger.json.gz')
+_LAUNCHED = (LAUNCHED, PARTS)
+
+
+@dataclass
+class Ledger:
+    """``about``: on what it was made. ``programs``: what became of the calls of each, by kind and name."""
+
+    about: dict[str, str]
+    programs: dict[str, list[str]]
+
+    def of(self, kind: str) -> dict[str, list[str]]:
+        """The programs of one kind that ran; of all for ''."""
+        ran = {name: calls for name, calls in self.programs.items() if calls and not calls[0].startswith(ABSENT)}
+        return {name: calls for name, calls in ran.items() if name.startswith(kind)}
+
+
+def write(ledger: Ledger, path: Path) -> None:
+    """Write a ledger, a line for each program; compressed if the name ends in ``.gz``."""
+    lines = [f'{json.dumps(name)}: {json.dumps([[call, len(list(same))] for call, same in groupby(calls)])}' for name, calls in ledger.programs.items()]
+    text = f'{{"about": {json.dumps(ledger.about)}, "programs": {{\n' + ',\n'.join(lines) + '\n}}\n'
+    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == '.gz' else text.encode())
+
+
+def read(path: Path) -> Ledger:
+    """Read what :func:`write` has written."""
+    data = path.read_bytes()
+    found = json.loads(gzip.decompress(data) if path.suffix == '.gz' else data)
+    return Ledger(found['about'], {name: [call for call, n in calls for _ in range(n)] for name, calls in found['programs'].items()})
+
+
+def launched(calls: list[str]) -> int:
+    """How many of these calls a graph answered, in one or in parts."""
+    return sum(call in _LAUNCHED for call in calls)
+
+
+def why(calls: list[str]) -> str:
+    """The last reason for which one of these calls ran eagerly, or why there are none; '' if there is no reason."""
+    return next((call for call in reversed(calls) if call not in _LAUNCHED), '')
+
+
+def sums(ledger: Ledger) -> Iterator[tuple[str, list[int]]]:
+    """For each kind and for all: programs, those that ran, those launched, calls, launched, in parts, eager."""
+    for kind in [*dict.fromkeys(name.partition('/')[0] + '/' for name in ledger.programs), '']:
+        ran = ledger.of(kind)
+        calls = [call for every in ran.values() for call in every]
+        counts = [sum(call.startswith(word) for call in calls) for word in (LAUNCHED, PARTS, EAGER)]
+        programs = sum(name.startswith(kind) for name in ledger.programs)
+        yield kind.rstrip('/') or 'all', [programs, len(ran), sum(map(bool, map(launched, ran.values()))), len(calls), *counts]
+
+
+def reasons(ledger: Ledger) -> Counter[str]:
+    """How many calls ran eagerly, by reason."""
+    return Counter(call for calls in ledger.of('').values() for call in calls if call.startswith(EAGER))
+
+
+def table(ledger: Ledger) -> str:
+    """The sums, as a table of a page."""
+    head = ['', 'programs', 'run here', 'launched', 'calls', 'launched', 'in parts', 'eager']
+    rows = [[kind, *(f'{number:,}' for number in numbers)] for kind, numbers in sums(ledger)]
+    return '\n'.join(f'| {" | ".join(row)} |' for row in (head, ['---', *['---:'] * 7], *rows)) + '\n'
+
+
+def compared(old: Ledger, new: Ledger) -> tuple[list[str], bool]:
+    """What differs, in lines, and whether fewer programs or fewer calls are launched than before."""
+    both = [name for name in old.programs if name in new.programs]
+    counts = {name: (launched(old.programs[name]), launched(new.programs[name])) for name in both}
+    lines = [f'{key}: {old.about.get(key)} and {value}' for key, value in new.about.items() if old.about.get(key) != value]
+    for title, names in (
+        ('No longer launched', [name for name, (before, now) in counts.items() if before and not now]),
+        ('Launched less often', [name for name, (before, now) in counts.items() if before > now > 0]),
+        ('Launched now', [name for name, (before, now) in counts.items() if now and not before]),
+        ('Launched more often', [name for name, (before, now) in counts.items() if now > before > 0]),
+    ):
+        lines += [f'{title}: {len(names)}'] * bool(names)
+        for name in names:
+            before, now = counts[name]
+            lines.append(f'  {name}: {before} and {now} of {len(new.programs[name])} calls; {why(new.programs[name])}')
+    for title, one, other in (('Only in the old', old, both), ('Only in the new', new, both)):
+        alone = [name for name in one.programs if name not in other]
+        lines += [f'{title}: {len(alone)}, as {alone[0]}'] if alone else []
+    lines += [f'Old:\n{table(old)}New:\n{table(new)}']
+    fewer = sum(now > 0 for _, now in counts.values()) < sum(before > 0 for before, _ in counts.values())
+    return lines, fewer or sum(now for _, now in counts.values()) < sum(before for before, _ in counts.values())
