@@ -29,7 +29,11 @@ def options() -> argparse.ArgumentParser:
 def made(kinds: list[str], gpu: bool, count: int) -> Ledger:
     """Run the programs, and say how far it is."""
     decide_without_times()
-    about = {'python': platform.python_version(), 'device': 'a GPU' if gpu else 'simulated', 'capturekit': ck.__version__}
+    about = {
+        'python': platform.python_version(),
+        'device': 'a GPU' if gpu else 'simulated',
+        'capturekit': ck.__version__,
+    }
     ledger, begun = Ledger(about, {}), time.monotonic()
     for kind in kinds:
         for name, calls in KINDS[kind](gpu, count):

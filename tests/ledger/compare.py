@@ -32,7 +32,10 @@ class Ledger:
 
 def write(ledger: Ledger, path: Path) -> None:
     """Write a ledger, a line for each program; compressed if the name ends in ``.gz``."""
-    lines = [f'{json.dumps(name)}: {json.dumps([[call, len(list(same))] for call, same in groupby(calls)])}' for name, calls in ledger.programs.items()]
+    lines = [
+        f'{json.dumps(name)}: {json.dumps([[call, len(list(same))] for call, same in groupby(calls)])}'
+        for name, calls in ledger.programs.items()
+    ]
     text = f'{{"about": {json.dumps(ledger.about)}, "programs": {{\n' + ',\n'.join(lines) + '\n}}\n'
     path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == '.gz' else text.encode())
 
@@ -41,7 +44,10 @@ def read(path: Path) -> Ledger:
     """Read what :func:`write` has written."""
     data = path.read_bytes()
     found = json.loads(gzip.decompress(data) if path.suffix == '.gz' else data)
-    return Ledger(found['about'], {name: [call for call, n in calls for _ in range(n)] for name, calls in found['programs'].items()})
+    return Ledger(
+        found['about'],
+        {name: [call for call, n in calls for _ in range(n)] for name, calls in found['programs'].items()},
+    )
 
 
 def launched(calls: list[str]) -> int:
@@ -61,7 +67,10 @@ def sums(ledger: Ledger) -> Iterator[tuple[str, list[int]]]:
         calls = [call for every in ran.values() for call in every]
         counts = [sum(call.startswith(word) for call in calls) for word in (LAUNCHED, PARTS, EAGER)]
         programs = sum(name.startswith(kind) for name in ledger.programs)
-        yield kind.rstrip('/') or 'all', [programs, len(ran), sum(map(bool, map(launched, ran.values()))), len(calls), *counts]
+        yield (
+            kind.rstrip('/') or 'all',
+            [programs, len(ran), sum(map(bool, map(launched, ran.values()))), len(calls), *counts],
+        )
 
 
 def reasons(ledger: Ledger) -> Counter[str]:
@@ -71,16 +80,18 @@ def reasons(ledger: Ledger) -> Counter[str]:
 
 def table(ledger: Ledger) -> str:
     """The sums, as a table of a page."""
-    head = ['', 'programs', 'run here', 'launched', 'calls', 'launched', 'in parts', 'eager']
+    head = ['', 'programs', 'that run here', 'launched at least once', 'calls', 'launched', 'in parts', 'eager']
     rows = [[kind, *(f'{number:,}' for number in numbers)] for kind, numbers in sums(ledger)]
     return '\n'.join(f'| {" | ".join(row)} |' for row in (head, ['---', *['---:'] * 7], *rows)) + '\n'
 
 
 def compared(old: Ledger, new: Ledger) -> tuple[list[str], bool]:
     """What differs, in lines, and whether fewer programs or fewer calls are launched than before."""
-    both = [name for name in old.programs if name in new.programs]
+    both = [name for name in old.of('') if name in new.programs]
     counts = {name: (launched(old.programs[name]), launched(new.programs[name])) for name in both}
-    lines = [f'{key}: {old.about.get(key)} and {value}' for key, value in new.about.items() if old.about.get(key) != value]
+    lines = [
+        f'{key}: {old.about.get(key)} and {value}' for key, value in new.about.items() if old.about.get(key) != value
+    ]
     for title, names in (
         ('No longer launched', [name for name, (before, now) in counts.items() if before and not now]),
         ('Launched less often', [name for name, (before, now) in counts.items() if before > now > 0]),
@@ -91,8 +102,8 @@ def compared(old: Ledger, new: Ledger) -> tuple[list[str], bool]:
         for name in names:
             before, now = counts[name]
             lines.append(f'  {name}: {before} and {now} of {len(new.programs[name])} calls; {why(new.programs[name])}')
-    for title, one, other in (('Only in the old', old, both), ('Only in the new', new, both)):
-        alone = [name for name in one.programs if name not in other]
+    for title, one, other in (('Only in the old', old, new.programs), ('Only in the new', new, old.of(''))):
+        alone = [name for name in one.of('') if name not in other]
         lines += [f'{title}: {len(alone)}, as {alone[0]}'] if alone else []
     lines += [f'Old:\n{table(old)}New:\n{table(new)}']
     fewer = sum(now > 0 for _, now in counts.values()) < sum(before > 0 for before, _ in counts.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ ABSENT = 'not there'
 _MOVES = (
     (r'(?:/[\w.+-]+)+/', ''),
     (r'\(?[\w<>.-]+\.py:\d+\)?', 'a line'),
-    (r'0x[0-9a-fA-F]+', '0x'),
+    (r'0x[0-9a-fA-F]+', '#'),
     (r"(?:'[^']*'|\"[^\"]*\")", "'...'"),
     (r'(?<![\w#])-?\d[\w.+-]*', '#'),
 )  # fmt: skip
@@ -36,35 +35,47 @@ def general(reason: str) -> str:
     return '. '.join(text.split('. ')[:2])
 
 
+def absent(text: str) -> str:
+    """The outcome of a program that can not run here, for this reason."""
+    for pattern, word in _MOVES[:3]:
+        text = re.sub(pattern, word, text)
+    return f'{ABSENT}: {" ".join(text.split())[:120]}'
+
+
 def decide_without_times() -> None:
     """Let no time decide in this process which runs are followed and which calls are launched."""
-    follow_time.CHEAP = float('inf')
+    follow_time.CHEAP = follow_time.LONGEST = float('inf')
     faster_way.STOPWATCH = lambda _platform: None
 
 
 @contextmanager
 def noted() -> Iterator[list[str]]:
-    """A list that gets what becomes of each call of a graphed function meanwhile, but for those within other calls."""
+    """A list that gets what becomes of each call of a graphed function meanwhile, but for those within other calls.
+
+    Within a call nothing of this is there, since it would be a part of what the function runs.
+    """
     calls: list[str] = []
-    plain, here = Graphed.__call__, threading.local()
+    plain: Any = Graphed.__call__
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(here, 'inside', False):
-            return plain(self, *args, **kwargs)
-        here.inside = True
         launches = {variant: variant.launches for variant in self.variants}
         eager = self._tally.eager.copy()
+        _be_called_by(plain)
         try:
             return plain(self, *args, **kwargs)
         finally:
-            here.inside = False
+            _be_called_by(called)
             calls.append(_outcome(self._used, launches, self._tally.eager - eager))
 
-    Graphed.__call__ = called  # type: ignore[method-assign]
+    _be_called_by(called)
     try:
         yield calls
     finally:
-        Graphed.__call__ = plain  # type: ignore[method-assign]
+        _be_called_by(plain)
+
+
+def _be_called_by(function: Any) -> None:
+    Graphed.__call__ = function  # type: ignore[method-assign]
 
 
 def _outcome(kind: Kind | None, launches: dict[Variant, int], eager: Counter[str]) -> str:

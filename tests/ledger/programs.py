@@ -17,7 +17,7 @@ from tests.benchmarks import peers, workloads
 from tests.benchmarks.wild import PROGRAMS, wild_modules
 from tests.benchmarks.workloads.way import check
 from tests.ledger.corpus import CORPUS
-from tests.ledger.outcomes import ABSENT, general, noted
+from tests.ledger.outcomes import absent, noted
 from tests.packages import run as packages
 from tests.packages.child import ALWAYS, UNTIMED
 from tests.packages.judge import in_words
@@ -41,13 +41,13 @@ def _device(gpu: bool) -> Iterator[Any]:
             uninstall()
 
 
-def _of(run: Callable[[], Any]) -> list[str]:
-    """What becomes of the calls of a program that ``run`` runs."""
+def _of(run: Callable[..., Any], *args: Any, **options: Any) -> list[str]:
+    """What becomes of the calls of a program that ``run``, called so, runs."""
     with noted() as calls:
         try:
-            run()
+            run(*args, **options)
         except Exception as error:
-            calls.append(f'{ABSENT}: {general(in_words(error))[:200]}')
+            calls.append(absent(in_words(error)))
     return calls
 
 
@@ -55,7 +55,7 @@ def of_corpus(gpu: bool, _count: int) -> Iterator[Line]:
     """Those for the sentences of the guide."""
     with Machine(gpu) as machine:
         for one in CORPUS:
-            yield one.name, _of(lambda one=one: machine.run(one.program(), True))  # type: ignore[misc]
+            yield one.name, _of(machine.run, one.program(), True)
 
 
 def of_wild(gpu: bool, _count: int) -> Iterator[Line]:
@@ -66,11 +66,11 @@ def of_wild(gpu: bool, _count: int) -> Iterator[Line]:
         for name in PROGRAMS:
             program, beside = module(name), module('side_by_side')
             size = beside.size(program.SIZES)
-            yield name, _of(lambda: program.run(ck.graphed(program.step), *size))
+            yield name, _of(program.run, ck.graphed(program.step), *size)
             if name == 'kalman':
-                yield 'kalman filter', _of(lambda: program.run_filter(program.GraphedFilter, *size))
+                yield 'kalman filter', _of(program.run_filter, program.GraphedFilter, *size)
             if name == 'mlp':
-                yield 'mlp generator', _of(lambda: program.run(ck.graphed(program.step), *size, generator=True))
+                yield 'mlp generator', _of(program.run, ck.graphed(program.step), *size, generator=True)
         cp.cuda.runtime.deviceSynchronize()
 
 
@@ -82,7 +82,7 @@ def of_workloads(gpu: bool, _count: int) -> Iterator[Line]:
             for workload in make():
                 way = workload.ways()['graphed']()
                 try:
-                    yield f'{part}: {workload.title}', _of(lambda: check(workload, way, workload.reference()))
+                    yield f'{part}: {workload.title}', _of(check, workload, way, workload.reference())
                 finally:
                     way.close()
 
@@ -91,8 +91,7 @@ def of_random(gpu: bool, count: int) -> Iterator[Line]:
     """The first of the random programs."""
     with Machine(gpu) as machine:
         for number in range(count):
-            program = python_programs.program(seeded(f'{SEED}/{number}'))
-            yield str(number), _of(lambda program=program: machine.run(program, True))  # type: ignore[misc]
+            yield str(number), _of(machine.run, python_programs.program(seeded(f'{SEED}/{number}')), True)
 
 
 def of_packages(gpu: bool, _count: int) -> Iterator[Line]:
@@ -103,12 +102,11 @@ def of_packages(gpu: bool, _count: int) -> Iterator[Line]:
         try:
             importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            yield from ((f'{package}.{name}', [f'{ABSENT}: the package']) for name in names)
+            yield from ((f'{package}.{name}', [absent('the package')]) for name in names)
             continue
         family = packages.Family(package, names, 'cupy', '', 300, {})
         for row in packages.results([family], lambda _text: None)['rows']:
-            left = f'{ABSENT}: {general(row.get("text", ""))[:200]}'
-            yield f'{package}.{row["program"]}', row.get('calls') or [left]
+            yield f'{package}.{row["program"]}', row.get('calls') or [absent(row['text'])]
 
 
 KINDS = {
