@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import capturekit as ck
-from tests.ledger.compare import KEPT, Ledger, compared, read, reasons, table, write
+from tests.ledger.compare import KEPT, Ledger, compared, merged, read, reasons, table, write
 from tests.ledger.outcomes import decide_without_times
 from tests.ledger.programs import KINDS
 
@@ -17,7 +17,9 @@ from tests.ledger.programs import KINDS
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='python -m tests.ledger', description='Which calls are launched, by program.')
     parser.add_argument('--only', nargs='+', choices=KINDS, metavar='KIND', help=f'only some of {", ".join(KINDS)}')
-    parser.add_argument('--out', type=Path, metavar='FILE', help='where the ledger goes')
+    parser.add_argument(
+        '--out', type=Path, metavar='FILE', help='where the ledger goes; kinds that were not run stay there'
+    )
     parser.add_argument('--random', type=int, default=2000, metavar='N', help='so many random programs (%(default)s)')
     parser.add_argument('--gpu', action='store_true', help='run on the CuPy that is installed')
     parser.add_argument(
@@ -51,7 +53,7 @@ def main() -> int:
         return int(fewer)
     ledger = made(given.only or list(KINDS), given.gpu, given.random)
     if given.out:
-        write(ledger, given.out)
+        write(merged(read(given.out), ledger) if given.only and given.out.exists() else ledger, given.out)
     print(table(ledger))
     print('\n'.join(f'{calls:6} {reason}' for reason, calls in reasons(ledger).most_common(20)))
     return 0

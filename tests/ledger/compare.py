@@ -50,6 +50,18 @@ def read(path: Path) -> Ledger:
     )
 
 
+def merged(old: Ledger, new: Ledger) -> Ledger:
+    """The new ledger, with the old one's programs of other kinds. Raises ValueError if they are of two machines."""
+    if old.about != new.about:
+        raise ValueError(f'one was made with {old.about}, the other one with {new.about}')
+    kinds = {kind_of(name) for name in new.programs}
+    return Ledger(new.about, {n: c for n, c in old.programs.items() if kind_of(n) not in kinds} | new.programs)
+
+
+def kind_of(name: str) -> str:
+    return name.partition('/')[0]
+
+
 def launched(calls: list[str]) -> int:
     """How many of these calls a graph answered, in one or in parts."""
     return sum(call in _LAUNCHED for call in calls)
@@ -62,7 +74,7 @@ def why(calls: list[str]) -> str:
 
 def sums(ledger: Ledger) -> Iterator[tuple[str, list[int]]]:
     """For each kind and for all: programs, those that ran, those launched, calls, launched, in parts, eager."""
-    for kind in [*dict.fromkeys(name.partition('/')[0] + '/' for name in ledger.programs), '']:
+    for kind in [*sorted({kind_of(name) + '/' for name in ledger.programs}), '']:
         ran = ledger.of(kind)
         calls = [call for every in ran.values() for call in every]
         counts = [sum(call.startswith(word) for call in calls) for word in (LAUNCHED, PARTS, EAGER)]

@@ -58,14 +58,14 @@ def noted() -> Iterator[list[str]]:
     plain: Any = Graphed.__call__
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        launches = {variant: variant.launches for variant in self.variants}
+        before = {variant: variant.calls + variant.launches for variant in self.variants}
         eager = self._tally.eager.copy()
         _be_called_by(plain)
         try:
             return plain(self, *args, **kwargs)
         finally:
             _be_called_by(called)
-            calls.append(_outcome(self._used, launches, self._tally.eager - eager))
+            calls.append(_outcome(self._used, before, self._tally.eager - eager))
 
     _be_called_by(called)
     try:
@@ -78,14 +78,14 @@ def _be_called_by(function: Any) -> None:
     Graphed.__call__ = function  # type: ignore[method-assign]
 
 
-def _outcome(kind: Kind | None, launches: dict[Variant, int], eager: Counter[str]) -> str:
+def _outcome(kind: Kind | None, before: dict[Variant, int], eager: Counter[str]) -> str:
     """The outcome of one call, of this kind, by what it has added to the counts of its function."""
     variants = () if kind is None else kind.variants
     for reason in eager:
-        cause = _cause(variants, launches) if reason == WATCHED else ''
+        cause = _cause(variants, before) if reason == WATCHED else ''
         return f'{EAGER}: {general(reason + cause)}'
     for variant in variants:
-        if variant.launches > launches.get(variant, 0):
+        if variant.calls + variant.launches > before.get(variant, 0):
             return PARTS if variant.state == 'pieces' else LAUNCHED
     return f'{EAGER}: as a plain call'
 

@@ -9,7 +9,7 @@ import pytest
 
 import capturekit as ck
 from tests.ledger import __main__ as command
-from tests.ledger.compare import KEPT, Ledger, compared, read, reasons, sums, table, write
+from tests.ledger.compare import KEPT, Ledger, compared, merged, read, reasons, sums, table, write
 from tests.ledger.corpus import CORPUS
 from tests.ledger.outcomes import absent, general, noted
 from tests.ledger.programs import KINDS
@@ -69,6 +69,13 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
     before = (tmp_path / name).read_bytes()
     write(read(tmp_path / name), tmp_path / name)
     assert (tmp_path / name).read_bytes() == before
+
+
+def test_kinds_that_were_not_run_stay() -> None:
+    found = merged(OLD, Ledger(OLD.about, {'wild/three': []}))
+    assert list(found.programs) == ['random/0', 'random/1', 'random/2', 'wild/three']
+    with pytest.raises(ValueError, match=r"one was made with \{'python': '3\.13'\}, the other one with \{\}"):
+        merged(OLD, Ledger({}, {}))
 
 
 def test_sums() -> None:
