@@ -28,14 +28,9 @@ def options() -> argparse.ArgumentParser:
     return parser
 
 
-def made(kinds: list[str], gpu: bool, count: int) -> Ledger:
+def made(about: dict[str, str], kinds: list[str], gpu: bool, count: int) -> Ledger:
     """Run the programs, and say how far it is."""
     decide_without_times()
-    about = {
-        'python': platform.python_version(),
-        'device': 'a GPU' if gpu else 'simulated',
-        'capturekit': ck.__version__,
-    }
     ledger, begun = Ledger(about, {}), time.monotonic()
     for kind in kinds:
         for name, calls in KINDS[kind](gpu, count):
@@ -46,14 +41,20 @@ def made(kinds: list[str], gpu: bool, count: int) -> Ledger:
 
 
 def main() -> int:
-    given = options().parse_args()
+    parser = options()
+    given = parser.parse_args()
     if given.compare:
         lines, fewer = compared(read(given.compare[0]), read((*given.compare, KEPT)[1]))
         print('\n'.join(lines))
         return int(fewer)
-    ledger = made(given.only or list(KINDS), given.gpu, given.random)
+    device = 'a GPU' if given.gpu else 'simulated'
+    about = {'python': platform.python_version(), 'device': device, 'capturekit': ck.__version__}
+    old = read(given.out) if given.only and given.out and given.out.exists() else Ledger(about, {})
+    if old.about != about:
+        parser.error(f'{given.out} was made on {old.about}, and this is {about}')
+    ledger = made(about, given.only or list(KINDS), given.gpu, given.random)
     if given.out:
-        write(merged(read(given.out), ledger) if given.only and given.out.exists() else ledger, given.out)
+        write(merged(old, ledger), given.out)
     print(table(ledger))
     print('\n'.join(f'{calls:6} {reason}' for reason, calls in reasons(ledger).most_common(20)))
     return 0

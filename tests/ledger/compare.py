@@ -51,9 +51,7 @@ def read(path: Path) -> Ledger:
 
 
 def merged(old: Ledger, new: Ledger) -> Ledger:
-    """The new ledger, with the old one's programs of other kinds. Raises ValueError if they are of two machines."""
-    if old.about != new.about:
-        raise ValueError(f'one was made with {old.about}, the other one with {new.about}')
+    """The new ledger, with the old one's programs of other kinds."""
     kinds = {kind_of(name) for name in new.programs}
     return Ledger(new.about, {n: c for n, c in old.programs.items() if kind_of(n) not in kinds} | new.programs)
 
@@ -79,10 +77,8 @@ def sums(ledger: Ledger) -> Iterator[tuple[str, list[int]]]:
         calls = [call for every in ran.values() for call in every]
         counts = [sum(call.startswith(word) for call in calls) for word in (LAUNCHED, PARTS, EAGER)]
         programs = sum(name.startswith(kind) for name in ledger.programs)
-        yield (
-            kind.rstrip('/') or 'all',
-            [programs, len(ran), sum(map(bool, map(launched, ran.values()))), len(calls), *counts],
-        )
+        some = sum(launched(every) > 0 for every in ran.values())
+        yield kind.rstrip('/') or 'all', [programs, len(ran), some, len(calls), *counts]
 
 
 def reasons(ledger: Ledger) -> Counter[str]:
@@ -98,25 +94,24 @@ def table(ledger: Ledger) -> str:
 
 
 def compared(old: Ledger, new: Ledger) -> tuple[list[str], bool]:
-    """What differs, in lines, and whether fewer programs or fewer calls are launched than before."""
-    both = [name for name in old.of('') if name in new.programs]
-    counts = {name: (launched(old.programs[name]), launched(new.programs[name])) for name in both}
+    """What differs, in lines, and whether fewer programs or fewer calls are launched, of the programs that ran both
+    times."""
+    before, now = old.of(''), new.of('')
+    counts = {name: (launched(before[name]), launched(now[name])) for name in before if name in now}
     lines = [
-        f'{key}: {old.about.get(key)} and {value}' for key, value in new.about.items() if old.about.get(key) != value
+        f'{key}: {old.about.get(key)} and {new.about[key]}' for key in new.about if old.about.get(key) != new.about[key]
     ]
     for title, names in (
-        ('No longer launched', [name for name, (before, now) in counts.items() if before and not now]),
-        ('Launched less often', [name for name, (before, now) in counts.items() if before > now > 0]),
-        ('Launched now', [name for name, (before, now) in counts.items() if now and not before]),
-        ('Launched more often', [name for name, (before, now) in counts.items() if now > before > 0]),
+        ('No longer launched', [name for name, (was, is_now) in counts.items() if was and not is_now]),
+        ('Launched less often', [name for name, (was, is_now) in counts.items() if was > is_now > 0]),
+        ('Launched now', [name for name, (was, is_now) in counts.items() if is_now and not was]),
+        ('Launched more often', [name for name, (was, is_now) in counts.items() if is_now > was > 0]),
     ):
         lines += [f'{title}: {len(names)}'] * bool(names)
-        for name in names:
-            before, now = counts[name]
-            lines.append(f'  {name}: {before} and {now} of {len(new.programs[name])} calls; {why(new.programs[name])}')
-    for title, one, other in (('Only in the old', old, new.programs), ('Only in the new', new, old.of(''))):
-        alone = [name for name in one.of('') if name not in other]
-        lines += [f'{title}: {len(alone)}, as {alone[0]}'] if alone else []
+        lines += [f'  {n}: {counts[n][0]} and {counts[n][1]} of {len(now[n])} calls; {why(now[n])}' for n in names]
+    for title, some, others in (('Ran in the old one only', before, now), ('Ran in the new one only', now, before)):
+        alone = [name for name in some if name not in others]
+        lines += [f'{title}: {len(alone)}, as {alone[0]}; {why(new.programs.get(alone[0], []))}'] if alone else []
     lines += [f'Old:\n{table(old)}New:\n{table(new)}']
-    fewer = sum(now > 0 for _, now in counts.values()) < sum(before > 0 for before, _ in counts.values())
-    return lines, fewer or sum(now for _, now in counts.values()) < sum(before for before, _ in counts.values())
+    programs = sum(is_now > 0 for _, is_now in counts.values()) - sum(was > 0 for was, _ in counts.values())
+    return lines, min(programs, sum(is_now - was for was, is_now in counts.values())) < 0
