@@ -66,8 +66,8 @@ def launched(calls: list[str]) -> int:
 
 
 def why(calls: list[str]) -> str:
-    """The last reason for which one of these calls ran eagerly, or why there are none; '' if there is no reason."""
-    return next((call for call in reversed(calls) if call not in _LAUNCHED), '')
+    """The last reason for which one of these calls ran eagerly, or why there are none, after a semicolon; or ''."""
+    return next((f'; {call}' for call in reversed(calls) if call not in _LAUNCHED), '')
 
 
 def sums(ledger: Ledger) -> Iterator[tuple[str, list[int]]]:
@@ -108,10 +108,10 @@ def compared(old: Ledger, new: Ledger) -> tuple[list[str], bool]:
         ('Launched more often', [name for name, (was, is_now) in counts.items() if is_now > was > 0]),
     ):
         lines += [f'{title}: {len(names)}'] * bool(names)
-        lines += [f'  {n}: {counts[n][0]} and {counts[n][1]} of {len(now[n])} calls; {why(now[n])}' for n in names]
+        lines += [f'  {n}: {counts[n][0]} and {counts[n][1]} of {len(now[n])} calls{why(now[n])}' for n in names]
     for title, some, others in (('Ran in the old one only', before, now), ('Ran in the new one only', now, before)):
         alone = [name for name in some if name not in others]
-        lines += [f'{title}: {len(alone)}, as {alone[0]}; {why(new.programs.get(alone[0], []))}'] if alone else []
+        lines += [f'{title}: {len(alone)}, as {alone[0]}{why(new.programs.get(alone[0], []))}'] if alone else []
     lines += [f'Old:\n{table(old)}New:\n{table(new)}']
     programs = sum(is_now > 0 for _, is_now in counts.values()) - sum(was > 0 for was, _ in counts.values())
     return lines, min(programs, sum(is_now - was for was, is_now in counts.values())) < 0

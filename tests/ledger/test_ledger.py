@@ -93,14 +93,14 @@ def test_what_is_no_longer_launched_is_told_with_its_reason() -> None:
     assert not fewer  # as many as before
     assert lines[:-1] == [
         'python: 3.13 and 3.12', 'No longer launched: 1', '  wild/two: 1 and 0 of 2 calls; eager: a loop',
-        'Launched now: 1', '  random/0: 0 and 1 of 1 calls; ',
+        'Launched now: 1', '  random/0: 0 and 1 of 1 calls',
     ]  # fmt: skip
     less = {**OLD.programs, 'wild/one': [WATCHED, WATCHED, 'launched'], 'random/1': ['launched'] * 9}
     lines, fewer = compared(OLD, Ledger(OLD.about, less))
     assert fewer  # a program that did not run before is none of those launched now
     assert lines[:-1] == [
         'Launched less often: 1', f'  wild/one: 2 and 1 of 3 calls; {WATCHED}',
-        'Ran in the new one only: 1, as random/1; ',
+        'Ran in the new one only: 1, as random/1',
     ]  # fmt: skip
     gone = {**OLD.programs, 'random/2': [absent('no module')]}
     lines, fewer = compared(OLD, Ledger(OLD.about, gone))
