@@ -23,6 +23,7 @@ from capturekit.model.progress import each
 from capturekit.model.rules import ROWS, RULES, Effect, Rule
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.command import ROOT, started
+from tests.ledger.compare import KEPT, read, table
 
 DOCS = ROOT / 'docs'
 PICTURE = DOCS / 'pictures' / 'readme.svg'
@@ -219,7 +220,12 @@ def picture() -> str:
         uninstall()
 
 
-_PARTS: dict[str, Callable[[], str]] = {'exceptions': exceptions, 'codes': by_code, 'rules': rules}
+def ledger() -> str:
+    """The sums of the launch ledger that the repository keeps."""
+    return table(read(KEPT))
+
+
+_PARTS: dict[str, Callable[[], str]] = {'exceptions': exceptions, 'codes': by_code, 'rules': rules, 'ledger': ledger}
 
 
 def with_parts(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextvars
+import functools
 import gc
 import logging
 import re
@@ -163,7 +164,7 @@ class Machine:
     def _run(program: Program, graphed: bool, found: Run) -> None:
         with world() as (home, cupy):
             made: list[Any] = []
-            home.over = _decorator(program, made) if graphed else lambda fn: fn
+            home.over = _decorator(program, made, graphed)
             home.awaited, home.settled = _awaited, _settled
             contextvars.copy_context().run(_steps, program, home, made, found, cupy)
             for one in made:
@@ -204,11 +205,14 @@ def different(plain: Run, graphed: Run, program: Program) -> str:
     return ''
 
 
-def _decorator(program: Program, made: list[Any]) -> Callable[[Any], Any]:
-    def over(fn: Any) -> Any:
-        options: Any = program.options
-        made.append(ck.graphed(fn, **options))
-        return made[-1]
+def _decorator(program: Program, made: list[Any], graphed: bool) -> Callable[..., Any]:
+    def over(fn: Any = None, **more: Any) -> Any:
+        if fn is None:
+            return functools.partial(over, **more)
+        if graphed:
+            options: Any = {**program.options, **more}
+            made.append(ck.graphed(fn, **options))
+        return made[-1] if graphed else fn
 
     return over
 

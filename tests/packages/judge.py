@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
+from tests.ledger.outcomes import noted
 from tests.packages.compare import EQUAL, NEAR, WRONG, Found, Leaf, compare, leaves
 from tests.packages.registry import Draw, Program, itself
 
@@ -115,7 +116,7 @@ class Making:
         return taken[MORE:]
 
 
-def judge(program: Program, cp: Any) -> Row:
+def judge(program: Program, cp: Any, timed: bool = True) -> Row:
     """What became of a program: eagerly and graphed, or plainly twice if ``cp`` is NumPy."""
     row: Row = {'package': program.package, 'program': program.name, 'about': program.about}
     try:
@@ -125,11 +126,12 @@ def judge(program: Program, cp: Any) -> Row:
         return {**row, 'outcome': FAILS, 'text': str(error) if isinstance(error, Raised) else in_words(error)}
     with Said() as said:
         other = Making(program, cp, itself if cp is np else ck.graphed)
-        found = _compared(other, want)
+        with noted() as calls:
+            found = _compared(other, want)
         if cp is not np:
-            row |= how(other.fn, said.texts)
+            row |= how(other.fn, said.texts) | {'calls': calls}
         row |= {'outcome': found.outcome, 'text': found.text}
-        if found.outcome != WRONG:
+        if found.outcome != WRONG and timed:
             row |= _times(program, cp, eager, other)
         if cp is not np:
             row['in short'] = in_short(other.fn)
