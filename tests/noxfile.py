@@ -12,7 +12,7 @@ import nox
 ROOT = Path(__file__).parents[1]
 nox.options.envdir = str(ROOT / 'build' / 'nox')
 
-PYTHONS = ('3.10', '3.11', '3.12', '3.13', '3.14')
+PYTHONS = ('3.11', '3.12', '3.13', '3.14')
 #: Each Python, each CuPy for both CUDAs, the least and the newest of all. With 13.3.1 a GPU was used.
 INSIDE = (
     ('3.11', ('cupy-cuda12x==14.0.0', 'cuda-bindings==12.8.0', 'numpy==2.0.*')),
@@ -30,7 +30,7 @@ OUTSIDE = (
     ('3.12', ('cupy-cuda12x==13.6.0', 'cuda-bindings==12.9.0'), 'capturekit needs CuPy 14 or newer'),
     ('3.12', ('cupy-cuda12x==14.2.0', 'cuda-bindings==11.8.7'), 'capturekit needs cuda-bindings 12.8 or newer'),
     ('3.12', ('cupy-cuda12x==14.2.0',), 'capturekit needs cuda-bindings beside CuPy'),
-    ('3.9', ('numpy',), 'capturekit needs Python 3.10 or newer'),
+    ('3.9', ('numpy',), 'capturekit needs Python 3.11 or newer'),
 )
 #: The tests that rest on the versions: what is held against the installed CuPy, the simulated device's contract.
 TESTS = (

@@ -29,7 +29,7 @@ from tests.test_import import BLOCK, ROOT, first_capture
         (BINDINGS, '11.8.7', 'old'), (BINDINGS, '12.6.2', 'old'), (BINDINGS, '12.8.0', ''), (BINDINGS, '12.9.10', ''),
         (BINDINGS, '12.10.0', 'newer'), (BINDINGS, '13.0.0', ''), (BINDINGS, '13.6.0', 'newer'),
         (BINDINGS, '14.0.0', 'newer'),
-        (PYTHON, '3.9.18', 'old'), (PYTHON, '3.10.0', ''), (PYTHON, '3.14.9', ''), (PYTHON, '3.15.0', 'newer'),
+        (PYTHON, '3.10.13', 'old'), (PYTHON, '3.11.0', ''), (PYTHON, '3.14.9', ''), (PYTHON, '3.15.0', 'newer'),
     ],
 )  # fmt: skip
 def test_verdicts(known: Known, version: str, verdict: str) -> None:
@@ -111,13 +111,13 @@ def test_old_cuda_bindings(version: str) -> None:
 def test_an_old_python() -> None:
     """As real ones were asked for the page; here a new one that says that it is old."""
     code = (
-        'import sys\nsys.version_info = (3, 9, 18, "final", 0)\n'
+        'import sys\nsys.version_info = (3, 10, 13, "final", 0)\n'
         'try:\n    import capturekit\nexcept ImportError as error:\n    print(error)\n'
         'print("numpy" in sys.modules)'
     )
     ran = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True)
     command = "python3.14 -m venv .venv && .venv/bin/pip install 'capturekit[cuda13]'"
-    needs = 'capturekit needs Python 3.10 or newer (tried: 3.10 to 3.14), and this is 3.9.18'
+    needs = 'capturekit needs Python 3.11 or newer (tried: 3.11 to 3.14), and this is 3.10.13'
     assert ran.stdout.splitlines() == [f'{needs}: {command}', 'False'], ran.stderr
 
 
@@ -174,7 +174,7 @@ def test_the_doctor_notes_what_is_newer(changes: dict[str, Any], noted: str) -> 
     assert [text for text in about(report, 'note') if text.startswith(noted)]
 
 
-@pytest.mark.parametrize('version', ['3.10.13', '3.11.7', '3.12.0', '3.13.0', dotted(tuple(sys.version_info[:3]))])
+@pytest.mark.parametrize('version', ['3.11.7', '3.12.0', '3.13.0', dotted(tuple(sys.version_info[:3]))])
 def test_the_doctor_says_what_this_python_lacks(version: str) -> None:
     report = judged(python={'version': version, 'system': 'Linux'})
     lacking = [text for text in about(report, 'note') if text.startswith('Python: a feature of ')]
@@ -202,7 +202,7 @@ def test_the_doctor_tells_what_to_install() -> None:
 
 
 def test_without_numpy_an_old_python_is_still_told(tmp_path: Path) -> None:
-    code = 'import sys\nsys.version_info = (3, 9, 1, "final", 0)\nimport capturekit'
+    code = 'import sys\nsys.version_info = (3, 10, 1, "final", 0)\nimport capturekit'
     blocked = BLOCK.format(blocked=('numpy', 'cupy', 'cuda')) + code
     ran = subprocess.run([sys.executable, '-c', blocked], cwd=ROOT, capture_output=True, text=True)
-    assert 'ImportError: capturekit needs Python 3.10 or newer' in ran.stderr
+    assert 'ImportError: capturekit needs Python 3.11 or newer' in ran.stderr
