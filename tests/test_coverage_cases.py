@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import functools
 import json
 import re
 import subprocess
@@ -70,65 +68,10 @@ def chains(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
             yield cases.MODULES[node.id], names
 
 
-@functools.cache
-def helpers() -> ast.Module:
-    return ast.parse((FOLDER / 'names.py').read_text())
-
-
-def defined() -> set[str]:
-    """What names.py defines or imports at its top level."""
-    found: set[str] = set()
-    for node in helpers().body:
-        if isinstance(node, ast.FunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {alias.asname or alias.name for alias in node.names}
-    return found
-
-
-def test_there_are_the_given_cases_and_at_least_340_more() -> None:
-    assert len(cases.GIVEN) == 106
-    assert len(cases.MORE) >= 340
-    assert len(ALL) == len(cases.GIVEN) + len(cases.MORE)
-    assert len(set(cases.MORE.values())) == len(cases.MORE)
-
-
-def test_no_label_is_used_twice() -> None:
-    tree = ast.parse((FOLDER / 'cases.py').read_text())
-    given = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == 'GIVEN')
-    labels = [key.value for key in given.keys]
-    labels += [
-        line.strip().partition(': ')[0] for text in cases.SECTIONS.values() for line in text.strip().splitlines()
-    ]
-    assert len(labels) == len(set(labels))
-
-
-def test_random_cases_are_cases() -> None:
-    assert cases.FRESH <= cases.RANDOM <= ALL.keys()
-
-
-def test_every_name_of_a_case_is_one_of_python_or_of_names_py() -> None:
-    known = defined() | cases.MODULES.keys() | set(dir(builtins))
-    for label, expression in ALL.items():
-        tree = ast.parse(expression, mode='eval')
-        bound = {argument.arg for node in ast.walk(tree) if isinstance(node, ast.arguments) for argument in node.args}
-        bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        assert used <= known | bound, label
-
-
-def test_names_py_calls_modules_by_the_same_short_names() -> None:
-    aliases = [alias for node in helpers().body if isinstance(node, ast.Import) for alias in node.names if alias.asname]
-    assert len(aliases) >= 4
-    for alias in aliases:
-        assert cases.MODULES[alias.asname] == alias.name
-
-
 def test_every_function_of_a_case_exists_in_cupy() -> None:
     trees = [ast.parse(expression, mode='eval') for expression in ALL.values()]
-    asked = sorted({(module, *names) for tree in [*trees, helpers()] for module, names in chains(tree)})
+    helpers = ast.parse((FOLDER / 'names.py').read_text())
+    asked = sorted({(module, *names) for tree in [*trees, helpers] for module, names in chains(tree)})
     assert len(asked) > 300
     told = subprocess.run(
         [sys.executable, '-c', RESOLVE],

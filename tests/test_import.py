@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: How many modules importing capturekit may load beyond NumPy.
-#: With Python 3.10 comes an older NumPy, which leaves more of Python's own modules to capturekit.
-MODULES = 250 if sys.version_info >= (3, 11) else 260
+#: How many modules importing capturekit may load beyond NumPy, of which 2.0 leaves it more of Python's own.
+MODULES = 260
 #: What takes long to import, and what only commands, pages and the simulated device need.
 HEAVY = frozenset(
     'argparse asyncio cProfile concurrent.futures.thread doctest email http importlib.metadata multiprocessing pdb '

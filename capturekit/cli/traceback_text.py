@@ -106,9 +106,6 @@ def _way(error: BaseException) -> list[Place]:
 
 def _as_python(error: BaseException) -> None:
     sys.excepthook(type(error), error, error.__traceback__)
-    if sys.version_info < (3, 11):
-        noted = getattr(error, '__notes__', ())
-        print(*noted, sep='\n', end='\n' if noted else '', file=sys.stderr)
 
 
 def _without_earlier(error: BaseException, known: list[str]) -> None:

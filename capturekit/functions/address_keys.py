@@ -13,7 +13,6 @@ import dis
 
 from capturekit.functions.addresses_asked import (
     BY_KEY,
-    CALLS,
     VARIABLE,
     Asked,
     NotFollowed,
@@ -33,7 +32,7 @@ _WITHOUT_KEYS = frozenset({'values', 'clear'})
 _GO_THROUGH = frozenset({'tuple', 'list'})
 _LOOP = ['GET_ITER', 'FOR_ITER', 'STORE_FAST']
 #: What compares an exception that was caught with a class, and names of what gets at the exception.
-_MATCH = ('CHECK_EXC_MATCH', 'CHECK_EG_MATCH', 'JUMP_IF_NOT_EXC_MATCH')
+_MATCH = ('CHECK_EXC_MATCH', 'CHECK_EG_MATCH')
 _OF_EXCEPTIONS = frozenset({
     'exc_info', 'exception', 'format_exc', 'print_exc', 'last_value', 'last_exc', '__context__', '__cause__',
     '__exit__', '__aexit__', 'ExitStack',
@@ -109,7 +108,7 @@ class _KeyUses:
             self._must_be_key(code, place - 2)
         elif one.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
             self._method(code, number)
-        elif one.opname in CALLS and self._program.callee(code, number, {'len', *_GO_THROUGH}) is not None:
+        elif one.opname == 'CALL' and self._program.callee(code, number, {'len', *_GO_THROUGH}) is not None:
             if self._program.callee(code, number, {'len'}) is None:
                 self._gone_through(code, *taken(code.steps, number))
         elif one.opname == 'GET_ITER':
@@ -120,7 +119,7 @@ class _KeyUses:
     def _method(self, code: RanCode, number: int) -> None:
         """A method of a dict is loaded there."""
         name, call = code.steps[number].argval, call_of(code.steps, number)
-        if call is None or code.steps[call].opname not in CALLS:
+        if call is None or code.steps[call].opname != 'CALL':
             raise Counts
         if name in _WITHOUT_KEYS:
             return

@@ -20,7 +20,6 @@ from capturekit.model.class_layout import MISSING, attributes_of, made_by_class_
 _Steps = list[dis.Instruction]
 #: Instructions that load a local variable, that call something, and methods of dicts whose first argument is a key.
 VARIABLE = ('LOAD_FAST', 'LOAD_FAST_BORROW', 'LOAD_FAST_CHECK')
-CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 BY_KEY = frozenset({'get', 'pop', 'setdefault'})
 _ITEMS = ('BINARY_SUBSCR', 'STORE_SUBSCR', 'DELETE_SUBSCR')
 #: Instructions that are not in the table of :func:`takes`, and how many values they take.
@@ -126,14 +125,14 @@ def dict_found_by(steps: _Steps, place: int) -> InAttribute | None:
     one, begin = steps[number], place
     if one.opname == 'CONTAINS_OP' and above == 1:
         return _dict_before(steps, number) if number == place + 3 else None
-    if steps[place].opname in CALLS:
+    if steps[place].opname == 'CALL':
         load = loader_of(steps, place)
         if load is None or steps[load].opname != 'LOAD_GLOBAL':
             return None
         begin = load
     if is_item(one) and above == 0:
         return _dict_before(steps, begin)
-    if one.opname not in CALLS or above != (one.arg or 0) - 1:
+    if one.opname != 'CALL' or above != (one.arg or 0) - 1:
         return None
     load = loader_of(steps, number)
     if load is None or steps[load].argval not in BY_KEY or is_attribute(steps[load]):

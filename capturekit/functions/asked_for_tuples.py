@@ -8,7 +8,7 @@ from collections.abc import Sequence
 _FALSE = ('POP_JUMP_IF_FALSE', 'POP_JUMP_FORWARD_IF_FALSE')
 _PASSING = ('PRECALL', 'TO_BOOL')
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
-_LEAVING = ('JUMP_FORWARD', 'JUMP_BACKWARD', 'JUMP_ABSOLUTE', 'RETURN_VALUE')
+_LEAVING = ('JUMP_FORWARD', 'JUMP_BACKWARD', 'RETURN_VALUE')
 
 
 def asks_for_tuple(steps: Sequence[dis.Instruction], call: int) -> str | None:

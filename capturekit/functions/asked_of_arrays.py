@@ -100,7 +100,7 @@ def _call_of_vars(instructions: list[dis.Instruction], number: int) -> int | Non
         return None
     while instructions[place + 1].opname == 'LOAD_ATTR':
         place += 1
-    call = instructions[place + 1]  # Python 3.10 and 3.11 have others, but don't tell when a line begins
+    call = instructions[place + 1]  # Python 3.11 has others, but doesn't tell when a line begins
     plain = call.opname == 'CALL' and call.arg == 1
     return place + 1 if plain and not any(one.is_jump_target for one in instructions[number + 1 : place + 2]) else None
 
@@ -173,8 +173,7 @@ def _is_stored(instructions: list[dis.Instruction], variable: str, line: int) ->
 
 
 def _line_of(instruction: dis.Instruction) -> int | None:
-    positions = getattr(instruction, 'positions', None)  # Python 3.10 has none
-    return None if positions is None else positions.lineno
+    return instruction.positions.lineno if instruction.positions else None
 
 
 #: What may run code, or bind names, before the value is loaded.

@@ -22,7 +22,6 @@ CLOCKS = (
     time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic, time.monotonic_ns,
     time.process_time, time.process_time_ns, time.thread_time, time.thread_time_ns,
 )  # fmt: skip
-_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _VARIABLES = ('LOAD_FAST', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
 _PREPARATIONS = ('PUSH_NULL', 'PRECALL')
 
@@ -45,7 +44,7 @@ def readings_of(code: CodeType) -> Iterator[Reading]:
     """The statements of code that read a clock and put the time into an attribute."""
     steps = [one for one in single_steps(code) if one.opname not in _PREPARATIONS]
     for number, step in enumerate(steps):
-        if step.opname in _CALLS and step.arg == 0:
+        if step.opname == 'CALL' and step.arg == 0:
             found = _reading(steps, number)
             if found is not None:
                 yield found
@@ -95,7 +94,7 @@ def differences_of(code: CodeType) -> Iterator[Difference]:
 
 
 def _subtracts(one: dis.Instruction) -> bool:
-    return one.opname == 'BINARY_SUBTRACT' or (one.opname == 'BINARY_OP' and one.argrepr == '-')
+    return one.opname == 'BINARY_OP' and one.argrepr == '-'
 
 
 def reckoned_from(times: set[str], codes: list[CodeType]) -> set[str]:

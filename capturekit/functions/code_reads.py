@@ -34,7 +34,6 @@ _FORMATS = ('format', 'format_map')
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_SUPER_ATTR')
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
 _FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
-_ANY_CALL = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 #: Types of constants of which there is only one with each value.
 _ONE_OF_A_KIND = (type(None), bool, type(...))
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
@@ -283,8 +282,7 @@ def names_shown(instructions: list[dis.Instruction]) -> set[str]:
 
 def line_number(instruction: dis.Instruction) -> int | None:
     """The line of an instruction; None for one that belongs to no line."""
-    positions = getattr(instruction, 'positions', None)  # Python 3.10 has none
-    return None if positions is None else positions.lineno
+    return instruction.positions.lineno if instruction.positions else None
 
 
 def _line_of(instruction: dis.Instruction) -> int | None:
@@ -364,7 +362,7 @@ def _one_flag(after: list[dis.Instruction]) -> bool:
 def _result_is_dropped(after: list[dis.Instruction]) -> bool:
     """Whether what was loaded is called at once, without arguments, and nothing is made of the result."""
     steps = [one for one in after[:4] if one.opname not in _NO_ARGUMENTS]
-    return [one.opname for one in steps[1:2]] == ['POP_TOP'] and steps[0].opname in _ANY_CALL and not steps[0].arg
+    return [one.opname for one in steps[1:2]] == ['POP_TOP'] and steps[0].opname == 'CALL' and not steps[0].arg
 
 
 def _asks_numpy_for_the_time(code: CodeType) -> bool:

@@ -52,7 +52,6 @@ _WORDS = re.compile(r'\w+')
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
 #: Calls without names of arguments.
-PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 
 
 def _texts(code: CodeType) -> Iterator[str]:
@@ -209,7 +208,7 @@ class CodeThatRan:
         number refuses to be given to these.
         """
         number = loader_of(code.steps, place)
-        if number is None or code.steps[place].opname not in PLAIN_CALLS:
+        if number is None or code.steps[place].opname != 'CALL':
             return False
         step, name, cupy = code.steps[number], code.steps[number].argval, sys.modules.get('cupy')
         if name not in OF_CUPY or name in self._run.names.strings or self.stores(name):

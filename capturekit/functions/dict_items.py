@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from capturekit.functions.carried_state import DICTS
-from capturekit.functions.code_that_ran import PLAIN_CALLS, CodeThatRan, Counts, ItemUses, RanCode
+from capturekit.functions.code_that_ran import CodeThatRan, Counts, ItemUses, RanCode
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.value_flow import LOADS_CONSTANT, StackedValue, ValueFlow, names_below
 from capturekit.functions.watched_value import WatchedValue
@@ -65,7 +65,7 @@ class DictFlow(ValueFlow):
 
     def _taken(self, held: StackedValue, number: int, above: int) -> None:
         code, kind = held.code, held.code.steps[number].opname
-        if number in code.entering and kind not in PLAIN_CALLS:
+        if number in code.entering and kind != 'CALL':
             raise Counts
         if kind == 'BINARY_SUBSCR' and above == 1:
             self.loads.append((code, number, self._keys.at(code, number)))
@@ -75,7 +75,7 @@ class DictFlow(ValueFlow):
             self._stored.add((id(code.code), number))
             self._locals.append((code, code.steps[number].argval))
             self._local(held, code.steps[number].argval)
-        elif kind in PLAIN_CALLS and above < (code.steps[number].arg or 0):
+        elif kind == 'CALL' and above < (code.steps[number].arg or 0):
             self._called_with(held, number, above)
         elif not (kind == 'POP_TOP' or (kind == 'CONTAINS_OP' and above == 0)):
             raise Counts

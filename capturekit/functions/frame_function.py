@@ -1,6 +1,6 @@
 """The function whose call a frame is, and whether code called it without others between.
 
-Python keeps both in each frame, from 3.11 on, and does not show them.
+Python keeps both in each frame, and does not show them.
 """
 
 from __future__ import annotations

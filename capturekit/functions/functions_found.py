@@ -64,8 +64,8 @@ class FunctionsFound:
     def find(self, frame: FrameType, code: CodeType, variables: Any) -> bool:
         """Find the function that runs, whose defaults and closure are watched.
 
-        False if it is not found, and the run did not make it: before Python 3.11 all objects are looked through, and
-        ``gc.freeze`` takes functions out of the lists.
+        False if it is not found, and the run did not make it: where Python does not tell it, all objects are
+        looked through, and ``gc.freeze`` takes functions out of the lists.
         """
         if code.co_name.startswith('<') and code.co_name != '<lambda>':
             return True  # a comprehension: its cells are those of the function around it
@@ -95,7 +95,7 @@ class FunctionsFound:
         return function is not None and id(function) not in self._told
 
     def _running(self, frame: FrameType, code: CodeType, variables: Any) -> list[FunctionType]:
-        """The function that runs; before Python 3.11, all that may be it."""
+        """The function that runs; where Python does not tell it, all that may be it."""
         function = function_of(frame)
         if function is not None:
             self._told[id(function)] = function

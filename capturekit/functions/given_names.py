@@ -13,10 +13,8 @@ GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS
 VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
 #: Instructions that load something from the value that lies on the stack.
 _LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOAD_SPECIAL', 'LOAD_FROM_DICT')
-#: How many values on the stack these put in another order, or copy.
-_ORDERS = {'ROT_TWO': 2, 'ROT_THREE': 3, 'ROT_FOUR': 4, 'DUP_TOP': 1, 'DUP_TOP_TWO': 2}
 _EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
-_CALLS = ('PRECALL',) if 'PRECALL' in dis.opmap else ('CALL', 'CALL_FUNCTION')
+_CALL = 'PRECALL' if 'PRECALL' in dis.opmap else 'CALL'
 
 
 class NameGiven(NamedTuple):
@@ -65,7 +63,7 @@ def name_given(instructions: list[dis.Instruction], number: int) -> tuple[dis.In
         elif ends:
             break  # only jumps from elsewhere lead here
         ends = kind in ('JUMP_FORWARD', 'JUMP')
-        if kind in _CALLS and depth - top == instruction.arg:
+        if kind == _CALL and depth - top == instruction.arg:
             return instructions[position + (kind == 'PRECALL')], name if certain else None
         if (depth == top and not _only_adds(instruction)) or depth - _reach(instruction) < top:
             break  # something else is done with the function
@@ -108,9 +106,7 @@ def _only_adds(instruction: dis.Instruction) -> bool:
 
 def _reach(instruction: dis.Instruction) -> int:
     """How many values on the stack an instruction copies or puts in another order."""
-    if instruction.opname in ('SWAP', 'COPY', 'ROT_N'):
-        return instruction.arg or 0
-    return _ORDERS.get(instruction.opname, 0)
+    return (instruction.arg or 0) if instruction.opname in ('SWAP', 'COPY') else 0
 
 
 def _may_change(name: Loaded, kind: str) -> bool:

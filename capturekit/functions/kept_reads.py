@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from capturekit.functions.code_that_ran import COPIES, PLAIN_CALLS, CodeThatRan, Counts, RanCode
+from capturekit.functions.code_that_ran import COPIES, CodeThatRan, Counts, RanCode
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept, ReadOutcome, are_known
 from capturekit.functions.run_record import RunRecord
@@ -107,6 +107,6 @@ def _reader(program: CodeThatRan, code: RanCode, place: int, single: bool, depth
     if single and program.callee(code, place, {_BY_FUNCTION}) == _BY_FUNCTION:
         return _BY_FUNCTION if count == 1 else None
     if depth < 3 and program.callee(code, place, {COPIES}) == COPIES:
-        return COPIES if count == 1 and code.steps[place].opname in PLAIN_CALLS else None
+        return COPIES if count == 1 and code.steps[place].opname == 'CALL' else None
     name = program.callee(code, place, _BY_METHOD) if depth == 1 and not count else None
     return name if name == 'get' or single else None

@@ -143,8 +143,6 @@ def _may_catch(code: CodeType, lines: set[int] | None, swallows: bool) -> bool:
 
 
 #: Instructions that run after an exception.
-_HANDLING = frozenset({
-    'PUSH_EXC_INFO', 'POP_EXCEPT', 'CHECK_EXC_MATCH', 'CHECK_EG_MATCH', 'JUMP_IF_NOT_EXC_MATCH'
-})  # fmt: skip
+_HANDLING = frozenset({'PUSH_EXC_INFO', 'POP_EXCEPT', 'CHECK_EXC_MATCH', 'CHECK_EG_MATCH'})
 #: Names of what may stop an exception at the end of a ``with``.
 _SWALLOWING = frozenset({'__exit__', 'suppress', 'ExitStack'})

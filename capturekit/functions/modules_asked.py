@@ -51,7 +51,7 @@ def is_in_place(modules: Any) -> bool:
 
 
 def _is_call(at: Sequence[dis.Instruction], count: int) -> bool:
-    return bool(at) and at[0].opname in ('CALL', 'CALL_METHOD') and at[0].arg == count
+    return bool(at) and at[0].opname == 'CALL' and at[0].arg == count
 
 
 def _name(instructions: list[dis.Instruction], load: dis.Instruction) -> str | AskedOf | None:

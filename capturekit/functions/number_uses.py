@@ -14,10 +14,8 @@ from types import FunctionType
 
 from capturekit.model.source_line import Place
 
-#: The opcodes that are operators before Python 3.11, and the operators of BINARY_OP since then.
-_OLD = ('ADD', 'SUBTRACT', 'MULTIPLY', 'TRUE_DIVIDE', 'FLOOR_DIVIDE', 'MODULO', 'POWER')
+#: The operators of BINARY_OP that are arithmetic.
 _OPERATORS = {'+', '-', '*', '/', '//', '%', '**'}
-_TAKING = {f'{kind}_{name}' for kind in ('BINARY', 'INPLACE') for name in _OLD} | {'UNARY_NEGATIVE', 'COMPARE_OP'}
 _LOADS = {'LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW'}
 _TWO_LOADS = {'LOAD_FAST_LOAD_FAST', 'LOAD_FAST_BORROW_LOAD_FAST_BORROW'}
 _NOTHING = {'RESUME', 'NOP', 'CACHE', 'EXTENDED_ARG', 'KW_NAMES', 'PUSH_NULL', 'NOT_TAKEN'}
@@ -27,12 +25,10 @@ _TAKES = {
     'LOAD_ATTR': (1, 0), 'LOAD_METHOD': (1, 0), 'UNARY_NEGATIVE': (1, 0), 'BINARY_OP': (2, 0), 'COMPARE_OP': (2, 0),
     'BINARY_SUBSCR': (2, 0), 'BINARY_SLICE': (3, 0), 'BUILD_SLICE': (0, 1), 'BUILD_TUPLE': (0, 1), 'BUILD_LIST': (0, 1),
     'CALL': (2, 0) if 'PRECALL' in dis.opmap else (2, 1), 'PRECALL': (0, 1), 'CALL_KW': (3, 1),
-    'CALL_FUNCTION': (1, 1), 'CALL_METHOD': (2, 1), 'CALL_FUNCTION_KW': (2, 1),
-    'BINARY_MATRIX_MULTIPLY': (2, 0), 'STORE_FAST': (1, 0), 'STORE_FAST_LOAD_FAST': (1, 0),
+    'STORE_FAST': (1, 0), 'STORE_FAST_LOAD_FAST': (1, 0),
     'STORE_FAST_STORE_FAST': (2, 0), 'STORE_ATTR': (2, 0), 'STORE_SUBSCR': (3, 0), 'POP_TOP': (1, 0),
     'RETURN_VALUE': (1, 0), 'UNPACK_SEQUENCE': (1, 0), 'BUILD_MAP': (0, 2), 'BUILD_CONST_KEY_MAP': (1, 1),
     'IS_OP': (2, 0), 'CONTAINS_OP': (2, 0), 'BUILD_STRING': (0, 1),
-    **{name: (2, 0) for name in _TAKING if name[-4:] != 'TIVE'},
 }  # fmt: skip
 #: Names through which code reaches its own local variables by other means.
 _OPENING = {
@@ -64,7 +60,7 @@ class NumberUses:
         self._at = {one.offset: number for number, one in enumerate(self._instructions)}
         self._names: set[str] = set()
         self._known: set[int] = set()
-        _must_be_plain(fn, {one.opname for one in self._instructions})
+        _must_be_plain(fn)
         self._captured = {*code.co_cellvars, *code.co_freevars}
         for name in names:
             self._local(name)
@@ -131,7 +127,7 @@ class NumberUses:
 def is_operator(one: dis.Instruction) -> bool:
     """Whether an instruction is arithmetic or a comparison."""
     operator = one.argrepr.removesuffix('=') if one.opname == 'BINARY_OP' else ''
-    return one.opname in _TAKING or operator in _OPERATORS
+    return one.opname in ('UNARY_NEGATIVE', 'COMPARE_OP') or operator in _OPERATORS
 
 
 def takes(one: dis.Instruction) -> int:
@@ -144,10 +140,10 @@ def takes(one: dis.Instruction) -> int:
     return least + times * (one.arg or 0)
 
 
-def _must_be_plain(fn: FunctionType, opcodes: set[str]) -> None:
+def _must_be_plain(fn: FunctionType) -> None:
     """Raise if a function handles exceptions, which it would then get from a Number, or reads its own frame."""
     code = fn.__code__
-    if getattr(code, 'co_exceptiontable', b'') or opcodes & {'SETUP_FINALLY', 'SETUP_WITH'}:
+    if code.co_exceptiontable:
         raise NotArithmetic('the function has a try, a with or a comprehension')
     reached = [fn.__globals__.get(name) for name in code.co_names]
     for cell in fn.__closure__ or ():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.code_that_ran import PLAIN_CALLS, CodeThatRan, RanCode
+from capturekit.functions.code_that_ran import CodeThatRan, RanCode
 from capturekit.functions.handed_on import loader_of
 from capturekit.functions.recorded_number import OF_NUMPY
 
@@ -19,7 +19,7 @@ from capturekit.functions.recorded_number import OF_NUMPY
 def is_of_numpy(program: CodeThatRan, code: RanCode, place: int) -> bool:
     """Whether a call is of a function of NumPy that makes a number of numbers."""
     number = loader_of(code.steps, place)
-    if number is None or place in code.entering or code.steps[place].opname not in PLAIN_CALLS:
+    if number is None or place in code.entering or code.steps[place].opname != 'CALL':
         return False
     step = code.steps[number]
     function: Any = OF_NUMPY.get(step.argval)

@@ -14,8 +14,6 @@ from capturekit.functions.given_names import GLOBALS_READ
 from capturekit.functions.handed_on import call_of
 from capturekit.model.class_layout import dictionary_of_class
 
-_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
-
 
 def is_called_by(codes: Iterable[CodeType], name: str, of_module: Container[str] = ()) -> bool:
     """Whether code calls at once what it loads under the name of a global, with plain arguments.
@@ -61,6 +59,6 @@ def _only_calls(code: CodeType, name: str, of_module: Container[str]) -> bool:
             if loads is not None and steps[loads].argval not in of_module:
                 continue
         call = None if loads is None else call_of(steps, loads)
-        if call is None or steps[call].opname not in _CALLS:
+        if call is None or steps[call].opname != 'CALL':
             return False
     return True

@@ -28,11 +28,10 @@ OPENERS: tuple[Any, ...] = (
 #: A function of (instructions, number): the instructions of an understood use that begins with this one, or none.
 Use = Callable[[list[dis.Instruction], int], set[int]]
 _Steps = list[dis.Instruction]
-_COPIES = {('COPY', 1), ('DUP_TOP', None)}
-_SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
+_COPY, _SWAP = ('COPY', 1), ('SWAP', 2)
 #: How Python copies a container and a key, and how it puts a new item below them.
-_COPIES_BOTH = ([('COPY', 2), ('COPY', 2)], [('DUP_TOP_TWO', None)])
-_SINKS = ([('SWAP', 3), ('SWAP', 2)], [('ROT_THREE', None)])
+_COPIES_BOTH = [('COPY', 2), ('COPY', 2)]
+_SINKS = [('SWAP', 3), ('SWAP', 2)]
 #: Instructions that put one value on the stack.
 _LOADS = frozenset(
     'LOAD_CONST LOAD_SMALL_INT LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_DEREF LOAD_GLOBAL LOAD_NAME'.split()
@@ -206,7 +205,7 @@ def counting(steps: _Steps, number: int) -> set[int]:
     if end is None or len(found) < (2 if attribute else 1) or any(one.is_jump_target for one in found):
         return set()
     store = found[-1]
-    if attribute and (_plainly(found[0]) not in _SWAPS or number == 0 or _plainly(steps[number - 1]) not in _COPIES):
+    if attribute and (_plainly(found[0]) != _SWAP or number == 0 or _plainly(steps[number - 1]) != _COPY):
         return set()
     if store.opname != load.opname.replace('LOAD', 'STORE') or store.argval != load.argval:
         return set()
@@ -279,13 +278,11 @@ def _after_the_key(steps: _Steps, number: int) -> int | None:
     return None
 
 
-def _begins_with(steps: _Steps, number: int, either: tuple[list[tuple[str, Any]], ...]) -> int:
-    """How many instructions stand there of one of these sequences."""
-    for wanted in either:
-        found = steps[number : number + len(wanted)]
-        if [_plainly(one) for one in found] == wanted and not any(one.is_jump_target for one in found):
-            return len(wanted)
-    return 0
+def _begins_with(steps: _Steps, number: int, wanted: list[tuple[str, Any]]) -> int:
+    """How many instructions stand there of this sequence: all or none."""
+    found = steps[number : number + len(wanted)]
+    stands = [_plainly(one) for one in found] == wanted and not any(one.is_jump_target for one in found)
+    return len(wanted) if stands else 0
 
 
 def _loads_an_item(one: dis.Instruction) -> bool:
@@ -304,9 +301,7 @@ def _after_the_amount(steps: _Steps, number: int) -> int | None:
 
 
 def _adds_in_place(one: dis.Instruction) -> bool:
-    return one.opname in ('INPLACE_ADD', 'INPLACE_SUBTRACT') or (
-        one.opname == 'BINARY_OP' and one.argrepr in ('+=', '-=')
-    )
+    return one.opname == 'BINARY_OP' and one.argrepr in ('+=', '-=')
 
 
 def _needs(one: dis.Instruction, depth: int) -> tuple[bool, int]:
@@ -315,7 +310,7 @@ def _needs(one: dis.Instruction, depth: int) -> tuple[bool, int]:
         return True, depth + 1
     if one.opname == 'LOAD_ATTR' and 'NULL' not in one.argrepr:
         return depth > 0, depth
-    if one.opname in ('BINARY_SUBSCR', 'BINARY_OP', 'BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY'):
+    if one.opname in ('BINARY_SUBSCR', 'BINARY_OP'):
         return depth > 1, depth - 1
     return one.opname == 'UNARY_NEGATIVE' and depth > 0, depth
 

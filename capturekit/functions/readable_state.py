@@ -36,7 +36,7 @@ from capturekit.model.plain_values import CONTAINERS, plain_key
 _SMALL = range(-5, 257)
 _SEEN = (*CONTAINERS, str, bytes, int, float, complex, object, types.SimpleNamespace)
 _QUALIFIED = type.__dict__['__qualname__'].__get__
-_HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins', 'typing_extensions'})
+_HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins'})
 #: Classes of ``contextlib`` without attributes.
 _MANAGERS = frozenset({
     'AbstractContextManager', 'AbstractAsyncContextManager', 'ContextDecorator', 'AsyncContextDecorator',

@@ -52,9 +52,7 @@ _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enu
 #: Containers whose members an iterator over them gives, and texts.
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items()))
 _PLAIN = (str, bytes, range)
-#: The operators of sets in Python 3.10.
 _OF_CONSTANTS = ('LOAD_CONST', 'BUILD_SET', 'SET_UPDATE')
-_OPERATORS = ('BINARY_AND', 'BINARY_OR', 'BINARY_SUBTRACT', 'BINARY_XOR')
 _Steps = list[dis.Instruction]
 
 
@@ -303,7 +301,7 @@ def _is_only_called(code: CodeType, inner: CodeType, every: list[_Steps]) -> boo
 
 def _is_of_views(steps: _Steps, step: dis.Instruction) -> bool:
     """Whether an instruction may make a set of the keys or the items of dicts."""
-    if step.opname not in _OPERATORS and (step.opname != 'BINARY_OP' or step.argrepr.strip('=') not in set('&|-^')):
+    if step.opname != 'BINARY_OP' or step.argrepr.strip('=') not in set('&|-^'):
         return False
     line = line_number(step)
     before = {one.argval for one in steps if line_number(one) == line and one.offset < step.offset}
@@ -333,7 +331,7 @@ def _known_later(code: CodeType, steps: _Steps, number: int, end: int | None) ->
         leaves = not frozen and not (user is stored and _stays(steps, stored))
         return SetMade(line, stored.argval, leaves=leaves, joins=joins)
     attribute = _attribute_of(steps, user)
-    is_call = steps[end].opname in ('CALL', 'CALL_FUNCTION') and _is_class_called(steps, number)
+    is_call = steps[end].opname == 'CALL' and _is_class_called(steps, number)
     if is_call and steps[end].arg == 0:
         return SetMade(line, call=-1, leaves=not frozen, attribute=attribute)
     through = user.opname.startswith((*_GOES_THROUGH, *_USES)) or _is_argument_of(steps, number, _KNOWN_FUNCTIONS)
@@ -369,7 +367,7 @@ def _stored(steps: _Steps, end: int) -> dis.Instruction | None:
             return step
         if step.opname.startswith('STORE_FAST_') and above == 0:
             return step._replace(argval=step.argval[0])
-        operator = step.opname in _OPERATORS or (step.opname == 'BINARY_OP' and step.argrepr in {*'&|-^'})
+        operator = step.opname == 'BINARY_OP' and step.argrepr in {*'&|-^'}
         try:
             if takes(step) > above and not (operator and above == 1):
                 return None
@@ -467,5 +465,5 @@ def _is_only_compared(steps: _Steps, end: int) -> bool:
     place = next(number for number, step in enumerate(after) if step.opname not in _OF_CONSTANTS)
     made = sum(step.opname == 'BUILD_SET' for step in after[:place])
     operator = after[place]
-    joins = operator.opname in _OPERATORS or (operator.opname == 'BINARY_OP' and operator.argrepr in {*'&|-^'})
+    joins = operator.opname == 'BINARY_OP' and operator.argrepr in {*'&|-^'}
     return made == 1 and joins and after[place + 1].opname.startswith(('TO_BOOL', 'POP_JUMP', 'UNARY_NOT'))

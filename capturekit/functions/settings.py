@@ -70,17 +70,18 @@ def routines_now() -> dict[str, Setting]:
 
 def settings_now() -> dict[str, Setting]:
     """All settings, by name, as they are now."""
-    handled, codecs_now, filters = sys.exc_info()[1], _handlers(), list(_filters())
-    digits, depth, place, registered = _digits(), sys.getrecursionlimit(), _place(), abc.get_cache_token()
+    handled, codecs_now, filters = sys.exception(), _handlers(), list(_filters())
+    digits, depth = sys.get_int_max_str_digits(), sys.getrecursionlimit()
+    place, registered = _place(), abc.get_cache_token()
     may_wait, specials, zone, otherwise = _may_wait(), _specials(), _zone(), _otherwise()
     return {
         DECIMALS: Setting(_decimals, _decimals()),
         ERRORS: _errors(filters),
         WARNINGS: Setting(lambda: _filters() == filters and _otherwise() == otherwise, True),
-        HANDLED: Setting(lambda: sys.exc_info()[1], handled),
+        HANDLED: Setting(lambda: sys.exception(), handled),
         CODECS: Setting(lambda: _handlers() == codecs_now, True),
         THREAD: Setting(get_ident, get_ident()),
-        DIGITS: Setting(lambda: _digits() == digits, True),
+        DIGITS: Setting(lambda: sys.get_int_max_str_digits() == digits, True),
         DEPTH: Setting(lambda: sys.getrecursionlimit() == depth, True),
         REGISTERED: Setting(lambda: abc.get_cache_token() == registered, True),
         SYNCHRONIZING: Setting(lambda: _may_wait() == may_wait, True),
@@ -172,10 +173,6 @@ def _specials() -> Any:
 def _is_special(function: Any) -> bool:
     special = sys.modules.get('scipy.special')
     return special is not None and vars(special).get(function.__name__) is function
-
-
-#: Of how many digits the text of a whole number may be; Python before 3.10.7 has no limit.
-_digits: Callable[[], int] = getattr(sys, 'get_int_max_str_digits', lambda: 0)
 
 
 def _place() -> str:

@@ -7,15 +7,12 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.asked_for_tuples import call_that_finds_no_tuple
 from capturekit.functions.code_reads import parameters_of
-from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, PLAIN_CALLS, CodeThatRan, Counts, RanCode
+from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of, loader_of
 from capturekit.functions.number_uses import is_operator, takes
 from capturekit.functions.numpy_functions import is_of_numpy
 from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutcome
 
-#: Calls with names of arguments, which lie on the stack above them.
-_KEYWORD_CALLS = ('CALL_KW', 'CALL_FUNCTION_KW')
-_OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')
 #: So many tuples in each other are followed: code that calls itself may put each that it gets into another.
 _DEEPEST = 8
 LOADS_CONSTANT = ('LOAD_CONST', 'LOAD_SMALL_INT')
@@ -45,8 +42,7 @@ _VALUE, _PERHAPS = 'value', 'value or part of a list'
 _NUMBERS = (_VALUE, _PERHAPS)
 _LIST = Items(_VALUE)
 #: Operators that lists have, too, and what they make of these is a list.
-_OF_LISTS = frozenset({'BINARY_ADD', 'BINARY_MULTIPLY', 'INPLACE_ADD', 'INPLACE_MULTIPLY'})
-_OF_LISTS_TOO = frozenset({'+', '*', '+=', '*='})
+_OF_LISTS = frozenset({'+', '*', '+=', '*='})
 
 
 class StackedValue(NamedTuple):
@@ -183,9 +179,9 @@ class ValueFlow:
             self._some_items(held, number, _slice_before(code.steps, number))
         elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
             self._asked(code, number, held.what)
-        elif kind in PLAIN_CALLS and above < (one.arg or 0):
+        elif kind == 'CALL' and above < (one.arg or 0):
             self._given(held, number, above)
-        elif kind in _KEYWORD_CALLS and 0 < above <= (one.arg or 0):
+        elif kind == 'CALL_KW' and 0 < above <= (one.arg or 0):
             names = code.steps[number - 1].argval
             self._passed(held, number, (one.arg or 0) - above, names if type(names) is tuple else ())
         elif held.what in _NUMBERS:
@@ -196,7 +192,7 @@ class ValueFlow:
     def _put_in_attribute(self, held: StackedValue, number: int) -> None:
         """Follow what is stored into an attribute of an object that is loaded just before."""
         one, before = held.code.steps[number], held.code.steps[number - 1].opname
-        in_place = self._of_any_use and before in ('SWAP', 'ROT_TWO')  # x.a += ...
+        in_place = self._of_any_use and before == 'SWAP'  # x.a += ...
         if not before.startswith('LOAD_') and not in_place:
             raise Counts  # nobody has seen the object
         self._stored.add((id(held.code.code), number))
@@ -382,15 +378,11 @@ class ValueFlow:
 def _moved(one: dis.Instruction, above: int) -> tuple[int, ...] | None:
     """How many values lie above a value, and above a copy of it, behind an instruction that only moves and copies what
     lies on the stack; None for another instruction."""
-    count = {'SWAP': one.arg or 0, 'ROT_TWO': 2, 'COPY': one.arg or 0, 'DUP_TOP': 1}.get(one.opname, 0)
-    if one.opname in ('SWAP', 'ROT_TWO'):
+    count = one.arg or 0
+    if one.opname == 'SWAP':
         return (count - 1 - above if above in (0, count - 1) else above,)
-    if one.opname in ('COPY', 'DUP_TOP'):
+    if one.opname == 'COPY':
         return (above + 1, 0) if above == count - 1 else (above + 1,)
-    if one.opname == 'DUP_TOP_TWO':
-        return (above + 2, above) if above < 2 else (above + 2,)
-    if one.opname == 'ROT_THREE':
-        return ((above - 1) % 3 if above < 3 else above,)
     return None
 
 
@@ -439,7 +431,7 @@ def _is_parameter(code: RanCode, name: str) -> bool:
 
 def _reckons(one: dis.Instruction) -> bool:
     """Whether an instruction makes a new number of two."""
-    return one.opname in _OPERATORS or (one.opname == 'BINARY_OP' and one.argrepr in ('+', '-', '*', '/'))
+    return one.opname == 'BINARY_OP' and one.argrepr in ('+', '-', '*', '/')
 
 
 def _built(one: dis.Instruction, above: int, what: Any) -> Any:
@@ -481,7 +473,7 @@ def _items(what: Any, index: dis.Instruction) -> list[Any]:
 
 def _lists_have(one: dis.Instruction) -> bool:
     """Whether an operator may make one list of another."""
-    return one.opname in _OF_LISTS or (one.opname == 'BINARY_OP' and one.argrepr in _OF_LISTS_TOO)
+    return one.opname == 'BINARY_OP' and one.argrepr in _OF_LISTS
 
 
 def _depth(what: Any) -> int:

@@ -34,7 +34,7 @@ from capturekit.model.ledger import Ledger
 from capturekit.model.recording import Recording, Timeline
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 #: What to call instead of names that graphs have in other libraries.

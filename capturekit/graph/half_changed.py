@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState
-from capturekit.model.cleanup import add_note
 from capturekit.model.errors import CudaCallError
 
 
@@ -40,7 +39,7 @@ def whole_or_closed(state: GraphState, call: str) -> Iterator[None]:
         if isinstance(error, CudaCallError):
             rule = f'CUDA refuses halfway ({error}). The graph is closed: half changed, it would do something else.'
             raise refused(call, rule, 'Record again.', error) from error
-        add_note(error, f'capturekit: {call} ended halfway, and the graph is closed: it would do something else.')
+        error.add_note(f'capturekit: {call} ended halfway, and the graph is closed: it would do something else.')
         raise
 
 
@@ -48,4 +47,4 @@ def _close(state: GraphState, error: BaseException) -> None:
     try:
         state.destroy()
     except Exception as fault:
-        add_note(error, f'and then, closing the graph: {fault!r}')
+        error.add_note(f'and then, closing the graph: {fault!r}')

@@ -20,7 +20,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
-from capturekit.model.cleanup import Undo, add_note
+from capturekit.model.cleanup import Undo
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.source_line import here
@@ -82,7 +82,7 @@ class DeviceSwitches:
             finally:
                 del escaped
         if exc[1] is not None:
-            add_note(exc[1], f'capturekit: {escaped}')
+            exc[1].add_note(f'capturekit: {escaped}')
         live.outside.escaped = escaped
 
     def _land(self, live: OpenCapture, parent: Lane) -> None:

@@ -115,7 +115,7 @@ class ManualCaptures:
             self._may_end(call, ptr, lane, live)
             if live is None:
                 return go()
-            outcome, handled = 'failed', sys.exc_info()[1]
+            outcome, handled = 'failed', sys.exception()
             try:
                 used = TouchedMemory()
                 with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended

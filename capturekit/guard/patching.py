@@ -126,7 +126,7 @@ class _Slot:
         self.written = False
 
 
-#: ``Py_TPFLAGS_IMMUTABLETYPE``; since Python 3.10 all static types have it.
+#: ``Py_TPFLAGS_IMMUTABLETYPE``; all static types have it.
 _IMMUTABLE = 1 << 8
 
 
@@ -165,7 +165,6 @@ def _wrapper(
         except CaptureError as error:
             refused(error)
             has_refused(error, entry.method)
-            # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
             raise as_raised(error)  # noqa: B904
 
     if isinstance(original, type):
@@ -193,7 +192,6 @@ def _property(
         except CaptureError as error:
             refused(error)
             has_refused(error, entry.method)
-            # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
             raise as_raised(error)  # noqa: B904
 
     return property(get, doc=getattr(original, '__doc__', None))

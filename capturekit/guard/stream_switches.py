@@ -17,7 +17,6 @@ from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
-from capturekit.model.cleanup import add_note
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.recording import Step
 from capturekit.model.rules import RULES, Operation
@@ -72,7 +71,7 @@ class StreamSwitches:
             if escaped is not None and exc and exc[0] is not None:
                 mine = self.state.mine()
                 if exc[1] is not None:
-                    add_note(exc[1], f'capturekit: {escaped}')  # the block's own exception is not replaced
+                    exc[1].add_note(f'capturekit: {escaped}')  # the block's own exception is not replaced
                 if mine is not None:
                     mine.outside.escaped = escaped  # if that exception is caught, the end of the capture raises this
             elif escaped is not None:

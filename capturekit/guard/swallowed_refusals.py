@@ -12,7 +12,6 @@ from typing import Any
 
 from capturekit.guard.state import State
 from capturekit.model.causes import shown_with
-from capturekit.model.cleanup import add_note
 from capturekit.model.errors import CaptureError
 
 SWALLOWED = 'capturekit: a handler of `logging` has printed this exception and gone on, so it comes again here.'
@@ -27,7 +26,7 @@ class SwallowedRefusals:
         self.elsewhere: list[Callable[[CaptureError], None]] = []
 
     def handler_failed(self, original: Callable[..., Any], handler: Any, record: Any) -> Any:
-        error = sys.exc_info()[1]
+        error = sys.exception()
         try:
             return original(handler, record)
         finally:
@@ -37,6 +36,6 @@ class SwallowedRefusals:
                 for tell in self.elsewhere:
                     tell(found)
             elif live is not None and found is not None and live.swallowed is None:
-                add_note(found, SWALLOWED)
+                found.add_note(SWALLOWED)
                 live.swallowed = found.with_traceback(None)  # which would hold the frames of the block
             del error, found

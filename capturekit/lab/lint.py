@@ -21,7 +21,7 @@ from capturekit.guard import GUARD
 from capturekit.guard.entry_points import SEAMS
 from capturekit.guard.lint_guard import LintGuard
 from capturekit.model import errors
-from capturekit.model.cleanup import Undo, add_note
+from capturekit.model.cleanup import Undo
 from capturekit.model.errors import CaptureError
 from capturekit.model.rules import RULES, VARIANTS
 from capturekit.model.shown import Shown
@@ -214,7 +214,7 @@ class Linting:
         if error is not None:
             error.__dict__['capturekit_report'] = self._report
             if self._report.findings:
-                add_note(error, f'capturekit lint, up to here: {self._report}')
+                error.add_note(f'capturekit lint, up to here: {self._report}')
 
     def _tell(self, error: CaptureError, adapted: str | None) -> None:
         self._report.add(finding_of(error, adapted))

@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from types import BuiltinFunctionType, CellType, FrameType, ModuleType
 from typing import Any
@@ -115,30 +115,25 @@ def _assigned(frame: FrameType) -> Iterator[tuple[str, Any]]:
 
 
 def _slots(frame: FrameType) -> int | None:
-    """Where a frame of Python 3.10 or 3.11 keeps its function's variables; None where it does not look as expected.
+    """Where a frame of Python 3.11 keeps its function's variables; None where it does not look as expected.
 
-    In 3.10 they are the end of the frame itself; 3.11 has an inner frame, in which they begin after nine words.
+    They begin after nine words of the frame's inner frame.
     """
     if sys.version_info >= (3, 12) or sys.implementation.name != 'cpython':
         return None
     words = (ctypes.c_size_t * (FrameType.__basicsize__ // _WORD)).from_address(id(frame))
     code, values = id(frame.f_code), id(frame.f_globals)
-    if sys.version_info < (3, 11):
-        return id(frame) + FrameType.__basicsize__ - _WORD if (words[4], words[6]) == (code, values) else None
     inner = (ctypes.c_size_t * 9).from_address(words[3])
     return words[3] + 9 * _WORD if (inner[4], inner[1], inner[5]) == (code, values, id(frame)) else None
 
 
-def _in_slots(frame: FrameType, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """The variables of a frame of Python 3.10 or 3.11, read where they lie."""
+def _in_slots(frame: FrameType, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """The variables of a frame of Python 3.11, read where they lie."""
     code, start = frame.f_code, _slots(frame)
     assert start is not None
     boxed = {*code.co_cellvars, *code.co_freevars}
-    # In 3.10 an argument that is in a cell has two slots, of which only the cell's is in use from then on.
-    both = sys.version_info < (3, 11)
-    order = (*code.co_varnames, *code.co_cellvars, *code.co_freevars) if both else tuple(names)
-    slots = (ctypes.c_size_t * len(order)).from_address(start)
-    for name, address in zip(order, slots):
+    slots = (ctypes.c_size_t * len(names)).from_address(start)
+    for name, address in zip(names, slots):
         if not address:
             continue
         value = ctypes.cast(address, ctypes.py_object).value

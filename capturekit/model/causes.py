@@ -62,7 +62,7 @@ class Causes:
     def __init__(self) -> None:
         self.found: list[Cause] = []
         #: The exception that was being handled when this began, which is no cause of what follows; its identity.
-        self._handled = id(sys.exc_info()[1])
+        self._handled = id(sys.exception())
 
     def remember(self, error: Any) -> None:
         """Remember a refusal, a CaptureError, and what a cleanup has hidden by it."""

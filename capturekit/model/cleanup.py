@@ -143,11 +143,3 @@ class Uncollected:
         if self._holds:
             self._holds = False
             GARBAGE.release()
-
-
-def add_note(error: BaseException, text: str) -> None:
-    """Add a line to an exception that must not be replaced."""
-    if hasattr(error, 'add_note'):
-        error.add_note(text)
-    else:
-        error.__dict__.setdefault('__notes__', []).append(text)

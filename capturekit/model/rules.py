@@ -111,7 +111,7 @@ class Effect(enum.Enum):
     ENDS = 'ends'
 
 
-class Operation(str, enum.Enum):
+class Operation(enum.StrEnum):
     """A CUDA call, by the runtime's name without its prefix; variants that share their rule share a name."""
 
     STREAM_SYNCHRONIZE = 'streamSynchronize'
@@ -147,7 +147,7 @@ class Operation(str, enum.Enum):
     HARMLESS = 'harmless'
 
 
-class Target(str, enum.Enum):
+class Target(enum.StrEnum):
     """What a call addresses, seen from the capture."""
 
     ORIGIN = 'origin'

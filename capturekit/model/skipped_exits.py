@@ -45,9 +45,7 @@ class _Block(contextlib._GeneratorContextManager[Any]):
 
     def _is_entered(self) -> int:
         made: Any = self.gen
-        frame = made.gi_frame
-        begun = frame is not None and frame.f_lasti >= 0  # before Python 3.11, nothing else says so
-        return int(getattr(made, 'gi_suspended', begun and not made.gi_running))
+        return int(made.gi_suspended)
 
     __exit__: Any = CertainExit(
         contextlib._GeneratorContextManager.__exit__, _is_entered, lambda block: block.gen.close()

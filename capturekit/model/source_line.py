@@ -72,7 +72,7 @@ def is_foreign_frame(frame: FrameType) -> bool:
         answer = is_foreign(name)
     if answer or name[:1] != '<':
         return answer
-    made = getattr(frame.f_code, 'co_qualname', '').startswith('__create_fn__')
+    made = frame.f_code.co_qualname.startswith('__create_fn__')
     return made or is_foreign(str(frame.f_globals.get('__file__', '')))
 
 

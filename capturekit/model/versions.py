@@ -54,7 +54,7 @@ def dotted(version: tuple[int, ...]) -> str:
     return '.'.join(map(str, version))
 
 
-PYTHON = Known('Python', (3, 10), ((3, 14),))
+PYTHON = Known('Python', (3, 11), ((3, 14),))
 CUPY = Known('CuPy', (14,), ((14, 2),))
 BINDINGS = Known('cuda-bindings', (12, 8), ((12, 9), (13, 5)))
 
@@ -86,16 +86,6 @@ FEATURES = (
         'Each node has its line, also while a debugger or a coverage tool runs.',
         (3, 12),
         'Beside a tool that uses `sys.settrace`, only calls that capturekit wraps have a line.',
-    ),
-    Feature(
-        'Python prints the notes that capturekit adds to exceptions of yours.',
-        (3, 11),
-        'They are in `__notes__`, and `capturekit run` prints them.',
-    ),
-    Feature(
-        'A line of a method that `dataclasses` made is never given as yours.',
-        (3, 11),
-        'It may be given, as a line of `<string>`.',
     ),
 )
 

@@ -22,7 +22,7 @@ from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.memory_group import MemoryGroup, Temporaries
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
-from capturekit.model.cleanup import Undo, add_note, uninterrupted
+from capturekit.model.cleanup import Undo, uninterrupted
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
@@ -113,7 +113,7 @@ class Capture(WayIn, Decisions):
         outcome.unwind(self._undo)
         outcome.attempt(self._lease.release)
         for fault in outcome.faults[:1]:
-            add_note(error, f'and then, on the way out: {fault!r}')
+            error.add_note(f'and then, on the way out: {fault!r}')
         outcome.faults.clear()
 
     # -- out --------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Capture(WayIn, Decisions):
             )
             if error is None:
                 raise wrong
-            add_note(error, f'capturekit: {wrong}')
+            error.add_note(f'capturekit: {wrong}')
             return
         self._left_by = sys._getframe(1) if self._checked else None
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from capturekit.guard import GUARD
 from capturekit.guard.conditional_bodies import Decision
@@ -19,9 +19,6 @@ from capturekit.model.cleanup import uninterrupted
 from capturekit.model.source_line import Place, here, is_foreign_frame
 from capturekit.recorder.places import FramePlaces, is_dropped, is_used_again, way_out
 from capturekit.recorder.told import told
-
-#: A branch, or its subclass for a loop.
-_Body = TypeVar('_Body', bound='Branch')
 
 
 class Branch:
@@ -38,7 +35,7 @@ class Branch:
         self.wrong: Exception | None = None
 
     @told
-    def __enter__(self: _Body) -> _Body:
+    def __enter__(self) -> Self:
         if self._state != 'new':
             raise errors.UnsupportedCallError(
                 'A branch entered twice',

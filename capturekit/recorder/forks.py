@@ -11,7 +11,6 @@ from typing import Any
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.model import errors
-from capturekit.model.cleanup import add_note
 from capturekit.model.counted import counted
 from capturekit.model.ledger import PER_THREAD_HANDLE
 from capturekit.model.rules import CaptureStatus
@@ -306,7 +305,7 @@ class Fork:
             try:
                 self._join(lane)
             except RuntimeError as second:
-                add_note(error, f'capturekit: lane {lane.number} was not joined: {second}')
+                error.add_note(f'capturekit: lane {lane.number} was not joined: {second}')
 
     def _give(self, streams: list[Any]) -> None:
         """Streams go back to the stock; those of an open capture only when it has ended, or to its own later forks."""

@@ -25,7 +25,7 @@ from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM, notes, shown_with
-from capturekit.model.cleanup import Undo, add_note
+from capturekit.model.cleanup import Undo
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.lease import Lease
@@ -218,7 +218,7 @@ class WayOut:
                 into = self._into
                 outcome.attempt(lambda: take_out(live.platform.device, into, live.decisions.bodies))
         if self._into is not None and outcome.error is not None and (live.lost or live.parts.spoilt):
-            add_note(outcome.error, _SPOILT if live.parts.spoilt else _DESTROYED)
+            outcome.error.add_note(_SPOILT if live.parts.spoilt else _DESTROYED)
         if outcome.body_error is not None:
             _add_cause(live, next(iter(outcome.faults), None), outcome.body_error)
 
@@ -370,22 +370,22 @@ def _note_causes(live: OpenCapture, error: BaseException) -> None:
     """Note beside an exception of the block's own which refusals the block has caught before, the first one first."""
     for text in notes(live.causes.before(*shown_with(error))):
         if text not in getattr(error, '__notes__', ()):
-            add_note(error, text)
+            error.add_note(text)
 
 
 def _add_cause(live: OpenCapture, fault: BaseException | None, error: BaseException) -> None:
     """Add a note to the block's exception: what else went wrong, or what caused it."""
     if fault is not None:
-        add_note(error, f'capturekit: {fault}')
+        error.add_note(f'capturekit: {fault}')
     elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
         if not any(cause.name == errors.InvalidatedError.__name__ for cause in live.causes.found):
-            add_note(error, f'capturekit: {GUARD.verdicts.invalidated(live)}')
+            error.add_note(f'capturekit: {GUARD.verdicts.invalidated(live)}')
     elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
-        add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
+        error.add_note('capturekit: a copy between host and device was tried in the block: make it outside')
     elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
         late = ''.join(f' ({reason})' for reason in GUARD.libraries.late.values())
         text = f'capturekit: CuPy refuses this library in a capture{late}. Call it before the block, or after.'
-        add_note(error, text)
+        error.add_note(text)
 
 
 def tell_of(live: OpenCapture, graph: Graph | None, outcome: Outcome) -> None:
@@ -397,7 +397,7 @@ def tell_of(live: OpenCapture, graph: Graph | None, outcome: Outcome) -> None:
     except Exception as failure:
         if error is None:
             raise
-        add_note(error, f'and then, telling of the capture: {failure!r}')
+        error.add_note(f'and then, telling of the capture: {failure!r}')
 
 
 def _found(live: OpenCapture, error: BaseException | None) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-from typing_extensions import assert_type
+from typing import Any, assert_type
 
 import capturekit as ck
 from capturekit.model.recording import Recording

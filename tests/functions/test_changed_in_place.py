@@ -14,7 +14,6 @@ import math
 import pathlib
 import statistics
 import struct
-import sys
 import textwrap
 import time
 import types
@@ -180,8 +179,6 @@ JSON.JSONEncoder.zz_list = {1: []}
 @pytest.mark.parametrize('name', CASES)
 def test_what_changes_in_place_is_seen(cp: Any, name: str) -> None:
     rate, changed = CASES[name]
-    if name == 'defaults of a function of Python' and sys.version_info < (3, 11):
-        pytest.skip('fmean has no defaults')
 
     def fn(x: Any) -> Any:
         return x * rate()

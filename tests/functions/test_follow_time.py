@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import time
 from typing import Any
 
@@ -132,7 +131,7 @@ def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: py
     assert looks != []
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason='this Python does not tell which function runs')
+@pytest.mark.skipif(not frame_function.TELLS, reason='this Python does not tell which function runs')
 def test_no_function_is_looked_for_where_python_tells(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
     monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))

@@ -175,7 +175,7 @@ def test_what_objects_of_classes_in_c_read_is_not_known(cp: Any, tmp_path: Path,
     for number in (2, 2, 2, 2, 3, 3):
         path.write_text(str(number))
         assert fn(cp.ones(1)).get() == number
-    before = ('what its objects read is not known', 'calls io.__getattr__')  # Python 3.10 asks that for an import
+    before = ('what its objects read is not known', 'calls io.__getattr__')  # Python 3.11 asks that for an import
     assert any(words in fn.variants[-1].reason for words in before)
 
 

@@ -167,9 +167,8 @@ CASES: dict[str, Case] = {
     ),
     'a class statement': (made, lambda: put(builtins, '__build_class__', with_rate)),
     'calls in calls': (deep, shallow),
+    'digits': (digits, lambda: set_by(sys.set_int_max_str_digits, sys.get_int_max_str_digits(), 700)),
 }  # fmt: skip
-if hasattr(sys, 'set_int_max_str_digits'):
-    CASES['digits'] = digits, lambda: set_by(sys.set_int_max_str_digits, sys.get_int_max_str_digits(), 700)
 
 
 @pytest.mark.parametrize('name', CASES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import sys
 from typing import Any
 
 import pytest
@@ -254,7 +253,6 @@ def test_functions_that_see_more_are_right(sim: Any, how: str) -> None:
     assert not any('eager run' in variant.reason for variant in fn.variants), 'it was launched, and was wrong'
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason='Python does not show which calls are direct')
 def test_a_static_method_gets_it_as_well(sim: Any) -> None:
     assert launches(alike(sim, made('WAY.plainly(x, v)'), ordinary(12))) >= 7
 

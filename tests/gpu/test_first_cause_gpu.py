@@ -217,7 +217,7 @@ def trial(name: str) -> str:
             assert (
                 'Active after' in str(error) and 'Invalidated after' in str(error) and 'thread MainThread' in str(error)
             )
-        elif sys.version_info >= (3, 11):
+        else:
             notes = ' '.join(error.__notes__)
             assert f'Invalidated after {where[0].rpartition("/")[2]}:{where[1]}' in notes, notes
         cp.cuda.get_current_stream().synchronize()

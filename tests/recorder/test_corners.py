@@ -158,7 +158,7 @@ def test_an_exception_closes_inner_captures_and_stays(sim: Any) -> None:
         inner = ck.capture()
         inner.__enter__()
         1 / 0  # noqa: B018
-    notes = '\n'.join(getattr(info.value, '__notes__', ['inner capture was left open']))  # Python 3.11 has notes
+    notes = '\n'.join(info.value.__notes__)
     assert 'inner capture was left open' in notes and repr(inner) == '<capturekit.Capture failed>'
     assert GUARD.lives == {} and sim.cuda.get_current_stream() == before
 

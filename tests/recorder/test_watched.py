@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from typing import Any
 
 import pytest
@@ -48,7 +47,6 @@ def test_the_next_call_of_cupy_names_it_too(sim: Any) -> None:
         cap.stream.record()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason='notes come with Python 3.11')
 def test_an_exception_of_the_block_is_told_what_lost_it(sim: Any) -> None:
     with pytest.raises(KeyError) as caught, ck.capture(watch=True) as cap:
         library_waits(cap.stream.ptr)

@@ -51,7 +51,7 @@ class Case:
     goes_on: bool = True
     needs: str = ''
     module: str = ''
-    since: tuple[int, int] = (3, 10)
+    since: tuple[int, int] = (3, 11)
     repair: Program | None = None
 
     @property
