@@ -24,6 +24,7 @@ _MOVES = (
     (r'0x[0-9a-fA-F]+', '#'),
     (r"(?:'[^']*'|\"[^\"]*\")", "'...'"),
     (r'(?<![\w#])-?\d[\w.+-]*', '#'),
+    (r'hands on \w[\w.]*', 'hands on a function'),  # one of several, in the order of a set
 )  # fmt: skip
 
 

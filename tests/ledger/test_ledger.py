@@ -27,6 +27,7 @@ OLD = Ledger({'python': '3.13'}, {
         ('because f (train.py:12) holds 3 of 0x7f3a, at /home/me/x/train.py:7', 'f a line holds # of #, at a line'),
         ('n is 2.5e-3 and was -1, \'a\' and "b"', "n is # and was #, '...' and '...'"),
         ('One. Two of float32. Three', 'One. Two of float32'),
+        ('it hands on decimal.Decimal.ln: what', 'it hands on a function: what'),
     ],
 )
 def test_reasons_have_no_values_lines_and_addresses(reason: str, want: str) -> None:
