@@ -171,16 +171,20 @@ class Bodies:
                 return
             nodes = self.parts.order_of(live, decision.graph)
             found = trace.maker(nodes[0], nodes) if trace is not None and nodes else None
+            refusal = _between(found or at)
             alone = info.graph == decision.graph and live.parts.numbered[info.graph] == decision.numbered
             if alone:  # no other decision was made since, so that the nodes can be taken out
                 self._end_segment(live)
-                for node in reversed(nodes):
-                    device.node_destroy(node)
+                try:
+                    for node in reversed(nodes):
+                        device.node_destroy(node)
+                except CudaCallError:  # a graph that allocates memory keeps all its nodes
+                    live.decisions.broken = live.decisions.broken or (found or at, _told_of(refusal))
                 if trace is not None:
                     trace.back_to(trace.now())
         if alone:
             self.parts.go_on(live, decision.before, at, decision.graph, [decision.node])
-        raise _between(found or at)
+        raise refusal
 
     def suspend(self, live: OpenCapture, graph: int) -> None:
         """End the driver's capture; the graph will be continued."""

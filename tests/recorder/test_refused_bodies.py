@@ -147,6 +147,23 @@ def test_a_refusal_at_the_end_of_a_body_takes_it_out(cp: Any, what: str) -> None
     assert cap.recording.node_count == len(cap.graph.nodes)
 
 
+def test_work_that_can_not_be_taken_out_ends_the_capture(cp: Any) -> None:
+    """CUDA takes no node out of a graph that allocates memory, as cuSOLVER's calls do."""
+    a, x = cp.eye(2), cp.ones(2)
+    cp.linalg.inv(a)
+    with pytest.raises(ck.UnsupportedCallError, match=r'caught inside the capture.*Work between'), ck.capture() as cap:
+        y = cp.linalg.inv(a) @ x
+        with cap.if_else(flag(cp)) as (then, otherwise):
+            with then:
+                y += 1
+            x *= 2
+            with pytest.raises(ck.UnsupportedCallError, match='Work between'), otherwise:
+                y += 2
+    with ck.capture() as cap:
+        x += 1
+    assert launched(cap, x) == [[2.0, 2.0]]
+
+
 def test_a_broken_body_names_the_exception_and_its_line(cp: Any) -> None:
     x, on = cp.ones(2), flag(cp)
     with pytest.raises(ck.UnsupportedCallError, match='A body that an exception has left') as info:

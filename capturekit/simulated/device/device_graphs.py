@@ -35,11 +35,13 @@ class Graphs(Streams):
         return lambda s: next_after(self.capture_info(s))
 
     def node_destroy(self, node: int) -> None:
-        """``cudaGraphDestroyNode``: take a node, and its edges, out of its graph."""
+        """``cudaGraphDestroyNode``: take a node and its edges out of a graph. One that allocates keeps its nodes."""
         with self._lock:
             for graph in self.graphs.values():
                 found = next((n for n in graph.nodes if n.handle == node), None)
                 if found is not None:
+                    if any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes):
+                        raise CudaCallError(Code.cudaErrorNotSupported, 'graphDestroyNode')
                     self._whole(GraphDefinition(0, [found]))
                     graph.nodes.remove(found)
                     graph.maimed |= bool(found.bodies)
