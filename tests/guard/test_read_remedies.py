@@ -105,9 +105,12 @@ def test_the_form_that_is_named_is_recorded_and_right(cp: Any, name: str) -> Non
     cap.graph.launch()
     first = arrays(found)
     if wanted is None:
-        cap.graph.launch()
-        (one,), (other,) = first, arrays(found)
-        assert one.shape == (5,) and (one >= 0).all() and np.isfinite(one).all() and not np.array_equal(one, other)
+        (one,), others = first, list[Any]()
+        for _ in range(20):  # five small numbers may be the same twice
+            cap.graph.launch()
+            others += arrays(found)
+        assert one.shape == (5,) and (one >= 0).all() and np.isfinite(one).all()
+        assert not all(np.array_equal(one, other) for other in others)
         return
     for values in (given['x'].get(), np.roll(given['x'].get(), 1)):
         given['x'][...] = cp.asarray(values)

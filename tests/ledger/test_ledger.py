@@ -47,7 +47,7 @@ def test_what_becomes_of_calls_is_noted(sim: Any) -> None:
 
     x = sim.arange(3.0)
     with noted() as calls:
-        for number in range(3):
+        for number in range(6):
             outer(x + number)
         del calls[:-1]
         for rate in (1.0, 1.0, 2.0):
