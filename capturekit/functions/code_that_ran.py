@@ -51,7 +51,6 @@ _VARIABLE = 0x0C
 _WORDS = re.compile(r'\w+')
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
-#: Calls without names of arguments.
 
 
 def _texts(code: CodeType) -> Iterator[str]:

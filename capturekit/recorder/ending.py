@@ -153,7 +153,7 @@ def _half_a_body(at: Place | None, what: str) -> errors.UnsupportedCallError:
     return errors.UnsupportedCallError(
         'A body that an exception has left',
         location=at,
-        rule=f'The exception was caught inside the capture: {what}. What was recorded around '
-        'it would be launched as it was left there.',
+        rule=f'The exception was caught inside the capture: {what}. What was recorded around it '
+        'would be launched as it was left there.',
         remedy='Let the exception end the capture, or catch it inside the body.',
     )
