@@ -31,11 +31,9 @@ RATIOS = (
     'per op',
     '10,000 nodes: capturekit / bare CuPy, per node',
     'graph.launch() / cupy.cuda.Graph.launch()',
-    'graph.launch() / torch CUDAGraph.replay',
     'graphed call, two arrays in, one out: host time / eager',
     'kmeans, per call: graphed / eager',
     'conjugate_gradient, per call: graphed / eager',
-    'kalman, per call: graphed / eager',
     'conjugate gradients, 256 x 256: decided on the device / on the host',
     'Black-Scholes, 4,000,000 options: fused / recorded',
     'recording 1,000 operations in place: watched / not watched, per op',
@@ -143,14 +141,14 @@ def programs() -> Iterator[str]:
 def versions() -> Iterator[str]:
     tried = json.loads(VERSIONS.read_text())
     for row in tried['suite']:
-        yield f'- Python {row["python"]}, all tests: {row["passed"]:,} passed, {row["failed"]} failed'
+        yield f'- Python {row["python"]}: {row["passed"]:,} tests passed, {row["failed"]} failed'
     pairs, passed = len(tried['cupy']), sum(row['passed'] == row['of'] for row in tried['cupy'])
-    yield f'- CuPy {CUPY} with cuda-bindings {BINDINGS}, in {pairs} environments: all tests passed in {passed}'
+    yield f'- CuPy {CUPY}, cuda-bindings {BINDINGS}: all passed in {passed} of {pairs} environments'
 
 
 def ledger() -> Iterator[str]:
-    for kind, (_programs, ran, _some, calls, launched, parts, eager) in sums(read(KEPT)):
-        yield f'- {kind}: {ran:,} programs, {calls:,} calls: {launched:,} launched, {parts:,} in parts, {eager:,} eager'
+    for kind, (_programs, ran, _some, _calls, launched, parts, eager) in sums(read(KEPT)):
+        yield f'- {kind}, {ran:,} programs: {launched:,} calls launched, {parts:,} in parts, {eager:,} eager'
 
 
 #: What the page has between its marks, by name.

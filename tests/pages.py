@@ -137,8 +137,8 @@ def errors() -> str:
             says = ' '.join((kind.__doc__ or '').split('\n\n')[0].split()).replace('``', '`')
             says = re.sub(r' [(](?:[0-9, ]+|[0-9]+, or .*?)[)]', '', says)
             mine = [rule for rule in RULES.values() if rule.error is kind]
-            own = '\n'.join(map(section, mine)) or diff(name)
-            sections.append(f'### {name}\n{says} CUDA would say: {codes(kind)}.\n\n{own}')
+            own = '\n'.join(map(section, mine)) or f'**Where:** {LESSONS[name].met}\n\n{diff(name)}'
+            sections.append(f'### {name}\n{says} CUDA would say {codes(kind)}.\n\n{own}')
     return '\n'.join(sections)
 
 
@@ -183,7 +183,8 @@ def by_code() -> str:
             for kind in kinds
             if str(int(code)) in codes(kind).split(', ')
         ]
-        lines.append(f'- **{int(code)}** `{code.name}`: {meaning} {", ".join(raises)}'.rstrip())
+        told = f' capturekit raises {", ".join(raises)}.' if raises else ''
+        lines.append(f'- **{int(code)}** `{code.name}`: {meaning}{told}')
     return '\n'.join(lines) + '\n'
 
 

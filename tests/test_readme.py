@@ -79,6 +79,13 @@ def test_every_exception_and_every_rule_has_a_section() -> None:
     assert shown == set(RULES)
 
 
+def test_every_public_name_is_in_the_reference() -> None:
+    api = (ROOT / 'docs' / 'reference' / 'api.rst').read_text()
+    named = set(re.findall(r'^\.\. auto\w+:: (?:capturekit\.)?(\w+)$', api, re.MULTILINE))
+    named |= set(re.findall(r'^### (\w+)$', RULES_PAGE, re.MULTILINE)) | {'render'}
+    assert set(ck.__all__) - named == set()
+
+
 def test_the_table_of_pythons_is_what_the_doctor_says() -> None:
     header = r'^\| what \| from Python \| in older versions \|\n\|[ -|]+\|\n'
     found = re.search(header + r'((?:\|.*\n)+)', README, re.MULTILINE)
