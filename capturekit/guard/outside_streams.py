@@ -50,12 +50,13 @@ class OutsideStreams:
         with self.state.inside:
             device = self.state.platform.device
             if device.stream_status(ptr) is CaptureStatus.NONE:
+                live.outside.held[ptr] = (stream, here())  # first, so that an interrupt leaves nothing held unnoted
                 try:
                     device.begin_capture(ptr, Mode.RELAXED)
                 except CudaCallError:
+                    del live.outside.held[ptr]
                     self._let_go(ptr)
                     raise
-                live.outside.held[ptr] = (stream, here())
         live.poll()
         self.lanes.make_current(live, ptr)
 
@@ -63,23 +64,29 @@ class OutsideStreams:
         """Release a held stream. If it got work, that work has escaped the capture."""
         for live in self.state.lives.values():
             if ptr in live.outside.held:
-                _stream, at = live.outside.held.pop(ptr)
-                seen = (
-                    live.trace.taken(ptr) if live.trace is not None and live.thread == threading.get_ident() else None
-                )
+                _stream, at = live.outside.held[ptr]
+                mine = live.thread == threading.get_ident()
+                seen = live.trace.taken(ptr) if live.trace is not None and mine else None
                 with self.state.inside:
-                    device = self.state.platform.device
-                    try:
-                        graph = device.end_capture(ptr)
-                    except CudaCallError:
-                        count = 1  # a call on it lost the capture that held it: that is escaped work as well
-                        self._let_go(ptr)
-                    else:
-                        count = device.graph_node_count(graph)
-                        device.graph_destroy(graph)
+                    count = self._nodes_at_end(ptr)
+                    live.outside.held.pop(ptr, None)  # last, so that an interrupt leaves nothing held unnoted
                 if count:
                     return self._raise_found(live, self.escaped(live, ptr, count, seen, at), silent)
         return None
+
+    def _nodes_at_end(self, ptr: int) -> int:
+        """End the capture that holds a stream, and return how many nodes it had."""
+        device = self.state.platform.device
+        if device.stream_status(ptr) is CaptureStatus.NONE:
+            return 0  # an interrupt came between the note and the capture
+        try:
+            graph = device.end_capture(ptr)
+        except CudaCallError:
+            self._let_go(ptr)
+            return 1  # a call on it lost the capture that held it: that is escaped work as well
+        count = device.graph_node_count(graph)
+        device.graph_destroy(graph)
+        return count
 
     def _let_go(self, ptr: int) -> None:
         """End the capture that holds a stream, after holding or releasing it has failed."""
