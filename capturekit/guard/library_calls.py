@@ -1,7 +1,7 @@
 """Calls of libraries whose arguments show what their kernels touch: cuBLAS, CUB; and cuFFT's, for :mod:`library_plans`.
 
 Such a kernel's own arguments are a structure that only its library understands. So its nodes would keep their order
-with all others when a graph gets the edges that its data needs (:mod:`capturekit.graph.relane`), and races could only
+with all others when a graph gets the edges that its data needs (:mod:`capturekit.lanes.relane`), and races could only
 be guessed.
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from capturekit.driver.cub_reduction import Rows, rows_of
-from capturekit.driver.library_accesses import of_cub, of_cublas
+from capturekit.driver.library_accesses import Rows, of_cub, of_cublas, rows_of
 from capturekit.driver.node_accesses import Access
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
