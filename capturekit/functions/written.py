@@ -70,14 +70,13 @@ def finish(
     changes = StateChanges(run, paths)
     carries = carries and not any(paths is None or paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
-    run.doubts.unwatchable += [] if carries else [sentence for _, sentence in run.libraries.warned]
     _doubts(run, failure, changes, paths)
     if written is None and run.doubts.unwatchable:
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
     kept = kept_reads(run, changes, reads) if written is None else {}
     reckoned = reckoned_numbers(run, changes, reads, kept, reckons, given) if written is None else NOTHING
-    carried = changes.carried([shown for shown, _ in run.libraries.warned]) if written is None else None
+    carried = changes.carried() if written is None else None
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())
     forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
