@@ -29,7 +29,7 @@ DEEP_FUNCTIONS: dict[str, int] = {}
 LONG_MODULES: dict[str, int] = {}
 #: The lines of test files that are still too long, their tables not counted.
 LONG_TEST_FILES: dict[str, int] = {
-    'tests/gpu/coverage/names.py': 984,
+    'tests/gpu/coverage/functions.py': 628,
 }
 #: The lengths of test names that are still too long.
 LONG_TEST_NAMES: dict[str, int] = {}
