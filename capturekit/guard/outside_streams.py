@@ -84,7 +84,7 @@ class OutsideStreams:
         except CudaCallError:
             self._let_go(ptr)
             return 1  # a call on it lost the capture that held it: that is escaped work as well
-        count = device.graph_node_count(graph)
+        count: int = device.graph_node_count(graph)
         device.graph_destroy(graph)
         return count
 
