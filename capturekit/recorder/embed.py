@@ -14,7 +14,7 @@ from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture, new_recording
-from capturekit.guard.capture_end import emptied
+from capturekit.guard.captures import emptied
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted

@@ -18,7 +18,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.guard import GUARD, OpenCapture, close_recording, tell_listeners
-from capturekit.guard.capture_end import end_driver_capture, in_body, join_for_good
+from capturekit.guard.captures import end_driver_capture, in_body, join_for_good
 from capturekit.guard.graph_inputs import Unlaunched
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
