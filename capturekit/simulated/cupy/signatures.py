@@ -40,12 +40,21 @@ def declared(name: str, signature: inspect.Signature, call: Call, module: str = 
     def function(*args: Any, **kwargs: Any) -> Any:
         return call(*_spread(signature, signature.bind(*args, **kwargs)))
 
+    function.__doc__ = f'See :func:`numpy.{name}`.'
+    return named(function, name, signature, module)
+
+
+def named(
+    function: Any, name: str, signature: inspect.Signature | None = None, module: str = 'cupy'
+) -> Callable[..., Any]:
+    """Return the function with a name, and a signature if its own is another."""
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name)  # what looks for CuPy's function in the stack finds it
     function.__module__ = module
-    function.__doc__ = f'See :func:`numpy.{name}`.'
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    return function
+    if signature is not None:
+        function.__signature__ = signature
+    found: Callable[..., Any] = function
+    return found
 
 
 def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
