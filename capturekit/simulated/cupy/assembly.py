@@ -331,8 +331,8 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     contents.update({'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, 'infty': np.inf})
     contents.update(parts.functions.top_level())
     contents.update(parts.ufuncs.TABLE)
-    contents.update(_public(parts.creation, 'mgrid', 'ogrid', 'r_', 'c_', *_TEXT_READERS))
-    contents.update(_public(parts.selection))
+    for part, also in ((parts.creation, ('mgrid', 'ogrid', 'r_', 'c_')), (parts.selection, ())):
+        contents.update({**_public(part, *also), **part.SHORT})
     del contents['NpzFile']
     kernels, pools = parts.kernels, (parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool())
     contents.update({name: getattr(kernels, name) for name in kernels.__all__ if name not in ('body', 'rawkernel')})
@@ -363,7 +363,6 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
 
 
 _KEPT = {'_default_memory_pool', '_default_pinned_memory_pool', '__version__', '__capturekit_simulated__'}
-_TEXT_READERS = ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')
 
 
 def _matmul(parts: _Parts) -> Any:

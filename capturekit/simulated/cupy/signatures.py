@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.simulated.cupy.surface import FFT, LACKING, PARAMETERS
+
 Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _NAMES = {
@@ -25,6 +27,21 @@ def signature(parameters: str) -> inspect.Signature:
     """Return the signature of what stands between the parentheses."""
     # Defaults are literals or one of a few names; a lambda is Python's own parser for signatures.
     return inspect.signature(eval(f'lambda {parameters}: None', dict(_NAMES)))
+
+
+_OF_NAMES = {name: text for names, text in PARAMETERS.items() for name in names.split()}
+
+
+@functools.cache
+def signature_like(name: str, function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of CuPy's function or method of a name, which is like that of a function of NumPy's."""
+    if name in _OF_NAMES:
+        return signature(_OF_NAMES[name])
+    lacking = LACKING | {'out'} if name in FFT else LACKING
+    kept = [one for key, one in inspect.signature(function).parameters.items() if key not in lacking]
+    if name.startswith('ndarray.'):
+        kept[0] = kept[0].replace(name='self')
+    return inspect.Signature(kept)
 
 
 @functools.cache
