@@ -22,6 +22,7 @@ from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, program
 from capturekit.model.progress import each
 from capturekit.model.rules import ROWS, RULES, Effect, Rule
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from capturekit.simulated.cupy.surface import ABSENT, READING, SCIPY
 from tests import evidence
 from tests.command import ROOT, started
 from tests.ledger.corpus import CORPUS
@@ -226,11 +227,28 @@ def picture() -> str:
         uninstall()
 
 
+def simulated() -> str:
+    """What the simulated CuPy has: of each module, how much of CuPy's."""
+    rows = ['| module | what it has |', '| --- | --- |']
+    absent = ', '.join(f'`{name}`' for name in sorted(ABSENT))
+    rows.append(f'| `cupy` | all of CuPy 14 but {absent} |')
+    rows.append(
+        '| `cupy.cuda`, `.fft`, `.linalg`, `.random` | nearly all; no textures, surfaces and memory pools by handle |'
+    )
+    for module, names in SCIPY.items():
+        reads = len(READING.get(module, ()))
+        seen = f'; {reads} of them read on the host, as in CuPy' if reads else ''
+        rows.append(f'| `cupyx.scipy.{module}` | {len(names.split())} functions, where SciPy is installed{seen} |')
+    rows.append('| `cupyx.scipy.sparse` | `csr_matrix`, and with SciPy other formats and their arithmetic; `eigsh` |')
+    return '\n'.join(rows) + '\n'
+
+
 _PARTS: dict[str, Callable[[], str]] = {
     'errors': errors,
     'codes': by_code,
     'steps': steps,
     'understood': understood,
+    'simulated': simulated,
     **{name: lambda part=part: '\n'.join(part()) + '\n' for name, part in evidence.PARTS.items()},
 }
 

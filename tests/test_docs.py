@@ -101,7 +101,7 @@ def test_an_output_that_changed_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['reference/rules', 'reference/limits', 'evidence'])
+@pytest.mark.parametrize('name', ['reference/rules', 'reference/limits', 'reference/simulated', 'evidence'])
 def test_pages_made_of_the_code_are_up_to_date(name: str) -> None:
     text = (DOCS / f'{name}.md').read_text()
     assert text == pages.with_parts(text), 'python -m tests.pages'
