@@ -249,9 +249,6 @@ def _legacy(stream: Any) -> bool:
     return int(stream.ptr) in LEGACY_HANDLES  # its handle has another name in a linted run
 
 
-_O = Operation
-
-
 @dataclass(eq=False)
 class StreamProperties:
     """Answers what code reads of a stream: its handle, its flags, its priority."""

@@ -152,7 +152,6 @@ class StreamWork:
         return original(ptr, stream)  # memory of the graph is freed by a node; CUDA refuses the rest without harm
 
 
-_O = Operation
 #: ``cudaMemcpyKind`` of copies between host and device: such a copy records the address of the host memory.
 _WITH_THE_HOST = {
     1: 'what lies at its address of the host by then, which must stay as long as the graph',
@@ -259,9 +258,6 @@ def _with_a_stream(call: str) -> str:
     if 'runtime.' in call:
         return f'Use `{name}Async`, whose last argument is a stream: `cap.stream.ptr`.'
     return f'Use `{name}_async`, which goes to the current stream, or to the one that it is given.'
-
-
-_O = Operation
 
 
 class GraphLaunches:
