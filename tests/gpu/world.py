@@ -6,7 +6,6 @@ Where the stand-in is installed, the simulated device answers for the driver.
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import subprocess
 import sys
@@ -128,31 +127,37 @@ def world() -> World:
     )
 
 
-def set_wait_seconds(monkeypatch: Any, seconds: float) -> None:
-    """Change how long another thread's device-wide wait lasts, in whichever module of the guard it is kept."""
-    from capturekit.guard import GUARD
+class Started:
+    """A call running in another thread: ``waiting`` until it comes back, ``result()`` gives or raises what it did."""
 
-    monkeypatch.setitem(inspect.unwrap(type(GUARD.verdicts)._wait).__globals__, 'WAIT_SECONDS', seconds)
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._box: list[Any] = []
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._box.append((self._call(), None))
+        except BaseException as error:
+            self._box.append((None, error))
+
+    @property
+    def waiting(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self, timeout: float = 30) -> Any:
+        self._thread.join(timeout)
+        assert not self.waiting, f'the other thread did not come back in {timeout:g} s'
+        value, error = self._box[0]
+        if error is not None:
+            raise error
+        return value
 
 
 def in_thread(call: Callable[[], Any], *, timeout: float = 30) -> Any:
     """Run a call in another thread; hand back what it returns or raises."""
-    box: list[Any] = []
-
-    def run() -> None:
-        try:
-            box.append((call(), None))
-        except BaseException as error:
-            box.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    assert not thread.is_alive(), f'the other thread did not come back in {timeout:g} s'
-    value, error = box[0]
-    if error is not None:
-        raise error
-    return value
+    return Started(call).result(timeout)
 
 
 def in_process(code: str, *, timeout: float = 120) -> str:
