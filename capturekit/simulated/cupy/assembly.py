@@ -80,7 +80,7 @@ class _Sources:
 
 
 #: The modules that import all the others.
-_IMPORTED = 'accelerators extras functions kernels nccl pools randoms scipy_functions selection sparse'.split()
+_IMPORTED = 'extras functions kernels nccl pools randoms scipy_functions selection sparse'.split()
 
 
 def _import_first(package: str) -> None:
@@ -267,9 +267,9 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     ):
         contents.update({name: getattr(module, name) for name in names.split()})
     contents.update(
-        Graph=parts.graphs.Graph,
+        Graph=parts.streams.Graph,
         MemoryPool=parts.pools.MemoryPool,
-        MemoryHook=parts.hooks.MemoryHook,
+        MemoryHook=parts.pools.MemoryHook,
         is_available=lambda: True,
         get_local_runtime_version=lambda: parts.runtime.runtimeGetVersion(),
         profile=parts.extras.profile,
@@ -280,10 +280,11 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     add('cupy.cuda', contents)
     add('cupy.cuda.stream', _public(streams))
     add('cupy.cuda.memory', {**_public(memory), **_public(parts.pools, 'CUDARuntimeError')})
-    add('cupy.cuda.memory_hook', _public(parts.hooks))
+    hooks = ('MemoryHook', 'get_memory_hooks', 'told')
+    add('cupy.cuda.memory_hook', {name: getattr(parts.pools, name) for name in hooks})
     add('cupy.cuda.pinned_memory', _public(pinned))
     add('cupy.cuda.device', _public(devices))
-    add('cupy.cuda.graph', _public(parts.graphs))
+    add('cupy.cuda.graph', {'Graph': streams.Graph})
     add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
     add('cupy.cuda.nvtx', parts.extras.nvtx())
     add('cupy.cuda.cufft', _public(parts.cufft, 'CuFFTError'))
@@ -323,7 +324,7 @@ def _add_core(parts: _Parts, add: Any) -> None:
         'RawModule': kernels.RawModule,
         'ufunc': parts.ufuncs.ufunc,
         'from_dlpack': parts.exchange.from_dlpack,
-        **{name: value for name, value in vars(parts.accelerators).items() if name.startswith(('get_', 'set_'))},
+        **parts.extras.accelerators(),
     }
     add('cupy._core', contents, parts.creation._core)
     add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.conversions.array})
@@ -410,7 +411,7 @@ def _add_cupyx(parts: _Parts, add: Any) -> None:
     names = """
         empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
     """.split()
-    errors = {name: getattr(parts.error_state, name) for name in ('seterr', 'geterr', 'errstate', 'get_config_linalg')}
+    errors = {name: getattr(parts.extras, name) for name in ('seterr', 'geterr', 'errstate', 'get_config_linalg')}
     syncdetect = {name: getattr(parts.syncdetect, name) for name in ('DeviceSynchronized', 'allow_synchronize')}
     add('cupyx._ufunc_config', errors)
     public = {name: value for name, value in errors.items() if name != 'get_config_linalg'}

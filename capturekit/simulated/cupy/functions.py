@@ -18,7 +18,7 @@ from capturekit.simulated import factorizations
 from capturekit.simulated.cupy.signatures import Call, declared, signature_like
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
-from . import creation, cufft, decisions, error_state, launches, operators, runtime, runtime_calls, vendor
+from . import creation, cufft, decisions, extras, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
 from .surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
@@ -68,7 +68,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         vendor.allocate_inside(name)
         if name in WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
-        if name in LOOKING_AT_INFO and error_state.get_config_linalg() == 'raise':
+        if name in LOOKING_AT_INFO and extras.get_config_linalg() == 'raise':
             _check_info(name, args, kwargs)
         if name in decisions.READ_AFTERWARDS:
             decisions.READ_AFTERWARDS[name](found)

@@ -1,4 +1,4 @@
-"""``cupy.cuda.MemoryPool``.
+"""``cupy.cuda.MemoryPool`` and ``MemoryHook``.
 
 It is CuPy's: free lists per stream, the smallest block that fits, split and merged again; what a stream frees that
 stream gets back at once. So the hazards of graphs over pooled memory happen here as well: a replay writes into blocks
@@ -12,12 +12,12 @@ import os
 import threading
 import warnings
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from . import hooks, runtime, runtime_memory
+from . import runtime, runtime_memory
 from .current import STREAM_PER_THREAD, get_current_stream_ptr
 from .memory import Allocator, BaseMemory, Memory, MemoryPointer, OutOfMemoryError, _limit_of, _malloc
 from .runtime import CUDARuntimeError
@@ -42,6 +42,69 @@ def _parse_limit_string(limit: str | None = None) -> dict[str, Any]:
 def _stream_identifier() -> int:
     ptr = get_current_stream_ptr()
     return -threading.get_ident() if ptr == STREAM_PER_THREAD else ptr
+
+
+# -- hooks: told before and after every allocation, per thread --------------------------------------------------
+
+_thread_local = threading.local()
+
+
+def get_memory_hooks() -> OrderedDict[str, MemoryHook]:
+    try:
+        hooks: OrderedDict[str, MemoryHook] = _thread_local.hooks
+    except AttributeError:
+        hooks = _thread_local.hooks = OrderedDict()
+    return hooks
+
+
+class MemoryHook:
+    """Something to be told of allocations while it is entered."""
+
+    name = 'MemoryHook'
+
+    def __enter__(self) -> MemoryHook:
+        hooks = get_memory_hooks()
+        if self.name in hooks:
+            raise KeyError(f'memory hook {self.name} already exists')
+        hooks[self.name] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del get_memory_hooks()[self.name]
+
+    def alloc_preprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``mem_size`` before memory is taken from the device."""
+
+    def alloc_postprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``mem_size``, ``mem_ptr`` after memory was taken from the device."""
+
+    def malloc_preprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``size``, ``mem_size`` before memory is taken from the pool."""
+
+    def malloc_postprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``size``, ``mem_size``, ``mem_ptr``, ``pmem_id`` after memory was taken."""
+
+    def free_preprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``mem_size``, ``mem_ptr``, ``pmem_id`` before memory returns to the pool."""
+
+    def free_postprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``mem_size``, ``mem_ptr``, ``pmem_id`` after memory returned to the pool."""
+
+
+@contextmanager
+def told(event: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[None]:
+    """Tell every hook of ``event``, with ``before`` and then with ``after`` (filled in by the block)."""
+    hooks = list(get_memory_hooks().values())
+    for hook in hooks:
+        getattr(hook, f'{event}_preprocess')(**before)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            getattr(hook, f'{event}_postprocess')(**before, **after)
+
+
+# -- the pool ---------------------------------------------------------------------------------------------------
 
 
 class _Chunk:
@@ -172,11 +235,11 @@ class PooledMemory(BaseMemory):
         pool = self.pool()
         if ptr == 0 or pool is None:
             return
-        if not hooks.get_memory_hooks():
+        if not get_memory_hooks():
             pool._free(self.chunk)
             return
         facts = {'device_id': self.device_id, 'mem_size': self.size, 'mem_ptr': ptr, 'pmem_id': id(self)}
-        with hooks.told('free', facts, {}):
+        with told('free', facts, {}):
             pool._free(self.chunk)
 
     def __del__(self) -> None:
@@ -204,11 +267,11 @@ class SingleDeviceMemoryPool:
 
     def malloc(self, size: int) -> MemoryPointer:
         rounded = _round_size(size)
-        if not hooks.get_memory_hooks():
+        if not get_memory_hooks():
             return self._malloc(rounded)
         after = {'mem_ptr': 0, 'pmem_id': 0}
         before = {'device_id': self._device_id, 'size': size, 'mem_size': rounded}
-        with hooks.told('malloc', before, after):
+        with told('malloc', before, after):
             pointer = self._malloc(rounded)
             after.update(mem_ptr=pointer.ptr, pmem_id=id(pointer.mem))
             return pointer
@@ -254,7 +317,7 @@ class SingleDeviceMemoryPool:
 
     def _alloc(self, size: int) -> MemoryPointer:
         after = {'mem_ptr': 0}
-        with hooks.told('alloc', {'device_id': self._device_id, 'mem_size': size}, after):
+        with told('alloc', {'device_id': self._device_id, 'mem_size': size}, after):
             pointer = self._allocator(size)
             after['mem_ptr'] = pointer.ptr
             return pointer
