@@ -16,12 +16,12 @@ import numpy as np
 
 from capturekit.simulated import factorizations
 from capturekit.simulated.cupy.signatures import Call, declared, signature_like
+from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import creation, cufft, decisions, extras, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
-from .surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
 
 
 def numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:

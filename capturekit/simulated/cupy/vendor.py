@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from capturekit.simulated.cupy.surface import CUBLAS, CUSOLVER, WAITING
+
 from . import current, devices, runtime, runtime_calls
 from .current import get_current_stream_ptr
-from .surface import CUBLAS, CUSOLVER, WAITING
 
 
 def _library(name: str, spoken: str) -> Any:
