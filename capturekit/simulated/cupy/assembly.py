@@ -45,7 +45,7 @@ _HERE = os.path.dirname(__file__)
 #: The modules of each build, each after those that it imports.
 _ORDER = """
     runtime_calls runtime_memory runtime current syncdetect devices streams memory pools pinned layout peers launches
-    conversions exchange indexing ufuncs operators decisions calculations arrays creation selection extras vendor cufft
+    conversions indexing ufuncs operators decisions calculations arrays creation selection extras vendor cufft
     functions kernels curand random_state randoms scipy_functions sparse nccl
 """.split()
 #: The public names of what the first build had to give a public module: (module, name).
@@ -279,7 +279,7 @@ def _add_core(parts: _Parts, add: Any) -> None:
         'RawKernel': kernels.RawKernel,
         'RawModule': kernels.RawModule,
         'ufunc': parts.ufuncs.ufunc,
-        'from_dlpack': parts.exchange.from_dlpack,
+        'from_dlpack': parts.conversions.from_dlpack,
         **parts.extras.accelerators(),
     }
     add('cupy._core', contents, parts.creation._core)
@@ -308,8 +308,8 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     contents.update(
         ndarray=parts.arrays.ndarray,
         ufunc=parts.ufuncs.ufunc,
-        from_dlpack=parts.exchange.from_dlpack,
-        fromDlpack=parts.exchange.fromDlpack,
+        from_dlpack=parts.conversions.from_dlpack,
+        fromDlpack=parts.conversions.fromDlpack,
         disable_experimental_feature_warning=False,
         matmul=_matmul(parts),
         is_available=lambda: True,

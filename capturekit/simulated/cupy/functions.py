@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.simulated import factorizations
 from capturekit.simulated.cupy.signatures import Call, declared, signature_like
 from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
-from capturekit.simulated.unchecked_functions import UNCHECKED
+from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
 from . import creation, cufft, decisions, extras, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
@@ -80,7 +79,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
 def _check_info(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     function = getattr(np.linalg, name, getattr(np, name, None))
     assert function is not None
-    info = launches.launch('cusolver_info', factorizations.info_of(function), args, kwargs)
+    info = launches.launch('cusolver_info', info_of(function), args, kwargs)
     if (info != 0).any():
         raise np.linalg.LinAlgError(
             f'Error reported by {name} in cuSOLVER. devInfo = {info}. Please refer to the cuSOLVER documentation.'

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.values import Elements
+from capturekit.simulated.cupy.signatures import Elements
 
 from . import devices, memory, runtime, runtime_memory
 from .current import get_current_stream_ptr
