@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import _warnings
 import os
+import string
 from types import FrameType
 from typing import Any
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
-from capturekit.functions.asked_of_arrays import looks_by_vars
 from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import is_clock
-from capturekit.functions.code_reads import READERS, single_steps
+from capturekit.functions.code_reads import READERS
 from capturekit.functions.entropy import DRAWING
 from capturekit.functions.libraries import asked_by_user, called_by, python_module
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.seen_through import SeenThrough
-from capturekit.functions.settings import BACKENDS, CODECS, DEPTH, HANDLED, REGISTERED, WARNINGS
+from capturekit.functions.setting_uses import is_by_locale
+from capturekit.functions.settings import BACKENDS, CODECS, DEPTH, HANDLED, LOCALE, REGISTERED, WARNINGS
 from capturekit.functions.understood import BY_ADDRESS, owner_of, reads
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 #: Functions written in C of which it counts that a library calls them, by id.
 COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
+_OF_TEXTS = (('builtins.str', 'format'), ('builtins.str', 'format_map'))
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
     ('_abc', 'get_cache_token'): REGISTERED, ('sys', 'getrecursionlimit'): DEPTH,
@@ -39,7 +40,6 @@ class CallsInC:
         self._values, self._holders, self._code, self._code_watch = run.values, run.holders, run.code, run.code_watch
         self._asked, self._libraries, self._ownership = run.asked, run.libraries, run.ownership
         self._doubts, self._before, self._lines = run.doubts, run.before, run.lines
-        self._seen_through = SeenThrough(run.values, run.holders, run.code_watch, run.uses, run.doubts, run.lines)
 
     def called(self, frame: FrameType, function: Any) -> None:
         """Look up a function written in C that the user's code calls, directly or through the standard library."""
@@ -72,8 +72,7 @@ class CallsInC:
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
-        shown = known is not None and self._seen_through.shows(frame, what)
-        if shown or self._seen_through.formats(function, what) or self._was_looked_at(frame, what):
+        if (known is not None and self._hashes(frame, what)) or self._formats_plainly(function, what):
             return
         self._libraries.calls.add(what)
         found = reads(function)
@@ -83,10 +82,24 @@ class CallsInC:
             self._holders.name((), (), True)
             self._holders.settle()
 
-    def _was_looked_at(self, frame: FrameType, what: tuple[str, str]) -> bool:
-        """Whether ``vars`` is called of an object that was looked at when the line began."""
-        told = what == ('builtins', 'vars') and self._lines.of(frame.f_code) is not None
-        return told and looks_by_vars(single_steps(frame.f_code), frame.f_lasti)
+    def _hashes(self, frame: FrameType, what: tuple[str, str]) -> bool:
+        """Whether code of the user calls ``hash``, and is told next of what."""
+        code = frame.f_code
+        told = what == ('builtins', 'hash') and 'hash' in code.co_names and self._lines.of(code) is not None
+        if told:
+            sentence = self._doubts.sentence(frame, f'calls {".".join(what)}')
+            self._code_watch.to_hash[id(code), frame.f_lasti] = sentence
+        return told
+
+    def _formats_plainly(self, function: Any, what: tuple[str, str]) -> bool:
+        """Whether the method ``format`` of a text is called that names no attributes of what it is given."""
+        text = getattr(function, '__self__', None) if what in _OF_TEXTS else None
+        if type(text) is not str or _names_attributes(text):
+            return False
+        if is_by_locale(text):
+            self._values.depends_on(LOCALE)
+            self._holders.settle()
+        return True
 
     def _note_setting(self, what: tuple[str, str]) -> None:
         """Note the setting on which depends what a function does."""
@@ -118,3 +131,13 @@ class CallsInC:
         sentence = f'the function reads time.{function.__name__}(){line}: each launch would repeat the first time'
         self._code_watch.clock.note(frame, function, sentence)
         return True
+
+
+def _names_attributes(text: str) -> bool:
+    """Whether a text may name attributes in its fields, as ``{0.rate}`` does, or in formats within fields."""
+    parser: Any = string.Formatter()
+    try:
+        parts = [*parser.parse(text)]
+    except ValueError:
+        return True
+    return any(field is not None and ('.' in field or _names_attributes(inner)) for _, field, inner, _ in parts)

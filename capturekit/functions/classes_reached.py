@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import FILES
+from capturekit.functions.instructions import nested, single_steps
 from capturekit.functions.readable_state import in_package, is_pythons, is_visible
 from capturekit.functions.understood import CONSTANT, PACKAGES, makes_unknown, module_of
 from capturekit.functions.watched_value import WatchedValue

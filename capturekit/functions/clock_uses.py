@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from capturekit.functions.code_reads import single_steps
+from capturekit.functions.instructions import single_steps
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, made_by_class_statement
 from capturekit.model.host_reads import Site
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from capturekit.functions.asked_for_tuples import asks_for_tuple
 from capturekit.functions.busy import is_alone
-from capturekit.functions.code_reads import line_number, parameters_of, plain_steps
 from capturekit.functions.frame_function import TELLS
 from capturekit.functions.handed_on import call_of, loader_of
+from capturekit.functions.instructions import line_number, parameters_of, plain_steps
 from capturekit.functions.number_functions import BUILT_IN, OF_MATH, OF_TYPES, REPLACED
 from capturekit.functions.only_called import is_called_by, is_only_called
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 from capturekit.functions.address_hashes import is_hashed_by_value
-from capturekit.functions.addresses_asked import AddressesAsked, Asked
-from capturekit.functions.asked_of_arrays import has_of_its_own
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.clock_uses import ClockReadings
 from capturekit.functions.code_met import CodeMet
@@ -28,22 +25,19 @@ from capturekit.functions.modules_asked import MODULES, is_in_place, module_name
 from capturekit.functions.names_asked import NamesAsked
 from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.object_uses import ObjectUses
-from capturekit.functions.readable_state import in_package
 from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
-from capturekit.functions.understood import FLAGS, OF_ARRAYS, OF_DEVICES
 from capturekit.functions.unsettled import Unsettled
 from capturekit.functions.watched_values import WatchedValues
-from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, found_in_class, plain_attribute
-from capturekit.model.plain_values import plain_key
+from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 
 #: ``Py_TPFLAGS_IMMUTABLETYPE``: code can't set attributes of such a class; CuPy's ``_ndarray_base`` is one.
 _IMMUTABLE = 1 << 8
 #: Functions that compare by identity.
 _ASKING = frozenset({'is_', 'is_not'})
 #: Code that names one of these is told of its calls.
-_TOLD = READERS | {SEEDED, 'hash', 'id'}
+_TOLD = READERS | {SEEDED, 'hash'}
 
 
 class CodeWatch:
@@ -73,13 +67,12 @@ class CodeWatch:
         self._asked, self._given, self._code, self._uses, self._unsettled = asked, given, code, uses, unsettled
         self._library, self._doubts, self._lines, self._array = library, doubts, lines, array
         self.sets = SetsSeen(before.had)
-        self.addresses = AddressesAsked(before)
         self.clock = ClockReadings()
         #: The globals of the user's code, as they were when it was met, and the file, by id.
         self.globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         #: The globals that code writes and that were not there, with their file, by the id of the dictionary and name.
         self.made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-        #: What to say of the calls of ``hash`` and ``id``, by code and offset, whose arguments are not told next.
+        #: What to say of the calls of ``hash``, by code and offset, whose arguments are not told next.
         self.to_hash: dict[tuple[int, int], str] = {}
         #: The code and offset of the last call that made a generator with a seed.
         self.seeding: tuple[int, int] | None = None
@@ -115,22 +108,9 @@ class CodeWatch:
         for of, attribute in () if names is None else names.looked_at:
             if attribute == '__dict__':
                 self._asked.look_at_all(of.value_in(frame))
-            elif attribute == MODULES:
+            else:
                 asked = of.value_in(frame)
                 self._modules_asked(frame, [asked if type(asked) is str else None])
-            else:
-                self._look_at(of.value_in(frame), attribute)
-
-    def _look_at(self, value: Any, attribute: str) -> None:
-        """Note what the attribute of a value gives that is opened by some attributes of this name."""
-        if attribute in OF_ARRAYS or attribute in OF_DEVICES:
-            plain = attribute == FLAGS and (plain_key(value) is not None or type(value) is re.Pattern)
-            of_cupy = self._values.is_array(value) or any(map(in_package, bases_of(type(value))))
-            if not plain and (of_cupy or not has_of_its_own(value, attribute.partition(' ')[0])):
-                self._names.of_cupy.add(attribute)
-        elif not _is_no_method(value, attribute):
-            self._holders.name((), (), True)
-            self._holders.settle()
 
     def look_at_call(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
         """Look at what a set is made of, and at the object that is asked for an attribute."""
@@ -138,17 +118,13 @@ class CodeWatch:
         if generator is not None:
             self._lines.tell_values(generator, self.sets.yielded)
         doubt = self.to_hash.pop((id(code), offset), None)
-        if doubt is not None and not self._is_understood(Asked(code, offset, doubt), function, first):
+        if doubt is not None and not (function is hash and is_hashed_by_value(first)):
             self._doubts.unwatchable.append(doubt)
         if overwrites_entropy(function, first):
             self.seeding = id(code), offset
         elif self.seeding == (id(code), offset):
             self.seeding = None
         self._asked.call_asks(code, offset, function, first)
-
-    def _is_understood(self, call: Asked, function: Any, value: Any) -> bool:
-        """Whether a hash or an address of a value may be understood."""
-        return (function is hash and is_hashed_by_value(value)) or self.addresses.note(call, function, value)
 
     def _watch_named(self, frame: FrameType, names: CodeNames) -> None:
         code, values = frame.f_code, frame.f_globals
@@ -188,12 +164,6 @@ class CodeWatch:
         else:
             self._attributes.absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
         return name in start
-
-    def global_named(self, frame: FrameType, name: str) -> None:
-        """Watch what code takes out of its own ``globals()``."""
-        self._of_globals(frame.f_globals, name)
-        self._holders.name((name,), (name,), False)
-        self._holders.settle()
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:
         if name in own:
@@ -241,11 +211,3 @@ class CodeWatch:
     def watch_global(self, values: dict[str, Any], name: str, value: Any, file: str) -> None:
         """Watch a global of a module."""
         self._values.watch('global', values, name, value, ('global', f' of {file}'), values)
-
-
-def _is_no_method(value: Any, attribute: str) -> bool:
-    """Whether an attribute of a value is a text, or what a property gives, and no method of a text."""
-    member = found_in_class(type(value), attribute)
-    if type(member) is property and type(member.fget) is FunctionType:
-        return found_in_class(type(value), '__getattribute__') is object.__getattribute__
-    return type(plain_attribute(value, attribute)) is str

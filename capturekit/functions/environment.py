@@ -61,8 +61,6 @@ class Environment:
     asks_identities = False
     #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
     named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
-    #: The attributes in which objects that the run made keep dicts whose keys are addresses.
-    addresses: frozenset[str] = frozenset()
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
     #: Why launches repeat no changes of Python state; '' if they may.

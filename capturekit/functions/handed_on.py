@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
-from capturekit.functions.code_reads import nested, single_steps
+from capturekit.functions.instructions import nested, single_steps
 from capturekit.functions.understood import SPECIAL, makes_unknown, owner_of, reads
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import among, bases_of, dictionary_of_class

@@ -41,7 +41,6 @@ from capturekit.functions.understood import (
     OUTSIDE,
     WHOLE,
 )
-from capturekit.functions.warnings_repeated import ShownWarning, shown_again
 from capturekit.functions.watched_value import read_cell
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import bases_of, dictionary_of_class
@@ -85,9 +84,6 @@ class LibraryUses:
         self.done_with: set[int] = set()
         #: Why launches repeat no changes of Python state, if the run called code of threads.
         self.waits = ''
-        #: What decides how warnings are shown when the run begins; those that launches show again, with sentences.
-        self.showing: tuple[Any, ...] = ()
-        self.warned: list[tuple[ShownWarning, str]] = []
         #: Code of ``logging`` that ran, by id, with the class of what it was called of.
         self._logged: set[tuple[int, type]] = set()
 
@@ -128,7 +124,8 @@ class LibraryUses:
         if top in _OF_THREADS and name != 'RLock':  # which makes a lock, and waits for none
             self.waits = _NO_CHANGES
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
-            self._warns(frame)
+            line = self._doubts.line(frame)
+            self._doubts.unwatchable.append(f'the function warns{line}, which a launch would not do')
         if (module, name) in self.calls and name != 'seed':
             return
         if top in WHOLE:
@@ -151,15 +148,6 @@ class LibraryUses:
             self._doubts.add(frame, f'calls {module}.{name}')
         else:
             self._followed(frame, module, name)
-
-    def _warns(self, frame: FrameType) -> None:
-        """Note a warning that Python shows, with the sentence that counts where launches can not show it again."""
-        sentence = f'the function warns{self._doubts.line(frame)}, which a launch would not do'
-        shown = shown_again(frame.f_locals['msg'], self.showing)
-        if shown is None:
-            self._doubts.unwatchable.append(sentence)
-        else:
-            self.warned.append((shown, sentence))
 
     def _of_package(self, frame: FrameType, code: CodeType) -> None:
         """Note what code of a package reads, and whether another call of it could tell anything new."""

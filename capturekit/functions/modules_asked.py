@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from capturekit.functions.asked_of_arrays import AskedOf, loaded_before
+from capturekit.functions.loaded_values import LoadedValue, loaded_before
 from capturekit.model.class_layout import MISSING
 
 #: The attribute of ``sys``.
 MODULES = 'modules'
 
 
-def module_asked(instructions: list[dis.Instruction], number: int) -> str | AskedOf | None:
+def module_asked(instructions: list[dis.Instruction], number: int) -> str | LoadedValue | None:
     """The name by which the code asks for a module where it loads ``modules``, or the variable that has it.
 
     None if it may do anything with ``modules``.
@@ -54,7 +54,7 @@ def _is_call(at: Sequence[dis.Instruction], count: int) -> bool:
     return bool(at) and at[0].opname == 'CALL' and at[0].arg == count
 
 
-def _name(instructions: list[dis.Instruction], load: dis.Instruction) -> str | AskedOf | None:
+def _name(instructions: list[dis.Instruction], load: dis.Instruction) -> str | LoadedValue | None:
     if load.opname == 'LOAD_CONST':
         return load.argval if type(load.argval) is str else None
     is_variable = load.opname.startswith('LOAD_FAST')

@@ -8,10 +8,10 @@ from collections.abc import Container, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.collector import functions_of
 from capturekit.functions.given_names import GLOBALS_READ
 from capturekit.functions.handed_on import call_of
+from capturekit.functions.instructions import nested, single_steps
 from capturekit.model.class_layout import dictionary_of_class
 
 

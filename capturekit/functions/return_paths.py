@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.asked_of_arrays import AskedOf, loaded_before, method_in
-from capturekit.functions.code_reads import plain_steps, single_steps
 from capturekit.functions.frame_function import was_called_directly
 from capturekit.functions.handed_on import loader_of
+from capturekit.functions.instructions import plain_steps, single_steps
+from capturekit.functions.loaded_values import LoadedValue, loaded_before, method_in
 
 #: The id of code and the offset in it; None: the run itself.
 Caller = tuple[int, int] | None
@@ -81,9 +81,9 @@ class FunctionLoaded(NamedTuple):
     ``arguments``: what has the positional arguments. None: they are a tuple already.
     """
 
-    of: AskedOf
+    of: LoadedValue
     name: str
-    arguments: AskedOf | None
+    arguments: LoadedValue | None
 
     def value_in(self, frame: FrameType) -> Any:
         """What a frame has there; MISSING if code may have to run to find it."""
@@ -106,11 +106,11 @@ def _called_by_all(code: CodeType, offset: int) -> FunctionLoaded | None:
     load = loader_of(steps, place)
     if load is None:
         variable = _called_with_all(code, steps, place)
-        return None if variable is None else FunctionLoaded(AskedOf(variable), '', given)
+        return None if variable is None else FunctionLoaded(LoadedValue(variable), '', given)
     if steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD'):
         of = loaded_before(steps, load)
         return None if of is None else FunctionLoaded(of, steps[load].argval, given)
-    return FunctionLoaded(AskedOf(steps[load].argval, steps[load].opname == 'LOAD_GLOBAL'), '', given)
+    return FunctionLoaded(LoadedValue(steps[load].argval, steps[load].opname == 'LOAD_GLOBAL'), '', given)
 
 
 def gets_a_tuple(code: CodeType, steps: list[dis.Instruction], place: int) -> bool:
@@ -139,14 +139,14 @@ def _positional(steps: list[dis.Instruction], place: int) -> int | None:
     return None
 
 
-def _loaded(steps: list[dis.Instruction], number: int, place: int) -> AskedOf | None:
+def _loaded(steps: list[dis.Instruction], number: int, place: int) -> LoadedValue | None:
     """What an instruction loads, if it is a variable, or an attribute of one, that is the same still at a place."""
     step = steps[number]
     if any(one.opname.startswith(('STORE_', 'CALL')) for one in steps[number + 1 : place]):
         return None
     if step.opname == 'LOAD_ATTR':
         return loaded_before(steps, number + 1)
-    return AskedOf(step.argval, step.opname in ('LOAD_GLOBAL', 'LOAD_NAME')) if step.opname in _LOADS else None
+    return LoadedValue(step.argval, step.opname in ('LOAD_GLOBAL', 'LOAD_NAME')) if step.opname in _LOADS else None
 
 
 def _called_with_all(code: CodeType, steps: list[dis.Instruction], place: int) -> str | None:

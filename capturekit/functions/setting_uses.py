@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from types import CodeType
 
-from capturekit.functions.code_reads import nested, single_steps
+from capturekit.functions.instructions import nested, single_steps
 from capturekit.functions.settings import DATES, DIGITS, LOCALE, REGISTERED, WARNINGS
 
 #: Instructions that ask a class whether it is registered as a sequence or a mapping.

@@ -13,7 +13,7 @@ import builtins
 import dis
 import functools
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -49,7 +49,6 @@ from capturekit.functions.place_uses import (
 )
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.warnings_repeated import RepeatedWarnings, ShownWarning
 from capturekit.functions.watched_value import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
@@ -135,10 +134,9 @@ class StateChanges:
                 raise NotUnderstood
             self._tuples.append(one)
 
-    def carried(self, warned: Sequence[ShownWarning]) -> CarriedState | None:
-        """The changes that launches repeat, and the warnings that they show again. Earlier values are not compared any
-        more if that is not needed."""
-        if self._array is None or not (self._found or warned):
+    def carried(self) -> CarriedState | None:
+        """The changes that launches repeat. Earlier values are not compared any more if that is not needed."""
+        if self._array is None or not self._found:
             return None
         began: list[Any] = []
         for place, change in self._found.values():
@@ -154,8 +152,7 @@ class StateChanges:
                 place.entry.kept = hole
             else:
                 change.inside.parts[change.number] = hole
-        places = [place for place, _ in self._found.values()] + ([RepeatedWarnings(warned)] if warned else [])
-        return CarriedState(places, self._array, began, self._tuples)
+        return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
 
     def _forget(self, objects: dict[int, Any]) -> None:
         """Do not watch objects in the place of which launches find others: their form is compared."""

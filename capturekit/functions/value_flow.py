@@ -6,9 +6,9 @@ import dis
 from typing import Any, NamedTuple
 
 from capturekit.functions.asked_for_tuples import call_that_finds_no_tuple
-from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
 from capturekit.functions.handed_on import call_of, loader_of
+from capturekit.functions.instructions import parameters_of
 from capturekit.functions.number_uses import is_operator, takes
 from capturekit.functions.numpy_functions import is_of_numpy
 from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutcome

@@ -28,7 +28,6 @@ from capturekit.functions.python_calls import PythonCalls
 from capturekit.functions.reckoning import GivenNumbers
 from capturekit.functions.run_record import WatchedCall, record_of
 from capturekit.functions.settings import routines_now, settings_now
-from capturekit.functions.warnings_repeated import how_shown
 from capturekit.functions.warnings_shown import FORGETS_IN_CONTEXTS, forget_ours, shown_before
 from capturekit.functions.watched_value import OtherNumbers
 from capturekit.functions.written import finish
@@ -130,7 +129,6 @@ class Watch:
         self._time.begin()
         forget_ours()
         run.values.settings, self._libraries.compiler = settings_now(), compiler_code()
-        self._libraries.showing = how_shown()
         for name, setting in ({} if run.array is None else routines_now()).items():
             run.values.watch('state', setting.get, '', setting.value, (name, ''), None, setting.get)
         run.hidden.begin()

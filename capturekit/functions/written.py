@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.address_keys import dicts_of_addresses
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_of_files, handed_around, is_of_tables, taken_from_modules
 from capturekit.functions.code_that_ran import CodeThatRan, Counts
@@ -66,18 +65,16 @@ def finish(
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
     paths = _paths(run)
     _follow_times(run)
-    addresses = _follow_addresses(run)
     changes = StateChanges(run, paths)
     carries = carries and not any(paths is None or paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
-    run.doubts.unwatchable += [] if carries else [sentence for _, sentence in run.libraries.warned]
     _doubts(run, failure, changes, paths)
     if written is None and run.doubts.unwatchable:
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
     kept = kept_reads(run, changes, reads) if written is None else {}
     reckoned = reckoned_numbers(run, changes, reads, kept, reckons, given) if written is None else NOTHING
-    carried = changes.carried([shown for shown, _ in run.libraries.warned]) if written is None else None
+    carried = changes.carried() if written is None else None
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())
     forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
@@ -85,7 +82,7 @@ def finish(
     environment = Environment(compared, objects, arrays, unwatchable, written, missing, bases, names, forms, carried)
     environment.own, environment.kept, environment.reckoned = run.given.own, kept, reckoned
     environment.times = frozenset({*run.code_watch.clock.times, *run.code_watch.clock.followed})
-    environment.addresses, environment.named = addresses, run.code.named()
+    environment.named = run.code.named()
     environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
     environment.too_much = isinstance(failure, TooLong) or run.met.weak
     if run.names.everything:
@@ -110,17 +107,6 @@ def _compared(run: RunRecord) -> list[WatchedValue]:
 def _follow_times(run: RunRecord) -> None:
     """Find out where times of a clock go; those that go to places which are not followed are told apart."""
     run.doubts.unwatchable += run.code_watch.clock.take_apart(*kept_times(run))
-
-
-def _follow_addresses(run: RunRecord) -> frozenset[str]:
-    """The attributes that hold dicts whose keys are addresses. It is noted if an address may do more."""
-    calls = [*run.code_watch.addresses.calls.values()]
-    if not calls:
-        return frozenset()
-    found = None if run.names.everything else dicts_of_addresses(CodeThatRan(run), calls)
-    if found is None:
-        run.doubts.unwatchable += [call.sentence for call in calls]
-    return frozenset(found or ())
 
 
 def _doubts(run: RunRecord, failure: BaseException | None, changes: StateChanges, paths: ReadPaths | None) -> None:
@@ -286,8 +272,6 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
             return f'the result is or holds {a(type(value))} that is not made by the function'
         if not environment.times.isdisjoint(attributes_of(value)):
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
-        if any(_is_filled(attributes_of(value).get(name)) for name in environment.addresses):
-            return f'the result is or holds {a(type(value))}, which keeps addresses of objects'
         if id(value) in environment.known or is_array(value):
             continue
         if _takes_attributes(value):
@@ -300,10 +284,6 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
     if shown and overlap(shown, environment.containers()):
         return 'the result is or holds a NumPy array whose memory another object has, too'
     return None
-
-
-def _is_filled(value: Any) -> bool:
-    return type(value) is dict and bool(value)
 
 
 def _takes_attributes(value: Any) -> bool:

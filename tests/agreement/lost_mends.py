@@ -269,7 +269,6 @@ LOST: tuple[LostMend, ...] = (
         (_gives(pytree, '_has_finalizer', False),)),
     LostMend('26 bases of classes', 39074, r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
-    LostMend('28 names that arrays have, too', 239, r'class Named', (_gives(code_watch.CodeWatch, '_look_at'),)),
     LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(attributes, 'is_as_it_was', _always))),
     LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
     LostMend('31 loggers', 77, r'class Collects', (_gives(hidden_parts, 'is_logger_as', True),)),

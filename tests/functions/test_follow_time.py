@@ -10,8 +10,8 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions import follow_time, frame_function, functions_found
-from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
+from capturekit.functions.instructions import single_steps
 from capturekit.functions.place_uses import PlaceUses, counting
 
 
