@@ -23,6 +23,13 @@ from .layout import Layout, Shape, check_dtype
 from .operators import full
 
 
+def _not_simulated(name: str, instead: str = '') -> property:
+    def refuse(self: Any) -> Any:
+        raise NotImplementedError(f'cupy.ndarray.{name} is not simulated{instead}')
+
+    return property(refuse)
+
+
 class _ndarray_base(Calculations):
     """Everything that an array on the device can do."""
 
@@ -84,18 +91,10 @@ class _ndarray_base(Calculations):
             raise ValueError('matrix transpose with ndim < 2 is undefined')
         return launches.view(np.swapaxes, self, -1, -2)
 
-    @property
-    def flat(self) -> Any:
-        """Not simulated."""
-        raise NotImplementedError('cupy.ndarray.flat is not simulated; use ravel()')
-
-    @property
-    def cstruct(self) -> Any:
-        """Not simulated."""
-        raise NotImplementedError('cupy.ndarray.cstruct is not simulated')
+    flat = _not_simulated('flat', '; use ravel()')
+    cstruct = _not_simulated('cstruct')
 
     def mdspan(self, *, index_type: Any, allow_unsafe: bool = False) -> Any:
-        """Not simulated."""
         raise NotImplementedError('cupy.ndarray.mdspan is not simulated')
 
     @property

@@ -52,16 +52,11 @@ def zeros_like_pinned(
     return found
 
 
-def scatter_add(a: Any, slices: Any, value: Any) -> None:
-    indexing.scatter(a, slices, value, 'add')
+def _scattering(op: str) -> Any:
+    return named(lambda a, slices, value: indexing.scatter(a, slices, value, op), f'scatter_{op}', module=__name__)
 
 
-def scatter_max(a: Any, slices: Any, value: Any) -> None:
-    indexing.scatter(a, slices, value, 'max')
-
-
-def scatter_min(a: Any, slices: Any, value: Any) -> None:
-    indexing.scatter(a, slices, value, 'min')
+scatter_add, scatter_max, scatter_min = map(_scattering, ('add', 'max', 'min'))
 
 
 # -- cupyx.errstate: whether CuPy reads on the host if a factorization has failed ---------------------------------

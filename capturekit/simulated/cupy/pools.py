@@ -8,6 +8,7 @@ that others have taken over since, and two lanes of one capture are handed the s
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import threading
 import warnings
@@ -16,6 +17,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+from capturekit.simulated.cupy.signatures import named
 
 from . import runtime, runtime_memory
 from .current import STREAM_PER_THREAD, get_current_stream_ptr
@@ -398,31 +401,18 @@ class MemoryPool:
         """Allocate, from the current stream's free blocks if possible."""
         return self.device_pool().malloc(size)
 
-    def free_all_blocks(self, stream: Any = None) -> None:
-        """Give free blocks that are not split back to the device: those of ``stream``, or all."""
-        self.device_pool().free_all_blocks(stream=stream)
-
     def free_all_free(self) -> None:
         """(Deprecated) Use :meth:`free_all_blocks`."""
         warnings.warn('free_all_free is deprecated. Use free_all_blocks instead.', DeprecationWarning, stacklevel=2)
-        self.free_all_blocks()
+        self.device_pool().free_all_blocks()
 
-    def n_free_blocks(self) -> int:
-        return self.device_pool().n_free_blocks()
 
-    def used_bytes(self) -> int:
-        return self.device_pool().used_bytes()
+def _of_device(name: str) -> Callable[..., Any]:
+    def call(self: MemoryPool, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.device_pool(), name)(*args, **kwargs)
 
-    def free_bytes(self) -> int:
-        return self.device_pool().free_bytes()
+    return named(call, name, inspect.signature(getattr(SingleDeviceMemoryPool, name)), __name__)
 
-    def total_bytes(self) -> int:
-        return self.device_pool().total_bytes()
 
-    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        """Limit the bytes held; 0 means no limit."""
-        self.device_pool().set_limit(size, fraction)
-
-    def get_limit(self) -> int:
-        """Return the limit in bytes, 0 if there is none."""
-        return self.device_pool().get_limit()
+for _name in 'free_all_blocks n_free_blocks used_bytes free_bytes total_bytes set_limit get_limit'.split():
+    setattr(MemoryPool, _name, _of_device(_name))
