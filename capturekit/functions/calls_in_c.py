@@ -10,7 +10,7 @@ from typing import Any
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.backends import uses_backends
-from capturekit.functions.clock_uses import is_clock
+from capturekit.functions.clocks import is_clock
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.entropy import DRAWING
 from capturekit.functions.libraries import asked_by_user, called_by, python_module
@@ -129,7 +129,7 @@ class CallsInC:
             return False
         line = self._doubts.line(frame)
         sentence = f'the function reads time.{function.__name__}(){line}: each launch would repeat the first time'
-        self._code_watch.clock.note(frame, function, sentence)
+        self._code_watch.clock.note(frame, sentence)
         return True
 
 

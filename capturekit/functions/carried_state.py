@@ -170,14 +170,14 @@ class Counter(CarriedPlace):
 
 
 class NumberPlace(CarriedPlace):
-    """An attribute, or an item of a dict, that holds another number at each call, with which each launch reckons.
+    """An attribute that holds another number at each call, with which each launch reckons.
 
     ``then`` is what it held when the run began. ``number`` takes the place of that while the function is recorded.
     ``changes``: whether the function puts a number there; else only others do.
     """
 
-    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], then: Any, changes: bool = True) -> None:
-        super().__init__(entry, path)
+    def __init__(self, entry: WatchedValue, then: Any, changes: bool = True) -> None:
+        super().__init__(entry, ())
         self.then = then
         self.changes, self.how = changes, 'changed' if changes else 'read anew'
         self.number: Any = None

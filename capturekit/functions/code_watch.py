@@ -11,7 +11,7 @@ from typing import Any
 
 from capturekit.functions.address_hashes import is_hashed_by_value
 from capturekit.functions.attributes import Attributes
-from capturekit.functions.clock_uses import ClockReadings
+from capturekit.functions.clocks import ClockReadings
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before

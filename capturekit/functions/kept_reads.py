@@ -46,20 +46,20 @@ def kept_reads(run: RunRecord, changes: StateChanges, reads: Sequence[Read]) -> 
     return found
 
 
-def kept_times(run: RunRecord) -> tuple[dict[str, str], list[Site]]:
-    """The attributes in which readings of a clock end, each with a sentence, and the readings that may get elsewhere.
+def kept_times(run: RunRecord) -> tuple[set[str], list[str]]:
+    """The attributes in which readings of a clock end, and what to say of the readings that may get elsewhere.
 
     A time may be reckoned with: nothing that is made of it reaches the caller.
     """
-    names: dict[str, str] = {}
-    others: list[Site] = []
+    names: set[str] = set()
+    others: list[str] = []
     program = CodeThatRan(run) if run.code_watch.clock.readings and not run.names.everything else None
     for site, sentence in run.code_watch.clock.readings.items():
         found = None if program is None else _names_of_times(program, site)
         if found is None:
-            others.append(site)
+            others.append(sentence)
         else:
-            names |= dict.fromkeys(found, sentence)
+            names |= found
     return names, others
 
 

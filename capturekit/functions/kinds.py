@@ -19,7 +19,6 @@ from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Read, Rehearsal
-from capturekit.model.kept_values import item_of
 
 #: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
 PATIENCE = 8
@@ -126,9 +125,9 @@ def other_numbers(kind: Kind) -> OtherNumbers | None:
         return None
     environments = [variant.environment for variant in kind.variants if variant.environment is not None]
 
-    def others(place: WatchedValue, path: tuple[Any, ...], now: Any) -> int | None:
+    def others(place: WatchedValue, now: Any) -> int | None:
         entries = (entry for environment in environments for entry in environment.entries if entry.key == place.key)
-        found = [item_of(entry.kept, path) for entry in entries if entry.holder is place.holder]
+        found = [entry.kept.value for entry in entries if entry.holder is place.holder]
         alike = [value for value in found if type(value) is type(now)]
         return None if now in alike else len(set(alike))
 

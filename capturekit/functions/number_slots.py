@@ -69,10 +69,6 @@ class NumberSlots:
         """What comes out of a comparison of numbers."""
         raise unfollowed('it is compared with another number')
 
-    def goes_into_arrays(self) -> bool:
-        """Whether the code at present makes an array of numbers: none that is followed does."""
-        return False
-
     def _add(self, plain: Callable[..., Any], indices: tuple[int, ...], now: Any, key: Any) -> Number:
         found = self._numbers.get(key)
         if found is None:

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from capturekit.functions.code_that_ran import CodeThatRan, Counts, RanCode
-from capturekit.functions.dict_items import item_uses
 from capturekit.functions.number_functions import ASKING, BUILT_IN
 from capturekit.functions.number_uses import NotArithmetic
 from capturekit.functions.outcomes import Kept
 from capturekit.functions.reckoning import NOTHING, GivenNumbers, Reckoned, ReckonedOperators, no_operators
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.state_changes import NamedPlace, StateChanges
+from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import ValueFlow
 from capturekit.functions.watched_value import OtherNumbers
 from capturekit.model.host_reads import Read
@@ -61,7 +60,6 @@ def reckoned_numbers(
         return NOTHING
     operators = no_operators()
     numbers = changes.new_numbers(state) if state is not None else []
-    program.items = item_uses(program, changes.dicts_of_numbers() if state is not None else [])
     numbers = [one for one in numbers if _add(program, _takers(program, one.name, operators), operators)]
     known: dict[object, bool] = {}
     found = []
@@ -146,15 +144,13 @@ def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
         yield id(code.code), code.steps[place - 1].offset
 
 
-def _takers(
-    program: CodeThatRan, of: _Place | NamedPlace | _Parameter, operators: ReckonedOperators
-) -> set[_Place] | None:
-    """The operators that take what comes out of an instruction, or is in places of a name; None if anything else does
-    more than move it. Calls that make arrays of it are added."""
+def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: ReckonedOperators) -> set[_Place] | None:
+    """The operators that take what comes out of an instruction, or is in the attributes of a name; None if anything
+    else does more than move it."""
     flow = ValueFlow(program, of_any_use=True)
     try:
-        if isinstance(of, NamedPlace):
-            flow.all_of_place(*of)
+        if isinstance(of, str):
+            flow.all_of_attribute(of)
         elif isinstance(of, _Parameter):
             flow.all_of_parameter(*of)
         else:
@@ -162,5 +158,4 @@ def _takers(
     except (Counts, NotArithmetic):
         return None
     operators.stores.update(flow.stores)
-    operators.arrays.update(key for code, place in flow.arrays for key in _keys(code, place))
     return flow.operators

@@ -30,16 +30,14 @@ class ReckonedOperators(NamedTuple):
 
     The value is whether a number that comes out is followed, too. ``places``: where what they call is found, by the id
     of the namespace and the name. ``readers``: the calls of functions that read an array, as ``float(a)`` does.
-    ``arrays``: the calls that make arrays of lists of them. ``stores``: the names of attributes in which they are
-    stored, and the names of dicts with the key of the item; (): any.
+    ``stores``: the names of attributes in which they are stored.
     """
 
     at: dict[tuple[int, int], bool]
     codes: list[CodeType]
     places: dict[tuple[int, str], FunctionPlace]
     readers: set[tuple[int, int]]
-    arrays: set[tuple[int, int]]
-    stores: set[tuple[str, tuple[Any, ...] | None]]
+    stores: set[str]
 
 
 class Reckoned(NamedTuple):
@@ -59,7 +57,7 @@ class GivenNumbers(NamedTuple):
 
 
 def no_operators() -> ReckonedOperators:
-    return ReckonedOperators({}, [], {}, set(), set(), set())
+    return ReckonedOperators({}, [], {}, set(), set())
 
 
 NOTHING = Reckoned(frozenset(), no_operators())

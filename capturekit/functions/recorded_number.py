@@ -98,17 +98,11 @@ _ASKED: dict[Any, Callable[[float], bool]] = {
     np.isnan: math.isnan, np.isinf: math.isinf, np.isfinite: math.isfinite,
 }  # fmt: skip
 _COMPARING = frozenset({np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal})
-#: Functions of NumPy by which launches reckon, if a ``numpy.float64`` comes out of them. Its operators are among them.
+#: The functions of NumPy that are the operators of its numbers.
 OF_NUMPY: dict[str, np.ufunc] = {
     name: getattr(np, name)
-    for name in (
-        'sqrt cbrt square exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh '
-        'arccosh arctanh degrees radians deg2rad rad2deg floor ceil trunc absolute abs fabs power hypot arctan2 '
-        'copysign fmod maximum minimum fmax fmin add subtract multiply divide true_divide floor_divide remainder mod'
-    ).split()
+    for name in 'absolute add subtract multiply divide floor_divide remainder power negative'.split()
 }
-#: What NumPy asks an object for, before it calls ``__array__``.
-_ASKED_BY_NUMPY = ('__array_struct__', '__array_interface__')
 _UFUNCS = frozenset(
     'add subtract multiply true_divide divide floor_divide remainder power equal not_equal less less_equal greater '
     'greater_equal maximum minimum fmax fmin hypot arctan2 where clip'.split()
@@ -162,8 +156,6 @@ class Number:
         self._now = now
 
     def __getattr__(self, name: str) -> Any:
-        if name in _ASKED_BY_NUMPY and self._of.goes_into_arrays():
-            raise AttributeError(name)
         raise unfollowed(f'its attribute {name} is read')
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
@@ -216,8 +208,4 @@ class Number:
     __float__, __complex__, __hash__ = _asks('float'), _asks('complex'), _asks('hash')
     __str__, __repr__, __format__ = _asks('as text'), _asks('as text'), _asks('as text')
 
-    def __array__(self, *_args: Any, **_named: Any) -> Any:
-        """What NumPy puts into an array."""
-        if not self._of.goes_into_arrays():
-            raise unfollowed('its value decides something (as an array)')
-        return self._of.in_array(self)
+    __array__ = _asks('as an array')

@@ -325,7 +325,7 @@ class VariantRecorder:
         memory = live.memory
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
-        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy), self.late is not None)
+        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy))
         objects = held_in(take_apart(packed(result), is_array, opaque, name='the result')[1])
         held = found_again(self.variant.held, objects)
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731

@@ -91,9 +91,8 @@ class WatchedValue:
         return self.mapping.get(self.key, MISSING)
 
 
-#: Tells of a value, the path to an item in it, and a number how many other numbers earlier runs have found there; None
-#: if one has found this number.
-OtherNumbers = Callable[[WatchedValue, tuple[Any, ...], Any], 'int | None']
+#: Tells of a value and a number how many other numbers earlier runs have found there; None if one has found this one.
+OtherNumbers = Callable[[WatchedValue, Any], 'int | None']
 
 
 def itself(value: Any) -> Any:
