@@ -9,14 +9,13 @@ from types import FrameType
 from typing import Any
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
-from capturekit.functions.backends import uses_backends
 from capturekit.functions.clocks import is_clock
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.entropy import DRAWING
-from capturekit.functions.libraries import asked_by_user, called_by, python_module
+from capturekit.functions.libraries import asked_by_user, asks_for_backends, called_by, python_module
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.setting_uses import is_by_locale
-from capturekit.functions.settings import BACKENDS, CODECS, DEPTH, HANDLED, LOCALE, REGISTERED, WARNINGS
+from capturekit.functions.settings import CODECS, DEPTH, HANDLED, LOCALE, REGISTERED, WARNINGS
 from capturekit.functions.understood import BY_ADDRESS, owner_of, reads
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
@@ -76,7 +75,7 @@ class CallsInC:
             return
         self._libraries.calls.add(what)
         found = reads(function)
-        if found is None:
+        if found is None or asks_for_backends(what[0]):
             self._doubts.add(frame, f'calls {".".join(what)}')
         elif found == 'names':
             self._holders.name((), (), True)
@@ -103,7 +102,7 @@ class CallsInC:
 
     def _note_setting(self, what: tuple[str, str]) -> None:
         """Note the setting on which depends what a function does."""
-        setting = BACKENDS if uses_backends(what[0]) else _SETTINGS_OF.get(what)
+        setting = _SETTINGS_OF.get(what)
         if setting is not None:
             self._values.depends_on(setting)
             self._holders.settle()

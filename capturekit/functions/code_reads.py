@@ -169,9 +169,8 @@ class _Names:
         call, name = name_given(instructions, number)
         if call is None:
             self.everything = True
-        elif name is not None and (name.by.opname == 'LOAD_CONST' or _is_one(code, name.by.argval)):
-            is_variable = name.by.opname != 'LOAD_CONST'
-            self.sites[id(code), call.offset] = NameGiven(is_variable, name.by.argval, name.attribute)
+        elif name is not None and (name.opname == 'LOAD_CONST' or _is_one(code, name.argval)):
+            self.sites[id(code), call.offset] = NameGiven(name.opname != 'LOAD_CONST', name.argval)
 
     def _unknown(self, what: str, line: int) -> None:
         self.unknown = self.unknown or f'{what} at line {line}'

@@ -1,24 +1,21 @@
 """Entropy of the system that libraries draw: each run draws other values, and nobody can compare them.
 
 NumPy's generators draw it by ``secrets.randbits``, a function of Python's. ``RandomState(seed)`` does so, too: it makes
-a generator without a seed first, and then gives it the state of the seed, and forgets what it has drawn. A copy of a
-generator is made in the same way.
+a generator without a seed first, and then gives it the state of the seed, and forgets what it has drawn.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
 import random
 import sys
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 #: The function by which entropy is drawn.
 DRAWING: CodeType = random.SystemRandom.getrandbits.__code__
 #: The name of the class whose calls have to be told of.
 SEEDED = 'RandomState'
-_COPYING: CodeType = copy._reconstruct.__code__  # type: ignore[attr-defined]
 _NO_ARGUMENT: Any = getattr(getattr(sys, 'monitoring', None), 'MISSING', None)
 
 
@@ -26,19 +23,6 @@ def overwrites_entropy(function: Any, first: Any) -> bool:
     """Whether a call makes a generator with a seed, whose state no entropy is in. ``first``: its first argument."""
     made: Any = getattr(sys.modules.get('numpy.random'), SEEDED, None)
     return made is not None and function is made and first is not None and first is not _NO_ARGUMENT and _forgets(made)
-
-
-def fills_a_copy(frame: FrameType) -> bool:
-    """Whether code makes a generator for a copy of another one, whose state and seed it is given at once."""
-    if frame.f_globals.get('__name__') != 'numpy.random._pickle':
-        return False
-    outer = frame.f_back
-    while outer is not None and outer.f_globals is frame.f_globals:
-        outer = outer.f_back
-    if outer is None or outer.f_code is not _COPYING:
-        return False
-    state = outer.f_locals.get('state')
-    return type(state) is tuple and len(state) == 2  # older versions of NumPy leave out the seed
 
 
 @functools.cache

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from capturekit.functions.understood import INTERFACES
-from capturekit.model.class_layout import plain_attribute
 
 GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
 VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
@@ -18,43 +17,32 @@ _CALL = 'PRECALL' if 'PRECALL' in dis.opmap else 'CALL'
 
 
 class NameGiven(NamedTuple):
-    """What gives ``getattr`` or its like the attribute's name: a text in the code, or the value of a variable.
-
-    ``attribute``: the name is this attribute of the variable's value.
-    """
+    """What gives ``getattr`` or its like the attribute's name: a text in the code, or the value of a variable."""
 
     is_variable: bool
     text: str
-    attribute: str | None = None
 
     def value_in(self, variables: Mapping[str, Any]) -> Any:
-        """The name, or None if code may have to run to find it."""
-        if not self.is_variable:
-            return self.text
-        value = variables.get(self.text)
-        return value if self.attribute is None else plain_attribute(value, self.attribute)
+        """The name."""
+        return variables.get(self.text) if self.is_variable else self.text
 
 
-class Loaded(NamedTuple):
-    """What loads the name that a call gets: an instruction, and the attribute that is taken of the value it loads."""
-
-    by: dis.Instruction
-    attribute: str | None = None
+_Steps = list[dis.Instruction]
 
 
-def name_given(instructions: list[dis.Instruction], number: int) -> tuple[dis.Instruction | None, Loaded | None]:
-    """The call of the function loaded there, if it is called at once, and what loads the name for it.
+def name_given(instructions: _Steps, number: int) -> tuple[dis.Instruction | None, dis.Instruction | None]:
+    """The call of the function loaded there, if it is called at once, and the instruction that loads the name for it.
 
-    The name is the second argument. It is None if it is neither a text in the code nor a variable or an attribute of a
-    variable. The stack is followed from the function on: the second argument begins where there is one value more than
-    the function and its first argument.
+    The name is the second argument. It is None if it is neither a text in the code nor a variable. The stack is
+    followed from the function on: the second argument begins where there is one value more than the function and its
+    first argument.
     """
     top = _effect(instructions[number])
     if instructions[number + 1].opname == 'PUSH_NULL':
         number, top = number + 1, top + 1
     depth, certain, ends = top, True, False
-    name: Loaded | None = None
-    joins: dict[int, tuple[int, Loaded | None]] = {}  # where jumps lead: the depth there, and the name so far
+    name: dis.Instruction | None = None
+    joins: dict[int, tuple[int, dis.Instruction | None]] = {}  # where jumps lead: the depth there, and the name so far
     for position, instruction in enumerate(instructions[number + 1 :], number + 1):
         kind = instruction.opname
         if instruction.offset in joins:
@@ -79,9 +67,7 @@ def name_given(instructions: list[dis.Instruction], number: int) -> tuple[dis.In
         if depth < top or (depth == top < before and kind != 'POP_TOP' and 'JUMP' not in kind):
             break
         if before == top + 1 and depth == top + 2:
-            name = Loaded(instruction) if _is_a_name(instruction) else None
-        elif before == depth == top + 2 and name is not None and kind == 'LOAD_ATTR':
-            name = name._replace(attribute=instruction.argval) if _is_of_a_variable(name) else None
+            name = instruction if _is_a_name(instruction) else None
         elif name is None or (depth < top + 3 and 'JUMP' not in kind) or _may_change(name, kind):
             name = None  # it is computed, or the variable may have changed
     return None, None
@@ -90,7 +76,7 @@ def name_given(instructions: list[dis.Instruction], number: int) -> tuple[dis.In
 def only_tested(instructions: list[dis.Instruction]) -> set[str]:
     """The texts by which code only asks whether an object is an array: those of ``hasattr``, and used nowhere else."""
     tests = [n for n, one in enumerate(instructions) if one.argval == 'hasattr' and one.opname in GLOBALS_READ]
-    given = [name.by for _, name in (name_given(instructions, n) for n in tests) if name is not None]
+    given = [name for _, name in (name_given(instructions, n) for n in tests) if name is not None]
     tested = {one.offset: one.argval for one in given if one.opname == 'LOAD_CONST' and one.argval in INTERFACES}
     others = {one.argval for one in instructions if type(one.argval) is str and one.offset not in tested}
     return set(tested.values()) - others
@@ -109,16 +95,11 @@ def _reach(instruction: dis.Instruction) -> int:
     return (instruction.arg or 0) if instruction.opname in ('SWAP', 'COPY') else 0
 
 
-def _may_change(name: Loaded, kind: str) -> bool:
-    """Whether an instruction between the loading of the name and the call may change its variable, or its attribute."""
-    if name.by.opname.startswith('LOAD_FAST') and name.attribute is None:
+def _may_change(name: dis.Instruction, kind: str) -> bool:
+    """Whether an instruction between the loading of the name and the call may change its variable."""
+    if name.opname.startswith('LOAD_FAST'):
         return 'STORE_' in kind or 'DELETE_' in kind
-    return name.by.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in VARIABLES
-
-
-def _is_of_a_variable(name: Loaded) -> bool:
-    """Whether an attribute of it can be followed: it is a variable, and no attribute itself."""
-    return name.by.opname in VARIABLES and name.attribute is None
+    return name.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in VARIABLES
 
 
 def _is_a_name(instruction: dis.Instruction) -> bool:

@@ -11,6 +11,8 @@ from types import FrameType
 from capturekit.functions.understood import FOLLOWED, PACKAGES, WHOLE
 from capturekit.model.source_line import is_ours
 
+#: Modules of SciPy that ask for a backend, or change which one is asked: a module or a class of anybody's.
+_OF_BACKENDS = ('scipy._lib._uarray', 'scipy.fft._backend', 'uarray')
 _skipped: dict[str, bool] = {}
 _modules: dict[str, str] = {}
 
@@ -34,6 +36,11 @@ def _is_library(filename: str) -> bool:
             if filename.startswith(str(folder) + os.sep):
                 return True
     return False
+
+
+def asks_for_backends(module: str, function: str = '') -> bool:
+    """Whether a function of SciPy, by the name of its module and its own, asks for a backend or changes these."""
+    return function.startswith('__ua_') or module.startswith(_OF_BACKENDS)
 
 
 def python_module(filename: str) -> str:

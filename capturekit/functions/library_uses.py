@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copyreg
 import enum
-import functools
 import logging
 import os
 import sys
@@ -15,19 +14,25 @@ import numpy as np
 
 from capturekit.functions import compiling
 from capturekit.functions.attributes import Attributes
-from capturekit.functions.backends import backend_of_a_user, uses_backends
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.doubts import Doubts
-from capturekit.functions.entropy import DRAWING, fills_a_copy
+from capturekit.functions.entropy import DRAWING
 from capturekit.functions.functions_found import FunctionsFound
 from capturekit.functions.holders import Holders
-from capturekit.functions.libraries import asked_by_user, called_by, is_followed, is_library_frame, python_module
+from capturekit.functions.libraries import (
+    asked_by_user,
+    asks_for_backends,
+    called_by,
+    is_followed,
+    is_library_frame,
+    python_module,
+)
 from capturekit.functions.library_state import LibraryState
 from capturekit.functions.logger_state import is_logger
 from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.seen_signatures import has_plain_signature
-from capturekit.functions.settings import BACKENDS, HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
+from capturekit.functions.settings import HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
 from capturekit.functions.understood import (
     MAKING_TEXTS,
     OF_CALLERS,
@@ -41,7 +46,6 @@ from capturekit.functions.understood import (
     OUTSIDE,
     WHOLE,
 )
-from capturekit.functions.watched_value import read_cell
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import bases_of, dictionary_of_class
 from capturekit.model.plain_values import a
@@ -139,7 +143,7 @@ class LibraryUses:
         if not asked_by_user(frame.f_back, self._ownership.skip):
             return
         if (module, name) == ('functools', 'wrapper'):
-            self._dispatched(frame.f_locals.get('dispatch'))
+            self._doubts.add(frame, 'calls a function made by functools.singledispatch')
             return
         if module == 'inspect' and called_by(frame, 'signature'):
             return
@@ -162,7 +166,7 @@ class LibraryUses:
         caller = frame.f_back if frame.f_code is DRAWING else frame
         if caller is None or is_ours(caller.f_code.co_filename):
             return
-        if self._code_watch.seeding != (id(caller.f_code), caller.f_lasti) and not fills_a_copy(caller):
+        if self._code_watch.seeding != (id(caller.f_code), caller.f_lasti):
             text = f'the function draws entropy from the system{self._doubts.line(frame)}, which differs at each call'
             self._doubts.unwatchable.append(text)
 
@@ -215,11 +219,8 @@ class LibraryUses:
         Returns whether the next call of it has to be looked at, too.
         """
         inside = str(frame.f_globals.get('__name__'))
-        if uses_backends(inside, name):
-            self._values.depends_on(BACKENDS)
-            self._holders.settle()
-            if backend_of_a_user(frame):
-                self._doubts.add(frame, "calls a function of SciPy by a backend of the user's")
+        if asks_for_backends(inside, name):
+            self._doubts.add(frame, 'calls a function of SciPy that asks for a backend')
             return True
         if top == 'scipy':
             self._values.depends_on(SPECIALS)
@@ -265,15 +266,6 @@ class LibraryUses:
         else:
             self._values.depends_on(REGISTERED)
             self.calls.add((module, name))
-
-    def _dispatched(self, dispatch: Any) -> None:
-        """Watch which functions are registered for which types (``functools.singledispatch``)."""
-        for variable, cell in zip(dispatch.__code__.co_freevars, dispatch.__closure__):
-            if variable == 'registry':
-                where = ('the functions registered', f' for {dispatch.__qualname__.partition(".")[0]}')
-                get = functools.partial(read_cell, cell)
-                self._values.watch('variable', cell, '', get(), where, None, get)
-        self._holders.settle()
 
 
 def _options_of_texts() -> list[Any]:

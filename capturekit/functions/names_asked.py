@@ -102,7 +102,7 @@ class NamesAsked:
         elif tests and name in INTERFACES:
             self._holders.name((name,), (), False)
             self._holders.settle()
-        elif name not in self._names.strings and not (name == '__dict__' and self._wraps(frame)) and not _binds(frame):
+        elif name not in self._names.strings and not (name == '__dict__' and self._wraps(frame)):
             self._holders.name((name,), (name,), False)
             self._holders.settle()
 
@@ -167,11 +167,3 @@ def _is_plain(value: Any) -> bool:
     cls = type(value)
     plain = type(cls) is type and solid_base(cls) is object and plain_key(value) is None and contents_of(value) is None
     return plain and all(made_by_class_statement(base) for base in bases_of(cls)[:-1])
-
-
-def _binds(frame: FrameType) -> bool:
-    """Whether a ``partialmethod`` binds its function: what it asks for is the method of functions that does so."""
-    if frame.f_code is not functools.partialmethod.__get__.__code__:
-        return False
-    method = frame.f_locals.get('self')
-    return type(method) is functools.partialmethod and type(vars(method).get('func')) is FunctionType

@@ -17,10 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.backends import backends_hold
 from capturekit.functions.output_files import output_now
 from capturekit.functions.understood import module_of
-from capturekit.model.class_layout import name_of
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors, and its options for printing"
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
@@ -30,7 +28,6 @@ DIGITS, DEPTH = 'the limit of digits in the text of a whole number', 'the limit 
 LOCALE, DATES = 'the locale', 'the locale and the time zone'
 REGISTERED = 'the registered subclasses of abstract classes'
 SYNCHRONIZING, SPECIALS = 'whether CuPy may synchronize', "SciPy's handling of errors in special functions"
-BACKENDS = "the backends of SciPy's functions"
 OUTPUT = 'the standard output'
 ROUTINES, PRODUCTS = "CuPy's accelerators", "CuPy's compute types"
 #: A complex number depends on the same settings as its parts.
@@ -88,7 +85,6 @@ def settings_now() -> dict[str, Setting]:
         SPECIALS: Setting(lambda: _specials() == specials, True),
         LOCALE: Setting(lambda: _place() == place, True),
         DATES: Setting(lambda: _place() == place and _zone() == zone, True),
-        BACKENDS: Setting(backends_hold(), True),
         OUTPUT: Setting(*output_now()),
     }
 
@@ -109,8 +105,6 @@ def setting_for(value: Any) -> str | None:
     top = origin.partition('.')[0]
     if top in ('datetime', '_datetime', '_pydatetime'):
         return DATES
-    if top == 'uarray' and name_of(cls) == '_Function':
-        return BACKENDS
     if top in ('decimal', '_decimal', '_pydecimal'):
         return DECIMALS
     if top in ('warnings', '_warnings', '_py_warnings'):

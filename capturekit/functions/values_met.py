@@ -10,7 +10,6 @@ import weakref
 from types import FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions.backends import backend_of_a_user
 from capturekit.functions.collector import OF_COLLECTOR
 from capturekit.functions.functions_found import FunctionsFound
 from capturekit.functions.handed_on import reads_unknown
@@ -21,7 +20,7 @@ from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.object_uses import ObjectUses
 from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import in_package, reaches_far
-from capturekit.functions.settings import BACKENDS, setting_for
+from capturekit.functions.settings import setting_for
 from capturekit.functions.understood import MAKERS, METHODS_BY_NAME, makes_unknown, owner_of
 from capturekit.functions.unsettled import Unsettled
 from capturekit.functions.watched_value import held_in_closure
@@ -85,10 +84,7 @@ class ValuesMet:
         self.far = self.far or reaches_far(value)
         if among(cls, _LOCKS):
             self.locks[id(value)] = value
-        setting = setting_for(value)
-        self._values.depends_on(setting)
-        if setting == BACKENDS and backend_of_a_user():
-            self._values.opaque("is or holds a function of SciPy, for which a backend of the user's is set")
+        self._values.depends_on(setting_for(value))
         if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
             self._library.of_library(cls)
             return
