@@ -8,14 +8,13 @@ import string
 from types import FrameType
 from typing import Any
 
-from capturekit.functions.address_hashes import is_hash_of_a_value
-from capturekit.functions.clocks import is_clock
+from capturekit.functions.code_met import is_clock
 from capturekit.functions.code_reads import READERS
-from capturekit.functions.entropy import DRAWING
-from capturekit.functions.libraries import asked_by_user, asks_for_backends, called_by, python_module
+from capturekit.functions.hidden_state import DRAWING
+from capturekit.functions.object_uses import is_hash_of_a_value
+from capturekit.functions.ownership import asked_by_user, asks_for_backends, called_by, python_module
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.setting_uses import is_by_locale
-from capturekit.functions.settings import CODECS, DEPTH, HANDLED, LOCALE, REGISTERED, WARNINGS
+from capturekit.functions.settings import CODECS, DEPTH, HANDLED, LOCALE, REGISTERED, WARNINGS, is_by_locale
 from capturekit.functions.understood import BY_ADDRESS, owner_of, reads
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))

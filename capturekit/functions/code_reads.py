@@ -9,10 +9,18 @@ import dis
 from types import CodeType
 from typing import NamedTuple
 
-from capturekit.functions.given_names import GLOBALS_READ, VARIABLES, NameGiven, name_given, only_tested
 from capturekit.functions.instructions import line_number, names_shown, nested, parameters_of, single_steps
-from capturekit.functions.loaded_values import LoadedValue, dictionary_asked
-from capturekit.functions.modules_asked import MODULES, module_asked
+from capturekit.functions.loaded_values import (
+    GLOBALS_READ,
+    MODULES,
+    VARIABLES,
+    LoadedValue,
+    NameGiven,
+    dictionary_asked,
+    module_asked,
+    name_given,
+    only_tested,
+)
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import among
 

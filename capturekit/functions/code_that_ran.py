@@ -15,18 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.busy import is_alone
-from capturekit.functions.frame_function import TELLS
-from capturekit.functions.handed_on import call_of, loader_of
-from capturekit.functions.instructions import line_number, parameters_of, plain_steps
-from capturekit.functions.number_functions import BUILT_IN, OF_MATH, OF_TYPES, REPLACED
-from capturekit.functions.only_called import is_called_by, is_only_called
+from capturekit.functions.call_turns import is_alone
+from capturekit.functions.instructions import call_of, line_number, loader_of, parameters_of, plain_steps
+from capturekit.functions.number_functions import BUILT_IN, OF_MATH, OF_TYPES, REPLACED, is_called_by, is_only_called
+from capturekit.functions.outcomes import FunctionPlace
+from capturekit.functions.ownership import shows_by_name
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
-from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.recorded_number import OF_CUPY
-from capturekit.functions.return_paths import Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
+from capturekit.functions.return_paths import TELLS, Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of

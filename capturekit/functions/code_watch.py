@@ -9,26 +9,21 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
 
-from capturekit.functions.address_hashes import is_hashed_by_value
 from capturekit.functions.attributes import Attributes
-from capturekit.functions.clocks import ClockReadings
-from capturekit.functions.code_met import CodeMet
+from capturekit.functions.code_met import ClockReadings, CodeMet
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before
-from capturekit.functions.doubts import Doubts
-from capturekit.functions.entropy import SEEDED, overwrites_entropy
+from capturekit.functions.doubts import Doubts, NamesUsed, Unsettled
 from capturekit.functions.given_values import GivenValues
+from capturekit.functions.hidden_state import SEEDED, overwrites_entropy
 from capturekit.functions.holders import Holders
 from capturekit.functions.library_state import LibraryState
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.modules_asked import MODULES, is_in_place, module_named
+from capturekit.functions.loaded_values import MODULES, is_in_place, module_named
 from capturekit.functions.names_asked import NamesAsked
-from capturekit.functions.names_used import NamesUsed
-from capturekit.functions.object_uses import ObjectUses
+from capturekit.functions.object_uses import ObjectUses, is_hashed_by_value
 from capturekit.functions.sets_made import SetsSeen
-from capturekit.functions.setting_uses import settings_of
-from capturekit.functions.settings import DEPTH
-from capturekit.functions.unsettled import Unsettled
+from capturekit.functions.settings import DEPTH, settings_of
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 

@@ -11,16 +11,14 @@ from typing import Any
 
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.binding import AsFunction
-from capturekit.functions.doubts import Doubts
+from capturekit.functions.doubts import Doubts, NamesUsed, Unsettled
 from capturekit.functions.follow_time import FollowTime
+from capturekit.functions.hidden_state import is_logger
 from capturekit.functions.library_state import LibraryState
-from capturekit.functions.logger_state import is_logger
-from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.out_of_sight import OutOfSight
 from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import in_package, is_whole
 from capturekit.functions.understood import OF_ARRAYS, OF_DEVICES, OPENING, OUT_OF_SIGHT, SPECIAL
-from capturekit.functions.unsettled import Unsettled
 from capturekit.functions.watched_value import Holder, itself, of_this_thread
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.class_layout import (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copyreg
 import enum
+import inspect
 import logging
 import os
 import sys
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from capturekit.functions import compiling
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.doubts import Doubts
-from capturekit.functions.entropy import DRAWING
 from capturekit.functions.functions_found import FunctionsFound
+from capturekit.functions.hidden_state import DRAWING, is_logger
 from capturekit.functions.holders import Holders
-from capturekit.functions.libraries import (
+from capturekit.functions.library_state import LibraryState
+from capturekit.functions.ownership import (
+    Ownership,
     asked_by_user,
     asks_for_backends,
     called_by,
@@ -27,11 +30,7 @@ from capturekit.functions.libraries import (
     is_library_frame,
     python_module,
 )
-from capturekit.functions.library_state import LibraryState
-from capturekit.functions.logger_state import is_logger
-from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import is_cupys
-from capturekit.functions.seen_signatures import has_plain_signature
 from capturekit.functions.settings import HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
 from capturekit.functions.understood import (
     MAKING_TEXTS,
@@ -47,7 +46,7 @@ from capturekit.functions.understood import (
     WHOLE,
 )
 from capturekit.functions.watched_values import WatchedValues
-from capturekit.model.class_layout import bases_of, dictionary_of_class
+from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
 
@@ -290,3 +289,24 @@ ASKED_OF_WHOLE = {
     'traceback': OF_CALLERS,
     'logging': OF_LOGGERS | OF_LOGGING,
 }
+
+
+_LONGEST = 100
+_PARTIAL = frozenset({'_partialmethod', '__partialmethod__'})
+
+
+def has_plain_signature(function: Any) -> bool:
+    """Whether a function, and all that it wraps, is one of Python, and a signature that it has is kept as such."""
+    for _ in range(_LONGEST):
+        if type(function) is MethodType:
+            function = function.__func__
+            continue
+        if type(function) is not FunctionType or not _PARTIAL.isdisjoint(function.__dict__):
+            return False
+        inside = function.__dict__
+        if inside.get('__signature__') is not None:
+            return type(inside['__signature__']) is inspect.Signature
+        function = inside.get('__wrapped__', MISSING)
+        if function is MISSING:
+            return True
+    return False

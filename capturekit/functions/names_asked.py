@@ -15,10 +15,10 @@ from typing import Any
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.code_reads import names_of
 from capturekit.functions.collector import Before
-from capturekit.functions.given_names import NameGiven
+from capturekit.functions.doubts import NamesUsed
 from capturekit.functions.holders import Holders
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.names_used import NamesUsed
+from capturekit.functions.loaded_values import NameGiven
 from capturekit.functions.ownership import Ownership
 from capturekit.functions.understood import INTERFACES
 from capturekit.functions.watched_values import WatchedValues

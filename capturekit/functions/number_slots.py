@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capturekit.functions.number_arguments import COMPUTED, ROOM, STEPS, WIDTH, Unfit
-from capturekit.functions.number_uses import NotArithmetic, NumberUses
+from capturekit.functions.number_arguments import COMPUTED, ROOM, STEPS, WIDTH, NotArithmetic, NumberUses, Unfit
 from capturekit.functions.recorded_number import Number, computing_frame, hands_on, unfollowed
 from capturekit.model.source_line import Place, is_ours
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from capturekit.functions.given_call import Given
+from capturekit.functions.kinds import Given
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
-from capturekit.functions.outcomes import ArgumentNumber
-from capturekit.functions.reckoning import GivenNumbers
+from capturekit.functions.outcomes import ArgumentNumber, GivenNumbers
 from capturekit.functions.variant import Variant
 from capturekit.model.counters import LOG
 

@@ -1,15 +1,17 @@
-"""What code does with objects that depends on which objects they are: it compares them by identity, or makes them."""
+"""What code does with objects that depends on which they are: it compares them by identity, makes them, hashes them."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
-from capturekit.functions.address_hashes import hashed_by_address
+from capturekit.functions.instructions import single_steps
 from capturekit.functions.readable_state import is_itself, named_in
 from capturekit.model.class_layout import MISSING, found_in_class, name_of
 from capturekit.model.kept_values import IsArray
+from capturekit.model.plain_values import plain_key
 
 
 class ObjectUses:
@@ -54,3 +56,38 @@ class ObjectUses:
             self.by_address.add(name_of(cls))
         if found_in_class(cls, '__del__') is not MISSING:
             self.finalized.setdefault(id(cls), [cls, 0])[1] += 1
+
+
+_LOADS = ('LOAD_FAST', 'LOAD_DEREF', 'LOAD_NAME')
+_SKIPPED = ('PUSH_NULL', 'PRECALL', 'NOP')
+
+
+def hashed_by_address(cls: type) -> bool:
+    """Whether the hash of a class's objects is made of their address."""
+    return found_in_class(cls, '__hash__') is object.__hash__
+
+
+def is_hash_of_a_value(frame: FrameType) -> bool:
+    """Whether a call of ``hash`` that code begins has nothing to do with an address, as far as the code shows it.
+
+    What a method ``__hash__`` returns only decides the place in a dict or a set.
+    """
+    code = frame.f_code
+    if code.co_name == '__hash__':
+        return True
+    before = [step for step in single_steps(code) if step.offset < frame.f_lasti]
+    given = next(step for step in reversed(before) if step.opname not in _SKIPPED)
+    if given.opname == 'LOAD_CONST':
+        return True
+    known = frame.f_globals if given.opname == 'LOAD_GLOBAL' else frame.f_locals
+    value = known.get(given.argval, MISSING) if given.opname.startswith(('LOAD_GLOBAL', *_LOADS)) else MISSING
+    return is_hashed_by_value(value)
+
+
+def is_hashed_by_value(value: object) -> bool:
+    """Whether the hash of a value has nothing to do with an address: numbers, texts, and tuples and sets of such."""
+    if type(value) is tuple or type(value) is frozenset:
+        return all(map(is_hashed_by_value, value))
+    if plain_key(value) is None or issubclass(type(type(value)), enum.EnumMeta):
+        return False
+    return bool(value == value)  # no nan, whose hash is that of its address

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from capturekit.functions.handed_on import call_of
-from capturekit.functions.instructions import instructions_of, line_number, single_steps
+from capturekit.functions.instructions import call_of, instructions_of, line_number, single_steps
 
 #: The names of functions and attributes through which code reads values that it does not name.
 OPENING = frozenset(

@@ -8,8 +8,8 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-from capturekit.functions.entropy import SEEDED
-from capturekit.functions.libraries import asked_by_user, is_library_frame, python_module
+from capturekit.functions.hidden_state import SEEDED
+from capturekit.functions.ownership import asked_by_user, is_library_frame, python_module
 from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.return_paths import Caller
 from capturekit.functions.run_record import RunRecord

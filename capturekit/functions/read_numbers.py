@@ -26,8 +26,7 @@ from capturekit.functions.number_slots import (
     numpys_warnings_raised,
     operators_watched,
 )
-from capturekit.functions.outcomes import ArgumentNumber, OtherOutcome
-from capturekit.functions.reckoning import ReckonedOperators
+from capturekit.functions.outcomes import ArgumentNumber, OtherOutcome, ReckonedOperators
 from capturekit.functions.recordable import must_draw_later
 from capturekit.functions.recorded_number import Number, computing_frame, unfollowed
 from capturekit.functions.variant import Variant

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from capturekit.functions.given_names import GLOBALS_READ
-from capturekit.functions.handed_on import call_of
-from capturekit.functions.instructions import line_number, names_shown, single_steps
+from capturekit.functions.instructions import call_of, line_number, names_shown, single_steps
+from capturekit.functions.loaded_values import GLOBALS_READ
 from capturekit.functions.understood import FUNCTION_PARTS
 from capturekit.functions.watched_value import Holder, WatchedValue
 from capturekit.model.class_layout import bases_of

@@ -10,7 +10,7 @@ from capturekit.functions.attributes import Attributes
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.collector import Before
-from capturekit.functions.doubts import Doubts
+from capturekit.functions.doubts import Doubts, NamesUsed, Unsettled
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.functions_found import FunctionsFound
 from capturekit.functions.given_values import GivenValues
@@ -20,11 +20,9 @@ from capturekit.functions.library_state import LibraryState
 from capturekit.functions.library_uses import LibraryUses
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.names_asked import NamesAsked
-from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.object_uses import ObjectUses
 from capturekit.functions.out_of_sight import OutOfSight
 from capturekit.functions.ownership import Ownership
-from capturekit.functions.unsettled import Unsettled
 from capturekit.functions.values_met import ValuesMet
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.cleanup import Uncollected

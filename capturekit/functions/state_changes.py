@@ -26,8 +26,16 @@ from capturekit.functions.carried_state import (
     NumberPlace,
     StoredPlace,
 )
-from capturekit.functions.changed_parts import NotUnderstood, PlaceChange, changes_in
-from capturekit.functions.objects_put import consists_of, holds_one_of, made_in, objects_in, parts_of
+from capturekit.functions.changed_parts import (
+    NotUnderstood,
+    PlaceChange,
+    changes_in,
+    consists_of,
+    holds_one_of,
+    made_in,
+    objects_in,
+    parts_of,
+)
 from capturekit.functions.place_uses import (
     OPENERS,
     PlaceUses,

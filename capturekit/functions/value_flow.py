@@ -6,9 +6,8 @@ import dis
 from typing import Any, NamedTuple
 
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
-from capturekit.functions.handed_on import call_of, loader_of
-from capturekit.functions.instructions import parameters_of
-from capturekit.functions.number_uses import is_operator, takes
+from capturekit.functions.instructions import call_of, loader_of, parameters_of
+from capturekit.functions.number_arguments import is_operator, takes
 from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutcome
 
 #: So many tuples in each other are followed: code that calls itself may put each that it gets into another.

@@ -11,18 +11,17 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions.collector import OF_COLLECTOR
+from capturekit.functions.doubts import NamesUsed, Unsettled
 from capturekit.functions.functions_found import FunctionsFound
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_parts import HiddenParts
 from capturekit.functions.holders import Holders
 from capturekit.functions.library_state import LibraryState
-from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.object_uses import ObjectUses
 from capturekit.functions.ownership import Ownership
 from capturekit.functions.readable_state import in_package, reaches_far
 from capturekit.functions.settings import setting_for
 from capturekit.functions.understood import MAKERS, METHODS_BY_NAME, makes_unknown, owner_of
-from capturekit.functions.unsettled import Unsettled
 from capturekit.functions.watched_value import held_in_closure
 from capturekit.functions.watched_values import UNBOUND, WatchedValues
 from capturekit.model.class_layout import among, found_in_class

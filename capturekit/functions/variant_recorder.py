@@ -13,10 +13,9 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
-from capturekit.functions.needed_backups import needed_backups
 from capturekit.functions.number_slots import NumberSlots
 from capturekit.functions.options import Options
-from capturekit.functions.parts_run import keep_what_they_write, take_back, wait_for_others
+from capturekit.functions.parts_run import keep_what_they_write, needed_backups, take_back, wait_for_others
 from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,

@@ -6,11 +6,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from capturekit.functions.doubts import Doubts
+from capturekit.functions.doubts import Doubts, Unsettled
 from capturekit.functions.read_paths import Meetings
 from capturekit.functions.settings import Setting
 from capturekit.functions.understood import MAKERS
-from capturekit.functions.unsettled import Unsettled
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, among
 from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept

@@ -26,10 +26,9 @@ from capturekit.functions import (
     written,
 )
 from capturekit.functions.code_reads import CodeNames
-from capturekit.functions.doubts import Doubts
+from capturekit.functions.doubts import Doubts, NamesUsed
 from capturekit.functions.environment import Environment
 from capturekit.functions.given_values import GivenValues
-from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.running import Result
 from capturekit.functions.sharing import Sharing
 from capturekit.functions.watched_values import WatchedValues

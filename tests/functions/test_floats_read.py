@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import busy, only_called
+from capturekit.functions import call_turns, only_called
 from tests.functions.test_number_functions import TEXTS, written
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary, told
 
@@ -192,7 +192,7 @@ def test_another_use_that_does_not_run_is_no_reason_alone(sim: Any, monkeypatch:
     """Where no other thread runs, nobody can see what stands in the place of ``float`` meanwhile."""
     monkeypatch.setattr(sys, '_current_frames', lambda: {1: None})  # some runners of tests have a thread of their own
     found = alike(sim, written('x * v', 'float(x.sum())', 'def other(y): return isinstance(y, float)'), ordinary(12))
-    assert busy.is_alone()
+    assert call_turns.is_alone()
     assert launches(found) >= 8
 
 
@@ -205,7 +205,7 @@ def test_a_thread_that_comes_before_the_recording(sim: Any) -> None:
         if number == 1:  # the first run was watched without it
             threads.append(threading.Thread(target=ends.wait))
             threads[0].start()
-            assert not busy.is_alone()
+            assert not call_turns.is_alone()
         x = sim.arange(3.0) + number
         assert fn(x).tolist() == (x * x.sum()).tolist()
         assert space['kinds'](1.5) == (True, True, 2.5, 1.5)
