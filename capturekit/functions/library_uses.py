@@ -141,9 +141,6 @@ class LibraryUses:
             return
         if not asked_by_user(frame.f_back, self._ownership.skip):
             return
-        if (module, name) == ('functools', 'wrapper'):
-            self._doubts.add(frame, 'calls a function made by functools.singledispatch')
-            return
         if module == 'inspect' and called_by(frame, 'signature'):
             return
         self.calls.add((module, name))
@@ -175,6 +172,8 @@ class LibraryUses:
             self._doubts.add(frame, 'makes a generator of random numbers without a seed')
         elif module == 'random' and name in _SETTING_STATES:
             self._holders.name(('setstate',), (), False)
+        elif (module, name) == ('functools', 'wrapper'):
+            self._doubts.add(frame, 'calls a function made by functools.singledispatch')
         elif module == 'os':
             self._code_watch.watch_global(frame.f_globals, 'environ', os.environ, 'os')
             self._holders.settle()
