@@ -19,7 +19,7 @@ from typing import Any
 
 from capturekit.functions.binding import lazy
 from capturekit.functions.call_turns import BUSY, TURNS
-from capturekit.functions.checked_launch import Beside
+from capturekit.functions.checks import Beside, Call, Earlier
 from capturekit.functions.environment import Environment, unchanged_by_failures
 from capturekit.functions.kinds import (
     HOPE,
@@ -28,19 +28,20 @@ from capturekit.functions.kinds import (
     Kind,
     assume_more,
     costs_too_much,
+    fill,
     fitting,
     fitting_now,
+    given_numbers,
     is_forgiven,
     other_numbers,
+    reckon_with_arguments,
     same_way,
     shared_by,
     stop_reckoning,
     to_front,
 )
-from capturekit.functions.numbers_given import fill, given_numbers, reckon_with_arguments
 from capturekit.functions.options import Options
 from capturekit.functions.outcomes import OtherOutcome
-from capturekit.functions.pending import Call, Earlier
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally

@@ -25,7 +25,7 @@ from capturekit.functions.recorded_number import OF_CUPY
 from capturekit.functions.return_paths import TELLS, Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of
 from capturekit.model.source_line import is_ours
 

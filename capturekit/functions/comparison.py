@@ -20,7 +20,7 @@ import numpy as np
 
 from capturekit.functions import comparison
 from capturekit.functions.array_blocks import layout_of
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import MISSING, among, form_of_class
 from capturekit.model.kept_values import DEFAULT_FACTORY, UNCHANGING, Kept, answers_of, contents_of
 from capturekit.model.plain_values import exact, may_change

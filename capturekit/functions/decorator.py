@@ -20,15 +20,14 @@ from capturekit.functions import tally as tallying
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.call_turns import BUSY
+from capturekit.functions.checks import Call
 from capturekit.functions.direct_call import direct_call
 from capturekit.functions.faster_way import FASTER, UNSEEN, Ways, contest_of
 from capturekit.functions.kinds import Given, Kind, all_are, apart, shared, still_fits
-from capturekit.functions.newness import Newness
 from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
 from capturekit.functions.options import Options, options_of
-from capturekit.functions.pending import Call
 from capturekit.functions.recordable import is_more
-from capturekit.functions.tally import Tally
+from capturekit.functions.tally import Newness, Tally
 from capturekit.functions.usual_call import NOT_ANSWERED, devices_of, usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD

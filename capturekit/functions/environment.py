@@ -20,7 +20,7 @@ from capturekit.functions.outcomes import NOTHING, Reckoned
 from capturekit.functions.outcomes import Kept as KeptReads
 from capturekit.functions.sharing import Replaced, Sharing, holds_containers
 from capturekit.functions.state_before import StateBefore
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,

@@ -24,7 +24,7 @@ from capturekit.functions.hidden_state import FILES
 from capturekit.functions.instructions import call_of, nested, single_steps
 from capturekit.functions.readable_state import in_package, is_pythons, is_visible
 from capturekit.functions.understood import CONSTANT, PACKAGES, SPECIAL, makes_unknown, module_of, owner_of, reads
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import (
     among,
     attributes_of,

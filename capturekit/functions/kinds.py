@@ -7,6 +7,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 from capturekit.driver.cuda import Platform
@@ -15,14 +16,16 @@ from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.faster_way import First, TimedWays
 from capturekit.functions.follow_time import FollowCost
-from capturekit.functions.number_arguments import CallNumbers
-from capturekit.functions.outcomes import OtherOutcome, all_of
+from capturekit.functions.number_arguments import CallNumbers, Unfit
+from capturekit.functions.options import Options
+from capturekit.functions.outcomes import ArgumentNumber, GivenNumbers, OtherOutcome, all_of
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
-from capturekit.functions.watched_value import OtherNumbers, WatchedValue
+from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.counted import counted
+from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.pytree import put_together
 from capturekit.model.sparse import unpacked
@@ -407,3 +410,40 @@ def share_memory(arrays: Sequence[Any], others: Sequence[Any], outside: Sequence
         for number, (low, high) in enumerate(own)
         for start, end in (*spans[:number], *spans[number + 1 :])
     )
+
+
+def given_numbers(fn: Any, given: Given) -> GivenNumbers | None:
+    """The parameters of a function that get such numbers in a call."""
+    if given.numbers is None or type(fn) is not FunctionType:
+        return None
+    return GivenNumbers(fn.__code__, tuple(given.numbers.names(fn)))
+
+
+def fill(given: Given, variant: Variant, name: str) -> Exception | None:
+    """Let the next launch of a variant have the numbers of a call. Returns why they do not fit the recording."""
+    if given.numbers is None:
+        return None
+    for argument, value in zip(variant.arguments, given.numbers.values):
+        argument.value = value
+    try:
+        if variant.slots is not None:
+            variant.slots.fill(given.leaves[-1], given.numbers.values)
+        return None
+    except Unfit as error:
+        LOG.info('%s: %s; this call runs eagerly', name, error)
+        return error.with_traceback(None)
+
+
+def reckon_with_arguments(fn: Any, given: Given, variant: Variant, options: Options) -> bool:
+    """Let the host reckon with the numbers of a call, where the graph can't do that alone. False if it can't, either.
+
+    The variant is recorded with those of its first run, as all else that it assumes is of that run.
+    """
+    numbers, environment = given.numbers, variant.environment
+    if numbers is None or variant.arguments or environment is None or options.later:
+        return False
+    if not set(numbers.names(fn)) <= environment.reckoned.parameters:
+        return False
+    given.kind.reckons_with_arguments = True
+    variant.arguments = [ArgumentNumber(value) for value in variant.numbers]
+    return True

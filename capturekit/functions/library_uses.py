@@ -20,8 +20,8 @@ from capturekit.functions.doubts import Doubts
 from capturekit.functions.functions_found import FunctionsFound
 from capturekit.functions.hidden_state import DRAWING, is_logger
 from capturekit.functions.holders import Holders
-from capturekit.functions.library_state import LibraryState
 from capturekit.functions.ownership import (
+    LibraryState,
     Ownership,
     asked_by_user,
     asks_for_backends,

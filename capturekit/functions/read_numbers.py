@@ -19,16 +19,18 @@ import numpy as np
 from capturekit.functions.carried_state import NumberPlace
 from capturekit.functions.number_arguments import WIDTH, Unfit
 from capturekit.functions.number_functions import taking_numbers
-from capturekit.functions.number_slots import (
+from capturekit.functions.outcomes import ArgumentNumber, OtherOutcome, ReckonedOperators
+from capturekit.functions.recordable import must_draw_later
+from capturekit.functions.recorded_number import (
+    Number,
     computed_now,
+    computing_frame,
     in_bytes,
     must_fit,
     numpys_warnings_raised,
     operators_watched,
+    unfollowed,
 )
-from capturekit.functions.outcomes import ArgumentNumber, OtherOutcome, ReckonedOperators
-from capturekit.functions.recordable import must_draw_later
-from capturekit.functions.recorded_number import Number, computing_frame, unfollowed
 from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.plan import Seam

@@ -35,7 +35,7 @@ from capturekit.functions.outcomes import (
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.value_flow import ValueFlow
-from capturekit.functions.watched_value import OtherNumbers
+from capturekit.functions.watched_values import OtherNumbers
 from capturekit.model.host_reads import Read, Site
 
 #: The method that reads a number. Functions of numbers read one, too, if they are given an array.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import among, name_of, own_layout
 from capturekit.model.kept_values import Kept, contents_of
 from capturekit.model.plain_values import BUILT_IN

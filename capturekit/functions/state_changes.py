@@ -23,12 +23,10 @@ from capturekit.functions.carried_state import (
     CarriedState,
     Counter,
     GrowingList,
-    NumberPlace,
-    StoredPlace,
-)
-from capturekit.functions.changed_parts import (
     NotUnderstood,
+    NumberPlace,
     PlaceChange,
+    StoredPlace,
     changes_in,
     consists_of,
     holds_one_of,
@@ -51,7 +49,7 @@ from capturekit.functions.place_uses import (
 )
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.watched_value import OtherNumbers, WatchedValue
+from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
 from capturekit.model.pytree import take_apart

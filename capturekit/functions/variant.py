@@ -26,7 +26,7 @@ from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.shown import preformatted
 
 if TYPE_CHECKING:
-    from capturekit.functions.number_slots import NumberSlots  # only what records with numbers loads it
+    from capturekit.functions.recorded_number import NumberSlots  # only what records with numbers loads it
 
 #: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
 Quick = Callable[[Sequence[Any], Sequence[int]], Any]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
 
-from capturekit.functions.calls_in_c import COUNTS_ANYWHERE, CallsInC
+from capturekit.functions.calls_followed import COUNTS_ANYWHERE, CallsInC, PythonCalls
 from capturekit.functions.collector import OF_COLLECTOR, Before
 from capturekit.functions.compiling import compiler_code
 from capturekit.functions.environment import Environment
@@ -25,11 +25,9 @@ from capturekit.functions.follow_time import FollowTime, TooLong
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.outcomes import GivenNumbers
 from capturekit.functions.ownership import default_skip
-from capturekit.functions.python_calls import PythonCalls
 from capturekit.functions.run_record import WatchedCall, record_of
-from capturekit.functions.settings import routines_now, settings_now
-from capturekit.functions.warnings_shown import FORGETS_IN_CONTEXTS, forget_ours, shown_before
-from capturekit.functions.watched_value import OtherNumbers
+from capturekit.functions.settings import FORGETS_IN_CONTEXTS, forget_ours, routines_now, settings_now, shown_before
+from capturekit.functions.watched_values import OtherNumbers
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected

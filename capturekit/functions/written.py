@@ -33,7 +33,7 @@ from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
-from capturekit.functions.watched_value import Holder, OtherNumbers, WatchedValue, itself
+from capturekit.functions.watched_values import Holder, OtherNumbers, WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
     among,
