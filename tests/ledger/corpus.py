@@ -270,11 +270,11 @@ def f(v): return v / float(cp.linalg.norm(v))
 def f(v):
     variance = ((v - v.mean()) ** 2).mean().item()
     return v / math.sqrt(variance + 1)
-=== The number may be given to abs, max, min, and functions of math, NumPy and CuPy.
+=== The number may be given to abs, max, min, and functions of math and CuPy, but not of NumPy.
 --- at least | f(x + n) | | in parts
 @ck.graphed
 def f(v): return v / max(float(v.sum()), 1e-8)
---- decay by NumPy | f(x + n) | | in parts
+--- decay by NumPy | f(x + n) | | eager
 @ck.graphed
 def f(v): return v * np.exp(-v.mean().item() / 2)
 --- floor by CuPy | f(x + n) | | in parts
@@ -354,7 +354,7 @@ last = None
 def f(v):
     global last
     last = {'mean': v.mean(), 'max': v.max()}
-=== Other numbers in attributes and in items of dicts are computed anew at each launch.
+=== Other numbers in attributes are computed anew at each launch, but not those in items of dicts.
 --- running mean | stats.add(x + n) | | in parts
 class Running:
     def __init__(self): self.n, self.mean = 0, cp.zeros(4)
@@ -373,7 +373,7 @@ class Adam:
         self.v = 0.99 * self.v + 0.01 * g * g
         return 0.1 * math.sqrt(1 - 0.99**self.t) / (1 - 0.9**self.t) * self.m / (cp.sqrt(self.v) + 1e-8)
 opt = Adam()
---- decayed rate | f(x + n) | | in parts
+--- decayed rate | f(x + n) | | eager
 state = {'lr': 0.1}
 @ck.graphed
 def f(v):
@@ -387,7 +387,7 @@ class Sgd:
     @ck.graphed
     def step(self, grad): return -self.lr * grad
 opt = Sgd()
---- settings by a scheduler | f(x) | settings['lr'] = 0.1 * 0.9**n | in parts
+--- settings by a scheduler | f(x) | settings['lr'] = 0.1 * 0.9**n | eager
 settings = {'lr': 0.1}
 @ck.graphed
 def f(grad): return -settings['lr'] * grad
