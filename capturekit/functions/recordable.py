@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.guard.effects import root_of
+from capturekit.guard.arrays import root_of
 from capturekit.launch.outside_arrays import arrays_at, words_of
 from capturekit.model import errors
 from capturekit.model.class_layout import attributes_of, bases_of, dictionary_of_class

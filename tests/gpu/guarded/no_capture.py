@@ -38,7 +38,7 @@ row('cupy.roots', 'of a polynomial', lambda s: cp.roots(s.x[1:4]), unsupported)
 for mode in MODES:
     row('cupy.linalg.svd', 'a matrix', lambda s: cp.linalg.svd(s.matrix), unsupported, mode=mode)
 
-#: What allocates on its stream is recorded where no decision is open; tests/guard/test_library_memory.py has the rest.
+#: What allocates on its stream is recorded where no decision is open; tests/guard/test_library_calls.py has the rest.
 HANDLE = 'cupy.cuda.device.get_cusolver_handle'
 for name in ('solve', 'inv', 'qr', 'cholesky'):
     row(HANDLE, name, lambda s, f=name: ALLOCATING[f](s.matrix + 9 * cp.eye(4), s.w[:4]))
