@@ -92,13 +92,14 @@ def test_imports_go_down_only(package: str) -> None:
     assert up == []
 
 
-def test_extensions_import_no_other_extension() -> None:
+@pytest.mark.parametrize('extension', EXTENSIONS)
+def test_extensions_import_no_other_extension(extension: str) -> None:
     across = [
         f'{name}:{line} imports {other}'
         for name, others in found().items()
-        if name.split('.')[1:2][0:1] and name.split('.')[1] in EXTENSIONS
+        if name.split('.')[1:2] == [extension]
         for other, line in others
-        if other.split('.')[1] in EXTENSIONS and other.split('.')[1] != name.split('.')[1]
+        if other.split('.')[1] in set(EXTENSIONS) - {extension}
     ]
     assert across == []
 

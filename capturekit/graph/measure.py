@@ -29,11 +29,9 @@ import numpy as np
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cupti import Untraceable
 from capturekit.driver.event_timing import Times
-from capturekit.graph.given import positive
-from capturekit.graph.nodes import NOT_COPIED
+from capturekit.graph.edit import NOT_COPIED
 from capturekit.graph.refused import refused
-from capturekit.graph.state import GraphState
-from capturekit.graph.whole import must_be_whole
+from capturekit.graph.state import GraphState, must_be_whole, positive
 from capturekit.guard import GUARD
 from capturekit.model.errors import CudaCallError, UnmatchedError
 from capturekit.model.recording import Timeline

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from capturekit.graph.given import positive
-from capturekit.graph.state import GraphState
-from capturekit.graph.whole import must_be_changeable
+from capturekit.graph.state import GraphState, must_be_changeable, positive
 from capturekit.guard import GUARD
 from capturekit.lanes.new_order import relane_now
 from capturekit.lanes.report import Relaned
@@ -30,7 +28,7 @@ def relane(state: GraphState, launch: Callable[..., None], report: bool, rounds:
         must_be_changeable(state, launch, _CALL, report, "Write @ck.graphed(lanes='auto').")
         found = relane_now(state, apply=not report)
         if rounds and found:
-            from capturekit.lanes.lane_candidates import keep_fastest  # only those who time orders need it
+            from capturekit.lanes.contest import keep_fastest  # only those who time orders need it
 
             with state.relaxed():
                 keep_fastest(state, found, rounds)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.recorder.branches import ASSIGNMENTS
+from capturekit.recorder.forks import ASSIGNMENTS
 from tests.gpu.world import ROOT
 
 cp = pytest.importorskip('cupy')
