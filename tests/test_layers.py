@@ -92,6 +92,19 @@ def test_imports_go_down_only(package: str) -> None:
     assert up == []
 
 
+def test_graphs_do_not_know_the_guard() -> None:
+    """What they ask of it is handed in: ``launch/gate.py``."""
+    packages, guard = ('analysis', 'graph', 'fusion', 'lanes'), 'capturekit.guard'
+    asked = [
+        f'{name}:{line}'
+        for name, others in found().items()
+        if name.split('.')[1:2] and name.split('.')[1] in packages
+        for other, line in others
+        if other == guard or other.startswith(f'{guard}.')
+    ]
+    assert asked == []
+
+
 @pytest.mark.parametrize('extension', EXTENSIONS)
 def test_extensions_import_no_other_extension(extension: str) -> None:
     across = [

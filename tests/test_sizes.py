@@ -25,7 +25,7 @@ PACKAGES = {
     'guard': (10950, 7500),
     'analysis': (2900, 2500),
     'graph': (2850, 2500),
-    'recorder': (3050, 2000),
+    'recorder': (3100, 2000),
     'fusion': (5750, 4000),
     'lanes': (2450, 1800),
     'functions': (19200, 10000),

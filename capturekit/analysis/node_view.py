@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from capturekit.driver.node_reader import NodeInfo, shortened
 from capturekit.launch.declared import Declared
+from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part, Plan
 from capturekit.model.recording import NodeRecord, Recording, Span
@@ -210,5 +210,6 @@ class Examined(Protocol):
     def look(self) -> Look:
         """Its nodes and edges."""
 
-    def inside(self) -> AbstractContextManager[None]:
-        """A block for capturekit's own calls."""
+    @property
+    def gate(self) -> Gate:
+        """What it asks of the guard."""

@@ -13,16 +13,17 @@ import numpy as np
 
 from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
-from capturekit.analysis.races import DOES, MemoryBlocks, Observed, Race, Races, Search
+from capturekit.analysis.races import MemoryBlocks, Observed, Race, Races, Search
 from capturekit.driver.cuda import Platform, current
 from capturekit.driver.node_accesses import Access, Touched
-from capturekit.guard import GUARD, OpenCapture
-from capturekit.launch.declared import by_node
+from capturekit.launch.declared import Declared
+from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import names_of
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.dag import Order
 from capturekit.model.progress import each
+from capturekit.model.recording import Span
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
@@ -233,11 +234,11 @@ def _names(frame: FrameType | None, array: type) -> dict[str, Any]:
     return found
 
 
-def check(observe: bool, frame: FrameType | None) -> None:
+def check(graph: Examined, observe: bool, frame: FrameType | None) -> None:
     """Refuse an observation that is not possible now, before anything has started."""
     if not isinstance(observe, bool):
         raise TypeError(f'observe is True or False, got {observe!r}')
-    if observe and GUARD.occupied():
+    if observe and graph.gate.occupied():
         raise errors.UnmatchedError(
             'Graph.races(observe=True)',
             location=here(frame),
@@ -257,7 +258,7 @@ def races_of(graph: Examined, observe: bool, frame: FrameType | None) -> Races:
     observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off, accesses=told).report
     if observe and not why:
         possible = {node.number for race in report.races if not race.certain for node in (race.first, race.second)}
-        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph.inside)
+        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph.gate.inside)
         report = Search(platform.device, parts, look, blocks, observed, off, accesses=told).report
         report.notes += observed.notes()
     if why:
@@ -265,40 +266,6 @@ def races_of(graph: Examined, observe: bool, frame: FrameType | None) -> Races:
     elif observe and platform.simulated:
         report.races = [_tried(platform, parts[0].graph, look, blocks, race) for race in report.races]
     return report
-
-
-def refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.RaceError | None:
-    """The error for a capture that has ended well and whose graph has races; possible races become notes."""
-    platform, spans = live.platform, [] if live.trace is None else live.trace.spans
-    # parts and bodies are separate captures
-    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
-        return None
-    parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
-    names = _names(frame, platform.cupy.ndarray)
-    blocks = MemoryBlocks(live.memory, platform.cupy.ndarray, names)
-    with GUARD.inside:
-        look = Look(platform.device, parts, spans, live.memory)
-        told = Definitions(platform.device, by_node(platform.device, live.recorder.said, live.recorder.called)).told(
-            blocks
-        )
-        report = Search(platform.device, parts, look, blocks, accesses=told).report
-    for race in report.races:
-        if not race.certain:
-            live.note('note', None, str(race).replace('\n', ''), race.second.at)
-    if not report.certain:
-        return None
-    race = report.certain[0]
-    more = f' There are {len(report.certain) - 1} more: see error.races.' if report.certain[1:] else ''
-    error = errors.RaceError(
-        f'{race.memory} is accessed in no fixed order',
-        lane=race.second.lane,
-        location=race.second.at or live.at,
-        rule=f'{DOES[race.writes[0]]}: node {race.first}; {DOES[race.writes[1]]}: node {race.second}. Nothing orders '
-        f'the two, so a launch may run them in either order, or at once.{more}',
-        remedy=race.remedy,
-    )
-    error.races = report
-    return error
 
 
 def _tried(platform: Platform, g: int, look: Look, blocks: MemoryBlocks, race: Race) -> Race:
@@ -313,3 +280,17 @@ def _tried(platform: Platform, g: int, look: Look, blocks: MemoryBlocks, race: R
     order, places = found
     parts = dict.fromkeys(f'{blocks.words(address, count)} differs' for address, count in places)
     return replace(race, order=tuple(look.numbers[handle] for handle in order), outcome='; '.join(parts))
+
+
+def races_in(
+    platform: Platform,
+    parts: list[Part],
+    spans: list[Span],
+    memory: GraphMemory,
+    declared: Mapping[int, Declared],
+    frame: FrameType | None,
+) -> Races:
+    """The races in graphs that were just recorded; ``frame`` has the names of arrays."""
+    blocks = MemoryBlocks(memory, platform.cupy.ndarray, _names(frame, platform.cupy.ndarray))
+    told = Definitions(platform.device, declared).told(blocks)
+    return Search(platform.device, parts, Look(platform.device, parts, spans, memory), blocks, accesses=told).report

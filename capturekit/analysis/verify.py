@@ -21,7 +21,6 @@ import numpy as np
 
 from capturekit.analysis.node_view import Node
 from capturekit.driver.cuda import Platform, StreamHandle, current
-from capturekit.guard import GUARD
 from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.counted import counted
@@ -257,7 +256,7 @@ def verify(
         raise ValueError(f'rounds must be 1 or more, got {rounds}')
     check_tolerance('rtol', rtol)
     check_tolerance('atol', atol)
-    if GUARD.occupied():
+    if state.gate.occupied():
         raise errors.UnmatchedError(
             'Graph.verify()',
             location=here(frame),
@@ -523,7 +522,7 @@ class _Trial:
             copies[key] = one.copy(order='K')
             copies[key][...] = self.cupy.asarray(content)
         try:
-            with self._noting_sizes(), GUARD.rehearsing(self.platform, Rehearsal(), list(drawn)):
+            with self._noting_sizes(), self.state.gate.rehearsing(self.platform, Rehearsal(), list(drawn)):
                 result = self.fn(*_with(self.args, copies))
         except Exception as error:
             if number == 0:  # the inputs are unchanged, so the function itself is wrong
@@ -570,7 +569,7 @@ class _Trial:
         cupy = self.cupy
         streams = [cupy.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in self.graph.recording.lanes]
         ptr = cupy.cuda.get_current_stream().ptr
-        with GUARD.inside, self.state.memory.turn(ptr):
+        with self.state.gate.inside(), self.state.memory.turn(ptr):
             for pointer in [*self.state.memory.spare(streams), *self._left()]:
                 pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
         cupy.cuda.get_current_stream().synchronize()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
@@ -26,12 +26,12 @@ from capturekit.graph.launching import LAUNCH, launch_of, plain_launch, upload
 from capturekit.graph.state import GraphState, Owner, must_be_whole, positive
 from capturekit.graph.update import update
 from capturekit.launch.executable_graph import close_at_end
+from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Plan
 from capturekit.model.counted import counted
 from capturekit.model.counters import FIGURES
 from capturekit.model.lease import Lease
-from capturekit.model.ledger import Ledger
 from capturekit.model.recording import Recording, Timeline
 
 if TYPE_CHECKING:
@@ -74,9 +74,7 @@ class Graph:
         memory: GraphMemory,
         lease: Lease,
         recording: Recording,
-        topology: Ledger,
-        before: Callable[[bool, int], None],
-        inside: Callable[[], AbstractContextManager[None]],
+        gate: Gate,
         plan: Plan | None = None,
     ) -> Self:
         """Make a graph from what a capture recorded. ``launch`` launches it, or ``plan`` does so step by step.
@@ -85,9 +83,7 @@ class Graph:
         """
         cuda = platform.cupy.cuda
         device, device_id, current = platform.device, cuda.Device().id, cuda.get_current_stream
-        state = GraphState(
-            device, device_id, current, topology, before, inside, made, memory, lease.hand_over(), recording, plan
-        )
+        state = GraphState(device, device_id, current, gate, made, memory, lease.hand_over(), recording, plan)
         return cls._of(state, launch)
 
     @classmethod
@@ -252,8 +248,8 @@ class Graph:
         from capturekit.analysis.race_report import check, races_of
 
         frame = sys._getframe(1)
-        check(observe, frame)
         state = self._state
+        check(state, observe, frame)
         with state.lock:
             state.must_be_open('Graph.races()')
             with state.relaxed(), state.memory.turn(state.current().ptr) if observe else nullcontext():

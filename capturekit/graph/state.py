@@ -13,13 +13,12 @@ from capturekit.analysis.node_view import Look
 from capturekit.driver.cuda import current
 from capturekit.graph.addresses import Index, NodeAt
 from capturekit.graph.refused import closed, gone, refused
-from capturekit.guard import GUARD
 from capturekit.launch.declared import Declared
+from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part, Plan
 from capturekit.model.errors import CudaCallError
 from capturekit.model.lease import Lease
-from capturekit.model.ledger import Ledger
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Mode
 
@@ -126,7 +125,7 @@ class GraphState:
     Attributes:
         device, device_id: the calls of the device, and its number.
         current: returns CuPy's current stream.
-        topology, before, inside: the open captures, what a launch tells them, and the block for capturekit's own calls.
+        gate: what it asks of the guard.
         made: the definition and its executable graph; None once the graph is closed.
         memory, lease: the memory that the nodes use, and what is given back with it.
         recording: what the capture has noted.
@@ -144,9 +143,7 @@ class GraphState:
     device: Any
     device_id: int
     current: Callable[[], Any]
-    topology: Ledger
-    before: Callable[[bool, int], None]
-    inside: Callable[[], AbstractContextManager[None]]
+    gate: Gate
     made: Any
     memory: GraphMemory
     lease: Lease
@@ -171,6 +168,10 @@ class GraphState:
                 yield
         finally:
             self.device.exchange_thread_mode(old)
+
+    def inside(self) -> AbstractContextManager[None]:
+        """A block for capturekit's own calls."""
+        return self.gate.inside()
 
     @property
     def off(self) -> set[int]:
@@ -249,7 +250,7 @@ class GraphState:
                 if self.plan is not None:
                     self.plan.close()
                 if not self.memory.private:
-                    GUARD.waits.unless_captured(self.device)  # a launch may be under way, and others use the pool
+                    self.gate.waits.unless_captured(self.device)  # a launch may be under way, and others use the pool
         finally:
             self.device.exchange_thread_mode(old)
 

@@ -26,7 +26,6 @@ from capturekit.graph.edit import NOT_COPIED, switch_off
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState, NodeNames, must_be_whole, together, whole_or_closed
-from capturekit.guard import GUARD
 from capturekit.launch.declared import of_copy
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.executable_graph import ExecutableGraph, close_at_end
@@ -69,9 +68,7 @@ def _copy(state: GraphState, made: ExecutableGraph, lease: Lease) -> GraphState:
         state.device,
         state.device_id,
         state.current,
-        state.topology,
-        state.before,
-        state.inside,
+        state.gate,
         made,
         state.memory,
         lease,
@@ -216,7 +213,7 @@ def _take_over(state: GraphState, other: GraphState, *, anew: bool) -> None:
     calls = old.host_funcargs  # until the memory is given back, which waits for earlier launches
     with state.inside(), lease:
         if not memory.private or calls:
-            GUARD.waits.unless_captured(state.device)  # an earlier launch may be under way
+            state.gate.waits.unless_captured(state.device)  # an earlier launch may be under way
         del old
     switch_off(state, _CALL_UPDATE, switched)
     state.declared, state.alterations = other.declared, other.alterations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from capturekit.graph.state import GraphState, must_be_changeable, positive
-from capturekit.guard import GUARD
 from capturekit.lanes.new_order import relane_now
 from capturekit.lanes.report import Relaned
 from capturekit.model.errors import UnmatchedError
@@ -21,7 +20,7 @@ def relane(state: GraphState, launch: Callable[..., None], report: bool, rounds:
     """
     if positive('rounds', rounds, 0) and report is True:
         raise ValueError('report=True launches nothing: rounds= goes without it')
-    if rounds and GUARD.occupied():
+    if rounds and state.gate.occupied():
         rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
         raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Ask outside of it, or without rounds=.')
     with state.lock:

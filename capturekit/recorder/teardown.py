@@ -25,9 +25,11 @@ from capturekit.guard.finding_words import error_of
 from capturekit.guard.graph_inputs import Unlaunched
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
+from capturekit.launch.gate import Gate
 from capturekit.launch.memory_group import MemoryGroup, Temporaries
 from capturekit.launch.outside_arrays import keep, keep_named, keep_touched
 from capturekit.launch.outside_memory import OutsideMemory
+from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM, notes, shown_with
 from capturekit.model.cleanup import Undo
@@ -377,10 +379,8 @@ class WayOut:
         live.poll()
 
     def _check_races(self, live: OpenCapture, ended: Any) -> None:
-        from capturekit.analysis.race_report import refusal
-
         try:
-            found = refusal(live, ended, self._left_by)
+            found = _refusal(live, ended, self._left_by)
         except CudaCallError as unread:
             if self._races_asked:
                 raise
@@ -405,9 +405,7 @@ class WayOut:
             live.memory,
             self._lease,
             live.recording,
-            GUARD.ledger,
-            GUARD.launches.launching,
-            GUARD.inside,
+            Gate(GUARD.ledger, GUARD.launches.launching, GUARD.inside, GUARD.occupied, GUARD.rehearsing, GUARD.waits),
             live.parts.plan,
         )
         if live.recorder.said or live.recorder.called:
@@ -637,3 +635,35 @@ def _found(live: OpenCapture, error: BaseException | None) -> None:
     elif error is not None:
         at = raised_at(error) or live.active_at
         live.note('finding', None, f'{type(error).__name__}: {error}', at)
+
+
+def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.RaceError | None:
+    """The error for a capture that has ended well and whose graph has races; possible races become notes."""
+    from capturekit.analysis.race_report import races_in
+    from capturekit.analysis.races import DOES
+
+    platform, spans = live.platform, [] if live.trace is None else live.trace.spans
+    # parts and bodies are separate captures
+    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
+        return None
+    parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
+    with GUARD.inside:
+        declared = by_node(platform.device, live.recorder.said, live.recorder.called)
+        report = races_in(platform, parts, spans, live.memory, declared, frame)
+    for race in report.races:
+        if not race.certain:
+            live.note('note', None, str(race).replace('\n', ''), race.second.at)
+    if not report.certain:
+        return None
+    race = report.certain[0]
+    more = f' There are {len(report.certain) - 1} more: see error.races.' if report.certain[1:] else ''
+    error = errors.RaceError(
+        f'{race.memory} is accessed in no fixed order',
+        lane=race.second.lane,
+        location=race.second.at or live.at,
+        rule=f'{DOES[race.writes[0]]}: node {race.first}; {DOES[race.writes[1]]}: node {race.second}. Nothing orders '
+        f'the two, so a launch may run them in either order, or at once.{more}',
+        remedy=race.remedy,
+    )
+    error.races = report
+    return error
