@@ -45,12 +45,10 @@ from capturekit.model.errors import (
 )
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.recording import Recording, Timeline
-from capturekit.recorder.branches import parallel
-from capturekit.recorder.capture import Capture, capture
+from capturekit.recorder.capture import Capture, capture, rehearse
 from capturekit.recorder.declarations import reads, writes
-from capturekit.recorder.eager_run import rehearse
 from capturekit.recorder.embed import look
-from capturekit.recorder.forks import fork
+from capturekit.recorder.forks import fork, parallel
 
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused

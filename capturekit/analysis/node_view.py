@@ -7,13 +7,15 @@ capturekit puts between parts come last. CUDA C++ Programming Guide, "Graph Stru
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from capturekit.driver.node_reader import NodeInfo, shortened
+from capturekit.launch.declared import Declared
+from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.plan import Part
+from capturekit.launch.plan import Part, Plan
 from capturekit.model.recording import NodeRecord, Recording, Span
 from capturekit.model.source_line import Place
 
@@ -174,3 +176,40 @@ def fill(recording: Recording, look: Look) -> None:
         for node in look.nodes
     ]
     recording.arrows = look.edges
+
+
+# -- what reports ask of a graph --------------------------------------------------------------------------------------
+
+
+class Examined(Protocol):
+    """A graph that is examined, by one who holds its lock."""
+
+    @property
+    def memory(self) -> GraphMemory:
+        """The memory that its nodes use."""
+
+    @property
+    def recording(self) -> Recording:
+        """What the capture has noted."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """How it is launched step by step; None for one launch."""
+
+    @property
+    def declared(self) -> Mapping[int, Declared]:
+        """What the user says that nodes touch, by their handles."""
+
+    @property
+    def off(self) -> set[int]:
+        """The numbers of its disabled nodes."""
+
+    def parts(self) -> list[Part]:
+        """The graphs that are launched one after the other."""
+
+    def look(self) -> Look:
+        """Its nodes and edges."""
+
+    @property
+    def gate(self) -> Gate:
+        """What it asks of the guard."""

@@ -2,24 +2,221 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
-from capturekit.analysis.observed_writes import Observation, why_not
-from capturekit.analysis.races import DOES, MemoryBlocks, Observed, Race, Races, Search
+from capturekit.analysis.races import MemoryBlocks, Observed, Race, Races, Search
 from capturekit.driver.cuda import Platform, current
-from capturekit.guard import GUARD, OpenCapture
-from capturekit.launch.declared import by_node
+from capturekit.driver.node_accesses import Access, Touched
+from capturekit.launch.declared import Declared
+from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import names_of
 from capturekit.launch.plan import Part
 from capturekit.model import errors
+from capturekit.model.dag import Order
+from capturekit.model.progress import each
+from capturekit.model.recording import Span
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
-    from capturekit.analysis.examined import Examined
+    from capturekit.analysis.node_view import Examined
+
+
+# -- find out which kernels write: kernels whose writes only their author knows are run alone, and memory is compared -
+#
+# A copy of the executable graph has all its nodes disabled except those that are to run, so that each kernel runs after
+# all nodes before it, on the values that it would find. Memory is restored. Memory that changed was written; memory
+# that did not, while other memory did, is taken as only read, and the report says so. CUDA C++ Programming Guide,
+# "Individual Node Enable".
+
+
+_SWITCHED = frozenset({'kernel', 'memcpy', 'memset'})
+#: Kinds of nodes that do nothing to memory, and may run as well.
+_HARMLESS = frozenset({'empty', 'event record', 'wait event'})
+
+
+#: A part of the names of NCCL's kernels, which wait for each other as they run.
+_COLLECTIVE = 'ncclDevKernel'
+
+
+def why_not(look: Look, devices: Collection[int] = ()) -> str:
+    """Why nodes of a graph with lanes on these devices can't be run alone; '' if they can."""
+    if any(_COLLECTIVE in node.name for node in look.nodes):
+        return "NCCL's kernels wait for those of the other ranks: run alone, they would wait for ever"
+    if len(devices) > 1:
+        return 'the graph is of several devices'
+    other = sorted({node.kind for node in look.nodes} - _SWITCHED - _HARMLESS)
+    return f'nodes of kind {", ".join(other)} can not be disabled, so that no node can be run alone' if other else ''
+
+
+#: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
+_DEVICE = (2, 3)
+
+
+class Observation:
+    """One observation of one graph, which must not be launched during it.
+
+    ``end`` returns the end of the memory block around an address, None where there is none. ``off`` are the numbers
+    of nodes that are disabled, and stay so; ``also`` those of nodes to look at though others of the same kernel are.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        g: int,
+        look: Look,
+        end: Callable[[int], int | None],
+        off: Collection[int] = (),
+        also: Collection[int] = (),
+    ) -> None:
+        self._platform = platform
+        self._device = platform.device
+        self._cupy = platform.cupy
+        self._g = g
+        self._look = look
+        self._end = end
+        self._off = off
+        self._also = also
+        self._handles = self._device.graph_nodes(g)
+        self._touched: Mapping[int, Touched] = self._device.graph_accesses(g)
+
+    def run(self, inside: Callable[[], AbstractContextManager[None]]) -> Observed:
+        """Run the kernels, and return what they wrote. Waits for the current stream."""
+        number = {handle: n for n, handle in enumerate(self._handles)}
+        edges = [(number[a], number[b]) for a, b in self._device.graph_edges(self._g)]
+        order = [self._handles[n] for n in Order(len(self._handles), edges).sequence]
+        asked = self._asked(order)
+        found = Observed()
+        if not asked:
+            return found
+        with inside(), ExitStack() as stack:
+            wait = self._cupy.cuda.get_current_stream().synchronize
+            saved = self._saved()
+            stack.callback(wait)
+            for one in saved:
+                stack.callback(one)
+            x = self._device.graph_instantiate(self._g)
+            stack.callback(self._device.graph_exec_destroy, x)
+            stack.callback(wait)
+            self._walk(x, order, asked, found)
+        return found
+
+    def _number(self, handle: int) -> int:
+        return self._look.numbers[handle]
+
+    def _asked(self, order: list[int]) -> dict[int, list[Access]]:
+        """The first node of each kernel that may write its arguments, other nodes asked for, and those arguments."""
+        found: dict[int, list[Access]] = {}
+        names = set()
+        for handle in order:
+            node = self._look.nodes[self._number(handle)]
+            if node.number in self._off:
+                continue
+            touched = [one for one in self._touched[handle].accesses if one.argument >= 0]
+            unknown = any(one.writes is None for one in touched)
+            if (unknown and node.name not in names) or node.number in self._also:
+                names.add(node.name)
+                found[handle] = [one for one in touched if one.writes is not False and not one.exact]
+        return {handle: accesses for handle, accesses in found.items() if accesses}
+
+    def _walk(self, x: int, order: list[int], asked: dict[int, list[Access]], found: Observed) -> None:
+        for handle in order:
+            self._switch(x, handle, False)
+        waiting: list[int] = []
+        for handle in each('observing kernels', order):
+            if handle not in asked:
+                waiting.append(handle)
+                continue
+            if waiting:
+                self._launched(x, waiting)
+            ranges = [self._range(access) for access in asked[handle]]
+            views = [self._bytes(low, high) for low, high in ranges]
+            copies = [view.copy() for view in views]
+            self._launched(x, [handle])
+            seen = [view != copy for view, copy in zip(views, copies)]
+            changed = [low + int(one.argmax()) if bool(one.any()) else None for one, (low, _) in zip(seen, ranges)]
+            self._note(handle, asked[handle], changed, found)
+            waiting = []
+
+    def _launched(self, x: int, some: list[int]) -> None:
+        """Launch with these nodes enabled. Nodes that are switched after the launch do not affect it."""
+        for on in (True, False):
+            for handle in some:
+                self._switch(x, handle, on)
+            if on:
+                self._device.graph_launch(x, self._cupy.cuda.get_current_stream().ptr)
+
+    def _note(self, handle: int, accesses: list[Access], changed: list[int | None], found: Observed) -> None:
+        if all(place is None for place in changed):  # what it writes may have been there before
+            return
+        node = self._look.nodes[self._number(handle)]
+        for access, place in zip(accesses, changed):
+            key = (node.name, access.argument, access.offset)
+            if access.writes is None:
+                found.writes[key] = found.writes.get(key, False) or place is not None
+            if place is not None:
+                found.places[node.number, access.argument, access.offset] = place
+
+    def _switch(self, x: int, handle: int, on: bool) -> None:
+        node = self._look.nodes[self._number(handle)]
+        if node.kind in _SWITCHED and not (on and node.number in self._off):
+            self._device.node_enable(x, handle, on)
+
+    def _range(self, access: Access) -> tuple[int, int]:
+        """Ranges that may be written; none where the memory block is not known."""
+        low, high = access.extent
+        if not access.itemsize:
+            high = self._end(low) or low  # not an address, or not of memory that the graph holds
+        return low, high
+
+    def _on_device(self, address: int) -> bool:
+        return self._cupy.cuda.runtime.pointerGetAttributes(address).type in _DEVICE
+
+    def _bytes(self, low: int, high: int) -> Any:
+        """Memory as an array of bytes."""
+        cuda = self._cupy.cuda
+        memory = cuda.UnownedMemory(low, high - low, None, cuda.Device().id)
+        return self._cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))
+
+    def _saved(self) -> list[Callable[[], None]]:
+        """Restore all memory on the device that any node may write."""
+        found: list[Callable[[], None]] = []
+        for low, high in self._written():
+            view = self._bytes(low, high)
+            found.append(partial(self._put, view, view.copy()))
+        return found
+
+    @staticmethod
+    def _put(view: Any, copy: Any) -> None:
+        view[...] = copy
+
+    def _written(self) -> list[tuple[int, int]]:
+        """Disjoint ranges of memory that nodes may write."""
+        ranges = sorted(
+            self._range(access)
+            for touched in self._touched.values()
+            for access in touched.accesses
+            if access.writes is not False and self._on_device(access.address)
+        )
+        joined: list[tuple[int, int]] = []
+        for low, high in ranges:
+            if low >= high:
+                continue
+            # ranges that only touch may be two allocations, and CUDA copies from and to one alone
+            if joined and low < joined[-1][1]:
+                joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+            else:
+                joined.append((low, high))
+        return joined
+
 
 #: The number of calling functions that are searched for the names of arrays.
 _FRAMES = 8
@@ -37,11 +234,11 @@ def _names(frame: FrameType | None, array: type) -> dict[str, Any]:
     return found
 
 
-def check(observe: bool, frame: FrameType | None) -> None:
+def check(graph: Examined, observe: bool, frame: FrameType | None) -> None:
     """Refuse an observation that is not possible now, before anything has started."""
     if not isinstance(observe, bool):
         raise TypeError(f'observe is True or False, got {observe!r}')
-    if observe and GUARD.occupied():
+    if observe and graph.gate.occupied():
         raise errors.UnmatchedError(
             'Graph.races(observe=True)',
             location=here(frame),
@@ -61,7 +258,7 @@ def races_of(graph: Examined, observe: bool, frame: FrameType | None) -> Races:
     observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off, accesses=told).report
     if observe and not why:
         possible = {node.number for race in report.races if not race.certain for node in (race.first, race.second)}
-        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph.inside)
+        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph.gate.inside)
         report = Search(platform.device, parts, look, blocks, observed, off, accesses=told).report
         report.notes += observed.notes()
     if why:
@@ -69,40 +266,6 @@ def races_of(graph: Examined, observe: bool, frame: FrameType | None) -> Races:
     elif observe and platform.simulated:
         report.races = [_tried(platform, parts[0].graph, look, blocks, race) for race in report.races]
     return report
-
-
-def refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.RaceError | None:
-    """The error for a capture that has ended well and whose graph has races; possible races become notes."""
-    platform, spans = live.platform, [] if live.trace is None else live.trace.spans
-    # parts and bodies are separate captures
-    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
-        return None
-    parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
-    names = _names(frame, platform.cupy.ndarray)
-    blocks = MemoryBlocks(live.memory, platform.cupy.ndarray, names)
-    with GUARD.inside:
-        look = Look(platform.device, parts, spans, live.memory)
-        told = Definitions(platform.device, by_node(platform.device, live.recorder.said, live.recorder.called)).told(
-            blocks
-        )
-        report = Search(platform.device, parts, look, blocks, accesses=told).report
-    for race in report.races:
-        if not race.certain:
-            live.note('note', None, str(race).replace('\n', ''), race.second.at)
-    if not report.certain:
-        return None
-    race = report.certain[0]
-    more = f' There are {len(report.certain) - 1} more: see error.races.' if report.certain[1:] else ''
-    error = errors.RaceError(
-        f'{race.memory} is accessed in no fixed order',
-        lane=race.second.lane,
-        location=race.second.at or live.at,
-        rule=f'{DOES[race.writes[0]]}: node {race.first}; {DOES[race.writes[1]]}: node {race.second}. Nothing orders '
-        f'the two, so a launch may run them in either order, or at once.{more}',
-        remedy=race.remedy,
-    )
-    error.races = report
-    return error
 
 
 def _tried(platform: Platform, g: int, look: Look, blocks: MemoryBlocks, race: Race) -> Race:
@@ -117,3 +280,17 @@ def _tried(platform: Platform, g: int, look: Look, blocks: MemoryBlocks, race: R
     order, places = found
     parts = dict.fromkeys(f'{blocks.words(address, count)} differs' for address, count in places)
     return replace(race, order=tuple(look.numbers[handle] for handle in order), outcome='; '.join(parts))
+
+
+def races_in(
+    platform: Platform,
+    parts: list[Part],
+    spans: list[Span],
+    memory: GraphMemory,
+    declared: Mapping[int, Declared],
+    frame: FrameType | None,
+) -> Races:
+    """The races in graphs that were just recorded; ``frame`` has the names of arrays."""
+    blocks = MemoryBlocks(memory, platform.cupy.ndarray, _names(frame, platform.cupy.ndarray))
+    told = Definitions(platform.device, declared).told(blocks)
+    return Search(platform.device, parts, Look(platform.device, parts, spans, memory), blocks, accesses=told).report

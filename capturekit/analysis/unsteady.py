@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capturekit.analysis.needed_order import Memory
-from capturekit.analysis.node_memory import Definitions, memory_of
+from capturekit.analysis.node_memory import Definitions, Memory, memory_of
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.driver.node_accesses import Access
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit._version import __version__
-from capturekit.cli.lost_refusals import LostRefusals
 from capturekit.cli.script_runner import ExitCallbacks, as_main, run_code, why_no_gpu
 from capturekit.cli.terminal import (
     any_terminal,
@@ -29,7 +28,7 @@ from capturekit.cli.terminal import (
     tell_of_crashes,
     unwritable,
 )
-from capturekit.cli.traceback_text import show, show_left, show_unended
+from capturekit.cli.traceback_text import LostRefusals, show, show_left, show_unended
 from capturekit.driver.cupti import Untraceable
 from capturekit.model.causes import PROGRAM, shown_with
 from capturekit.model.counted import counted
@@ -338,8 +337,7 @@ def _say(text: str) -> None:
 
 
 def _guarded(program: _Program, way: _Way) -> int:
-    from capturekit.cli.observation import observed
-    from capturekit.cli.watching import watched
+    from capturekit.cli.script_runner import observed, watched
     from capturekit.guard import GUARD, watch
     from capturekit.model.counters import aloud
 

@@ -17,8 +17,6 @@ from typing import Any
 
 from capturekit.driver.call_notices import CallSource
 from capturekit.driver.cupti import Timing
-from capturekit.driver.graph_edges import Rewiring
-from capturekit.driver.node_accesses import Accessing
 from capturekit.driver.node_reader import KINDS, NodeInfo, Reader
 from capturekit.driver.node_writer import NodeVerbs
 from capturekit.model.errors import CudaCallError
@@ -105,7 +103,7 @@ class StreamHandle:
         return (0, self.ptr)
 
 
-class CudaDevice(Accessing, Rewiring, NodeVerbs, Timing):
+class CudaDevice(NodeVerbs, Timing):
     """CUDA through cuda-bindings, with the methods of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:

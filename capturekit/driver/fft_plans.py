@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from capturekit.driver.elf import loaded
+from capturekit.driver.vendor_libraries import loaded
 
 #: The highest prime factor for which cuFFT has kernels of its own.
 DIRECT = 127

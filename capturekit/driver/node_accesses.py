@@ -7,7 +7,7 @@ Two strided arrays may overlap in memory and still share no byte. NumPy decides 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from capturekit.driver.cupy_kernels import Forms, KernelParameter, axes
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Described, NodeInfo, _Memcpy, _Memset
 from capturekit.model.errors import CudaCallError
-from capturekit.model.rules import Code
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,22 +163,9 @@ class _Fake:
 # -- what the driver's nodes touch ------------------------------------------------------------------------------
 
 
-class Accessing:
-    """The method of :class:`capturekit.driver.cuda.CudaDevice` that reads the accesses of nodes. It needs the driver's
-    library."""
-
-    reader: Any
-    _writer: Callable[[], Any]
-
-    def graph_accesses(self, g: int) -> dict[int, Touched]:
-        """The accesses of each node of a definition, by its handle.
-
-        A child graph's node touches what its nodes touch. The accesses of host functions and conditional nodes are not
-        known here.
-        """
-        if self.reader is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, "reading a graph: the driver's library can't be reached")
-        return _Walk(self.reader, self._writer()).graph(g)
+def accesses_of(reader: Any, writer: Any, g: int) -> dict[int, Touched]:
+    """The accesses of each node of a definition, by its handle, found by the driver's library."""
+    return _Walk(reader, writer).graph(g)
 
 
 class _Walk:

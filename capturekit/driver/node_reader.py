@@ -19,10 +19,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from capturekit.driver.elf import loaded
+from capturekit.driver.vendor_libraries import loaded
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+# -- calls of the driver's library that raise where the driver answers with an error ----------------------------------
+
+
+class CheckedCalls:
+    """What writers of nodes and of edges have in common: a reader, and its library."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._cuda = reader.library
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = int(getattr(self._cuda, name)(*args))
+        if code:
+            raise CudaCallError(Code(code) if code in set(Code) else code, name)
+
 
 #: ``CU_STREAM_CAPTURE_STATUS_ACTIVE``.
 _ACTIVE = 1

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capturekit.driver.checked_calls import CheckedCalls
+from capturekit.driver.graph_edges import EdgeWriter
 from capturekit.driver.kernel_args import Argument
-from capturekit.driver.node_reader import _SCALARS, KINDS, Described, NodeInfo, _Memcpy, _Memset, _Params
+from capturekit.driver.node_accesses import Touched, accesses_of
+from capturekit.driver.node_reader import _SCALARS, KINDS, CheckedCalls, Described, NodeInfo, _Memcpy, _Memset, _Params
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -124,11 +125,6 @@ class Writer(CheckedCalls):
         value = (ctypes.c_int * _ATTRIBUTE)()
         self._call('cuGraphKernelNodeGetAttribute', ctypes.c_void_p(node), _PRIORITY, ctypes.byref(value))
         return int(value[0])
-
-    def set_priority(self, node: int, priority: int) -> None:
-        """``cuGraphKernelNodeSetAttribute``."""
-        value = (ctypes.c_int * _ATTRIBUTE)(priority)
-        self._call('cuGraphKernelNodeSetAttribute', ctypes.c_void_p(node), _PRIORITY, ctypes.byref(value))
 
     # -- what a node has ----------------------------------------------------------------------------------------
 
@@ -351,16 +347,16 @@ def _types(name: str, layout: list[tuple[int, int]]) -> dict[int, tuple[str, boo
 
 
 class NodeVerbs:
-    """The verbs of :class:`capturekit.driver.cuda.CudaDevice` that change graphs and nodes. They need the driver's
-    library."""
+    """The verbs of :class:`capturekit.driver.cuda.CudaDevice` that read and change nodes and edges. They need the
+    driver's library."""
 
     reader: Any
     rt: Any
     _ask: Callable[[tuple[Any, ...], str], Any]
 
-    def _writer(self) -> Writer:
+    def _writer(self, what: str = 'changing a graph') -> Writer:
         if self.reader is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, "changing a graph: the driver's library can't be reached")
+            raise CudaCallError(Code.cudaErrorNotSupported, f"{what}: the driver's library can't be reached")
         return Writer(self.reader)
 
     def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
@@ -393,15 +389,6 @@ class NodeVerbs:
     def node_priority(self, g: int, node: int) -> int:
         """The priority of a kernel's node of a definition: lower numbers come first."""
         return self._writer().priority(node)
-
-    def set_node_priority(self, g: int, node: int, priority: int) -> None:
-        """``cudaGraphKernelNodeSetAttribute``. It counts in executable graphs that are made by node priority later."""
-        self._writer().set_priority(node, priority)
-
-    def priorities(self) -> tuple[int, int]:
-        """``cudaDeviceGetStreamPriorityRange``: the number of the least priority and that of the greatest one."""
-        least, greatest = self._ask(self.rt.cudaDeviceGetStreamPriorityRange(), 'deviceGetStreamPriorityRange')
-        return int(least), int(greatest)
 
     def kernel_aim(self, g: int, node: int) -> KernelAim:
         """A kernel node whose addresses are changed often: in the definition and in executable graphs."""
@@ -443,3 +430,19 @@ class NodeVerbs:
     def child_take(self, x: int, source: int, child: int) -> None:
         """``cudaGraphExecChildGraphNodeSetParams``: a node of an executable graph runs another child graph."""
         self._writer().take_child(x, source, child)
+
+    def graph_accesses(self, g: int) -> dict[int, Touched]:
+        """The accesses of each node of a definition, by its handle.
+
+        A child graph's node touches what its nodes touch. The accesses of host functions and conditional nodes are not
+        known here.
+        """
+        return accesses_of(self.reader, self._writer('reading a graph'), g)
+
+    def graph_rewire(self, g: int, removed: Sequence[tuple[int, int]], added: Sequence[tuple[int, int]]) -> None:
+        """``cudaGraphRemoveDependencies`` and ``cudaGraphAddDependencies``: pairs (from, to) of nodes of a definition.
+
+        No executable graph is changed by it. Where CUDA refuses, the definition is as it was.
+        """
+        self._writer('changing edges')  # raises where the driver's library can't be reached
+        EdgeWriter(self.reader).rewire(g, removed, added)

@@ -15,8 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.needed_order import Memory
+from capturekit.analysis.node_memory import FreeMemory, Memory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
 from capturekit.fusion.lines import Fusing, Fusion

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from capturekit.analysis.needed_order import Memory
+from capturekit.analysis.node_memory import Memory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
 from capturekit.fusion.fused_reduction import uses_number

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.node_memory import NotRepeatableError, joined, written_ranges
+from capturekit.analysis.node_memory import FreeMemory, NotRepeatableError, joined, written_ranges
 from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.driver.cuda import StreamHandle
 from capturekit.fusion.cuda_nodes import FusingError
@@ -21,14 +20,12 @@ from capturekit.fusion.fusible import Fusible
 from capturekit.fusion.nodes import nodes_of
 from capturekit.fusion.report import Fused, FusedNodes
 from capturekit.graph.addresses import NodeAt
+from capturekit.graph.edit import NOT_COPIED, forget_nodes
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
-from capturekit.graph.nodes import NOT_COPIED, forget_nodes
 from capturekit.graph.refused import refused
-from capturekit.graph.sight import OURS, PIECES, Ranges, Sight, sight_of, unsteady_of
-from capturekit.graph.state import Alteration, GraphState
-from capturekit.graph.whole import must_be_changeable
+from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, sight_of, unsteady_of
+from capturekit.graph.state import Alteration, GraphState, must_be_changeable, whole_or_closed
 from capturekit.launch.declared import of_copy
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.cleanup import GARBAGE
@@ -154,7 +151,7 @@ def trial_of(
             sight.definitions,
             state.made.graph,
             sight.blocks,
-            OURS if also is not None else '',
+            INTERNAL_PREFIX if also is not None else '',
             own,
         )
     except NotRepeatableError as error:
@@ -287,7 +284,7 @@ def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: Besid
     known.kept = _can_not_fuse(state, sight)
     if known.kept:
         return known
-    fusible = Fusible(sight, state.made.graph, _free(state, sight), OURS, gathers)
+    fusible = Fusible(sight, state.made.graph, _free(state, sight), INTERNAL_PREFIX, gathers)
     try:
         fusion, made = _compiled(fusible, known)
     except CudaCallError as error:

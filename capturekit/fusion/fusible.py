@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.needed_order import Memory
-from capturekit.analysis.node_memory import _DEVICE, memory_of
+from capturekit.analysis.node_memory import _DEVICE, FreeMemory, Memory, memory_of
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.blocks import gather
 from capturekit.fusion.elementwise import Rounded, kind_of

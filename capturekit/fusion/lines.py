@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.needed_order import Memory
+from capturekit.analysis.node_memory import FreeMemory, Memory
 from capturekit.driver.node_accesses import Access, covers, overlap
 from capturekit.fusion.division import Cost, cost, later, runs_of
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.needed_order import Memory
+from capturekit.analysis.node_memory import FreeMemory, Memory
 from capturekit.driver.node_accesses import Access, overlap
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep

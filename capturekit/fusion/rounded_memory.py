@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capturekit.analysis.needed_order import Memory
+from capturekit.analysis.node_memory import Memory
 from capturekit.driver.node_accesses import Access, covers
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Rounded, kind_of
 from capturekit.fusion.reduction import Reduction

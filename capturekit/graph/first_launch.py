@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.node_memory import FreeMemory
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.analysis.unsteady import Unsteady
 from capturekit.driver.cuda import Platform, StreamHandle

@@ -53,7 +53,7 @@ def launch_of(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
 def _in_one(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
     """It takes a lock only if there is another thread, because a lock would cost an eighth of a launch."""
     state = owner.state
-    captures, threads = state.topology.captures, _thread._count
+    captures, threads = state.gate.ledger.captures, _thread._count
     held = weakref.ref(state)
     launches, current = 0, state.current
     turns = state.memory.turns[0] if state.memory.turns else None
@@ -93,8 +93,8 @@ def _follow_plan(state: GraphState, stream: Any) -> None:
     ptr = current.ptr if stream is None else handle_of(state, stream)
     if state.made is None or state.plan is None:
         raise closed(_CALL)
-    if state.topology.captures:
-        state.before(False, ptr)
+    if state.gate.ledger.captures:
+        state.gate.launching(False, ptr)
     with state.lock:
         state.must_be_open(_CALL)
         with state.inside():
@@ -112,8 +112,8 @@ def _launch_on(state: GraphState, stream: Any) -> None:
     ptr = state.current().ptr if stream is None else handle_of(state, stream)
     if state.made is None:
         raise closed(_CALL)
-    if state.topology.captures:
-        state.before(False, ptr)
+    if state.gate.ledger.captures:
+        state.gate.launching(False, ptr)
     with state.lock:
         if state.made is None:
             raise closed(_CALL)
@@ -153,8 +153,8 @@ def _start(state: GraphState, stream: int) -> None:
 def launch_then(state: GraphState, following: Callable[[], None]) -> None:
     """Launch on CuPy's current stream, and then do something with the graph's memory on that stream."""
     ptr = state.current().ptr
-    if state.topology.captures:
-        state.before(False, ptr)
+    if state.gate.ledger.captures:
+        state.gate.launching(False, ptr)
     with state.lock:
         if state.made is None:
             raise closed(_CALL)
@@ -167,8 +167,8 @@ def launch_then(state: GraphState, following: Callable[[], None]) -> None:
 def upload(state: GraphState, stream: Any) -> None:
     """Put the graph on the device before its first launch."""
     ptr = state.current().ptr if stream is None else handle_of(state, stream)
-    if state.topology.captures:
-        state.before(True, ptr)
+    if state.gate.ledger.captures:
+        state.gate.launching(True, ptr)
     with state.lock:
         state.must_be_open('Graph.upload()')
         plan = state.plan

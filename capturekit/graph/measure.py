@@ -29,12 +29,9 @@ import numpy as np
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cupti import Untraceable
 from capturekit.driver.event_timing import Times
-from capturekit.graph.given import positive
-from capturekit.graph.nodes import NOT_COPIED
+from capturekit.graph.edit import NOT_COPIED
 from capturekit.graph.refused import refused
-from capturekit.graph.state import GraphState
-from capturekit.graph.whole import must_be_whole
-from capturekit.guard import GUARD
+from capturekit.graph.state import GraphState, must_be_whole, positive
 from capturekit.model.errors import CudaCallError, UnmatchedError
 from capturekit.model.recording import Timeline
 from capturekit.model.rules import Code
@@ -55,7 +52,7 @@ def measure(state: GraphState, launch: Callable[[], None], launches: int, warmup
     """Launch the graph, and again while its nodes are timed; return when each node ran. ``launch`` is the graph's."""
     counts = positive('launches', launches, 1), positive('warmup', warmup, 0)
     several = len(state.recording.devices) > 1
-    _must_be_measurable(state.recording.devices, by)
+    _must_be_measurable(state, by)
     with state.lock:
         must_be_whole(state, _CALL)
         with state.relaxed():
@@ -75,15 +72,16 @@ def measure(state: GraphState, launch: Callable[[], None], launches: int, warmup
         return found
 
 
-def _must_be_measurable(devices: Sequence[int], by: str | None) -> None:
+def _must_be_measurable(state: GraphState, by: str | None) -> None:
     """Refuse an unknown way of measuring, an open capture, and events of several devices."""
     if by is not None and not isinstance(by, str):
         raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
     if by not in (None, *_WAYS):
         raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
-    if GUARD.occupied():
+    if state.gate.occupied():
         rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
         raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
+    devices = state.recording.devices
     if len(devices) > 1 and by == 'events':
         rule = f'The graph is of devices {devices}, and their events have no common clock.'
         raise refused(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")

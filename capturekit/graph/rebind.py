@@ -25,12 +25,9 @@ from capturekit.graph.addresses import (
     within,
     words_of,
 )
-from capturekit.graph.given import fits_device, is_array
-from capturekit.graph.half_changed import whole_or_closed
-from capturekit.graph.nodes import after_change, name_nodes, node_at
+from capturekit.graph.edit import after_change, name_nodes, node_at
 from capturekit.graph.refused import refused
-from capturekit.graph.state import GraphState
-from capturekit.graph.whole import must_be_whole
+from capturekit.graph.state import GraphState, fits_device, is_array, must_be_whole, whole_or_closed
 from capturekit.launch.array_extent import extent
 from capturekit.launch.declared import moved
 from capturekit.model.errors import CudaCallError

@@ -17,7 +17,7 @@ from capturekit.model.dag import Order
 #: Memory as pairs of the first address and the one after the last.
 Ranges = Sequence[tuple[int, int]]
 #: Kernels of capturekit's own in graphs of graphed functions: they touch arguments and results.
-OURS = 'capturekit_'
+INTERNAL_PREFIX = 'capturekit_'
 #: Why a graph is not altered that is more than one executable graph.
 PIECES = 'it is launched in several parts'
 _MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')

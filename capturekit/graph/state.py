@@ -5,20 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from capturekit.analysis.node_view import Look
 from capturekit.driver.cuda import current
 from capturekit.graph.addresses import Index, NodeAt
-from capturekit.graph.refused import closed
-from capturekit.guard import GUARD
+from capturekit.graph.refused import closed, gone, refused
 from capturekit.launch.declared import Declared
+from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part, Plan
+from capturekit.model.errors import CudaCallError
 from capturekit.model.lease import Lease
-from capturekit.model.ledger import Ledger
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Mode
 
@@ -125,7 +125,7 @@ class GraphState:
     Attributes:
         device, device_id: the calls of the device, and its number.
         current: returns CuPy's current stream.
-        topology, before, inside: the open captures, what a launch tells them, and the block for capturekit's own calls.
+        gate: what it asks of the guard.
         made: the definition and its executable graph; None once the graph is closed.
         memory, lease: the memory that the nodes use, and what is given back with it.
         recording: what the capture has noted.
@@ -143,9 +143,7 @@ class GraphState:
     device: Any
     device_id: int
     current: Callable[[], Any]
-    topology: Ledger
-    before: Callable[[bool, int], None]
-    inside: Callable[[], AbstractContextManager[None]]
+    gate: Gate
     made: Any
     memory: GraphMemory
     lease: Lease
@@ -170,6 +168,10 @@ class GraphState:
                 yield
         finally:
             self.device.exchange_thread_mode(old)
+
+    def inside(self) -> AbstractContextManager[None]:
+        """A block for capturekit's own calls."""
+        return self.gate.inside()
 
     @property
     def off(self) -> set[int]:
@@ -248,6 +250,117 @@ class GraphState:
                 if self.plan is not None:
                     self.plan.close()
                 if not self.memory.private:
-                    GUARD.waits.unless_captured(self.device)  # a launch may be under way, and others use the pool
+                    self.gate.waits.unless_captured(self.device)  # a launch may be under way, and others use the pool
         finally:
             self.device.exchange_thread_mode(old)
+
+
+# -- a change that ends halfway closes the graph: half changed, it would launch what nobody has asked for -------------
+
+
+class HalfChangedError(Exception):
+    """What was tried could not be taken back, because of ``cause``. Whoever catches this closes the graph."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+@contextmanager
+def taking_back() -> Iterator[None]:
+    """Raise a HalfChangedError where the block, which takes something back, fails: the graph is still in use."""
+    try:
+        yield
+    except BaseException as error:
+        raise HalfChangedError(error) from error
+
+
+@contextmanager
+def whole_or_closed(state: GraphState, call: str) -> Iterator[None]:
+    """Close the graph if the block ends by an exception, which says so. The caller holds the graph's lock."""
+    try:
+        yield
+    except BaseException as error:
+        if state.made is None:
+            raise
+        _close(state, error)
+        if isinstance(error, CudaCallError):
+            rule = f'CUDA refuses halfway ({error}). The graph is closed: half changed, it would do something else.'
+            raise refused(call, rule, 'Record again.', error) from error
+        error.add_note(f'capturekit: {call} ended halfway, and the graph is closed: it would do something else.')
+        raise
+
+
+def _close(state: GraphState, error: BaseException) -> None:
+    try:
+        state.destroy()
+    except Exception as fault:
+        error.add_note(f'and then, closing the graph: {fault!r}')
+
+
+# -- who changes a graph, or reads it as one, has its lock and finds it whole: open, and launched in one --------------
+
+
+def must_be_whole(state: GraphState, call: str) -> None:
+    """Refuse a graph that is closed or is launched in several parts; do without packed memory that is still to be shown
+    to be right. The caller holds the lock."""
+    if state.made is None:
+        raise gone(call)
+    if state.plan is not None and not state.plan.plain:
+        rule = 'A graph with rehearsed reads, seams or drawn numbers is launched in several parts, with checks.'
+        raise refused(call, rule, 'Record again instead, or record without a rehearsal.')
+    state.as_recorded()
+
+
+@contextmanager
+def together(state: GraphState, other: GraphState | None) -> Iterator[None]:
+    """Take both locks, always in the same order: two threads may name the graphs the other way round."""
+    with ExitStack() as stack:
+        for one in sorted((state, other or state), key=id)[: 1 if other is None else 2]:
+            stack.enter_context(one.lock)
+        yield
+
+
+def must_be_changeable(state: GraphState, launch: Callable[..., None], call: str, report: object, instead: str) -> None:
+    """Refuse a ``report`` that is not a bool, a closed graph, and one that calls alone ``launch``.
+
+    The caller holds the lock.
+    """
+    if not isinstance(report, bool):
+        raise TypeError(f'report is True or False, got {report!r}')
+    state.must_be_open(call)
+    if getattr(launch, '__qualname__', '') != 'Graph.launch':
+        raise refused(call, 'It is the graph of a graphed function, which calls alone launch.', instead)
+
+
+# -- what users give to a graph, checked: arrays and numbers ----------------------------------------------------------
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array of CuPy's."""
+    return isinstance(value, current().cupy.ndarray)
+
+
+def fits_device(state: GraphState, value: Any) -> None:
+    """Refuse an array that lies on a device that the graph does not work on."""
+    if is_array(value) and value.device.id not in (state.device_id, *state.recording.devices):
+        raise ValueError(f'the graph lives on device {state.device_id}, the array on device {value.device.id}')
+
+
+def positive(name: str, value: Any, least: int) -> int:
+    """A whole number that is not less than ``least``. Raises TypeError and ValueError."""
+    if isinstance(value, bool) or not hasattr(value, '__index__'):
+        raise TypeError(f'{name} must be a whole number, got {type(value).__name__}')
+    if value < least:
+        raise ValueError(f'{name} must be at least {least}, got {value}')
+    return int(value)
+
+
+def three(name: str, value: Any) -> tuple[int, ...]:
+    """One to three positive numbers as three. Raises TypeError and ValueError."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f'{name} must be one to three numbers, got {value!r}')
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(numbers) <= 3:
+        raise ValueError(f'{name} must be one to three numbers, got {value!r}')
+    return tuple(positive(name, one, 1) for one in (*numbers, 1, 1)[:3])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from capturekit.analysis.graph_diff import (
     STRUCTURE,
@@ -20,23 +21,76 @@ from capturekit.analysis.graph_diff import (
     reasons,
 )
 from capturekit.analysis.node_view import Look
-from capturekit.graph.half_changed import whole_or_closed
+from capturekit.driver.cuda import current
+from capturekit.graph.edit import NOT_COPIED, switch_off
 from capturekit.graph.launching import aim
-from capturekit.graph.nodes import switch_off
-from capturekit.graph.state import GraphState, NodeNames
-from capturekit.graph.whole import must_be_whole, together
-from capturekit.guard import GUARD
-from capturekit.launch.at_exit import close_at_end
+from capturekit.graph.refused import refused
+from capturekit.graph.state import GraphState, NodeNames, must_be_whole, together, whole_or_closed
+from capturekit.launch.declared import of_copy
+from capturekit.launch.deferred_unload import UNLOADING
+from capturekit.launch.executable_graph import ExecutableGraph, close_at_end
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.counters import FIGURES
 from capturekit.model.errors import CudaCallError, UpdateError
+from capturekit.model.lease import Lease
 from capturekit.model.rules import Code
 from capturekit.model.source_line import here
+
+# -- ``graph.clone()``: a second executable graph of the same nodes ---------------------------------------------------
+
+
+_CALL = 'Graph.clone()'
+
+
+def clone(state: GraphState) -> GraphState:
+    """The state of a copy, which can be changed alone. Whoever owns it has to destroy it."""
+    with state.lock, state.relaxed():
+        must_be_whole(state, _CALL)
+        device = state.device
+        if {info.kind for info in device.node_infos(state.made.graph)} & NOT_COPIED:
+            rule = 'CUDA copies no graph that has conditional nodes or memory nodes.'
+            raise refused(_CALL, rule, 'Record its code once more.')
+        definition = device.graph_clone(state.made.graph)
+        made = ExecutableGraph.of_definition(device, definition, state.made.host_funcargs)
+        made = made.instantiated(device, state.recording.by_priority)
+        with Lease(UNLOADING.hold(current()), state.memory.hold()) as lease:
+            copy = _copy(state, made, lease.hand_over())
+        try:
+            _as_changed(state, copy)
+        except BaseException:
+            copy.destroy()
+            raise
+        return copy
+
+
+def _copy(state: GraphState, made: ExecutableGraph, lease: Lease) -> GraphState:
+    return GraphState(
+        state.device,
+        state.device_id,
+        state.current,
+        state.gate,
+        made,
+        state.memory,
+        lease,
+        replace(state.recording),
+    )
+
+
+def _as_changed(state: GraphState, copy: GraphState) -> None:
+    """Let a copy know what its graph knows of itself, and hold the arrays that were put into it."""
+    copy.put_in.update(state.put_in)
+    copy.memory.hold_what_is_in(copy.put_in)
+    switch_off(copy, _CALL, state.names.off)
+    copies = state.device.graph_nodes(copy.made.graph)
+    copy.declared = of_copy(state.declared, state.device, state.made.graph, copies)
+    mine = state.device.graph_nodes(state.made.graph)
+    copy.alterations = [one.of_copy(dict(zip(mine, copies))) for one in state.alterations]
+
 
 #: Graphs of more nodes are not compared where they are instantiated anew.
 _MANY = 1000
 _REFUSED = Code.cudaErrorGraphExecUpdateFailure
-_CALL = 'Graph.update()'
+_CALL_UPDATE = 'Graph.update()'
 
 
 def update(state: GraphState, other: GraphState, instantiate: bool) -> Update:
@@ -48,7 +102,7 @@ def update(state: GraphState, other: GraphState, instantiate: bool) -> Update:
         raise ValueError(f'the graph lives on device {state.device_id}, the other one on device {other.device_id}')
     with together(state, other):
         for one in (state, other):
-            must_be_whole(one, _CALL)
+            must_be_whole(one, _CALL_UPDATE)
         return _update(state, other, instantiate, start)
 
 
@@ -60,18 +114,18 @@ def check_update(state: GraphState, call: str) -> None:
 
 def _update(state: GraphState, other: GraphState, instantiate: bool, start: float) -> Update:
     with state.relaxed():
-        with whole_or_closed(other, _CALL):
+        with whole_or_closed(other, _CALL_UPDATE):
             undo = _made_alike(state, other)
         why, found = _try_update(state, other, instantiate)
         if why:
-            with whole_or_closed(other, _CALL):
+            with whole_or_closed(other, _CALL_UPDATE):
                 for step in reversed(undo):
                     step(instantiate)
         if why and not instantiate:
             raise _failure_of(why, found)
         if why and not other.made.graphExec:
             other.made = other.made.instantiated(state.device, other.recording.by_priority)
-        with whole_or_closed(state, _CALL), uninterrupted():
+        with whole_or_closed(state, _CALL_UPDATE), uninterrupted():
             _take_over(state, other, anew=bool(why))
         seconds = time.perf_counter() - start
         FIGURES.count('reinstantiations' if why else 'updates', seconds)
@@ -121,7 +175,7 @@ def _reordered(state: GraphState, other: GraphState, old: Look, new: Look) -> li
 def _failure_of(why: str, found: list[GraphDifference]) -> UpdateError:
     words = in_words(found) or 'both graphs look the same'
     error = UpdateError(
-        _CALL,
+        _CALL_UPDATE,
         location=here(),
         rule=f'CUDA can not put the new graph in the place of the old one ({why}): {words}.',
         remedy='Record the same work in the same order, or let the graph be instantiated anew: '
@@ -159,8 +213,8 @@ def _take_over(state: GraphState, other: GraphState, *, anew: bool) -> None:
     calls = old.host_funcargs  # until the memory is given back, which waits for earlier launches
     with state.inside(), lease:
         if not memory.private or calls:
-            GUARD.waits.unless_captured(state.device)  # an earlier launch may be under way
+            state.gate.waits.unless_captured(state.device)  # an earlier launch may be under way
         del old
-    switch_off(state, _CALL, switched)
+    switch_off(state, _CALL_UPDATE, switched)
     state.declared, state.alterations = other.declared, other.alterations
     other.declared, other.alterations = {}, []

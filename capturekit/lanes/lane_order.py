@@ -164,15 +164,6 @@ def _rest(order: Order, took: Sequence[float]) -> list[float]:
     return found
 
 
-def ranks(order: Order, took: Sequence[float], least: int, greatest: int) -> list[int]:
-    """A priority for each node, from ``least`` to ``greatest`` (a lower number): the longer the path from its beginning
-    to the end, the higher.
-    """
-    rest = _rest(order, took)
-    longest = max(rest, default=0.0) or 1.0
-    return [least + round((greatest - least) * one / longest) for one in rest]
-
-
 def laid(count: int, needed: Sequence[tuple[int, int]], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The fewest edges that make the order of ``needed`` and that of ``pairs``.
 

@@ -7,28 +7,141 @@ graph is made of it anew. CUDA C++ Programming Guide, "Graph Structure".
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-from capturekit.analysis.needed_order import TooManyError
+from capturekit.analysis.node_memory import NotRepeatableError, TooManyError, joined
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import Races, Search
-from capturekit.graph.half_changed import whole_or_closed
-from capturekit.graph.launching import aim_all
+from capturekit.graph.edit import forget_nodes, switch_off
+from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.launching import aim, aim_all
 from capturekit.graph.refused import refused
-from capturekit.graph.sight import PIECES, Ranges, Sight, allocates, sight_of
-from capturekit.graph.state import GraphState
-from capturekit.lanes.executables import instantiate, make_whole, note_edges
-from capturekit.lanes.needed import find_needed, levels_of, needed_now, rewire
-from capturekit.lanes.new_edges import Level, NewEdges, edges_of
+from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, sight_of, unsteady_of, written
+from capturekit.graph.state import GraphState, whole_or_closed
+from capturekit.lanes.edges import (
+    Level,
+    NewEdges,
+    edges_of,
+    find_needed,
+    instantiate,
+    levels_of,
+    make_whole,
+    needed_now,
+    note_edges,
+    rewire,
+)
 from capturekit.lanes.packed import as_recorded, pack, put_back, unpack
-from capturekit.lanes.relaned_launch import first_launch, trial_of
 from capturekit.lanes.report import Pairs, Relaned, Wiring
 from capturekit.launch.declared import Declared
+from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.cleanup import GARBAGE
+from capturekit.model.counters import LOG
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording
+from capturekit.model.source_line import here
+
+# -- the first launch of a graph that was relaned: it is compared with one of the recorded edges, and may undo them ---
+
 
 _CALL = 'Graph.relane()'
+
+
+def trial_of(
+    state: GraphState, made: ExecutableGraph, report: Relaned, sight: Sight, also: Ranges | None
+) -> FirstLaunch | None:
+    """The comparison of a first launch with ``made``; None where launches can not be compared: ``report`` says why.
+
+    ``also``: memory that calls write by addresses that no node shows; None where no calls launch the graph.
+    """
+    try:
+        ranges = written(state, sight, INTERNAL_PREFIX if also is not None else '')
+    except NotRepeatableError as error:
+        report.compared = f'not compared: {error}'
+        return None
+    report.compared = 'not yet'
+    every = joined([*ranges, *(also or ())])
+    again, loose = also is not None, unsteady_of(sight, state.made.graph)
+    return FirstLaunch(sight.platform, made, every, sight.blocks, again=again, unsteady=loose)
+
+
+def first_launch(state: GraphState, stream: int) -> None:
+    """Launch on a stream, by its handle, with the comparison that is still to come."""
+    new_edges = edges_of(state)
+    assert new_edges is not None and new_edges.trial is not None
+    trial = new_edges.trial
+    with state.relaxed():
+        try:
+            apart = trial.run(state.made.graphExec, stream)
+        except MemoryError as error:
+            _without_copies(state, new_edges, error)
+            state.device.graph_launch(state.made.graphExec, stream)
+            return
+        with whole_or_closed(state, _CALL):
+            apart = _heed(state, new_edges, trial, apart)
+            aim(state)
+    if apart:
+        words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
+        at = here()
+        if new_edges.by_calls:
+            LOG.warning('%s', words)
+        elif at is None:
+            warnings.warn(words, RuntimeWarning, stacklevel=2)
+        else:
+            warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
+
+
+def _without_copies(state: GraphState, new_edges: NewEdges, error: MemoryError) -> None:
+    """Do without the comparison, and without packed memory, which nothing else shows to be right."""
+    new_edges.not_compared(f'no memory for copies ({error})')
+    unpack(state, f'no memory for copies ({error})')
+    aim(state)
+
+
+def _heed(state: GraphState, new_edges: NewEdges, trial: FirstLaunch, apart: str) -> str:
+    """Let the graph be as its first launch has shown that it may be; return why its edges are the recorded ones."""
+    new_edges.trial = None
+    new_edges.note(f'differs: {apart}' if apart else f'the same as with the recorded edges{trial.besides}')
+    if not apart:
+        _settle(state, new_edges)
+        return ''
+    if new_edges.packing is None:
+        fall_back(state, trial.recorded, f'the first launch gave something else: {apart}')
+        return apart
+    unpack(state, f'the first launch gave something else: {apart}')  # the order may be right all the same
+    trial.gone, trial.passing = (), trial.gone
+    new_edges.trial = None if new_edges.report.kept else trial
+    new_edges.note('not yet')
+    return ''
+
+
+def _settle(state: GraphState, new_edges: NewEdges) -> None:
+    """The packed memory is right: give back what the graph was recorded with."""
+    packing, new_edges.packing = new_edges.packing, None
+    if packing is not None:
+        packing.settle()
+        state.recording.memory_bytes = state.memory.used_bytes()
+    if new_edges.report.kept and edges_of(state) is new_edges:
+        state.restore(new_edges)
+
+
+def fall_back(state: GraphState, recorded: ExecutableGraph, why: str) -> None:
+    """Give the graph its recorded edges again, and the executable graph that was made of them."""
+    new_edges = edges_of(state)
+    assert new_edges is not None
+    for level in levels_of(state):
+        level.rewire(state.device, level.recorded)
+    new_edges.report.kept = why
+    if new_edges.packing is not None:
+        put_back(state, new_edges.packing)
+        new_edges.report.packed = None
+    state.restore(new_edges)
+    state.made, off = recorded, state.names.off
+    forget_nodes(state)
+    switch_off(state, _CALL, sorted(off))
+    note_edges(state)
+
+
 _ENOUGH = 'its data needs the order that was recorded'
 _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
 
@@ -57,7 +170,7 @@ def relane_now(state: GraphState, apply: bool, also: Ranges | None = None) -> Re
 def _relane(state: GraphState, apply: bool, also: Ranges | None) -> Relaned:
     with as_recorded(state):
         sight = sight_of(state)
-        levels, known = levels_of(state, sight.look), Relaned()
+        levels, known = levels_of(state), Relaned()
         try:
             known.fixed = find_needed(levels, sight)
         except (TooManyError, CudaCallError) as error:
@@ -202,18 +315,9 @@ class TakenEdges(NewEdges):
         _order_again(state, self)
 
     def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
-        laid = _lay(other, self.lanes)
-        before = _hand_priorities(self, state, other)
-
-        def undo(instantiated: bool) -> None:
-            if before:
-                _rank(other, before, False)
-            if laid and instantiated:
-                instantiate(other)
-            elif laid:
-                _lay_back(other)
-
-        return [undo]
+        if not _lay(other, self.lanes):
+            return []
+        return [lambda instantiated: instantiate(other) if instantiated else _lay_back(other)]
 
 
 def _order_again(state: GraphState, new_edges: NewEdges) -> None:
@@ -239,28 +343,6 @@ def _order_now(state: GraphState) -> None:
 # -- another graph that is to be taken over -----------------------------------------------------------------------
 
 
-def _hand_priorities(edges: NewEdges, state: GraphState, other: GraphState) -> dict[int, int]:
-    """Give the kernels of another graph the priorities that a comparison has chosen for those of this one.
-
-    CUDA updates no graph to one of other priorities. Returns those that the other graph's kernels had, by place.
-    """
-    if not edges.by_priority or other.recording.by_priority:
-        return {}
-    mine, theirs = (levels_of(one, one.look())[0] for one in (state, other))
-    kernels = sorted(set(mine.kernels(state.device)) & set(theirs.kernels(other.device)))
-    chosen, before = (level.priorities(state.device, kernels) for level in (mine, theirs))
-    _rank(other, chosen, True)
-    return before
-
-
-def _rank(state: GraphState, priorities: Mapping[int, int], heeded: bool) -> None:
-    """Give kernels of the definition priorities, by place, and note whether they are heeded."""
-    levels_of(state, state.look())[0].give_priorities(state.device, priorities)
-    state.recording.by_priority = heeded
-    if (edges := edges_of(state)) is not None:
-        edges.by_priority = heeded
-
-
 def _lay(state: GraphState, lanes: Sequence[Pairs]) -> bool:
     """Give the definitions the edges that they need, and those of ``lanes``; leave the executable graphs."""
     if edges_of(state) is not None:
@@ -281,7 +363,7 @@ def _lay(state: GraphState, lanes: Sequence[Pairs]) -> bool:
 
 def _lay_back(state: GraphState) -> None:
     """Give the definitions the edges again that were recorded."""
-    for level in levels_of(state, state.look()):
+    for level in levels_of(state):
         level.rewire(state.device, level.recorded)
     state.alterations = [one for one in state.alterations if not isinstance(one, NewEdges)]
     note_edges(state)

@@ -12,16 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from capturekit.analysis.node_memory import memory_of
-from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.sight import Sight
-from capturekit.graph.state import GraphState
-from capturekit.lanes.executables import instantiate
-from capturekit.lanes.new_edges import Level, NewEdges, edges_of
-from capturekit.lanes.packed_memory import Aim, Packing
-from capturekit.lanes.packing import TemporarySpan, packed
+from capturekit.graph.state import GraphState, whole_or_closed
+from capturekit.lanes.edges import Level, NewEdges, edges_of, instantiate
+from capturekit.lanes.packing import Aim, NodeWord, Packing, SeenNode, Temporary, TemporarySpan, examined, packed
 from capturekit.lanes.report import Pairs
-from capturekit.lanes.temporaries import NodeWord, SeenNode, Temporary, examined
 from capturekit.launch.lane_blocks import PoolBlock
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError

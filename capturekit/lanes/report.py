@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capturekit.analysis.intervals import most_at_once
+from capturekit.analysis.concurrency import most_at_once
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_reader import shortened
 from capturekit.lanes.lower_bound import Bound
@@ -133,9 +133,8 @@ class OrderTimes:
 
     ``lanes``: the same with the nodes laid on lanes, by the number of these. ``behind_one``: with the order that the
     data needs, but all beginnings behind one of them; () where there is only one. ``packed``: those of the best orders
-    with their temporaries packed, by the number of lanes as in :attr:`best`. ``by_priority``: those of the best of all,
-    if kernels with the longest path behind them go first. ``chosen``: the number of the order that was chosen, whether
-    its temporaries are packed, and whether it heeds priorities.
+    with their temporaries packed, by the number of lanes as in :attr:`best`. ``chosen``: the number of
+    the order that was chosen, and whether its temporaries are packed.
     """
 
     recorded: tuple[float, ...]
@@ -144,8 +143,7 @@ class OrderTimes:
     lanes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     behind_one: tuple[float, ...] = ()
     packed: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    by_priority: tuple[float, ...] = ()
-    chosen: tuple[int, bool, bool] | None = None
+    chosen: tuple[int, bool] | None = None
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -178,7 +176,6 @@ class OrderTimes:
         more = f', {np.median(self.behind_one):,.1f} us so behind one node' if self.behind_one else ''
         more += ''.join(f', {np.median(times):,.1f} us on {lanes} lanes' for lanes, times in sorted(self.lanes.items()))
         more += ''.join(f', {np.median(times):,.1f} us packed {in_words(name)}' for name, times in self.packed.items())
-        more += f', {np.median(self.by_priority):,.1f} us by priority' if self.by_priority else ''
         return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{more}{by}'
 
 
@@ -287,7 +284,6 @@ class Relaned(Shown):
         if self.times is not None and self.times.best:
             how = in_words(self.times.best)
             how += ', packed' if self.packed is not None else ''
-            how += ', by priority' if self.times.chosen is not None and self.times.chosen[2] else ''
         now = sum(len(one.laid or one.needed) for one in self.graphs)
         return f'{how}, {counted(before, "edge")} before and {now:,} now; first launch: {self.compared}'
 

@@ -4,8 +4,8 @@ A graph's nodes name functions of loaded modules, and cuFFT's kernels belong to 
 destroys a plan with its last reference; a graph made of them would crash when it is instantiated or launched. While
 captures are open or graphs live, such calls of CuPy's are deferred until the last graph has ended.
 
-CuPy's calls go through pointers in its extension modules (:mod:`capturekit.driver.elf`). Where these can't be found
-nothing is deferred, and :attr:`Unloading.unable` says why.
+CuPy's calls go through pointers in its extension modules (:mod:`capturekit.driver.vendor_libraries`). Where these can't
+be found nothing is deferred, and :attr:`Unloading.unable` says why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from capturekit.driver.cuda import Platform
-from capturekit.driver.elf import LinkedPointer, Object, loaded
+from capturekit.driver.vendor_libraries import LinkedPointer, Object, loaded
 from capturekit.model.lease import Lease
 
 CallOnHandle = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)

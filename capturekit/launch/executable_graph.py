@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -79,3 +81,25 @@ class ExecutableGraph:
     def updated(self, definition: ExecutableGraph) -> ExecutableGraph:
         """This executable graph, which was updated to run another definition."""
         return replace(definition, graphExec=self.graphExec, executable=self.executable, source=self.source)
+
+
+# -- graphs that have to be closed before the process ends ------------------------------------------------------------
+#
+# ``ncclCommDestroy`` waits, possibly forever, until no graph is left that holds a collective of the communicator. When
+# the process ends, Python drops the remaining objects in an unknown order, and graphs are no longer destroyed.
+
+
+_GRAPHS: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def close_at_end(graph: Any) -> None:
+    """Close a graph when the process ends, unless it is gone before."""
+    if not _GRAPHS:
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
+    _GRAPHS.add(graph)
+
+
+def _close_all() -> None:
+    for graph in list(_GRAPHS):
+        graph.close()

@@ -7,11 +7,56 @@ rounded up to 512. Any thread may allocate and drop.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from capturekit.model.ledger import Clock, Lane, covers
+
+# -- how many bytes of a graph's memory were asked for. Blocks are multiples of 512 bytes: their ends may be nobody's -
+
+
+class AskedBytes:
+    """What was asked for at each address, and what lies behind it. Any thread may note."""
+
+    def __init__(self) -> None:
+        #: By the address of a block, in the order in which they were handed out.
+        self.sizes: dict[int, int] = {}
+
+    def note(self, pointer: Any, size: int) -> Any:
+        """Note a block that was handed out for so many bytes. Return its pointer."""
+        address, asked = pointer.ptr, self.sizes
+        asked.pop(address, None)  # it goes to the end: the latest
+        asked[address] = size
+        return pointer
+
+    def forget(self, addresses: Iterable[int]) -> None:
+        """Forget blocks that were given back to the device."""
+        for address in addresses:
+            self.sizes.pop(address, None)
+
+    def behind(self) -> list[tuple[int, int]]:
+        """The ends of blocks in use that lie behind what was asked for, in order of address.
+
+        No array that was made in such a block reaches so far, so that nobody can read them. Of blocks that share
+        addresses, the one that was handed out last counts: an earlier one was dropped before. For memory that is free
+        the answer means nothing.
+        """
+        found: list[tuple[int, int]] = []
+        later: list[tuple[int, int]] = []  # disjoint, in order
+        for low, size in reversed(self.sizes.items()):
+            end, high = low + size, low + -(-size // UNIT) * UNIT
+            first = max(bisect_left(later, (low,)) - 1, 0)
+            last = bisect_left(later, (high,))
+            met = [one for one in later[first:last] if one[1] > low]
+            if end < high and all(stop <= end or begin >= high for begin, stop in met):
+                found.append((end, high))
+            if low < high:
+                merged = min([low, *(one[0] for one in met)]), max([high, *(one[1] for one in met)])
+                later[bisect_left(later, (merged[0],)) : last] = [merged]
+        return sorted(found)
+
 
 UNIT = 512
 #: Where memory is used again late, so many times as much may be taken as one line of work needs, and so many bytes at
@@ -208,3 +253,13 @@ class LaneBlocks:
                 block.lives.append((block.since, memory.place()))
             touched = tuple(sorted(memory.touched_since(block.born).items()))
             self._free[block.device, block.size].setdefault(touched, []).append(block)
+
+
+def all_free(pool: Any) -> Iterator[Any]:
+    """A pool's free memory for the current stream, in pieces; the pool can't grow: it raises MemoryError instead."""
+    size = 1 << max(int(pool.free_bytes()), 1).bit_length() - 1
+    while size >= UNIT:
+        try:
+            yield pool.malloc(size)
+        except MemoryError:
+            size //= 2

@@ -11,86 +11,46 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from capturekit.analysis.graph_diff import Update
+from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.launch.memory_group import MemoryGroup, Temporaries
-from capturekit.launch.outside_memory import OutsideMemory
+from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model import errors
-from capturekit.model.cleanup import Undo, uninterrupted
+from capturekit.model.cleanup import uninterrupted
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Code, Mode
 from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import here
 from capturekit.recorder.arguments import checked
-from capturekit.recorder.branches import Assignment, on_lanes
-from capturekit.recorder.decisions import Decisions
-from capturekit.recorder.embed import EmbedTarget, embed
-from capturekit.recorder.forks import Devices, Fork, Priority
+from capturekit.recorder.embed import embed
+from capturekit.recorder.forks import Assignment, Devices, Fork, Priority, on_lanes
+from capturekit.recorder.refusals import reports_refusal
 from capturekit.recorder.setup import WayIn
 from capturekit.recorder.teardown import HELD, Outcome, let_go, tell_of
-from capturekit.recorder.told import told
 
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
+    from capturekit.recorder.conditional import Branch, Branches, Loop
+
+
+_State = TypeVar('_State')
 
 ModeName = Literal['relaxed', 'thread_local', 'global']
 
 
-class Capture(WayIn, Decisions):
+class Capture(WayIn):
     """Record the CuPy work of a block into a graph.
 
     Made by :func:`capture`. In the block the capture's own stream is current; ``cap.fork(n)``, ``cap.join(stream)``
     and existing ``record``/``wait_event`` code split and join it. After the block ``cap.graph`` is the graph and
     ``cap.recording`` describes how it was made. A Capture is used once, in the thread that entered it.
     """
-
-    def __init__(
-        self,
-        stream: Any,
-        strict: bool,
-        mode: Mode,
-        pool: Any,
-        rehearsal: Rehearsal | None = None,
-        lines: bool = True,
-        into: EmbedTarget | None = None,
-        check_races: bool | None = False,
-        renewed: Graph | None = None,
-        pieces: bool = False,
-        reuse_late: int | None = None,
-        fuse: bool | Literal['fast'] = False,
-        watch: bool = False,
-        group: MemoryGroup | None = None,
-        temporaries: Temporaries = 'alone',
-    ) -> None:
-        self._given = stream
-        self._strict, self._mode = strict, mode
-        self._pool, self._rehearsal = pool, rehearsal
-        self._lines = lines
-        self._into = into
-        self._races_asked = bool(check_races)
-        self._checked = self._races_asked or (check_races is None and into is None)
-        self._left_by: FrameType | None = None
-        self._update: Update | None = None
-        self._renewed, self._reuse_late = renewed, reuse_late
-        self._fuse, self._watch = fuse, watch
-        self._group, self._temporaries = group, temporaries
-        self._relaned: Relaned | None = None
-        self._fused: Fused | None = None
-        self._gates = 'device'
-        self._pieces = pieces
-        self._seams_on: Any = None
-        self._outside: OutsideMemory | None = None
-        self._state = 'new'
-        self._undo, self._lease = Undo(), Lease()
-        self._live: OpenCapture | None = None
-        self._graph: Graph | None = None
 
     # -- in ---------------------------------------------------------------------------------------------------
 
@@ -228,7 +188,7 @@ class Capture(WayIn, Decisions):
         elif self._lease in HELD:
             let_go(self._lease)
 
-    @told
+    @reports_refusal
     def embed(self, graph: Graph) -> None:
         """Put a graph into the current lane, as one node that runs all of it (``cudaGraphAddChildGraphNode``).
 
@@ -254,7 +214,7 @@ class Capture(WayIn, Decisions):
             raise self._used('recording')
         return self._live.recording
 
-    @told
+    @reports_refusal
     def fork(self, n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
         """Split the current lane into ``n`` lanes for a block; they are joined at its end.
 
@@ -270,7 +230,7 @@ class Capture(WayIn, Decisions):
         self._must_be_open('fork()')
         return Fork(n, priority, self._must_be_open, devices, self._live)
 
-    @told
+    @reports_refusal
     def parallel(
         self,
         *branches: Callable[[], Any],
@@ -289,7 +249,7 @@ class Capture(WayIn, Decisions):
         self._must_be_open('parallel()')
         return on_lanes(branches, lanes, priority, assign, self._must_be_open)
 
-    @told
+    @reports_refusal
     def join(self, stream: Any) -> None:
         """Make the current lane wait for a stream of the capture (any CuPy stream, or a lane of a fork).
 
@@ -320,6 +280,107 @@ class Capture(WayIn, Decisions):
                 event = live.platform.cupy.cuda.Event()
             stream.record(event)
             into.wait_event(event)
+
+    # -- what the device decides ----------------------------------------------------------------------------------
+
+    @reports_refusal
+    def cond(
+        self, condition: Any, then: Callable[..., _State], otherwise: Callable[..., _State], *operands: Any
+    ) -> _State:
+        """Record two functions of which the device runs one, and return the result of the one that it runs.
+
+        ``answer = cap.cond(root > 1, lambda: root * 10, lambda: -root)``. Both are called once, while recording, with
+        ``operands``. They return arrays, numbers, or tuples, lists, dicts and dataclasses of these, of the same form,
+        shapes and dtypes. The result has arrays of its own, which every launch fills; numbers become arrays of shape
+        (). ``condition`` and the exceptions are those of :meth:`while_`.
+
+        Raises:
+            TypeError: ``then`` or ``otherwise`` can't be called, or what they return differs; the text names where.
+        """
+        from capturekit.recorder.conditional import conditional
+
+        return conditional(self._deciding('cond()'), condition, then, otherwise, operands)  # type: ignore[no-any-return]
+
+    @reports_refusal
+    def loop(
+        self,
+        condition: Callable[[_State], Any],
+        body: Callable[[_State], _State],
+        state: _State,
+        *,
+        limit: int | None = None,
+    ) -> _State:
+        """Record a function that the device runs again and again, and return the last state.
+
+        ``x = cap.loop(lambda x: x < 1000, lambda x: x * 2, x, limit=100)``. The device runs ``state = body(state)`` as
+        long as ``condition(state)`` is not 0, ``limit`` times at most. Both functions are called while recording: the
+        body once, the condition twice. ``state`` is an array, a number, or tuples, lists, dicts and dataclasses of
+        these, and ``body`` returns the same form, shapes and dtypes. Every launch begins with the values that
+        ``state`` has then, and does not change it. Numbers become arrays of shape ().
+
+        Raises:
+            TypeError: ``condition`` or ``body`` can't be called; what they return is not as described. And all that
+                :meth:`while_` raises.
+        """
+        from capturekit.recorder.conditional import repeated
+
+        return repeated(self._deciding('loop()'), condition, body, state, limit)  # type: ignore[no-any-return]
+
+    def while_(self, condition: Any, *, limit: int | None = None) -> Loop:
+        """Record a block that the device runs again and again, as long as ``condition`` is not 0.
+
+        ``with cap.while_(going) as loop:``. ``condition`` is a CuPy array of one element, of a boolean or an integer
+        dtype, that the graph computes. The device reads it before the first pass and after each pass. A pass hands
+        values to the next one, the condition too, by writing them in place (or see :meth:`loop`). At most ``limit``
+        passes are made; ``loop.passes`` counts them. The block may fork, join, and hold other decisions. All lanes must
+        be joined before it and at its end. CUDA C++ Programming Guide, "Conditional Graph Nodes".
+
+        An array that the block makes has a value only in it: other recorded work can't use it. What is refused at the
+        end of the block is taken out of the graph, and the capture goes on.
+
+        Raises:
+            TypeError, ValueError: ``condition`` or ``limit`` is not as described.
+            UnjoinedError: lanes are open. ClosedError: the capture is not open.
+            UnsupportedCallError: the block has host functions, host reads, random numbers drawn by the host, or calls
+                that run between two graphs; at its end a name, an attribute or an item that held another array, or a
+                number, holds a new array (with ``strict=False`` a RuntimeWarning); nothing can change the condition;
+                or the call stands without ``with``.
+        """
+        from capturekit.recorder.conditional import loop
+
+        return loop(self._deciding('while_()'), condition, limit, sys._getframe(1))
+
+    def if_(self, condition: Any) -> Branch:
+        """Record a block that the device runs if ``condition`` is not 0: ``with cap.if_(condition):``.
+
+        The condition, the rules of the block and the exceptions are those of :meth:`while_`."""
+        from capturekit.recorder.conditional import branch
+
+        return branch(self._deciding('if_()'), condition, sys._getframe(1))
+
+    def if_else(self, condition: Any) -> Branches:
+        """Record two blocks of which the device runs one: ``with cap.if_else(condition) as (then, otherwise):``, and
+        in it ``with then:`` and ``with otherwise:``. Nothing may be recorded outside of them. Condition, rules and
+        exceptions are those of :meth:`while_`."""
+        from capturekit.recorder.conditional import branches
+
+        return branches(self._deciding('if_else()'), condition, sys._getframe(1))
+
+    def switch(self, index: Any, count: int) -> Branches:
+        """Record ``count`` blocks, of which the device runs number ``index``, or none if there is no such block.
+
+        ``with cap.switch(index, 3) as cases:``, and in it ``with cases[0]:`` and so on. ``index`` is a CuPy array like
+        the condition of :meth:`while_`; rules and exceptions are the same.
+        """
+        from capturekit.recorder.conditional import cases
+
+        return cases(self._deciding('switch()'), index, count, sys._getframe(1))
+
+    @reports_refusal
+    def _deciding(self, call: str) -> OpenCapture:
+        self._must_be_open(call)
+        assert self._live is not None
+        return self._live
 
     def _must_be_open(self, call: str) -> None:
         if self._state != 'open':
@@ -449,3 +510,20 @@ def capture(
     return Capture(
         stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late, fuse, watch, memory
     )
+
+
+def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:
+    """Run ``fn(*args, **kwargs)`` eagerly and remember each host read: order, line, shape, dtype, value.
+
+    ``ck.capture(rehearsal=...)`` around the same call then records the branches that this run took. ``.result`` is what
+    ``fn`` returned, ``.reads`` are its host reads.
+
+    Raises:
+        TypeError: ``fn`` is not callable. UnmatchedError: this thread has a capture open. Whatever ``fn`` raises.
+    """
+    if not callable(fn):
+        raise TypeError(f'rehearse takes a function and its arguments, got {type(fn).__name__}')
+    rehearsal = Rehearsal()
+    with GUARD.rehearsing(current(), rehearsal):
+        rehearsal.result = fn(*args, **kwargs)
+    return rehearsal

@@ -156,7 +156,7 @@ def look(definition: Any) -> Recording:
         TypeError: ``definition`` is none of these. ValueError: it is a null handle.
         ClosedError: it is a graph of capturekit's that was closed.
     """
-    from capturekit.driver.graph_handles import ACCEPTED, handle_of_graph, told
+    from capturekit.driver.graph_edges import ACCEPTED, handle_of_graph, told
 
     platform = current()
     if isinstance(definition, (Graph, platform.cupy.cuda.Graph)):
@@ -200,7 +200,7 @@ def target(into: Any, after: Any) -> EmbedTarget | None:
         if after is not None:
             raise TypeError('after= names nodes of the graph given as into=')
         return None
-    from capturekit.driver.graph_handles import ACCEPTED, handle_of_graph, handle_of_node, told
+    from capturekit.driver.graph_edges import ACCEPTED, handle_of_graph, handle_of_node, told
 
     handle = handle_of_graph(into)
     if handle is None:

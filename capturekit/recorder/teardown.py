@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from capturekit.analysis.graph_diff import Update
 from capturekit.driver.cuda import Platform
@@ -19,25 +20,224 @@ from capturekit.graph.executable import Graph
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.guard import GUARD, OpenCapture, close_recording, tell_listeners
 from capturekit.guard.captures import end_driver_capture, in_body, join_for_good
+from capturekit.guard.conditional_bodies import without_a_body
 from capturekit.guard.graph_inputs import Unlaunched
+from capturekit.guard.remedies import error_of
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
+from capturekit.launch.gate import Gate
+from capturekit.launch.memory_group import MemoryGroup, Temporaries
+from capturekit.launch.outside_arrays import keep, keep_named, keep_touched
+from capturekit.launch.outside_memory import OutsideMemory
+from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM, notes, shown_with
 from capturekit.model.cleanup import Undo
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError, CudaCallError
+from capturekit.model.followed_captures import FollowedCapture
+from capturekit.model.host_reads import Rehearsal
 from capturekit.model.lease import Lease
-from capturekit.model.rules import CaptureStatus
-from capturekit.model.source_line import here, raised_at
+from capturekit.model.rules import CaptureStatus, Mode
+from capturekit.model.source_line import Place, here, raised_at
 from capturekit.recorder.embed import EmbedTarget, take_out
-from capturekit.recorder.ending import check, end, instantiate
 from capturekit.recorder.forks import LANE_STREAMS
-from capturekit.recorder.watched import explained, note_escaped
 
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
+
+
+# -- ``ck.capture(watch=True)``: what CUDA's own calls, of whatever library, have done to a capture -------------------
+
+
+def start(platform: Platform, undo: Undo) -> list[FollowedCapture]:
+    """Watch until ``undo``; return the list that each capture is added to when it has ended.
+
+    Raises:
+        Untraceable: CUPTI is not available, or another tool uses it.
+    """
+    ended: list[FollowedCapture] = []
+    told = ended.append
+    GUARD.state.call_watch.open(platform, told, GUARD.ledger.table)
+    undo.push(partial(GUARD.state.call_watch.close, told))
+    return ended
+
+
+def note_escaped(live: OpenCapture) -> None:
+    """Note in the recording the work that other libraries have given to streams outside of the capture."""
+    for one in _its_captures(live):
+        for finding in one.escaped:
+            error = error_of(finding, live.at, 'capturekit')
+            often = '' if finding.count == 1 else f' It was made {finding.count} times.'
+            text = f'work escaped: {type(error).__name__}: {error.operation} on {error.subject}. {error.rule}{often}'
+            live.note('note', None, text, finding.at)
+
+
+def explained(live: OpenCapture, fault: BaseException) -> BaseException:
+    """Return CUDA's error at the end of a capture as that of the call that caused it, if a watch has seen that call."""
+    if isinstance(fault, CaptureError) or not isinstance(fault, RuntimeError):
+        return fault
+    for one in _its_captures(live):
+        if one.loss is not None and one.loss.kind == 'unjoined':
+            error = error_of(one.loss, live.at, 'capturekit')
+            error.__cause__ = fault
+            return error
+    return GUARD.verdicts.invalidated(live) if any(one.loss for one in _its_captures(live)) else fault
+
+
+def _its_captures(live: OpenCapture) -> list[FollowedCapture]:
+    """The driver's captures that a block was made of: several if it was recorded in parts."""
+    return [one for one in live.watched if one.capture.origin.stream == live.origin.ptr]
+
+
+# -- the end of a capture that is still good: it is checked and ended, and its graph is instantiated ------------------
+
+
+_WHOEVER = (
+    'lanes have different priorities: they count where the definition is instantiated with '
+    'cudaGraphInstantiateFlagUseNodePriority'
+)
+
+
+def check(live: OpenCapture) -> None:
+    """Raise if the capture can't become a graph. With ``strict=False`` open lanes are joined instead."""
+    GUARD.verdicts.check(live)
+    if live.lost:
+        raise GUARD.verdicts.invalidated(live)
+    escaped = live.outside.escaped or GUARD.collectives.open_group(live) or live.swallowed
+    live.outside.escaped = live.swallowed = None
+    try:
+        if escaped is not None:
+            raise escaped
+    finally:
+        del escaped  # its traceback holds this frame
+    GUARD.joins.find_work(live)
+    if live.decisions.broken is not None:
+        raise _half_a_body(*live.decisions.broken)
+    if live.decisions.unentered:
+        raise without_a_body(live.decisions.unentered[0])
+    GUARD.left.check(live)
+    if live.capture.unjoined():
+        if live.strict:
+            raise GUARD.joins.unjoined(live)
+        GUARD.joins.join_all(live)
+    GUARD.joins.idle(live)
+
+
+def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
+    """End the capture; return its graph, or None if :func:`instantiate` has to end it.
+
+    The caller holds the guard's lock, so only the steps are done here that other threads must not interrupt.
+    """
+    if live.parts.plan is not None:
+        made = _end_parts(live)
+        keep_outside(live, [graph for part in live.parts.plan.parts for graph in part.graphs])
+        return made
+    if into is not None:
+        return _end_into(live, into)
+    device = live.platform.device
+    with GUARD.inside:
+        info = device.capture_info(live.origin.ptr)
+        live.recording.node_count = device.graph_node_count(info.graph)
+        live.recording.edge_count = device.graph_edge_count(info.graph)
+    live.capture.status = CaptureStatus.NONE
+    return None
+
+
+def instantiate(live: OpenCapture, definition_only: bool) -> ExecutableGraph:
+    """End a capture that has made a single graph, and instantiate it unless only the definition is needed."""
+    by_priority = live.recording.by_priority = live.by_priority
+    if definition_only:
+        made = _defined(live)
+    elif by_priority:  # CuPy would instantiate without priorities
+        made = _defined(live)
+        with GUARD.inside:
+            made = made.instantiated(live.platform.device, True)
+    else:
+        made = ExecutableGraph.of_cupy(GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin))
+    keep_outside(live, [made.graph])
+    return made
+
+
+def _defined(live: OpenCapture) -> ExecutableGraph:
+    """End the capture as CuPy does, without instantiating."""
+    with GUARD.inside:
+        graph = end_driver_capture(live)
+    called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
+    return ExecutableGraph.of_definition(live.platform.device, graph, called)
+
+
+def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
+    """End a capture whose nodes stay in the graph that they were added to."""
+    device = live.platform.device
+    with GUARD.inside:
+        fresh = set(device.graph_nodes(into.handle)[into.count :])
+        followed = {a for a, b in device.graph_edges(into.handle) if b in fresh}  # by others, which are ends or before
+        ends = device.capture_info(live.origin.ptr).dependencies
+        into.ends = tuple(node for node in ends if node not in followed)
+        live.recording.node_count += device.graph_node_count(into.handle) - into.count
+        live.recording.edge_count += device.graph_edge_count(into.handle)
+    if live.by_priority:
+        live.note('note', None, _WHOEVER, live.at)
+    live.capture.status = CaptureStatus.INVALIDATED  # until it has ended well: the graph is gone otherwise
+    with GUARD.inside:
+        end_driver_capture(live)
+    live.capture.status = CaptureStatus.NONE
+    keep_outside(live, [into.handle], into.count)
+    return into
+
+
+def _end_parts(live: OpenCapture) -> ExecutableGraph:
+    """End the last part, and instantiate every part."""
+    GUARD.parts.end_part(live)
+    assert live.parts.plan is not None
+    if live.parts.plan.checks is not None:
+        live.parts.plan.checks.complete()
+    with GUARD.inside:
+        for part in live.parts.plan.parts:
+            live.parts.plan.complete(part, live.by_priority)
+    live.recording.by_priority = live.by_priority
+    return ExecutableGraph.of_plan(live.parts.plan, live.origin._graph_host_funcargs)
+
+
+def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
+    """Keep the outside arrays that the graph uses; in a strict capture, raise if one of them is already gone."""
+    if live.collectives.addresses and live.memory is not None:
+        keep_named(live.collectives.addresses, live.memory, live.platform.cupy.ndarray)
+    if live.memory is None:
+        return
+    if live.platform.simulated:
+        held, live.recorder.arrays = live.recorder.arrays, []
+        with GUARD.inside, suppress(errors.CudaCallError):
+            keep_touched(live.platform.device, graphs, live.memory, held, live.platform.cupy.ndarray)
+        return
+    reader = live.platform.device.reader
+    if reader is None:
+        return
+    held, live.recorder.arrays = live.recorder.arrays, []
+    lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray, first)
+    for kernel, address in lost:
+        text = f'{kernel} uses memory at {address:#x} whose array is gone already'
+        live.note('note', None, text, live.at)
+    if lost and live.strict:
+        raise errors.FreedMemoryError(
+            f'{lost[0][0]} uses memory at {lost[0][1]:#x}',
+            location=live.at,
+            rule='The array that was there is gone already: other arrays may get its memory before a launch.',
+            remedy='Keep a name for every array that the block reads, outside of the block.',
+        )
+
+
+def _half_a_body(at: Place | None, what: str) -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        'A body that an exception has left',
+        location=at,
+        rule=f'The exception was caught inside the capture: {what}. What was recorded around it '
+        'would be launched as it was left there.',
+        remedy='Let the exception end the capture, or catch it inside the body.',
+    )
+
 
 _T = TypeVar('_T')
 #: What is said about the graph of ``into=``.
@@ -90,23 +290,48 @@ class Outcome:
 
 
 class WayOut:
-    """The steps of :class:`capturekit.Capture` when its block is left."""
+    """What a :class:`capturekit.Capture` holds, and its steps when its block is left."""
 
-    _into: EmbedTarget | None
-    _renewed: Graph | None
-    _reuse_late: int | None
-    _relaned: Relaned | None
-    _fuse: bool | str
-    _fused: Fused | None
-    _update: Update | None
-    _state: str
-    _undo: Undo
-    _lease: Lease
-    _live: OpenCapture | None
-    _graph: Graph | None
-    _checked: bool
-    _races_asked: bool
-    _left_by: FrameType | None
+    def __init__(
+        self,
+        stream: Any,
+        strict: bool,
+        mode: Mode,
+        pool: Any,
+        rehearsal: Rehearsal | None = None,
+        lines: bool = True,
+        into: EmbedTarget | None = None,
+        check_races: bool | None = False,
+        renewed: Graph | None = None,
+        pieces: bool = False,
+        reuse_late: int | None = None,
+        fuse: bool | Literal['fast'] = False,
+        watch: bool = False,
+        group: MemoryGroup | None = None,
+        temporaries: Temporaries = 'alone',
+    ) -> None:
+        self._given = stream
+        self._strict, self._mode = strict, mode
+        self._pool, self._rehearsal = pool, rehearsal
+        self._lines = lines
+        self._into = into
+        self._races_asked = bool(check_races)
+        self._checked = self._races_asked or (check_races is None and into is None)
+        self._left_by: FrameType | None = None
+        self._update: Update | None = None
+        self._renewed, self._reuse_late = renewed, reuse_late
+        self._fuse, self._watch = fuse, watch
+        self._group, self._temporaries = group, temporaries
+        self._relaned: Relaned | None = None
+        self._fused: Fused | None = None
+        self._gates = 'device'
+        self._pieces = pieces
+        self._seams_on: Any = None
+        self._outside: OutsideMemory | None = None
+        self._state = 'new'
+        self._undo, self._lease = Undo(), Lease()
+        self._live: OpenCapture | None = None
+        self._graph: Graph | None = None
 
     def _leave(self, live: OpenCapture, error: BaseException | None) -> Outcome:
         """Check, end, undo, then make the graph or give back what the capture had taken. Raises nothing."""
@@ -154,10 +379,8 @@ class WayOut:
         live.poll()
 
     def _check_races(self, live: OpenCapture, ended: Any) -> None:
-        from capturekit.analysis.race_report import refusal
-
         try:
-            found = refusal(live, ended, self._left_by)
+            found = _refusal(live, ended, self._left_by)
         except CudaCallError as unread:
             if self._races_asked:
                 raise
@@ -182,9 +405,7 @@ class WayOut:
             live.memory,
             self._lease,
             live.recording,
-            GUARD.ledger,
-            GUARD.launches.launching,
-            GUARD.inside,
+            Gate(GUARD.ledger, GUARD.launches.launching, GUARD.inside, GUARD.occupied, GUARD.rehearsing, GUARD.waits),
             live.parts.plan,
         )
         if live.recorder.said or live.recorder.called:
@@ -414,3 +635,35 @@ def _found(live: OpenCapture, error: BaseException | None) -> None:
     elif error is not None:
         at = raised_at(error) or live.active_at
         live.note('finding', None, f'{type(error).__name__}: {error}', at)
+
+
+def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.RaceError | None:
+    """The error for a capture that has ended well and whose graph has races; possible races become notes."""
+    from capturekit.analysis.race_report import races_in
+    from capturekit.analysis.races import DOES
+
+    platform, spans = live.platform, [] if live.trace is None else live.trace.spans
+    # parts and bodies are separate captures
+    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
+        return None
+    parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
+    with GUARD.inside:
+        declared = by_node(platform.device, live.recorder.said, live.recorder.called)
+        report = races_in(platform, parts, spans, live.memory, declared, frame)
+    for race in report.races:
+        if not race.certain:
+            live.note('note', None, str(race).replace('\n', ''), race.second.at)
+    if not report.certain:
+        return None
+    race = report.certain[0]
+    more = f' There are {len(report.certain) - 1} more: see error.races.' if report.certain[1:] else ''
+    error = errors.RaceError(
+        f'{race.memory} is accessed in no fixed order',
+        lane=race.second.lane,
+        location=race.second.at or live.at,
+        rule=f'{DOES[race.writes[0]]}: node {race.first}; {DOES[race.writes[1]]}: node {race.second}. Nothing orders '
+        f'the two, so a launch may run them in either order, or at once.{more}',
+        remedy=race.remedy,
+    )
+    error.races = report
+    return error

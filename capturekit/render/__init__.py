@@ -36,8 +36,8 @@ __all__ = [
 
 #: The module of each function.
 _LATER = {
-    'error_to_html': 'capturekit.render.failed',
-    'error_to_svg': 'capturekit.render.failed',
+    'error_to_html': 'capturekit.render.html',
+    'error_to_svg': 'capturekit.render.html',
     'to_dot': 'capturekit.render.dot',
     'to_frame': 'capturekit.render.html',
     'to_html': 'capturekit.render.html',

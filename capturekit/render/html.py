@@ -11,12 +11,15 @@ import json
 import linecache
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from html import escape
 
-from capturekit.model.recording import Recording
+from capturekit.model.errors import CaptureError
+from capturekit.model.recording import Recording, Step
 from capturekit.model.source_line import Place
 from capturekit.render.layout import Box, Picture, clean, lay_out, place_of
+from capturekit.render.svg import to_svg
 
 
 @cache
@@ -121,3 +124,27 @@ def _data(picture: Picture) -> dict[str, object]:
         'times': None if picture.timeline is None else [_times(box) for box in picture.boxes],
         'words': list(word.numbers),
     }
+
+
+# -- the picture of an error: the recording so far, with the finding among its marks ----------------------------------
+
+
+def marked(error: CaptureError) -> Recording:
+    """The recording of an error, with the error as a finding at its line; the recording itself stays as it is."""
+    recording: Recording = error.recording
+    text = f'{type(error).__name__}: {error}'
+    if any(step.kind == 'finding' and step.text == text for step in recording.steps):
+        return recording
+    at = None if error.location is None else error.location.to_json()
+    return replace(recording, steps=[*recording.steps, Step('finding', error.lane, text, at)])
+
+
+def error_to_html(error: CaptureError) -> str:
+    """The message, and below it the page of its recording in a frame."""
+    text = escape(f'{type(error).__name__}: {error}')
+    return f'<pre style="white-space:pre-wrap">{text}</pre>{to_frame(marked(error))}'
+
+
+def error_to_svg(error: CaptureError) -> str:
+    """The recording of an error as SVG."""
+    return to_svg(marked(error))

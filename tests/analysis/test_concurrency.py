@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.analysis.concurrency import Machine, Obstacle, Study
-from capturekit.analysis.intervals import merged, most_at_once, shared
+from capturekit.analysis.concurrency import Machine, Obstacle, Study, merged, most_at_once, shared
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_accesses import Touched, linear
 from capturekit.model.recording import Timeline

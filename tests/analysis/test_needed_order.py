@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capturekit.analysis import needed_order
-from capturekit.analysis.needed_order import Memory, TooManyError, needed_edges
+from capturekit.analysis import node_memory
+from capturekit.analysis.node_memory import Memory, TooManyError, needed_edges
 from capturekit.driver.node_accesses import Access, linear, overlap
 from capturekit.model.dag import Order
 from tests.examples import examples
@@ -113,10 +113,10 @@ def test_what_was_in_no_order_stays_in_none() -> None:
 
 
 def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needed_order, 'MOST_NODES', 3)
+    monkeypatch.setattr(node_memory, 'MOST_NODES', 3)
     with pytest.raises(TooManyError, match='4 nodes, and 3 are the most'):
         needed_edges(Order(4, []), [[]] * 4)
-    monkeypatch.setattr(needed_order, 'MOST_PAIRS', 1)
+    monkeypatch.setattr(node_memory, 'MOST_PAIRS', 1)
     with pytest.raises(TooManyError, match='more than 1 pair of nodes touch the same memory'):
         needed_edges(Order(3, [(0, 1), (1, 2)]), [None, None, None])
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.analysis import baked_in, verify
+from capturekit.analysis import verify
 from capturekit.driver.cuda import StreamHandle
 from capturekit.model.source_line import Place
-from capturekit.recorder import ending
+from capturekit.recorder import teardown
 
 N = 64
 
@@ -193,7 +193,7 @@ def test_two_outputs_are_told_apart(sim: Any) -> None:
 
 def test_memory_that_was_freed_is_poisoned(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph reads an array of outside that is gone: on the simulated device no capture notices."""
-    monkeypatch.setattr(ending, 'keep_touched', lambda *_given: None)
+    monkeypatch.setattr(teardown, 'keep_touched', lambda *_given: None)
     x = ramp(sim)
     gone = [sim.ones(N)]
     with ck.capture() as cap:
@@ -468,12 +468,12 @@ def test_tolerances_are_the_callers() -> None:
     ],
 )
 def test_numbers_that_a_line_spells_out(value: Any, source: str, spelled: bool) -> None:
-    assert baked_in.spelled_out(value, source) is spelled
+    assert verify.spelled_out(value, source) is spelled
 
 
 def test_names_that_a_line_reads() -> None:
-    assert baked_in.names_in('    y = x.max() * scale + scale') == ['x', 'scale']
-    assert baked_in.names_in('    with cap.fork(2) as (a, b):') == ['with', 'cap', 'as', 'a', 'b']
+    assert verify.names_in('    y = x.max() * scale + scale') == ['x', 'scale']
+    assert verify.names_in('    with cap.fork(2) as (a, b):') == ['with', 'cap', 'as', 'a', 'b']
 
 
 @pytest.mark.gpu

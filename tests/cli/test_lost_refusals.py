@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from capturekit.cli.lost_refusals import LostRefusals
+from capturekit.cli.traceback_text import LostRefusals
 from capturekit.model.errors import HostReadError
 from tests.command import started
 

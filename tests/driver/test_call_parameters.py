@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from capturekit.driver.call_parameters import ParameterLayout, layout
+from capturekit.driver.cupti_calls import ParameterLayout, layout
 from capturekit.model.cuda_functions import EXCHANGE, OPERATIONS, function
 from capturekit.model.rules import Operation
 

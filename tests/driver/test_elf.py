@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from capturekit.driver import elf
-from capturekit.driver.elf import LinkedPointer, Object, address_of, loaded, name_of
+from capturekit.driver import vendor_libraries
+from capturekit.driver.vendor_libraries import LinkedPointer, Object, address_of, loaded, name_of
 from tests.compiled import compiled
 
 linux = pytest.mark.skipif(
@@ -228,7 +228,7 @@ def test_other_platforms(monkeypatch: pytest.MonkeyPatch, platform: str) -> None
 
 def test_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, 'platform', 'linux')
-    monkeypatch.setattr(elf.struct, 'calcsize', lambda _format: 4)
+    monkeypatch.setattr(vendor_libraries.struct, 'calcsize', lambda _format: 4)
     with pytest.raises(LookupError, match='64-bit Linux'):
         Object('some.so')
 
@@ -237,7 +237,7 @@ def test_where_the_system_keeps_no_list(monkeypatch: pytest.MonkeyPatch) -> None
     def no_list(path: str, *_args: Any, **_kwargs: Any) -> Any:
         raise FileNotFoundError(2, 'No such file or directory', path)
 
-    monkeypatch.setattr(elf, 'open', no_list, raising=False)
+    monkeypatch.setattr(vendor_libraries, 'open', no_list, raising=False)
     with pytest.raises(LookupError, match='no list of loaded objects on this platform'):
         loaded('libc')
     cell = ctypes.c_uint64(5)
@@ -309,7 +309,7 @@ def test_loaded_objects_by_name(tmp_path: Path) -> None:
 CUPY = """
 import ctypes, importlib, sys
 import cupy
-from capturekit.driver.elf import Object, LinkedPointer, address_of, name_of
+from capturekit.driver.vendor_libraries import Object, LinkedPointer, address_of, name_of
 
 runtime = importlib.import_module('cupy_backends.cuda.api.runtime')
 export = runtime.__pyx_capi__['streamIsCapturing']

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.driver import elf, vendor_libraries
+from capturekit.driver import vendor_libraries
 from capturekit.driver.vendor_libraries import NAMES, Libraries
 from capturekit.guard import GUARD, watch
 from tests.compiled import compiled
@@ -106,7 +106,7 @@ SIGNATURE = b'int (intptr_t, int __pyx_skip_dispatch)'
 
 def cublas_is_loaded() -> bool:
     try:
-        elf.loaded('libcublas.so')
+        vendor_libraries.loaded('libcublas.so')
     except LookupError:
         return False
     return True

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
-from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.cuda import current
 from capturekit.fusion.division import runs_of
 from capturekit.fusion.elementwise import Elementwise

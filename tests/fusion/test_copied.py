@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.node_memory import FreeMemory
 from capturekit.fusion.elementwise import ElementOperand, copying
 from capturekit.fusion.lines import Fusion, fusion_of
 from capturekit.fusion.runs import Item

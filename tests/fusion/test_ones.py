@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.node_memory import FreeMemory
 from capturekit.fusion.division import MOST_ONES, MOST_OPEN
 from capturekit.fusion.elementwise import ARRAY, ElementOperand, ElementOperation, Elementwise, OperationParameter
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.division import FusionPlan, runs_of
 from capturekit.fusion.elementwise import ElementOperand, Elementwise

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
 from capturekit.fusion.thinned import UNREAD, thinned

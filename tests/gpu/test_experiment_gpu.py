@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.recorder.branches import ASSIGNMENTS
+from capturekit.recorder.forks import ASSIGNMENTS
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')

@@ -23,6 +23,6 @@ def test_no_base_has_a_base_of_its_own() -> None:
 
 
 def test_a_graph_has_its_state_and_its_launch() -> None:
-    assert [one.__name__ for one in Graph.__mro__] == ['Graph', 'Changeable', 'object']
+    assert [one.__name__ for one in Graph.__mro__] == ['Graph', 'object']
     assert set(Graph.__slots__) == {'__weakref__', '_state', 'counted', 'launch'}
     assert '__dict__' not in dir(Graph)

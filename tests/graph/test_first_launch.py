@@ -14,7 +14,7 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.fusion import fuse
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.launch.asked_bytes import AskedBytes
+from capturekit.launch.lane_blocks import AskedBytes
 
 UNIT = 512
 

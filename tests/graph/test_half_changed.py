@@ -23,7 +23,6 @@ CALLS = (
     'set_kernel',
     'node_take',
     'node_enable',
-    'set_node_priority',
     'set_child',
 )
 #: At which of its calls in a change each is refused.

@@ -13,6 +13,7 @@ import pytest
 import capturekit as ck
 from capturekit.graph.launching import aim, launch_of, launch_then, plain_launch, upload
 from capturekit.graph.state import Alteration, GraphState
+from capturekit.launch.gate import Gate
 from capturekit.model.errors import ClosedError
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
@@ -32,7 +33,8 @@ def state_of(calls: list[Any]) -> GraphState:
     topology: Any = SimpleNamespace(captures=[])
     made = SimpleNamespace(graph=1, graphExec=2)
     before = lambda uploads, stream: calls.append(('before', uploads, stream))  # noqa: E731
-    return GraphState(device, 0, lambda: CURRENT, topology, before, nullcontext, made, memory, Lease(), Recording())
+    gate = Gate(topology, before, nullcontext, lambda: False, nullcontext, None)
+    return GraphState(device, 0, lambda: CURRENT, gate, made, memory, Lease(), Recording())
 
 
 def function_of(state: GraphState) -> Any:
@@ -74,7 +76,7 @@ def test_launches_are_counted_by_their_way(calls: list[Any]) -> None:
 def test_a_capture_is_told_of_a_launch_and_of_an_upload(calls: list[Any]) -> None:
     state = state_of(calls)
     launch = function_of(state)
-    state.topology.captures.append(object())  # type: ignore[arg-type]
+    state.gate.ledger.captures.append(object())  # type: ignore[arg-type]
     launch()
     upload(state, OTHER)
     launch_then(state, lambda: calls.append('then'))

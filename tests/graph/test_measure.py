@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
@@ -62,6 +62,7 @@ def ran(costs: list[float | None], edges: list[tuple[int, int]], mark: float, ch
     return [(a - mark, b - mark) for a, b in marks], last
 
 
+@settings(deadline=None)
 @given(graphs(), st.floats(0, 5), st.booleans())
 def test_of_any_graph_the_marks_are_taken_off(
     graph: tuple[list[float | None], list[tuple[int, int]]], mark: float, chained: bool

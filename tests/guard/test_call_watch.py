@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.cli.watching import WatchReport
+from capturekit.cli.script_runner import WatchReport
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
 from capturekit.guard.call_watch import CallWatch

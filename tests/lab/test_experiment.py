@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.lab.experiment_report import Experiment, ExperimentRow, quantile
-from capturekit.recorder.branches import assigned
+from capturekit.recorder.forks import assigned
 from capturekit.render.experiment import Point, Series, to_svg
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.examples import examples

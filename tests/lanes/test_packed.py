@@ -336,27 +336,23 @@ NEEDED, RECORDED = contest.NEEDED, contest.RECORDED
 
 
 @pytest.mark.parametrize(
-    ('names', 'best', 'is_packed', 'ranked'),
+    ('names', 'best', 'is_packed'),
     [
-        ((NEEDED, (NEEDED, False), (NEEDED, True)), NEEDED, True, False),
-        ((NEEDED, (NEEDED, False)), NEEDED, False, False),
-        ((2, (2, True)), 2, True, False),
-        ((2, (2, True), True), 2, True, True),
-        ((RECORDED, (RECORDED, False)), RECORDED, False, False),
-        ((RECORDED,), RECORDED, True, False),
-        ((2,), RECORDED, True, False),
+        ((NEEDED, (NEEDED, False), (NEEDED, True)), NEEDED, True),
+        ((NEEDED, (NEEDED, False)), NEEDED, False),
+        ((2, (2, True)), 2, True),
+        ((RECORDED, (RECORDED, False)), RECORDED, False),
+        ((RECORDED,), RECORDED, True),
+        ((2,), RECORDED, True),
     ],
 )
-def test_the_fastest_is_taken(
-    cp: Any, fastest: Any, names: tuple[Any, ...], best: int, is_packed: bool, ranked: bool
-) -> None:
+def test_the_fastest_is_taken(cp: Any, fastest: Any, names: tuple[Any, ...], best: int, is_packed: bool) -> None:
     x = cp.linspace(1, 2, N)
     cap, outs = branches(cp, x)
     fastest(*names)
     report = cap.graph.relane(rounds=3)
-    assert report.times.chosen == (best, is_packed, ranked) and bool(report) is (best != RECORDED)
+    assert report.times.chosen == (best, is_packed) and bool(report) is (best != RECORDED)
     assert (report.packed is not None) is is_packed
-    assert cap.graph.recording.by_priority is ranked
     for launch in range(2):
         x += launch
         cap.graph.launch()
@@ -366,32 +362,6 @@ def test_the_fastest_is_taken(
         assert report.packed.settled and cap.graph.memory_bytes == about(4 * 8192 + report.packed.now)
     else:
         assert cap.graph.memory_bytes == about(16 * 8192)
-
-
-def test_priorities_go_where_the_order_goes(sim: Any, fastest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = sim.linspace(1, 2, N)
-    cap, outs = branches(sim, x)
-    fastest(NEEDED, (NEEDED, True), True)
-    report = cap.graph.relane(rounds=3)
-    assert report.in_short.startswith('as the data needs it, packed, by priority, ')
-    g, device = cap.graph.graph, current().device
-    assert [device.node_priority(g, node) for node in device.graph_nodes(g)[:4]] == [-5, -4, -2, -1]
-    launch = type(device).graph_launch
-    first = cap.graph.graphExec
-
-    def spoils(self: Any, executable: int, stream: int) -> None:
-        launch(self, executable, stream)
-        if executable == first:
-            outs[0].fill(7)
-
-    monkeypatch.setattr(type(device), 'graph_launch', spoils)
-    cap.graph.launch()
-    assert right(sim, x, outs) and report.packed is None and report  # the order is tried once more
-    first = cap.graph.graphExec
-    with pytest.warns(RuntimeWarning, match='the first launch gave something else'):
-        cap.graph.launch()
-    assert right(sim, x, outs)
-    assert not cap.recording.by_priority and not report
 
 
 def test_what_is_slower_in_packed_memory_keeps_its_own(sim: Any, fastest: Any) -> None:

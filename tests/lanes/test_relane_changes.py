@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.analysis.needed_order import TooManyError
-from capturekit.lanes import needed
+from capturekit.analysis.node_memory import TooManyError
+from capturekit.lanes import edges as lane_edges
 from tests.analysis.test_races import N, record, told
 from tests.captured import values
 from tests.examples import examples
@@ -159,7 +159,7 @@ def test_where_the_order_can_not_be_found_again_it_is_told(sim: Any, monkeypatch
     def too_many(*_args: Any) -> None:
         raise TooManyError('9 nodes')
 
-    monkeypatch.setattr(needed, 'needed_edges', too_many)
+    monkeypatch.setattr(lane_edges, 'needed_edges', too_many)
     with pytest.raises(ck.UpdateError, match='the order that they need can not be found: 9 nodes'):
         graph.rebind((outs[0], sim.zeros(8)))
 
@@ -168,7 +168,7 @@ def test_graphs_that_are_too_large_or_allocate_stay_as_they_are(sim: Any, monkey
     graph, _outs, _x = chain(sim)
     edges = graph.edges
     with monkeypatch.context() as patch:
-        patch.setattr('capturekit.analysis.needed_order.MOST_NODES', 7)
+        patch.setattr('capturekit.analysis.node_memory.MOST_NODES', 7)
         assert graph.relane().kept == '8 nodes, and 7 are the most'
     monkeypatch.setattr('capturekit.graph.sight._MEMORY', ('kernel',))
     assert graph.relane().kept == 'it allocates memory as it runs, and CUDA removes no edge of such a graph'

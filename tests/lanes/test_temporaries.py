@@ -6,7 +6,7 @@ import pytest
 
 from capturekit.driver.node_accesses import Access, Touched, linear
 from capturekit.driver.node_reader import NodeInfo
-from capturekit.lanes.temporaries import SeenNode, Temporary, examined
+from capturekit.lanes.packing import SeenNode, Temporary, examined
 from capturekit.launch.declared import Declared
 
 LOW, SIZE = 1 << 33, 4096

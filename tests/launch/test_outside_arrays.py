@@ -21,7 +21,7 @@ from capturekit.driver.node_reader import Kernel
 from capturekit.guard.open_capture import CollectiveRecord
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import ArrayBlocks, held_by
-from capturekit.recorder import ending, setup
+from capturekit.recorder import setup, teardown
 from tests.recorder.test_teardown import unchanged
 
 MULTIPLY = 'cupy_multiply__float64_float_float64'
@@ -57,7 +57,7 @@ class Reader:
 def reader(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Reader:
     """From now on captures end as they do on a GPU."""
     found = Reader(sim.__capturekit_simulated__)
-    original = ending.keep_outside
+    original = teardown.keep_outside
 
     def as_on_a_gpu(live: Any, graphs: list[int]) -> None:
         real = live.platform
@@ -68,7 +68,7 @@ def reader(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Reader:
         finally:
             live.platform = real
 
-    monkeypatch.setattr(ending, 'keep_outside', as_on_a_gpu)
+    monkeypatch.setattr(teardown, 'keep_outside', as_on_a_gpu)
     monkeypatch.setattr(setup, 'held_by', lambda *_frame_and_array: [])
     return found
 
@@ -107,7 +107,7 @@ def overwritten(sim: Any) -> list[Any]:
 
 def test_without_keeping_a_launch_reads_what_came_later(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that is guarded against is there on the simulated device, too."""
-    monkeypatch.setattr(ending, 'keep_touched', lambda *_given: None)
+    monkeypatch.setattr(teardown, 'keep_touched', lambda *_given: None)
     x = sim.arange(float(N))
     with ck.capture() as cap:
         y = x * 2
@@ -359,7 +359,7 @@ def test_where_nodes_can_not_be_read_nothing_is_kept(sim: Any, monkeypatch: pyte
         memory=object(),
         collectives=CollectiveRecord(),
     )
-    ending.keep_outside(live, [1])
+    teardown.keep_outside(live, [1])
 
 
 # -- what frames hold ---------------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.recorder import forks, teardown
-from capturekit.recorder.branches import ASSIGNMENTS, assigned
-from capturekit.recorder.forks import priorities
+from capturekit.recorder.forks import ASSIGNMENTS, assigned, priorities
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.examples import examples
 

@@ -15,7 +15,7 @@ import pytest
 import capturekit as ck
 from capturekit.model.recording import Recording, Step
 from capturekit.render import to_html
-from capturekit.render.failed import marked
+from capturekit.render.html import marked
 
 PICTURES = {'text/html', 'image/svg+xml'}
 

@@ -44,18 +44,12 @@ def parted(b: Bench, left: Callable[[int], None], right: Callable[[int], None], 
     return b.recorded(record)
 
 
-def test_a_kernels_node_has_a_priority_of_its_own(bench: Bench) -> None:
+def test_a_kernels_node_has_the_priority_of_its_stream(bench: Bench) -> None:
     d = bench.device
-    least, greatest = d.priorities()
-    assert greatest < least == 0
     g = parted(bench, lambda s: bench.put(s, 1, 2), lambda s: bench.put(s, 2, 3))
     kernels = [info.handle for info in d.node_infos(g) if info.kind == 'kernel']
     assert len(kernels) == 2 and [d.node_priority(g, node) for node in kernels] == [0, 0]
-    d.set_node_priority(g, kernels[1], greatest)
-    assert [d.node_priority(g, node) for node in kernels] == [0, greatest]
-    aim = d.kernel_aim(g, kernels[1])
-    aim.define()
-    assert d.node_priority(g, kernels[1]) == greatest, 'other parameters leave it'
+    d.kernel_aim(g, kernels[1]).define()
     for by_priority in (False, True):
         x = d.graph_instantiate(g, by_priority)
         assert launched(bench, x, 0, 1, 2) == [1, 2, 3]

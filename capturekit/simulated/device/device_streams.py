@@ -34,10 +34,6 @@ class Streams(DeviceState):
             self.streams[s] = SimulatedStream(non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device())
             return s
 
-    def priorities(self) -> tuple[int, int]:
-        """``cudaDeviceGetStreamPriorityRange``: the number of the least priority and that of the greatest one."""
-        return _LAST, _FIRST
-
     def stream_device(self, s: int) -> int:
         """``cudaStreamGetDevice``: the device that a stream belongs to."""
         with self._lock:

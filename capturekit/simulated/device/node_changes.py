@@ -342,12 +342,6 @@ class Changes:
         with self._lock:
             return self._node(g, node, 'kernel').priority
 
-    def set_node_priority(self, g: int, node: int, priority: int) -> None:
-        """``cudaGraphKernelNodeSetAttribute``. It counts in executable graphs that are made by node priority later."""
-        with self._lock:
-            least, greatest = self.priorities()
-            self._node(g, node, 'kernel').priority = min(max(priority, greatest), least)
-
     def kernel_aim(self, g: int, node: int) -> _Aim:
         """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
         return _Aim(self, g, node, self.node_arguments(g, node))

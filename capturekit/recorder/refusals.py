@@ -15,7 +15,7 @@ _P = ParamSpec('_P')
 _R = TypeVar('_R')
 
 
-def told(method: Callable[_P, _R]) -> Callable[_P, _R]:
+def reports_refusal(method: Callable[_P, _R]) -> Callable[_P, _R]:
     """Tell the guard what a method of a capture refuses, because the block may catch it and go on."""
 
     @functools.wraps(method)
