@@ -158,9 +158,8 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     # Two names for one module, as in CuPy.
     found['cupy.cuda.runtime'] = found['cupy_backends.cuda.api.runtime']
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
-    parts.launches.public = parts.extras.public = parts.vendor.public = found
-    parts.operators.namespace = top = found['cupy']
-    parts.sparse.namespace, parts.sparse.random = found['cupyx.cusparse'], found['cupy.random']
+    parts.runtime_calls.public.update(found)
+    top = found['cupy']
     parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
     parts.pinned.set_pinned_memory_allocator(vars(top)['_default_pinned_memory_pool'].malloc)
     return found
