@@ -9,10 +9,18 @@ import dis
 from types import CodeType
 from typing import NamedTuple
 
-from capturekit.functions.given_names import GLOBALS_READ, VARIABLES, NameGiven, name_given, only_tested
 from capturekit.functions.instructions import line_number, names_shown, nested, parameters_of, single_steps
-from capturekit.functions.loaded_values import LoadedValue, dictionary_asked
-from capturekit.functions.modules_asked import MODULES, module_asked
+from capturekit.functions.loaded_values import (
+    GLOBALS_READ,
+    MODULES,
+    VARIABLES,
+    LoadedValue,
+    NameGiven,
+    dictionary_asked,
+    module_asked,
+    name_given,
+    only_tested,
+)
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import among
 
@@ -169,9 +177,8 @@ class _Names:
         call, name = name_given(instructions, number)
         if call is None:
             self.everything = True
-        elif name is not None and (name.by.opname == 'LOAD_CONST' or _is_one(code, name.by.argval)):
-            is_variable = name.by.opname != 'LOAD_CONST'
-            self.sites[id(code), call.offset] = NameGiven(is_variable, name.by.argval, name.attribute)
+        elif name is not None and (name.opname == 'LOAD_CONST' or _is_one(code, name.argval)):
+            self.sites[id(code), call.offset] = NameGiven(name.opname != 'LOAD_CONST', name.argval)
 
     def _unknown(self, what: str, line: int) -> None:
         self.unknown = self.unknown or f'{what} at line {line}'

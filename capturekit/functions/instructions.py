@@ -81,3 +81,51 @@ def _single(instruction: dis.Instruction) -> list[dis.Instruction]:
         return [instruction]
     load = dis.opmap['LOAD_FAST']
     return [instruction._replace(opname='LOAD_FAST', opcode=load, argval=name) for name in instruction.argval]
+
+
+#: Instructions that load what a call calls.
+_CALLED = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
+
+
+def call_of(steps: list[dis.Instruction], number: int, through: bool = False) -> int | None:
+    """The number of the instruction that takes the value loaded there from the stack, if it calls it; else None.
+
+    The depth is counted from below the value. A call leaves its result in the place of the function. ``through``: an
+    argument may be made by an inner function.
+    """
+    ends = ('STORE_', 'RETURN', 'YIELD') if through else ('STORE_', 'RETURN', 'YIELD', 'MAKE_FUNCTION')
+    load = steps[number]
+    only_called = load.opname == 'LOAD_ATTR' and 'NULL' in load.argrepr  # in this form it is loaded for a call only
+    depth = dis.stack_effect(load.opcode, load.arg, jump=False)
+    if load.opname == 'LOAD_ATTR':
+        depth += 1 + _has_null_below(steps, number)
+    elif load.opname == 'LOAD_METHOD' or (number and steps[number - 1].opname == 'PUSH_NULL'):
+        depth += 1  # what a method is loaded from lies beside it until the call
+    for place, step in enumerate(steps[number + 1 :], number + 1):
+        depth += dis.stack_effect(step.opcode, step.arg, jump=False)
+        if depth < 1:
+            break
+        if depth == 1 and step.opname.startswith('CALL'):
+            return place
+        if 'JUMP' in step.opname or step.opname.startswith(ends):
+            break
+    return number if only_called else None
+
+
+def loader_of(steps: list[dis.Instruction], call: int) -> int | None:
+    """The number of the instruction that loads what a call calls, if only one can have loaded it."""
+    for number in range(call - 1, -1, -1):
+        if steps[number + 1].is_jump_target:
+            return None
+        step = steps[number]
+        if step.opname in _CALLED and call_of(steps, number) == call:
+            return None if step.is_jump_target and step.opname in ('LOAD_ATTR', 'LOAD_METHOD') else number
+    return None
+
+
+def _has_null_below(steps: list[dis.Instruction], number: int) -> bool:
+    """Whether a place for a method lies on the stack below an attribute: Python 3.11 and 3.12 make it first."""
+    while number and steps[number].opname == 'LOAD_ATTR':
+        number -= 1
+    root = steps[number]
+    return 'NULL' in root.argrepr or (number > 0 and steps[number - 1].opname == 'PUSH_NULL')

@@ -24,7 +24,7 @@ from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.shown import preformatted
 
 if TYPE_CHECKING:
-    from capturekit.functions.number_slots import NumberSlots  # only what records with numbers loads it
+    from capturekit.functions.recorded_number import NumberSlots  # only what records with numbers loads it
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
 

@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any
 
 from capturekit.driver.cuda import current
-from capturekit.functions.busy import BUSY
+from capturekit.functions.call_turns import BUSY
 from capturekit.functions.decorator import Graphed
 from capturekit.guard import GUARD, LISTENERS
 from capturekit.guard.lint_guard import Witness
