@@ -17,7 +17,7 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import declared, signature_like
 
-from . import conversions, current, indexing, launches, operators, peers, runtime, streams, syncdetect
+from . import conversions, current, indexing, launches, peers, runtime, runtime_calls, streams, syncdetect
 from .calculations import Calculations
 from .layout import Layout, Shape, check_dtype
 from .operators import full
@@ -279,8 +279,7 @@ class _ndarray_base(Calculations):
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        assert operators.namespace is not None
-        return operators.namespace.array, (self.get(order='A'),)
+        return runtime_calls.cupy.array, (self.get(order='A'),)
 
     def __iter__(self) -> Iterator[Any]:
         if self.ndim == 0:

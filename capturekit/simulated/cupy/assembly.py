@@ -60,33 +60,25 @@ def _code(name: str) -> CodeType:
     return code
 
 
-class _Parts:
-    """The package's modules, imported anew."""
-
-    def __init__(self, device: SimulatedDevice) -> None:
-        package = f'_capturekit_simulated_{next(_numbers)}'
-        holder = sys.modules[package] = ModuleType(package)
-        self._modules: dict[str, ModuleType] = {}
-        try:
-            for name in _ORDER:
-                code = _code(name)
-                module = self._modules[name] = ModuleType(f'{package}.{name}')
-                module.__package__, module.__file__ = package, code.co_filename
-                sys.modules[module.__name__] = module
-                exec(code, vars(module))
-                setattr(holder, name, module)
-        finally:
-            # Nothing is imported late, and a name that stays would keep every device alive.
-            for name in [n for n in sys.modules if n == package or n.startswith(f'{package}.')]:
-                del sys.modules[name]
-        self.runtime_calls.bind(device)
-        device.address_spaces += [self.runtime_memory.device_memory, self.runtime_memory.pinned_memory]
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._modules[name]
-        except KeyError:
-            raise AttributeError(name) from None
+def _imported(device: SimulatedDevice) -> Any:
+    """Return the package's modules, imported anew and bound to a device."""
+    package = f'_capturekit_simulated_{next(_numbers)}'
+    parts = sys.modules[package] = ModuleType(package)
+    try:
+        for name in _ORDER:
+            code = _code(name)
+            module = ModuleType(f'{package}.{name}')
+            module.__package__, module.__file__ = package, code.co_filename
+            sys.modules[module.__name__] = module
+            exec(code, vars(module))
+            setattr(parts, name, module)
+    finally:
+        # Nothing is imported late, and a name that stays would keep every device alive.
+        for name in [n for n in sys.modules if n == package or n.startswith(f'{package}.')]:
+            del sys.modules[name]
+    parts.runtime_calls.bind(device)
+    device.address_spaces += [parts.runtime_memory.device_memory, parts.runtime_memory.pinned_memory]
+    return parts
 
 
 def _publish(
@@ -139,7 +131,7 @@ def _public(module: ModuleType, *also: str) -> dict[str, Any]:
 
 def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     """Return fresh modules, by the names that programs import, on which all work goes to ``device``."""
-    parts = _Parts(device)
+    parts = _imported(device)
     found: dict[str, ModuleType] = {}
 
     def add(name: str, contents: dict[str, Any], module: ModuleType | None = None, late: Any = None) -> None:
@@ -158,9 +150,8 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     # Two names for one module, as in CuPy.
     found['cupy.cuda.runtime'] = found['cupy_backends.cuda.api.runtime']
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
-    parts.launches.public = parts.extras.public = parts.vendor.public = found
-    parts.operators.namespace = top = found['cupy']
-    parts.sparse.namespace, parts.sparse.random = found['cupyx.cusparse'], found['cupy.random']
+    parts.runtime_calls.public.update(found)
+    top = found['cupy']
     parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
     parts.pinned.set_pinned_memory_allocator(vars(top)['_default_pinned_memory_pool'].malloc)
     return found
@@ -188,7 +179,7 @@ def _named(value: Any, module: str) -> bool:
     return True
 
 
-def _add_backends(parts: _Parts, add: Any) -> None:
+def _add_backends(parts: Any, add: Any) -> None:
     for name in ('cupy_backends', 'cupy_backends.cuda', 'cupy_backends.cuda.api', 'cupy_backends.cuda.libs'):
         add(name, {})
     names = {k: v for k, v in vars(parts.runtime).items() if _is_runtime_name(k, v)}
@@ -209,7 +200,7 @@ def _is_runtime_name(name: str, value: Any) -> bool:
     ) or name.startswith('CUDA_')  # fmt: skip
 
 
-def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
+def _add_cuda(parts: Any, add: Any, found: dict[str, ModuleType]) -> None:
     memory, streams, devices, pinned = parts.memory, parts.streams, parts.devices, parts.pinned
     of_memory = """
         BaseMemory CFunctionAllocator ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryPointer
@@ -268,7 +259,7 @@ def _using_allocator(found: dict[str, Any]) -> Any:
     return using_allocator
 
 
-def _add_core(parts: _Parts, add: Any) -> None:
+def _add_core(parts: Any, add: Any) -> None:
     arrays, kernels = parts.arrays, parts.kernels
     shared = {'ndarray': arrays.ndarray, 'ascontiguousarray': parts.creation.ascontiguousarray}
     contents = {
@@ -290,7 +281,7 @@ def _add_core(parts: _Parts, add: Any) -> None:
     add('cupy._util', {'PerformanceWarning': parts.peers.PerformanceWarning, 'CUDA_ARRAY_INTERFACE_SYNC': wait})
 
 
-def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
+def _add_top(parts: Any, add: Any, device: SimulatedDevice) -> None:
     import numpy as np
 
     contents: dict[str, Any] = {name: getattr(np, name) for name in (*_SCALARS, *_FROM_NUMPY) if hasattr(np, name)}
@@ -333,7 +324,7 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
 _KEPT = {'_default_memory_pool', '_default_pinned_memory_pool', '__version__', '__capturekit_simulated__'}
 
 
-def _matmul(parts: _Parts) -> Any:
+def _matmul(parts: Any) -> Any:
     import numpy as np
 
     def matmul(
@@ -362,7 +353,7 @@ def _exceptions() -> dict[str, Any]:
     return {name: getattr(source, name) for name in names if hasattr(source, name)}
 
 
-def _add_cupyx(parts: _Parts, add: Any) -> None:
+def _add_cupyx(parts: Any, add: Any) -> None:
     extras = parts.extras
     names = """
         empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min

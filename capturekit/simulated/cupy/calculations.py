@@ -12,7 +12,7 @@ from capturekit.simulated.cupy.signatures import declared, signature_like
 from capturekit.simulated.cupy.surface import METHODS
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
-from . import conversions, decisions, indexing, launches, operators
+from . import conversions, decisions, indexing, launches, runtime_calls
 from .operators import Operators
 from .ufuncs import TABLE, ufunc
 
@@ -128,8 +128,7 @@ class Calculations(Operators):
         return self.diagonal(offset, axis1, axis2).sum(-1, dtype, out, False)
 
     def dot(self, b: Any, out: Any = None) -> Any:
-        assert operators.namespace is not None
-        return operators.namespace.dot(self, b, out)
+        return runtime_calls.cupy.dot(self, b, out)
 
     def conj(self) -> Any:
         return TABLE['conjugate'](self) if self.dtype.kind == 'c' else self

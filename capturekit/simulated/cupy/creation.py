@@ -10,7 +10,7 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import named
 
-from . import arrays, conversions, launches, operators
+from . import arrays, conversions, launches, runtime_calls
 from .ufuncs import TABLE
 
 #: The module published as ``cupy._core``. What is on it is looked up at every call, so that it can be replaced.
@@ -144,7 +144,7 @@ def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, bl
 
 def get_array_module(*args: Any) -> Any:
     """Return ``cupy`` if any argument is on the device, otherwise ``numpy``."""
-    return operators.namespace if any(launches.as_array(a) is not None for a in args) else np
+    return runtime_calls.public['cupy'] if any(launches.as_array(a) is not None for a in args) else np
 
 
 class NpzFile:

@@ -10,7 +10,7 @@ from typing import Any
 from capturekit.driver.fft_plans import lengths_of, waits_for_the_device
 from capturekit.simulated.cupy.signatures import Call
 
-from . import operators, runtime
+from . import runtime, runtime_calls
 from .layout import Layout
 
 #: How many plans a thread keeps.
@@ -119,8 +119,7 @@ def transforming(name: str, call: Call) -> Call:
 
 
 def _planned(lengths: tuple[int, ...]) -> _Plan:
-    cupy: Any = operators.namespace
-    of = cupy.cuda.cufft  # asked for by its name: the guard replaces the classes there
+    of = runtime_calls.public['cupy.cuda.cufft']  # asked for by its name: the guard replaces the classes there
     several = len(lengths) > 1
     made: _Plan = (
         of.PlanNd(lengths, None, 1, 1, None, 1, 1, 0, 1, 'C', -1, None) if several else of.Plan1d(lengths[0], 0, 1)

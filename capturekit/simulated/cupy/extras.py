@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import named
 
-from . import creation, devices, indexing, pinned, streams
+from . import creation, devices, indexing, pinned, runtime_calls, streams
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
@@ -238,7 +238,7 @@ class time_range:
 
     def _wait(self) -> None:
         if self.sync:
-            public['cupy.cuda.runtime'].deviceSynchronize()  # by its public name, as CuPy does
+            runtime_calls.public['cupy.cuda.runtime'].deviceSynchronize()  # by its public name, as CuPy does
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)
@@ -251,14 +251,10 @@ class time_range:
         return inner
 
 
-#: The stand-in's modules by their names, filled where they are put together.
-public: dict[str, Any] = {}
-
-
 @contextlib.contextmanager
 def profile() -> Iterator[None]:
     """Profile nothing. As in CuPy, the calls are looked up in the public module."""
-    calls = public['cupy.cuda.runtime']
+    calls = runtime_calls.public['cupy.cuda.runtime']
     calls.profilerStart()
     try:
         yield

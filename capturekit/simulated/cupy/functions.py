@@ -18,7 +18,7 @@ from capturekit.simulated.cupy.signatures import Call, declared, signature_like
 from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
-from . import creation, cufft, decisions, extras, launches, operators, runtime, runtime_calls, vendor
+from . import creation, cufft, decisions, extras, launches, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
 
@@ -218,17 +218,14 @@ def _matrix_transpose(x: Any, /) -> Any:
     return _array(x).mT
 
 
-def _singular_values(x: Any) -> Any:
-    """What ``norm()`` asks of the public ``svd()``, as CuPy does: whoever guards that sees the call."""
-    namespace: Any = operators.namespace
-    return namespace.linalg.svd(x, compute_uv=False)
-
-
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     axes = axis if isinstance(axis, tuple) else (axis,)
     matrix = len(axes) == 2 or (axis is None and x.ndim == 2)
     if matrix and ord in (2, -2, 'nuc'):
-        _singular_values(x if axis is None else launches.view(np.moveaxis, x, axes, (-2, -1)))
+        # asked of the public svd(), as CuPy does: whoever guards that sees the call
+        runtime_calls.cupy.linalg.svd(
+            x if axis is None else launches.view(np.moveaxis, x, axes, (-2, -1)), compute_uv=False
+        )
     return launches.launch('cupy_norm', UNCHECKED['norm'], (x, ord, axis, keepdims))
 
 

@@ -22,8 +22,6 @@ from . import memory, peers, runtime, runtime_calls
 from .current import get_current_stream_ptr
 from .layout import Layout, Shape, Slot, is_recording
 
-#: The modules that programs see, by name.
-public: dict[str, Any] = {}
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -39,8 +37,10 @@ def from_cuda_array_interface(owner: Any) -> Any:
     else:
         nbytes = max((abs(n * s) for n, s in zip(shape, strides)), default=0)
     # Looked up where programs find them: what is replaced there is honoured, as in CuPy.
-    mem = public['cupy.cuda.memory'].UnownedMemory(ptr, nbytes, owner, runtime.getDevice() if nbytes == 0 else -1)
-    if description.get('stream') is not None and public['cupy._util'].CUDA_ARRAY_INTERFACE_SYNC:
+    mem = runtime_calls.public['cupy.cuda.memory'].UnownedMemory(
+        ptr, nbytes, owner, runtime.getDevice() if nbytes == 0 else -1
+    )
+    if description.get('stream') is not None and runtime_calls.public['cupy._util'].CUDA_ARRAY_INTERFACE_SYNC:
         runtime.streamSynchronize(description['stream'])
     return Layout.array_class(shape, dtype, memory.MemoryPointer(mem, 0), strides)
 

@@ -13,9 +13,12 @@ from . import devices, runtime, streams
 from .current import get_current_stream_ptr
 
 _SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
-_NO_H2D = 'the current stream is capturing, so H2D transfers are disallowed'
-_NO_D2H = 'the current stream is capturing, so D2H transfers are disallowed'
 _H2D, _D2H, _DEFAULT = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToDevice', 'DeviceToHost', 'Default'))
+#: Copies that CuPy refuses to record, and its words.
+_REFUSED = {
+    kind: f'the current stream is capturing, so {name} transfers are disallowed'
+    for kind, name in ((_H2D, 'H2D'), (_D2H, 'D2H'))
+}
 
 #: What a size is rounded up to, how much the driver's pool reserves at a time, and CuPy's word for no limit.
 _UNIT, _RESERVED, _UNLIMITED = 512, 32 << 20, 2**64 - 1
@@ -171,52 +174,43 @@ class MemoryPointer:
     def __isub__(self, offset: int) -> MemoryPointer:
         return self.__iadd__(-offset)
 
-    def copy_from_device(self, src: MemoryPointer, size: int) -> None:
+    def _copy(self, dst: int, src: int, size: int, kind: int) -> None:
+        """Copy on the legacy stream, synchronously."""
         _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
         if size > 0:
-            runtime.memcpy(self.ptr, src.ptr, size, _DEFAULT)
+            runtime.memcpy(dst, src, size, kind)
+
+    def _copy_async(self, dst: int, src: int, size: int, kind: int, stream: Any) -> None:
+        """Copy on a stream; refused while it is captured, but for copies between devices."""
+        if kind in _REFUSED:
+            _refuse_if_capturing(_pointer(stream), _REFUSED[kind])
+        if size > 0:
+            runtime.memcpyAsync(dst, src, size, kind, _pointer(stream))
+
+    def copy_from_device(self, src: MemoryPointer, size: int) -> None:
+        self._copy(self.ptr, src.ptr, size, _DEFAULT)
 
     def copy_from_device_async(self, src: MemoryPointer, size: int, stream: Any = None) -> None:
-        if size > 0:
-            runtime.memcpyAsync(self.ptr, src.ptr, size, _DEFAULT, _pointer(stream))
+        self._copy_async(self.ptr, src.ptr, size, _DEFAULT, stream)
 
     def copy_from_host(self, mem: Any, size: int) -> None:
-        """Copy from the host on the legacy stream, synchronously."""
-        _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
-        if size > 0:
-            runtime.memcpy(self.ptr, _address(mem), size, _H2D)
+        self._copy(self.ptr, _address(mem), size, _H2D)
 
     def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
-        """Copy from the host on a stream; refused while it is captured."""
-        _refuse_if_capturing(_pointer(stream), _NO_H2D)
-        if size > 0:
-            runtime.memcpyAsync(self.ptr, _address(mem), size, _H2D, _pointer(stream))
+        self._copy_async(self.ptr, _address(mem), size, _H2D, stream)
 
     def copy_from(self, mem: Any, size: int) -> None:
-        """Copy from the device or the host, synchronously."""
-        if isinstance(mem, MemoryPointer):
-            self.copy_from_device(mem, size)
-        else:
-            self.copy_from_host(mem, size)
+        (self.copy_from_device if isinstance(mem, MemoryPointer) else self.copy_from_host)(mem, size)
 
     def copy_from_async(self, mem: Any, size: int, stream: Any = None) -> None:
-        """Copy from the device or the host on a stream."""
-        if isinstance(mem, MemoryPointer):
-            self.copy_from_device_async(mem, size, stream)
-        else:
-            self.copy_from_host_async(mem, size, stream)
+        copy = self.copy_from_device_async if isinstance(mem, MemoryPointer) else self.copy_from_host_async
+        copy(mem, size, stream)
 
     def copy_to_host(self, mem: Any, size: int) -> None:
-        """Copy to the host on the legacy stream, synchronously."""
-        _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
-        if size > 0:
-            runtime.memcpy(_address(mem), self.ptr, size, _D2H)
+        self._copy(_address(mem), self.ptr, size, _D2H)
 
     def copy_to_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
-        """Copy to the host on a stream; refused while it is captured."""
-        _refuse_if_capturing(_pointer(stream), _NO_D2H)
-        if size > 0:
-            runtime.memcpyAsync(_address(mem), self.ptr, size, _D2H, _pointer(stream))
+        self._copy_async(_address(mem), self.ptr, size, _D2H, stream)
 
     def memset(self, value: int, size: int) -> None:
         _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)

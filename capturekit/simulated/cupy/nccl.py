@@ -13,6 +13,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -81,24 +82,20 @@ class _Far:
         self._rank = rank
 
 
-class _Call:
-    """What one rank was asked to do: send ``sends`` elements at an address, receive ``receives`` at another."""
+class _Call(SimpleNamespace):
+    """What one rank, ``comm``, was asked to do on a ``stream``: the ``kind`` of it, elements of which ``dtype``.
 
-    def __init__(
-        self,
-        comm: NcclCommunicator | _Far,
-        kind: str,
-        send: tuple[int, int],
-        receive: tuple[int, int],
-        dtype: Any,
-        stream: int,
-        op: int = 0,
-        root: int = 0,
-        peer: int = -1,
-        sent: Array | None = None,
-    ) -> None:
-        self.comm, self.kind, self.send, self.receive, self.dtype = comm, kind, send, receive, dtype
-        self.stream, self.op, self.root, self.peer, self.sent = stream, op, root, peer, sent
+    ``send`` and ``receive`` are an address and a number of elements each; ``sent`` is what was sent, once it was taken.
+    """
+
+    op: int = 0
+    root: int = 0
+    peer: int = -1
+    sent: Array | None = None
+
+
+#: What processes tell each other of a call, besides its rank.
+_TOLD = ('kind', 'dtype', 'op', 'root', 'peer', 'sent')
 
 
 def get_version() -> int:
@@ -194,17 +191,18 @@ class _Everybody:
         _give(call, self._every)
 
     def _asked(self, others: Processes) -> Sequence[_Call]:
-        mine = [(one.comm._rank, one.kind, one.dtype, one.op, one.root, one.peer, one.sent) for one in self._calls]
+        mine = [(one.comm._rank, *(getattr(one, name) for name in _TOLD)) for one in self._calls]
         try:
             told = others.exchange(mine)
         except NobodyError as error:
             raise NcclError(_INVALID_USAGE, str(error)) from error
-        if len({(kind, dtype, op, root) for _rank, kind, dtype, op, root, peer, _sent in told if peer < 0}) > 1:
-            raise NcclError(_INVALID_USAGE, 'ranks that ask for different things would wait for ever')
         here = {one.comm._rank for one in self._calls}
+        every = [(rank, dict(zip(_TOLD, values))) for rank, *values in told]
+        if len({(one['kind'], one['dtype'], one['op'], one['root']) for _rank, one in every if one['peer'] < 0}) > 1:
+            raise NcclError(_INVALID_USAGE, 'ranks that ask for different things would wait for ever')
         far = [
-            _Call(_Far(rank), kind, (0, 0 if sent is None else len(sent)), (0, 0), dtype, 0, op, root, peer, sent)
-            for rank, kind, dtype, op, root, peer, sent in told
+            _Call(comm=_Far(rank), send=(0, 0 if one['sent'] is None else len(one['sent'])), receive=(0, 0), **one)
+            for rank, one in every
             if rank not in here
         ]
         return [*self._calls, *far]
@@ -323,7 +321,8 @@ class NcclCommunicator:
             raise NcclError(_INVALID_ARGUMENT)
         if not getattr(_thread_local, 'depth', 0) and self._clique.several_here:
             raise NotImplementedError('the simulated device lets ranks meet in a group: groupStart() ... groupEnd()')
-        call = _Call(self, kind, send, receive, np.dtype(_DTYPES[datatype]), stream, **more)
+        dtype = np.dtype(_DTYPES[datatype])
+        call = _Call(comm=self, kind=kind, send=send, receive=receive, dtype=dtype, stream=stream, **more)
         if getattr(_thread_local, 'depth', 0):
             _group().append(call)
         else:

@@ -9,16 +9,13 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from .layout import Layout, Shape
+from .runtime_calls import cupy
 from .ufuncs import TABLE
-
-#: The module that ``__array_ufunc__`` and ``__array_function__`` look names up in: ``cupy``.
-namespace: ModuleType | None = None
 
 _NOTHING = object()
 _COMPARISONS = ('equal', 'greater', 'greater_equal', 'less', 'less_equal', 'not_equal')
@@ -86,8 +83,7 @@ def full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
 
 
 def _matmul(a: Any, b: Any) -> Any:
-    assert namespace is not None
-    return namespace.matmul(a, b)
+    return cupy.matmul(a, b)
 
 
 def _is_operand(x: Any) -> bool:
@@ -111,7 +107,7 @@ class Operators(Layout):
                 raise ValueError("The 'out' parameter must have exactly one array value")
             operands += out
             kwargs['out'] = out[0]
-        function = getattr(namespace, ufunc.__name__, None)
+        function = getattr(cupy, ufunc.__name__, None)
         if method != '__call__':
             function = getattr(function, method, None)
         if function is None or not all(_is_operand(x) for x in operands):
@@ -122,7 +118,7 @@ class Operators(Layout):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         try:
-            module = functools.reduce(getattr, func.__module__.split('.')[1:], namespace)
+            module = functools.reduce(getattr, func.__module__.split('.')[1:], cupy)
             function = getattr(module, func.__name__)
         except AttributeError:
             return NotImplemented

@@ -22,20 +22,11 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy import signatures
 
-from . import curand, devices, indexing, launches, layout, operators
+from . import curand, devices, indexing, launches, layout
+from .runtime_calls import cupy
 
 _UINT32_MAX, _UINT64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _FEISTEL_ROUNDS = 24
-
-
-class _Namespace:
-    """The module ``cupy``, by what it holds at each call."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(operators.namespace, name)
-
-
-cupy: Any = _Namespace()
 
 
 def _common_shape(*values: Any) -> tuple[int, ...]:

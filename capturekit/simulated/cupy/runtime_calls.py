@@ -18,6 +18,18 @@ _NOT_READY = 600
 _NOT_PERMITTED = 800
 
 _bound: SimulatedDevice | None = None
+#: The modules that programs see, by name: what CuPy looks up at each call is looked up there, since it can be replaced.
+public: dict[str, Any] = {}
+
+
+class _Cupy:
+    """The module ``cupy``, by what it holds at each call."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(public['cupy'], name)
+
+
+cupy: Any = _Cupy()
 
 
 class CUDARuntimeError(RuntimeError):

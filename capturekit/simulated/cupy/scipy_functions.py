@@ -18,8 +18,9 @@ import numpy as np
 from capturekit.simulated.cupy.signatures import named
 from capturekit.simulated.cupy.surface import FFT, READING
 
-from . import conversions, launches, operators
+from . import conversions, launches
 from .layout import Layout
+from .runtime_calls import cupy
 from .ufuncs import ufunc
 
 #: How SciPy's and CuPy's functions call the array that they write into.
@@ -101,5 +102,4 @@ def uploaded(value: Any) -> Any:
 def _transform(name: str, x: Any, *args: Any, plan: Any = None, **kwargs: Any) -> Any:
     """The transform of ``cupy.fft``, which has the plans; nothing is overwritten."""
     kwargs.pop('overwrite_x', None)
-    namespace: Any = operators.namespace
-    return getattr(namespace.fft, name)(x, *args[:3], **kwargs)
+    return getattr(cupy.fft, name)(x, *args[:3], **kwargs)

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from capturekit.simulated.cupy.signatures import named
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import arrays, conversions, launches, runtime, scipy_functions, vendor
+from . import arrays, conversions, launches, runtime, runtime_calls, scipy_functions, vendor
 from .layout import Layout
+from .runtime_calls import cupy
 
-#: The modules that products and random numbers are looked up in, as CuPy does: ``cupyx.cusparse``, ``cupy.random``.
-namespace: Any = None
-random: Any = None
 _STEPS = 500
 
 
@@ -135,7 +133,8 @@ class csr_matrix(_spbase):
         return found
 
     def __matmul__(self, other: Any) -> Any:
-        return namespace.spgemm(self, other.tocsr()) if isinstance(other, _spbase) else namespace.spmv(self, other)
+        cusparse = runtime_calls.public['cupyx.cusparse']
+        return cusparse.spgemm(self, other.tocsr()) if isinstance(other, _spbase) else cusparse.spmv(self, other)
 
 
 class csc_matrix(_spbase):
@@ -279,7 +278,7 @@ def eigsh(a: Any, k: int = 6, *, which: str = 'LM', v0: Any = None, maxiter: int
     size, at_most = int(a.shape[0]), _STEPS if maxiter is None else maxiter
     if not 0 < k < size:
         raise ValueError(f'k must be between 0 and {size} (actual: {k})')
-    begun = random.random((size,)).astype(a.dtype) if v0 is None else v0
+    begun = cupy.random.random((size,)).astype(a.dtype) if v0 is None else v0
     vectors = conversions.array(np.linalg.qr(np.vander(begun.get() + 2, k))[0])
     for _ in range(at_most):
         products = _product(a, vectors)

@@ -69,7 +69,7 @@ def multiplied(x1: Any, x2: Any, out: Any, make: Callable[[], Any]) -> None:
     _waiting.make = make
     (a, ta, lda), (b, tb, ldb) = _as_cublas_has_it(x1), _as_cublas_has_it(x2)
     # looked up where programs find it: what is replaced there is honoured, as in CuPy
-    of = public['cupy_backends.cuda.libs.cublas']
+    of = runtime_calls.public['cupy_backends.cuda.libs.cublas']
     of.gemmEx(handle_of(cublas), tb, ta, n, m, k, 0, b, code, ldb, a, code, lda, 0, out.data.ptr, code, n, 68, 99)
 
 
@@ -108,13 +108,9 @@ def use(library: Any, waits: bool = False) -> None:
         runtime.streamSynchronize(stream)
 
 
-#: The modules as programs see them, by name; whoever makes them puts them here.
-public: dict[str, Any] = {}
-
-
 def _use_cusolver(name: str) -> None:
     """Ask for cuSOLVER's handle as CuPy's Python code does."""
-    public['cupy.cuda.device'].get_cusolver_handle()
+    runtime_calls.public['cupy.cuda.device'].get_cusolver_handle()
     use(cusolver, name in WAITING)
 
 
