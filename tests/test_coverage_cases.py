@@ -1,4 +1,4 @@
-"""The cases of tests/gpu/coverage, as far as they can be judged without a GPU, and the page that is made of them."""
+"""The cases of tests/gpu/coverage, as far as they can be judged without a GPU, and what came of them on one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 
 from tests.gpu.coverage import cases
 from tests.gpu.coverage.run import without_folders
-from tests.gpu.coverage.table import page
 
 pytestmark = pytest.mark.slow
 
@@ -88,10 +87,8 @@ def test_every_function_of_a_case_exists_in_cupy() -> None:
     assert missing == []
 
 
-def test_the_committed_page_is_what_the_committed_results_make() -> None:
-    if not RESULTS.exists():
-        pytest.skip('there are no results yet: run tests.gpu.coverage.run on a GPU')
-    assert (ROOT / 'docs' / 'evidence' / 'coverage.md').read_text() == page(json.loads(RESULTS.read_text()))
+def test_committed_results_have_each_case() -> None:
+    assert {row['label'] for row in json.loads(RESULTS.read_text())['rows']} >= cases.ALL.keys()
 
 
 def test_results_name_no_folder_of_a_machine() -> None:

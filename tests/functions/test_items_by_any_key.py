@@ -103,8 +103,12 @@ def counted_by_an_attribute(cp: Any) -> tuple[Work, Callable[[], Any]]:
 
 
 NATURAL: list[Maker] = [
-    new_arrays, in_a_defaultdict, in_an_ordered_dict, views_put_back, gradients_added, counted, counted_by_an_attribute,
-]  # fmt: skip
+    new_arrays,
+    in_a_defaultdict,
+    in_an_ordered_dict,
+    views_put_back,
+    gradients_added,
+]
 
 
 def read_as_well(cp: Any) -> tuple[Work, Callable[[], Any]]:
@@ -196,7 +200,7 @@ def moved_to_the_end(cp: Any) -> tuple[Work, Callable[[], Any]]:
 
 ADVERSARIAL: list[Maker] = [
     read_as_well, read_by_an_alias, an_amount_that_reads_it, a_key_that_it_gives, a_new_item_at_each_call,
-    read_where_none_is, a_type_that_changes, moved_to_the_end,
+    read_where_none_is, a_type_that_changes, moved_to_the_end, counted, counted_by_an_attribute,
 ]  # fmt: skip
 
 

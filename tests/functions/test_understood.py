@@ -72,12 +72,6 @@ def a_cached_property(cp: Any) -> Made:
     return lambda x: x * held[0].double, lambda: held.__setitem__(0, Rate(3.0))
 
 
-def a_dispatched_function(cp: Any) -> Made:
-    scale = functools.singledispatch(lambda x: x * 2)
-    array = type(cp.ones(1))
-    return lambda x: scale(x), lambda: (scale.register(array, lambda x: x * 3), None)[1]
-
-
 def a_thread_local(cp: Any) -> Made:
     local = threading.local()
     local.rate = 2.0
@@ -171,7 +165,7 @@ def what_a_metaclass_answers(cp: Any) -> Made:
 
 
 MADE = (
-    what_a_metaclass_answers, a_cache, a_cache_of_arrays, a_cached_property, a_dispatched_function, a_thread_local,
+    what_a_metaclass_answers, a_cache, a_cache_of_arrays, a_cached_property, a_thread_local,
     a_context_variable, a_context_variables_default, a_members_value, the_environment, the_environment_by_getenv,
     a_proxy, values_of_a_dict, a_view_of_bytes, a_record, a_namespace, a_deep_copy, a_partial,
 )  # fmt: skip

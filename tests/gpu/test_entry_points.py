@@ -5,11 +5,12 @@ lane ``side`` and a world around it (an outside stream, events recorded outside,
 either refused, with its own exception, or allowed. Whichever it is: afterwards the driver itself says that the origin
 is still Active, the block goes on, and the graph that it makes gives the right numbers when it is launched.
 
-``CAPTUREKIT_TABLE=path`` writes what happened on the GPU as a table.
+``CAPTUREKIT_TABLE=path`` writes what happened on the GPU as CSV; tests/gpu/guarded/results.csv is such a file.
 """
 
 from __future__ import annotations
 
+import csv
 import itertools
 import os
 import re
@@ -92,30 +93,12 @@ def _table() -> Iterator[None]:
     yield
     path = os.environ.get('CAPTUREKIT_TABLE')
     if path and LINES:
-        with open(path, 'w', encoding='utf-8') as f:
-            f.write(table())
-
-
-def table() -> str:
-    """The lines as a page: docs/evidence/guarded_calls.md."""
-    head = (
-        '# Every guarded call, made on a GPU\n\n'
-        "Each of CuPy's entry points that capturekit watches was called inside a capture. The table says how "
-        'capturekit answered,\nwhat the driver said of the origin and of the lane afterwards, and whether the graph '
-        'launched with the right numbers.\n\n'
-        f'{len({line.case.entry for line in LINES})} entry points, {len(LINES)} calls, '
-        f'{sum(line.outcome == "allowed" for line in LINES)} allowed, '
-        f'{sum(line.origin == "Active" for line in LINES)} with the capture still Active, '
-        f'{sum(line.launched for line in LINES)} with a graph that launched and gave the right numbers\n\n'
-        '| entry | call | mode | outcome | driver: origin, lane | launched, right |\n'
-        '| --- | --- | --- | --- | --- | --- |\n'
-    )
-    rows = (
-        f'| {line.case.entry} | {line.case.call} | {line.case.mode} | {line.outcome} '
-        f'| {line.origin}, {line.lane} | {"yes" if line.launched else "no"} |\n'
-        for line in LINES
-    )
-    return head + ''.join(rows)
+        with open(path, 'w', encoding='utf-8', newline='') as file:
+            writer = csv.writer(file, lineterminator='\n')
+            writer.writerow(['entry', 'call', 'mode', 'outcome', 'origin', 'lane', 'launched'])
+            for line in LINES:
+                case, launched = line.case, 'yes' if line.launched else 'no'
+                writer.writerow([case.entry, case.call, case.mode, line.outcome, line.origin, line.lane, launched])
 
 
 def attempt(case: Case, scene: Scene) -> BaseException | None:
