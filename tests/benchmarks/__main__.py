@@ -1,9 +1,9 @@
 """``python -m tests.benchmarks [TABLE] [--json PATH] [--only PART ...]``: what capturekit costs and what it gains.
 
-Six tables: ``costs``, which is what no name gives, ``workloads`` beside torch, ``peers``, which is what one would
+Five tables: ``costs``, which is what no name gives, ``workloads`` beside torch, ``peers``, which is what one would
 pick instead (``torch.compile``, ``jax.jit``), ``lanes``, programs of one stream on lanes by hand and on lanes that
-capturekit finds, ``devices``, which is what it takes to go to a second GPU, and ``memory``. Each line is a ratio of two
-things measured in this one run; with it are the medians that it was made of. It needs a GPU and takes some minutes.
+capturekit finds, and ``memory``. Each line is a ratio of two things measured in this one run; with it are the medians
+that it was made of. It needs a GPU and takes some minutes.
 
 Workloads are checked against NumPy before they are timed; a check that fails is a line with an error, and an exit
 status of 1. Without a GPU, or with ``--check``, all tables but ``costs`` run their checks and measure nothing.
@@ -107,13 +107,7 @@ def lanes(cp: Any, _options: argparse.Namespace, small: bool, timed: bool) -> Pa
     return lanes.parts(cp, small, timed)
 
 
-def devices(cp: Any, _options: argparse.Namespace, small: bool, timed: bool) -> Parts:
-    from tests.benchmarks import devices
-
-    return devices.parts(cp, small, timed)
-
-
-TABLES = {made.__name__: made for made in (costs, workloads, peers, lanes, memory, devices)}
+TABLES = {made.__name__: made for made in (costs, workloads, peers, lanes, memory)}
 
 
 def given() -> argparse.Namespace:
@@ -166,7 +160,7 @@ def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
     from capturekit.simulated import SimulatedDevice, install, uninstall
 
     print(f'on the simulated device ({why}): checks alone, at small sizes; nothing is measured and no file written')
-    install(SimulatedDevice(0, devices=2 if options.table == 'devices' else 1))
+    install(SimulatedDevice(0))
     try:
         import cupy as cp
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from cuda.bindings import driver
@@ -21,7 +22,8 @@ from cuda.bindings import runtime as rt
 from tests import measured
 from tests.gpu import measure_rules, rule_cells
 from tests.gpu.driver_machine import _MODE, Worker, ok
-from tests.gpu.rule_cells import _KIND, LEGACY, NONBLOCKING, _hostfn, _ptx
+from tests.gpu.rule_cells import _KIND, LEGACY, NONBLOCKING, _hostfn, _ptx  # noqa: F401, which the cells name
+from tests.gpu.tables import calls
 
 #: The file that is compared with, and what it says of itself.
 AGAINST = [measured.DATA / 'driver_devices.json']
@@ -100,114 +102,7 @@ def _join_by_event_of_0(b: Bench) -> Any:
     return answer if int(answer[0]) else rt.cudaStreamWaitEvent(b.origin, b.scratch[0], 0)
 
 
-OPERATIONS: dict[str, Callable[[Bench], Any]] = {
-    'nothing': lambda b: rt.cudaSetDevice(1),
-    'waitEvent(side of 1, captured) [fork]': lambda b: rt.cudaStreamWaitEvent(b.side, b.captured, 0),
-    'waitEvent(side of 1, captured) [fork], dev0 current': lambda b: rt.cudaStreamWaitEvent(b.side, b.captured, 0),
-    'waitEvent(origin, event of side) [join], joined': _join_back,
-    'waitEvent(origin, event of side) [join], joined, dev0 current': _join_back,
-    'eventRecord(event of 0, side of 1), joined': _join_by_event_of_0,
-    'eventRecord(event of 0, free of 1)': lambda b: rt.cudaEventRecord(b.scratch[0], b.free[1]),
-    'waitEvent(side of 1, event of 1 outside), joined': lambda b: rt.cudaStreamWaitEvent(b.side, b.outside[1], 0),
-    'memsetAsync(side of 1), joined': lambda b: rt.cudaMemsetAsync(b.buf[1], 0, 64, b.side),
-    'memsetAsync(side of 1), joined, dev0 current': lambda b: rt.cudaMemsetAsync(b.buf[1], 0, 64, b.side),
-    'memsetAsync(side of 1, memory of 0), joined': lambda b: rt.cudaMemsetAsync(b.buf[0], 0, 64, b.side),
-    'memsetAsync(side of 1, memory of 0), joined, peers on': lambda b: rt.cudaMemsetAsync(b.buf[0], 0, 64, b.side),
-    'memsetAsync(origin), dev1 current': lambda b: rt.cudaMemsetAsync(b.buf[0], 0, 64, b.origin),
-    'memsetAsync(free of 1)': lambda b: rt.cudaMemsetAsync(b.buf[1], 0, 64, b.free[1]),
-    'memsetAsync(legacy of 1)': lambda b: rt.cudaMemsetAsync(b.buf[1], 0, 64, LEGACY),
-    'memsetAsync(legacy of 1), joined': lambda b: rt.cudaMemsetAsync(b.buf[1], 0, 64, LEGACY),
-    'memsetAsync(legacy of 1), joined, blocking side': lambda b: rt.cudaMemsetAsync(b.buf[1], 0, 64, LEGACY),
-    'memsetAsync(legacy of 0), joined, blocking side, dev0 current': lambda b: rt.cudaMemsetAsync(
-        b.buf[0], 0, 64, LEGACY
-    ),
-    'memset sync of 1': lambda b: rt.cudaMemset(b.buf[1], 0, 64),
-    'memset sync of 1, joined': lambda b: rt.cudaMemset(b.buf[1], 0, 64),
-    'memset sync of 1, joined, blocking side': lambda b: rt.cudaMemset(b.buf[1], 0, 64),
-    'kernel(side of 1), joined': lambda b: _launch(b.function[1], b.buf[1], b.side),
-    'kernel(side of 1), joined, dev0 current': lambda b: _launch(b.function[1], b.buf[1], b.side),
-    'kernel of 0 (side of 1), joined': lambda b: _launch(b.function[0], b.buf[1], b.side),
-    'kernel of 0 (side of 1), joined, dev0 current': lambda b: _launch(b.function[0], b.buf[0], b.side),
-    'kernel of 1 (origin)': lambda b: _launch(b.function[1], b.buf[1], b.origin),
-    'kernel (legacy of 1)': lambda b: _launch(b.function[1], b.buf[1], 0),
-    'kernel (legacy of 1), joined': lambda b: _launch(b.function[1], b.buf[1], 0),
-    'memcpyPeerAsync(origin)': lambda b: rt.cudaMemcpyPeerAsync(b.buf[1], 1, b.buf[0], 0, 64, b.origin),
-    'memcpyPeerAsync(origin), peers on': lambda b: rt.cudaMemcpyPeerAsync(b.buf[1], 1, b.buf[0], 0, 64, b.origin),
-    'memcpyPeerAsync(origin), peers on, dev0 current': lambda b: rt.cudaMemcpyPeerAsync(
-        b.buf[1], 1, b.buf[0], 0, 64, b.origin
-    ),
-    'memcpyPeerAsync(side of 1), joined': lambda b: rt.cudaMemcpyPeerAsync(b.buf[1], 1, b.buf[0], 0, 64, b.side),
-    'memcpyPeerAsync(side of 1), joined, peers on': lambda b: rt.cudaMemcpyPeerAsync(
-        b.buf[1], 1, b.buf[0], 0, 64, b.side
-    ),
-    'memcpyPeerAsync(free of 1)': lambda b: rt.cudaMemcpyPeerAsync(b.buf[1], 1, b.buf[0], 0, 64, b.free[1]),
-    'memcpyAsync 0 to 1 (origin)': lambda b: _copy(b.buf[1], b.buf[0], b.origin),
-    'memcpyAsync 0 to 1 (origin), peers on': lambda b: _copy(b.buf[1], b.buf[0], b.origin),
-    'memcpyAsync 0 to 1 (origin), peers on, dev0 current': lambda b: _copy(b.buf[1], b.buf[0], b.origin),
-    'memcpyAsync 0 to 1 (side of 1), joined, peers on': lambda b: _copy(b.buf[1], b.buf[0], b.side),
-    'memcpyAsync 0 to 1 (side of 1), joined': lambda b: _copy(b.buf[1], b.buf[0], b.side),
-    'memcpyPeer sync': lambda b: rt.cudaMemcpyPeer(b.buf[1], 1, b.buf[0], 0, 64),
-    'memcpyPeer sync, joined': lambda b: rt.cudaMemcpyPeer(b.buf[1], 1, b.buf[0], 0, 64),
-    'memcpyPeer sync, joined, blocking side': lambda b: rt.cudaMemcpyPeer(b.buf[1], 1, b.buf[0], 0, 64),
-    'deviceCanAccessPeer': lambda b: rt.cudaDeviceCanAccessPeer(1, 0),
-    'deviceEnablePeerAccess(from 1)': lambda b: rt.cudaDeviceEnablePeerAccess(0, 0),
-    'deviceEnablePeerAccess(from 0), dev0 current': lambda b: rt.cudaDeviceEnablePeerAccess(1, 0),
-    'deviceEnablePeerAccess(from 1), joined': lambda b: rt.cudaDeviceEnablePeerAccess(0, 0),
-    'deviceEnablePeerAccess again, peers on': lambda b: rt.cudaDeviceEnablePeerAccess(0, 0),
-    'deviceDisablePeerAccess, peers on': lambda b: rt.cudaDeviceDisablePeerAccess(0),
-    'deviceSynchronize of 1': lambda b: rt.cudaDeviceSynchronize(),
-    'deviceSynchronize of 1, joined': lambda b: rt.cudaDeviceSynchronize(),
-    'deviceSynchronize of 0, joined, dev0 current': lambda b: rt.cudaDeviceSynchronize(),
-    'deviceSynchronize of 1 other thread': lambda b: b.other(1, rt.cudaDeviceSynchronize),
-    'deviceSynchronize of 1 other thread, joined': lambda b: b.other(1, rt.cudaDeviceSynchronize),
-    'streamSynchronize(free of 1)': lambda b: rt.cudaStreamSynchronize(b.free[1]),
-    'streamSynchronize(free of 1), joined': lambda b: rt.cudaStreamSynchronize(b.free[1]),
-    'streamSynchronize(side of 1), joined': lambda b: rt.cudaStreamSynchronize(b.side),
-    'streamSynchronize(legacy of 1)': lambda b: rt.cudaStreamSynchronize(LEGACY),
-    'streamSynchronize(legacy of 1), joined': lambda b: rt.cudaStreamSynchronize(LEGACY),
-    'streamSynchronize(legacy of 1), joined, blocking side': lambda b: rt.cudaStreamSynchronize(LEGACY),
-    'streamQuery(free of 1)': lambda b: rt.cudaStreamQuery(b.free[1]),
-    'eventSynchronize(outside of 1)': lambda b: rt.cudaEventSynchronize(b.outside[1]),
-    'eventQuery(outside of 1)': lambda b: rt.cudaEventQuery(b.outside[1]),
-    'eventRecord(legacy of 1)': lambda b: rt.cudaEventRecord(b.scratch[1], LEGACY),
-    'waitEvent(legacy of 1, captured)': lambda b: rt.cudaStreamWaitEvent(LEGACY, b.captured, 0),
-    'streamGetFlags(side of 1), joined': lambda b: rt.cudaStreamGetFlags(b.side),
-    'streamGetPriority(side of 1), joined': lambda b: rt.cudaStreamGetPriority(b.side),
-    'streamGetFlags(free of 1)': lambda b: rt.cudaStreamGetFlags(b.free[1]),
-    'streamGetDevice(side of 1), joined, dev0 current': lambda b: rt.cudaStreamGetDevice(b.side),
-    'streamGetDevice(free of 1), dev0 current': lambda b: rt.cudaStreamGetDevice(b.free[1]),
-    'streamIsCapturing(legacy of 1)': lambda b: rt.cudaStreamIsCapturing(LEGACY),
-    'streamIsCapturing(legacy of 1), joined, blocking side': lambda b: rt.cudaStreamIsCapturing(LEGACY),
-    'streamIsCapturing(side of 1), joined, dev0 current': lambda b: rt.cudaStreamIsCapturing(b.side),
-    'streamIsCapturing(origin)': lambda b: rt.cudaStreamIsCapturing(b.origin),
-    'streamCreate on 1': lambda b: rt.cudaStreamCreateWithFlags(NONBLOCKING),
-    'streamDestroy(free of 1)': lambda b: rt.cudaStreamDestroy(b.free[1]),
-    'eventCreate on 1': lambda b: rt.cudaEventCreate(),
-    'malloc on 1': lambda b: rt.cudaMalloc(4096),
-    'malloc on 1, joined': lambda b: rt.cudaMalloc(4096),
-    'malloc on 1 other thread': lambda b: b.other(1, lambda: rt.cudaMalloc(4096)),
-    'free on 1': lambda b: rt.cudaFree(b.spare[1]),
-    'free on 1, joined': lambda b: rt.cudaFree(b.spare[1]),
-    'free on 1 other thread': lambda b: b.other(1, lambda: rt.cudaFree(b.spare[1])),
-    'mallocHost with 1 current': lambda b: rt.cudaMallocHost(4096),
-    'mallocAsync(side of 1), joined': lambda b: rt.cudaMallocAsync(4096, b.side),
-    'mallocAsync(free of 1)': lambda b: rt.cudaMallocAsync(4096, b.free[1]),
-    'launchHostFunc(side of 1), joined': lambda b: _hostfn(b.side),
-    'graphInstantiate with 1 current': lambda b: rt.cudaGraphInstantiate(b.graph, 0),
-    'graphLaunch(graph of 0, free of 1)': lambda b: rt.cudaGraphLaunch(b.exec, b.free[1]),
-    'graphLaunch(graph of 0, side of 1), joined': lambda b: rt.cudaGraphLaunch(b.exec, b.side),
-    'moduleLoadData on 1': lambda b: driver.cuModuleLoadData(_ptx()),
-    'beginCapture(free of 1)': lambda b: rt.cudaStreamBeginCapture(b.free[1], _MODE['relaxed']),
-    'endCapture(side of 1), joined': lambda b: rt.cudaStreamEndCapture(b.side),
-    'endCapture(origin), dev1 current': lambda b: rt.cudaStreamEndCapture(b.origin),
-    'memGetInfo of 1': lambda b: rt.cudaMemGetInfo(),
-    'memcpy sync D2H of 1': lambda b: rt.cudaMemcpy(b.pinned, b.buf[1], 64, _KIND.cudaMemcpyDefault),
-    'memcpy sync D2H of 1, joined': lambda b: rt.cudaMemcpy(b.pinned, b.buf[1], 64, _KIND.cudaMemcpyDefault),
-    'setDevice(1), cold': lambda b: rt.cudaSetDevice(1),
-    'malloc on 1, cold': lambda b: rt.cudaMalloc(4096),
-    'streamCreate on 1, cold': lambda b: rt.cudaStreamCreateWithFlags(NONBLOCKING),
-    'deviceEnablePeerAccess(from 0), cold, dev0 current': lambda b: rt.cudaDeviceEnablePeerAccess(1, 0),
-}
+OPERATIONS = calls(Path(__file__).with_name('cells.txt'), 'two devices', globals())
 
 
 def cell(name: str, mode: str, blocking: bool) -> dict[str, Any]:

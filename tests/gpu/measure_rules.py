@@ -140,10 +140,10 @@ def report(cells: list[Cell], against: Sequence[Path], names: Sequence[str], has
     """Say what differs from files, and from the table where there is one; whether anything does."""
     old = [cell for cell in measured.read(against) if cell['operation'] in names]
     differ = False
-    for whom, lines in (
-        (' + '.join(path.name for path in against), list(measured.differences(cells, old))),
-        ('capturekit/model/rules.py', list(measured.against_the_table(cells if has_table else []))),
-    ):
+    found = {' + '.join(path.name for path in against): list(measured.differences(cells, old))}
+    if has_table:
+        found['capturekit/model/rules.py'] = list(measured.against_the_table(cells))
+    for whom, lines in found.items():
         print(f'{len(lines)} of {len(cells)} differ from {whom}')
         for line in lines:
             print(f'  {line}')

@@ -6,14 +6,13 @@ Each runs in a process of its own.
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import capturekit as ck
-from tests.gpu.world import in_process
+from tests.gpu.world import guilty, in_process
 
 pytestmark = pytest.mark.gpu
 
@@ -25,12 +24,6 @@ def way(fn: Callable[[Any], None]) -> Callable[[Any], None]:
     return fn
 
 
-def guilty(name: str) -> int:
-    """The number of the line that ends in ``# <-- here``."""
-    lines, start = inspect.getsourcelines(WAYS[name])
-    return start + next(number for number, line in enumerate(lines) if '# <-- here' in line)
-
-
 def lost(name: str, function: str, library: str, body: Callable[[Any], None]) -> None:
     """Lose a capture, and compare the error with what is to be named."""
     try:
@@ -39,7 +32,7 @@ def lost(name: str, function: str, library: str, body: Callable[[Any], None]) ->
     except ck.InvalidatedError as error:
         assert error.function == function, error
         assert error.libraries[0].startswith(library), error.libraries
-        assert error.location is not None and error.location.line == guilty(name), error
+        assert error.location is not None and error.location.line == guilty(WAYS[name]), error
         assert error.location.file == __file__, error
     else:
         raise AssertionError('the capture was not lost')
@@ -99,7 +92,7 @@ def torch_s_side_stream_is_told(cp: Any) -> None:
             t.add_(1)  # <-- here
     (note,) = cap.recording.notes
     assert 'work escaped: EscapedWorkError: cuLaunchKernel(), called by libtorch_cuda.so,' in note.text, note
-    assert note.at is not None and note.at[1] == guilty('torch_s_side_stream_is_told'), note
+    assert note.at is not None and note.at[1] == guilty(torch_s_side_stream_is_told), note
     torch.cuda.synchronize()
     assert float(t.sum()) == 8
 
@@ -133,7 +126,7 @@ def torch_forks_and_does_not_join(cp: Any) -> None:
             with torch.cuda.stream(side):
                 t.add_(1)  # <-- here
     except ck.UnjoinedError as error:
-        assert f'test_beside_cupy_gpu.py:{guilty("torch_forks_and_does_not_join")}' in str(error), error
+        assert f'test_beside_cupy_gpu.py:{guilty(torch_forks_and_does_not_join)}' in str(error), error
     else:
         raise AssertionError('the capture was not lost')
 
@@ -220,7 +213,7 @@ def cuda_core_works_on_a_stream_outside(cp: Any) -> None:
         buffer.fill(0, stream=side)  # <-- here
     (note,) = cap.recording.notes
     assert 'work escaped: EscapedWorkError: cuMemsetD8Async()' in note.text, note
-    assert note.at is not None and note.at[1] == guilty('cuda_core_works_on_a_stream_outside'), note
+    assert note.at is not None and note.at[1] == guilty(cuda_core_works_on_a_stream_outside), note
 
 
 @way

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import gc
 import importlib.util
-import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from tests.gpu.world import in_process
+from tests.gpu.world import guilty, in_process
 
 pytestmark = pytest.mark.gpu
 
@@ -182,11 +181,6 @@ def a_loop_that_does_it_in_the_third_turn(cp: Any, cap: Any, x: Any) -> None:
             runtime().cudaDeviceSynchronize()  # <-- here
 
 
-def guilty(name: str) -> tuple[str, int]:
-    lines, start = inspect.getsourcelines(WAYS[name])
-    return __file__, start + next(n for n, line in enumerate(lines) if '# <-- here' in line)
-
-
 def trial(name: str) -> str:
     """Lose a capture in this way, with and without an exception of the block's own; a new capture works afterwards."""
     import cupy as cp
@@ -197,7 +191,7 @@ def trial(name: str) -> str:
         import torch
 
         torch.ones(4, device='cuda').sum()
-    where = guilty(name)
+    where = __file__, guilty(WAYS[name])
     for own in (False, True):
         error: Exception
         try:

@@ -6,6 +6,7 @@ Where the stand-in is installed, the simulated device answers for the driver.
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import subprocess
 import sys
@@ -172,3 +173,9 @@ def script(*args: str, timeout: float = 300) -> subprocess.CompletedProcess[str]
     paths = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
     where = {**os.environ, 'PYTHONPATH': paths}
     return subprocess.run([sys.executable, *args], cwd=ROOT, env=where, capture_output=True, text=True, timeout=timeout)
+
+
+def guilty(fn: Callable[..., Any]) -> int:
+    """The number of the function's line that ends in ``# <-- here``."""
+    lines, start = inspect.getsourcelines(fn)
+    return start + next(number for number, line in enumerate(lines) if '# <-- here' in line)

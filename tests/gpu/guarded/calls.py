@@ -24,6 +24,7 @@ from capturekit.guard.patching import resolve
 from tests.gpu.guarded.scene import BYTES, COUNT, CURAND, Call, Case, Check, N, Scene, cp, curand, loaded, rt
 from tests.gpu.guarded.scene import OfOtherLibrary as OfOtherLibrary
 from tests.gpu.guarded.scene import external as external
+from tests.gpu.tables import evaluated, rows
 from tests.gpu.world import in_thread, status
 
 sync, read, legacy = ck.SynchronizationError, ck.HostReadError, ck.LegacyStreamError
@@ -437,32 +438,15 @@ def expanded(entry: str) -> Iterator[tuple[str, str]]:
         yield f'{before}{name}{after}', name
 
 
-def evaluated(text: str, number: int) -> Any:
-    """What a cell says; errors in it are told to be in that line of the rows."""
-    return eval(compile('\n' * (number - 1) + text, ROWS, 'eval'), globals())
-
-
 def cases() -> Iterator[Case]:
-    entry = ''
-    for number, line in enumerate(ROWS.read_text(encoding='utf-8').splitlines(), 1):
-        if line.startswith('['):
-            entry = line[1:-1]
-        elif line and not line.startswith('#'):
-            for full, name in expanded(entry):
-                cells = [cell if cell != '-' else '' for cell in line.replace('$', name).split(' | ')]
-                label, call, expect, check, last = cells + [''] * (5 - len(cells))
-                yield from (
-                    Case(
-                        full,
-                        label,
-                        evaluated(f'lambda s: {call}', number),
-                        evaluated(expect or 'None', number),
-                        mode,
-                        evaluated(check or 'None', number),
-                        '' if last == 'modes' else {'CURAND': CURAND}.get(last, last),
-                    )
-                    for mode in (('thread_local', 'global') if last == 'modes' else ('relaxed',))
-                )
+    for number, entries, row in rows(ROWS):
+        for entry, name in expanded(entries):
+            label, call, expect, check, last = [cell.replace('$', name) for cell in row] + ['-'] * (5 - len(row))
+            parts = [f'lambda s: {call}', *('None' if cell == '-' else cell for cell in (expect, check))]
+            run, error, holds = (evaluated(text, ROWS, number, globals()) for text in parts)
+            needs = {'-': '', 'modes': '', 'CURAND': CURAND}.get(last, last)
+            for mode in ('thread_local', 'global') if last == 'modes' else ('relaxed',):
+                yield Case(entry, label, run, error, mode, holds, needs)
     for name in SEAMS:  # without arguments: if it were let through, Python itself would complain
         yield Case(name, 'by its name', lambda s, f=name: resolve(f)(), unsupported)
 
