@@ -37,7 +37,7 @@ from capturekit.functions.stream_order import StreamOrder
 from capturekit.functions.usual_call import devices_of
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
-from capturekit.graph.new_order import relane_for_calls
+from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.rebind import movable, only_cupys
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
@@ -201,14 +201,11 @@ class VariantRecorder:
         assert self.ports is not None
         written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
         if self.options.fuse:
-            from capturekit.graph.fuse import fuse_recorded  # only those who fuse need it
-            from capturekit.graph.fused_launch import Besides
-
-            besides = Besides(written, [one for one in leaves if one.size])
+            besides = written, [one for one in leaves if one.size]
             fast, gathers = self.options.fuse == 'fast', self.options.lanes is None
-            self.variant.fused = fuse_recorded(graph._state, fast, gathers, besides)
+            self.variant.fused = EXTENSIONS.fuse_recorded(graph._state, fast, gathers, besides)
         if self.options.lanes == 'auto':
-            self.variant.relaned = relane_for_calls(graph._state, written)
+            self.variant.relaned = EXTENSIONS.relane_recorded(graph._state, written)
 
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from capturekit.driver import fused_layout
-from capturekit.driver.fused_source import source
+from capturekit.fusion import layout as fused_layout
+from capturekit.fusion.source import source
 from tests.fusion import on_host, random_kernels
 
 pytestmark = pytest.mark.skipif(on_host.COMPILER is None, reason='no C++ compiler here')

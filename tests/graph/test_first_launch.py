@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.graph import fused_launch
+from capturekit.fusion import fused_launch
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.launch.asked_bytes import AskedBytes
 

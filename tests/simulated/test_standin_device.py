@@ -519,6 +519,24 @@ def test_elementwise_kernels(cp: Any, side: Any) -> None:
     assert reduce(x.reshape(1, 3), axis=1).shape == (1,)
 
 
+def test_a_body_that_a_kernel_can_not_call_is_refused(cp: Any) -> None:
+    raw = cp.RawKernel('source', 'axpy')
+    with pytest.raises(TypeError, match=r"of RawKernel 'axpy' with \(grid, block, args\), and wrong\(a, x, y, n\)"):
+
+        @body('axpy')
+        def wrong(a: Any, x: Any, y: Any, n: Any) -> None: ...
+
+    with pytest.raises(NotImplementedError):
+        raw((1,), (1,), ())
+    body('early')(lambda x: x)  # before its kernel: refused when that calls it
+    reduce = cp.ReductionKernel('T x', 'T y', 'x', 'a + b', 'y = a', '0', 'early')
+    with pytest.raises(TypeError, match=r'with \(x, axis, keepdims\)'):
+        reduce(cp.ones(3))
+    two = cp.ElementwiseKernel('T x, T y', 'T z', 'z = x + y', 'early')
+    with pytest.raises(TypeError, match=r'\(x, y, z\) or \(x, y\)'):
+        two(cp.ones(3), cp.ones(3))
+
+
 def test_raw_kernels_write_at_the_launch(cp: Any, side: Any) -> None:
     @body('standin_triple')
     def triple(grid: Any, block: Any, args: Any) -> None:

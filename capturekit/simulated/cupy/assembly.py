@@ -16,12 +16,13 @@ import importlib
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from types import CodeType, ModuleType
 from typing import Any
 
+from capturekit.simulated.cupy.surface import ABSENT, SCIPY
 from capturekit.simulated.device.machine import SimulatedDevice
 
 VERSION = '14.2.0+simulated'
@@ -79,7 +80,7 @@ class _Sources:
 
 
 #: The modules that import all the others.
-_IMPORTED = 'accelerators csr eigen extras functions kernels nccl pools randoms selection'.split()
+_IMPORTED = 'accelerators extras functions kernels nccl pools randoms scipy_functions selection sparse'.split()
 
 
 def _import_first(package: str) -> None:
@@ -132,8 +133,16 @@ class _Parts:
             raise AttributeError(name) from None
 
 
-def _publish(name: str, contents: dict[str, Any], module: ModuleType | None = None) -> Any:
-    """Return a module of this name with these contents, which says by name what it has not."""
+def _publish(
+    name: str,
+    contents: dict[str, Any],
+    module: ModuleType | None = None,
+    late: tuple[list[str], Callable[[str], Any]] | None = None,
+) -> Any:
+    """Return a module of this name with these contents, which says by name what it has not.
+
+    ``late``: names of what is made when it is first asked for, and what makes it.
+    """
     found: Any = ModuleType(name) if module is None else module
     found.__name__ = name
     found.__path__ = []
@@ -142,19 +151,21 @@ def _publish(name: str, contents: dict[str, Any], module: ModuleType | None = No
     found.__loader__ = None
     found.__doc__ = f"The simulated device's {name}."
     vars(found).update(contents)
+    names, make = late or ([], None)
 
     def __getattr__(key: str) -> Any:
-        known = f'; real CuPy has {name}.{key}' if name == 'cupy' and key in _absent() else ''
+        if make is not None and key in names:
+            made = vars(found)[key] = make(key)
+            return made
+        known = ''
+        if name == 'cupy':
+            known = f'; real CuPy has {name}.{key}' if key in ABSENT else f', and CuPy 14 has no {name}.{key}, either'
         raise AttributeError(f"the simulated CuPy has no '{key}' in module '{name}'{known}")
 
     found.__getattr__ = __getattr__
+    if late is not None:
+        found.__all__, found.__dir__ = names, lambda: names
     return found
-
-
-def _absent() -> frozenset[str]:
-    from capturekit.simulated.cupy.surface import ABSENT
-
-    return ABSENT
 
 
 def _public(module: ModuleType, *also: str) -> dict[str, Any]:
@@ -175,8 +186,8 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     parts = _Parts(device)
     found: dict[str, ModuleType] = {}
 
-    def add(name: str, contents: dict[str, Any], module: ModuleType | None = None) -> None:
-        found[name] = _publish(name, contents, module)
+    def add(name: str, contents: dict[str, Any], module: ModuleType | None = None, late: Any = None) -> None:
+        found[name] = _publish(name, contents, module, late)
 
     _add_backends(parts, add)
     _add_cuda(parts, add, found)
@@ -193,7 +204,7 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
     parts.launches.public = parts.extras.public = parts.vendor.public = found
     parts.operators.namespace = top = found['cupy']
-    parts.csr.namespace, parts.eigen.random = found['cupyx.cusparse'], found['cupy.random']
+    parts.sparse.namespace, parts.sparse.random = found['cupyx.cusparse'], found['cupy.random']
     parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
     parts.pinned.set_pinned_memory_allocator(vars(top)['_default_pinned_memory_pool'].malloc)
     return found
@@ -331,8 +342,8 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     contents.update({'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, 'infty': np.inf})
     contents.update(parts.functions.top_level())
     contents.update(parts.ufuncs.TABLE)
-    contents.update(_public(parts.creation, 'mgrid', 'ogrid', 'r_', 'c_', *_TEXT_READERS))
-    contents.update(_public(parts.selection))
+    for part, also in ((parts.creation, ('mgrid', 'ogrid', 'r_', 'c_')), (parts.selection, ())):
+        contents.update({**_public(part, *also), **part.SHORT})
     del contents['NpzFile']
     kernels, pools = parts.kernels, (parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool())
     contents.update({name: getattr(kernels, name) for name in kernels.__all__ if name not in ('body', 'rawkernel')})
@@ -355,8 +366,7 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     add('cupy', {k: v for k, v in contents.items() if not k.startswith('_') or k in _KEPT})
     add('cupy.linalg', parts.functions.linalg())
     add('cupy.fft', parts.functions.fft())
-    add('cupy.random._generator', {}, parts.randomstate)
-    add('cupy.random._kernels', {}, parts.randomstate._kernels)
+    add('cupy.random._generator', {}, parts.random_state)
     add('cupy.random._bit_generator', {}, parts.randoms)
     add('cupy.random', parts.randoms.names())
     add('cupy.exceptions', _exceptions())
@@ -364,7 +374,6 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
 
 
 _KEPT = {'_default_memory_pool', '_default_pinned_memory_pool', '__version__', '__capturekit_simulated__'}
-_TEXT_READERS = ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')
 
 
 def _matmul(parts: _Parts) -> Any:
@@ -408,10 +417,13 @@ def _add_cupyx(parts: _Parts, add: Any) -> None:
     add('cupyx', {**{name: getattr(extras, name) for name in names}, **public, **syncdetect})
     profiler = ('benchmark', 'time_range', 'profile', '_PerfCaseResult')
     add('cupyx.profiler', {name: getattr(extras, name) for name in profiler})
-    add('cupyx.cusparse', {name: getattr(parts.csr, name) for name in ('spgemm', 'spmm', 'spmv')})
+    add('cupyx.cusparse', {name: getattr(parts.sparse, name) for name in ('spgemm', 'spmm', 'spmv')})
     add('cupyx.scipy', {})
-    add('cupyx.scipy.sparse', {'csr_matrix': parts.csr.csr_matrix})
-    add('cupyx.scipy.sparse.linalg', {'eigsh': parts.eigen.eigsh})
+    for of_scipy in SCIPY:
+        make = functools.partial(parts.scipy_functions.found, of_scipy)
+        add(f'cupyx.scipy.{of_scipy}', {}, late=(SCIPY[of_scipy].split(), make))
+    add('cupyx.scipy.sparse', parts.sparse.names(), late=(parts.sparse._FUNCTIONS, parts.sparse.function))
+    add('cupyx.scipy.sparse.linalg', {'eigsh': parts.sparse.eigsh})
     add('cupyx.jit', {'rawkernel': parts.kernels.rawkernel})
 
 

@@ -104,7 +104,8 @@ class Device:
         before = runtime.getDevice()
         runtime.setDevice(self.id)
         try:
-            return runtime.memGetInfo()
+            found: tuple[int, int] = runtime.memGetInfo()
+            return found
         finally:
             runtime.setDevice(before)
 

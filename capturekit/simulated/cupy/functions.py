@@ -1,6 +1,7 @@
-"""``cupy``'s functions that do what NumPy's function of the same name does, made from their signatures.
+"""``cupy``'s functions that do what NumPy's function of the same name does, made from tables of names.
 
-Arguments are bound to CuPy's signature, so that what CuPy does not take is refused here as well.
+Arguments are bound to CuPy's signature, which is NumPy's or a part of it, so that what CuPy does not take is refused
+here as well.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.simulated import factorizations
-from capturekit.simulated.cupy.signatures import Call, declarations, declared
+from capturekit.simulated.cupy.signatures import Call, declared, signature_like
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import creation, cufft, decisions, error_state, launches, operators, runtime, runtime_calls, vendor
@@ -189,12 +190,15 @@ def _answering(fn: Callable[..., Any]) -> Call:
     return call
 
 
-def _made(text: str, source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str) -> dict[str, Any]:
+def _made(
+    names: list[str], source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str
+) -> dict[str, Any]:
     found = {}
-    for name, signature in declarations(text):
+    for name in names:
         fn = numpy_function(name, source)
         if fn is not None:
-            found[name] = declared(name, signature, way(name, fn), module)
+            own = getattr(source, SAME_AS.get(name, name), None) or getattr(source, name)
+            found[name] = declared(name, signature_like(name, own), way(name, fn), module)
     return found
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.simulated.cupy.surface import FFT, LACKING, PARAMETERS
+
 Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _NAMES = {
@@ -27,6 +29,21 @@ def signature(parameters: str) -> inspect.Signature:
     return inspect.signature(eval(f'lambda {parameters}: None', dict(_NAMES)))
 
 
+_OF_NAMES = {name: text for names, text in PARAMETERS.items() for name in names.split()}
+
+
+@functools.cache
+def signature_like(name: str, function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of CuPy's function or method of a name, which is like that of a function of NumPy's."""
+    if name in _OF_NAMES:
+        return signature(_OF_NAMES[name])
+    lacking = LACKING | {'out'} if name in FFT else LACKING
+    kept = [one for key, one in inspect.signature(function).parameters.items() if key not in lacking]
+    if name.startswith('ndarray.'):
+        kept[0] = kept[0].replace(name='self')
+    return inspect.Signature(kept)
+
+
 @functools.cache
 def declarations(text: str) -> tuple[tuple[str, inspect.Signature], ...]:
     """Return names and signatures from a table of :mod:`surface`."""
@@ -40,12 +57,21 @@ def declared(name: str, signature: inspect.Signature, call: Call, module: str = 
     def function(*args: Any, **kwargs: Any) -> Any:
         return call(*_spread(signature, signature.bind(*args, **kwargs)))
 
+    function.__doc__ = f'See :func:`numpy.{name}`.'
+    return named(function, name, signature, module)
+
+
+def named(
+    function: Any, name: str, signature: inspect.Signature | None = None, module: str = 'cupy'
+) -> Callable[..., Any]:
+    """Return the function with a name, and a signature if its own is another."""
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name)  # what looks for CuPy's function in the stack finds it
     function.__module__ = module
-    function.__doc__ = f'See :func:`numpy.{name}`.'
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    return function
+    if signature is not None:
+        function.__signature__ = signature
+    found: Callable[..., Any] = function
+    return found
 
 
 def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -208,7 +208,7 @@ class _BaseStream:
 
     @property
     def priority(self) -> int:
-        return runtime.streamGetPriority(self.ptr)
+        return int(runtime.streamGetPriority(self.ptr))
 
 
 class Stream(_BaseStream):

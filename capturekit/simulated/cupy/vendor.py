@@ -87,7 +87,7 @@ def can_multiply(x1: Any, x2: Any) -> bool:
 
 
 def _on_the_stream_it_has(handle: int, *args: Any) -> None:
-    """One step of a product of sparse matrices, whose work :mod:`csr` does: the handle's stream stays what it is."""
+    """One step of a product of sparse matrices, whose work :mod:`sparse` does: the handle's stream stays what it is."""
 
 
 cusparse.spGEMM_workEstimation = cusparse.spGEMM_compute = cusparse.spGEMM_copy = _on_the_stream_it_has

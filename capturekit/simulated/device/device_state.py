@@ -104,7 +104,6 @@ class DeviceState(Devices):
         self.deaths: list[str] = []
         #: Kernels of capturekit's own, compiled once.
         self.kernels: dict[str, Any] = {}
-        self.fusing: list[float] = [0, 0.0]
         #: Where the bytes behind addresses are found: each stand-in for CuPy on this device adds its own.
         self.address_spaces: list[Any] = []
 
