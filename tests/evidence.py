@@ -118,7 +118,7 @@ def packages() -> Iterator[str]:
     """How many programs run in which way, and the mean time of those that are launched."""
     ran = [row for row in rows(PACKAGES) if row['outcome'] != 'fails']
     right = sum(row['outcome'] in ('equal', 'near') for row in ran)
-    launched = [row for row in ran if row['launches'] != '0']
+    launched = [row for row in ran if row['launches'] not in ('', '0')]
     ways = Counter(row['state'] if row in launched else f'{row["state"]}, never launched' for row in ran)
     ratios = [float(row['ratio']) for row in launched if row['ratio']]
     yield f'- right: {right} of {len(ran)}'

@@ -25,7 +25,7 @@ from capturekit.simulated import SimulatedDevice, install, uninstall
 from capturekit.simulated.cupy.surface import ABSENT, READING, SCIPY
 from tests import evidence
 from tests.command import ROOT, started
-from tests.ledger.corpus import CORPUS
+from tests.corpus.harness import GUIDE
 
 DOCS = ROOT / 'docs'
 PICTURE = DOCS / 'pictures' / 'readme.svg'
@@ -196,7 +196,7 @@ def steps() -> str:
 
 def understood() -> str:
     """The sentences that the launch ledger's programs stand for."""
-    return '\n'.join(f'- {says}' for says in dict.fromkeys(case.says for case in CORPUS)) + '\n'
+    return '\n'.join(f'- {says}' for says in dict.fromkeys(case.says for case in GUIDE)) + '\n'
 
 
 #: What the driver says where the table has no row: a lane left unjoined, a capture lost before, an update refused.

@@ -88,7 +88,7 @@ def test_every_function_of_a_case_exists_in_cupy() -> None:
 
 
 def test_committed_results_have_each_case() -> None:
-    assert {row['label'] for row in json.loads(RESULTS.read_text())['rows']} >= ALL.keys()
+    assert {row['label'] for row in json.loads(RESULTS.read_text())['rows']} >= cases.ALL.keys()
 
 
 def test_results_name_no_folder_of_a_machine() -> None:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Described, NodeInfo
 from capturekit.fusion import fused_reduction
-from capturekit.fusion.block_reduction import block_codes, of_block_node
 from capturekit.fusion.elementwise import ElementOperation, Elementwise, Rounded, copying, of_node, operations
 from capturekit.fusion.fused_reduction import FusedReduction
-from capturekit.fusion.reduction import CUB, Reduction, reductions
+from capturekit.fusion.reduction import CUB, Reduction, block_codes, of_block_node, reductions
 from capturekit.fusion.reduction import of_node as reduction_of_node
 from capturekit.model.errors import CudaCallError
 

@@ -2,7 +2,7 @@
 
 Each operation keeps the code that CuPy has for it, in a function of its own. Between operations a value has the dtype
 that it would have in memory, and is kept from being computed together with the next one, so that each result is rounded
-as if it had been stored (:mod:`capturekit.fusion.rounding`).
+as if it had been stored (:mod:`capturekit.fusion.elementwise`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.fusion.elementwise import SCALAR, ElementOperation, OperationParameter, Piece, kind_of
-from capturekit.fusion.rounding import rounded_code
+from capturekit.fusion.elementwise import SCALAR, ElementOperation, OperationParameter, Piece, kind_of, rounded_code
 
 #: Types of CUDA's, by dtype.
 _C_TYPES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,15 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.needed_order import Memory
 from capturekit.analysis.node_memory import _DEVICE, memory_of
 from capturekit.driver.node_accesses import Access
-from capturekit.fusion.cub_reduction import Halves, of_calls
+from capturekit.fusion.blocks import gather
 from capturekit.fusion.elementwise import Rounded, kind_of
 from capturekit.fusion.fused_kernel import FusedKernel
+from capturekit.fusion.lines import Edges, Fusion, fusion_of, lines_of
 from capturekit.fusion.nodes import nodes_of
-from capturekit.fusion.reduction import CUB, Reduction
+from capturekit.fusion.reduction import CUB, Halves, Reduction, of_calls
+from capturekit.fusion.reductions import Reductions, reduced
 from capturekit.fusion.rounded_memory import RoundedNumbers, rounded_numbers
+from capturekit.fusion.thinned import UNREAD, Does, Thinned, operand_access, thinned
 from capturekit.graph.sight import Sight
 from capturekit.launch.declared import Declared
 from capturekit.model.dag import Order
@@ -24,6 +27,88 @@ from capturekit.model.dag import Order
 if TYPE_CHECKING:
     from capturekit.fusion.lines import Fusing, Fusion
     from capturekit.fusion.nodes import FusingNodes
+
+
+# -- all that becomes of a definition that is fused: what is not needed goes, the rest becomes fewer kernels ----------
+
+
+_REDUCES = 'it is a reduction'
+
+
+def whole_fusion(
+    order: Order,
+    does: Sequence[Does],
+    memory: Sequence[Memory],
+    free: FreeMemory,
+    blind: frozenset[int] = frozenset(),
+    copies: Mapping[int, tuple[int, int, int]] | None = None,
+    fills: Collection[int] = (),
+    gathers: bool = False,
+    halves: Sequence[Halves] = (),
+    copying: Callable[[str], Any] | None = None,
+) -> Fusion:
+    """Find what of a definition can become fused kernels, and what is not needed.
+
+    Args:
+        gathers: whether values between fused kernels come to lie in few blocks.
+        halves: pairs of nodes that reduce together.
+        does: what each node computes for each element or reduces, or why that is not known; None for no kernels.
+        fills: nodes that only fill memory of the device.
+        The others are those of :func:`capturekit.fusion.lines.fusion_of`.
+    """
+    copied = copies or {}
+    seen = list(memory)
+    for n, one in enumerate(does):
+        if isinstance(one, Reduction):  # known to the byte, which a kernel's name does not tell
+            seen[n] = [operand_access(operand) for operand in one.operands if operand.number is None]
+    for pair in halves:
+        for n, accesses in zip(pair.nodes, pair.memory):
+            seen[n] = accesses
+    thin = thinned(order, does, seen, free, blind, {*copied, *fills})
+    left = {n: one for n, one in copied.items() if n not in thin.gone}
+    each = [_REDUCES if isinstance(one, Reduction) else one for one in thin.does]
+    reductions = {n: one for n, one in enumerate(thin.does) if isinstance(one, Reduction)}
+    fronts = {*reductions, *(pair.nodes[0] for pair in halves)}
+    found = fusion_of(order, each, thin.memory, free, blind, left, copying, fronts)
+    if reductions or thin.moved or halves:
+        known = Reductions(reductions, thin.moved, tuple(halves))
+        reduced(found, order, lines_of(order), each, thin.memory, free, blind, known)
+    if thin.gone:
+        found = _without(found, thin)
+    if gathers:
+        gather(found, thin.memory, free, blind, seen)
+    return found
+
+
+def _without(fusion: Fusion, thin: Thinned) -> Fusion:
+    """The same without the nodes that are not needed."""
+    fusion.unneeded = dict.fromkeys(sorted(thin.unread), UNREAD)
+    for node, one in thin.again.items():
+        fusion.unneeded[node] = f'node {one} has computed the same'
+        fusion.stands.setdefault(one, []).append(node)
+    for at, kernel in enumerate(fusion.kernels):
+        more = [n for one in kernel.parts for n in fusion.stands.pop(one, ())]
+        fusion.kernels[at] = replace(kernel, copies=(*kernel.copies, *more))
+    fusion.edges = _bridged(fusion.edges, thin.gone)
+    fusion.gone = sorted({*fusion.gone, *thin.gone})
+    return fusion
+
+
+def _bridged(edges: Edges, gone: Collection[int]) -> Edges:
+    """Edges between the nodes that are left, with the order that those which are gone made."""
+    before: dict[int, set[int]] = {}
+    after: dict[int, set[int]] = {}
+    for a, b in edges:
+        before.setdefault(b, set()).add(a)
+        after.setdefault(a, set()).add(b)
+    for node in gone:
+        earlier, later = before.pop(node, set()), after.pop(node, set())
+        for a in earlier:
+            after[a] = (after[a] - {node}) | later
+        for b in later:
+            before[b] = (before[b] - {node}) | earlier
+    return sorted((a, b) for a, several in after.items() for b in several)
+
 
 _FAST = "fuse='fast' does fuse it"
 
@@ -53,8 +138,6 @@ class Fusible:
             refused: nodes that stay alone, with the reason.
             fast: whether results may be rounded otherwise.
         """
-        from capturekit.fusion.whole import whole_fusion  # only those who fuse need it
-
         does = [one.does if fast and isinstance(one, Rounded) else one for one in self.does]
         does = [refused.get(n, one) for n, one in enumerate(does)]
         fills = {n for n, info in enumerate(self._infos) if info.kind == 'memset'}

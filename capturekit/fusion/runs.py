@@ -13,15 +13,83 @@ element writes its result. So nobody in the kernel may read from memory what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capturekit.driver.node_accesses import Access, overlap
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
-from capturekit.fusion.iteration_space import Shape, apart, common, shortest
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
+
+# -- the shapes in which elements are gone through: brought to their shortest form, and several brought to one --------
+#
+# CuPy numbers the elements of an iteration in C order. Two arrays belong to one iteration if they have as many
+# elements; their axes can be split and joined as long as each element keeps its number.
+
+
+Shape = tuple[int, ...]
+
+
+def shortest(shape: Sequence[int], strides: Sequence[int]) -> tuple[Shape, Shape]:
+    """The same elements in the same order, with as few axes as possible."""
+    lengths: list[int] = []
+    steps: list[int] = []
+    for length, stride in zip(shape, strides):
+        if length == 1:
+            continue
+        if lengths and steps[-1] == length * stride:
+            lengths[-1], steps[-1] = lengths[-1] * length, stride
+        else:
+            lengths.append(length)
+            steps.append(stride)
+    return tuple(lengths), tuple(steps)
+
+
+def common(shapes: Iterable[Shape]) -> Shape | None:
+    """The shape with the fewest axes into which all of these, of one size, can be split; None if there is none."""
+    found = {1}
+    for shape in shapes:
+        inner = 1
+        for length in reversed(shape):
+            inner *= length
+            found.add(inner)
+    inner_first = sorted(found)
+    if any(b % a for a, b in pairwise(inner_first)):
+        return None
+    return tuple(b // a for a, b in pairwise(inner_first))[::-1]
+
+
+def split(shape: Shape, strides: Shape, to: Shape) -> Shape:
+    """The strides of an array of ``shape`` whose axes are split into those of ``to``."""
+    found: list[int] = []
+    axes = list(zip(shape, strides))
+    length, stride = axes.pop() if axes else (1, 0)
+    for wanted in reversed(to):
+        while length == 1 and axes:
+            length, stride = axes.pop()
+        found.append(stride if length > 1 else 0)
+        length, stride = max(length // wanted, 1), stride * wanted
+    return tuple(reversed(found))
+
+
+def apart(shape: Shape, strides: Shape, itemsize: int) -> bool:
+    """True if surely no two elements share a byte."""
+    reach = itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(strides, shape) if n > 1):
+        if stride < reach:
+            return False
+        reach += stride * (length - 1)
+    return True
+
+
+def size(shape: Shape) -> int:
+    """The number of elements."""
+    return prod(shape)
+
 
 #: The most members of a run, and the most arrays: beyond these registers run out.
 MOST_MEMBERS = 64
@@ -213,3 +281,47 @@ def conflict(run: Run, memory: Sequence[Access] | None) -> bool:
         for use in run.used.values()
         for one in memory
     )
+
+
+# -- the description of a fused kernel, made from a run of nodes and from what of it has to be written ----------------
+
+
+def harmless(run: Run) -> list[Key]:
+    """What a run may write although nobody needs it."""
+    return [key for key, use in run.used.items() if use.writes and use.gone < 0 and not use.across]
+
+
+def kernel_of(run: Run, stores: Mapping[Key, bool]) -> FusedKernel:
+    """One kernel for the members of a run. ``stores`` says which elements it writes."""
+    written = dict(stores)
+    if not any(written.values()):  # a kernel that writes nothing can not be described; one write does no harm
+        written[harmless(run)[-1]] = True
+    in_memory = [key for key, use in run.used.items() if not key.part and (use.reads or written[key])]
+    wholes = [piece.whole for key in run.joins for piece in key.pieces]
+    shape = common([*(key.shape for key in in_memory), *wholes]) or (1,)
+    places: list[FusedPlace] = []
+    number_of: dict[Key, int] = {}
+    for key, use in run.used.items():
+        if key.part:
+            continue
+        number_of[key] = len(places)
+        if key in in_memory:
+            strides = split(key.shape, key.strides, shape)
+            places.append(FusedPlace(key.dtype, key.address, shape, strides, use.reads, written[key]))
+        else:
+            places.append(FusedPlace(key.dtype, 0, (), (), False, False))
+    for key in run.joins:
+        number_of[key] = len(places)
+        places.append(FusedPlace(key.dtype, 0, (), (), True, False, key.pieces))
+    numbers: list[tuple[str, bytes]] = []
+    steps: list[FusedStep] = []
+    for does, keys in zip(run.does, run.operands):
+        operands = []
+        for operand, used in zip(does.operands, keys):
+            if used is None:
+                numbers.append((operand.dtype, operand.number))
+                operands.append(-len(numbers))
+            else:
+                operands.append(number_of[used])
+        steps.append(FusedStep(does.operation, tuple(operands)))
+    return FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps))

@@ -18,9 +18,9 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.node_accesses import Access, covers, overlap
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
-from capturekit.fusion.iteration_space import apart
-from capturekit.fusion.liveness import Liveness
+from capturekit.fusion.lines import Liveness
 from capturekit.fusion.reduction import Reduction
+from capturekit.fusion.runs import apart
 from capturekit.model.dag import Order
 
 Does = Elementwise | Reduction | str | None

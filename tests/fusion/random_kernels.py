@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from capturekit.fusion.elementwise import ARRAY, SCALAR, ElementOperation, OperationParameter, Piece
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
-from capturekit.fusion.iteration_space import common, shortest, split
+from capturekit.fusion.runs import common, shortest, split
 from tests.fusion.on_host import PAGE
 
 Choose = Callable[[Sequence[Any]], Any]

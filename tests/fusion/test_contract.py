@@ -13,12 +13,11 @@ from capturekit.fusion.division import runs_of
 from capturekit.fusion.elementwise import Elementwise
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
 from capturekit.fusion.fused_reduction import FusedReduction
-from capturekit.fusion.kernels import kernel_of
+from capturekit.fusion.fusible import whole_fusion
 from capturekit.fusion.nodes import nodes_of
 from capturekit.fusion.reduction import Reduction
-from capturekit.fusion.runs import Item
+from capturekit.fusion.runs import Item, kernel_of
 from capturekit.fusion.thinned import operand_access
-from capturekit.fusion.whole import whole_fusion
 from capturekit.model.dag import Order
 
 

@@ -13,10 +13,9 @@ import pytest
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.library_accesses import Rows, rows_of
 from capturekit.driver.node_accesses import Access, Touched
-from capturekit.fusion.cub_reduction import of_calls
 from capturekit.fusion.elementwise import ElementOperation, Rounded, checked, of_node
 from capturekit.fusion.fused_reduction import parts
-from capturekit.fusion.reduction import Reduction, code_of
+from capturekit.fusion.reduction import Reduction, code_of, of_calls
 from capturekit.fusion.source import source
 from tests.fusion.test_reduction_source import fused, made
 from tests.fusion.test_source import product_and_sum, ufunc

@@ -11,8 +11,8 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.fusion import liveness as fusion_liveness
 from capturekit.fusion.cuda_nodes import FusingError
+from capturekit.fusion.lines import Liveness
 from capturekit.fusion.nodes import nodes_of
 from capturekit.model.errors import ClosedError, CudaCallError, UpdateError
 from capturekit.model.rules import Code
@@ -160,13 +160,13 @@ def test_lanes_keep_their_order(cp: Any, x: Any) -> None:
 
 def forgetful(patch: pytest.MonkeyPatch) -> None:
     """Let fused kernels leave out what somebody sees."""
-    known = fusion_liveness.Liveness.stores
+    known = Liveness.stores
 
     def stores(self: Any, run: Any, numbers: Any) -> Any:
         found = known(self, run, numbers)
         return {key: False if n == 1 else needed for n, (key, needed) in enumerate(found.items())}
 
-    patch.setattr(fusion_liveness.Liveness, 'stores', stores)
+    patch.setattr(Liveness, 'stores', stores)
 
 
 def test_a_graph_that_differs_is_as_recorded_again(cp: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:

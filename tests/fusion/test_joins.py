@@ -10,8 +10,7 @@ import pytest
 import capturekit as ck
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
-from capturekit.fusion.joins import joined
-from capturekit.fusion.lines import Fusion, fusion_of
+from capturekit.fusion.lines import Fusion, fusion_of, joined
 from capturekit.fusion.runs import Item
 from capturekit.fusion.source import source
 from capturekit.model.dag import Order

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from capturekit.analysis.free_memory import FreeMemory
-from capturekit.fusion.division import MOST_OPEN
+from capturekit.fusion.division import MOST_ONES, MOST_OPEN
 from capturekit.fusion.elementwise import ARRAY, ElementOperand, ElementOperation, Elementwise, OperationParameter
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
 from capturekit.fusion.lines import Fusion, fusion_of
-from capturekit.fusion.ones import MOST_ONES
 from capturekit.fusion.runs import Item
 from tests.fusion.test_runs import BASE, BLOCK, N, array, item, memory, to, whole
 

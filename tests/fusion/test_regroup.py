@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from capturekit.fusion import lines as fusion
-from capturekit.fusion.regroup import Cost
+from capturekit.fusion.division import Cost
 from capturekit.fusion.runs import Item
 from tests.fusion.test_ones import QUOTIENT, every, fused
 from tests.fusion.test_runs import array, item, memory, to

@@ -9,11 +9,8 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.division import FusionPlan, runs_of
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
-from capturekit.fusion.iteration_space import apart, common, shortest, split
-from capturekit.fusion.kernels import kernel_of
-from capturekit.fusion.lines import fusion_of, lines_of
-from capturekit.fusion.liveness import Liveness
-from capturekit.fusion.runs import MOST_MEMBERS, Item, access_of, key_of
+from capturekit.fusion.lines import Liveness, fusion_of, lines_of
+from capturekit.fusion.runs import MOST_MEMBERS, Item, access_of, apart, common, kernel_of, key_of, shortest, split
 from capturekit.model.dag import Order
 
 BASE, BLOCK, N = 1 << 40, 4096, 100

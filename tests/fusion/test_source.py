@@ -15,10 +15,10 @@ from capturekit.fusion.elementwise import (
     OperationParameter,
     checked,
     of_node,
+    sealed,
     written_first,
 )
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep, contiguous, narrow
-from capturekit.fusion.rounding import sealed
 from capturekit.fusion.source import source
 
 BASE = 1 << 40

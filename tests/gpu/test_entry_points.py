@@ -96,19 +96,9 @@ def _table() -> Iterator[None]:
         with open(path, 'w', encoding='utf-8', newline='') as file:
             writer = csv.writer(file, lineterminator='\n')
             writer.writerow(['entry', 'call', 'mode', 'outcome', 'origin', 'lane', 'launched'])
-            writer.writerows(
-                [
-                    case.entry,
-                    case.call,
-                    case.mode,
-                    line.outcome,
-                    line.origin,
-                    line.lane,
-                    'yes' if line.launched else 'no',
-                ]
-                for line in LINES
-                if (case := line.case)
-            )
+            for line in LINES:
+                case, launched = line.case, 'yes' if line.launched else 'no'
+                writer.writerow([case.entry, case.call, case.mode, line.outcome, line.origin, line.lane, launched])
 
 
 def attempt(case: Case, scene: Scene) -> BaseException | None:

@@ -23,7 +23,6 @@ from tests.functions.test_host_reads import CALLS, WAYS, the_eager_answers
 from tests.functions.test_random_draws import *  # noqa: F403
 from tests.functions.test_results import *  # noqa: F403
 from tests.functions.test_seams import *  # noqa: F403
-from tests.functions.test_streams_and_threads import *  # noqa: F403
 from tests.twins import twins
 
 cp = pytest.importorskip('cupy')

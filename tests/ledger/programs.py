@@ -16,7 +16,7 @@ from tests.agreement.program_runner import Machine
 from tests.benchmarks import peers, workloads
 from tests.benchmarks.wild import PROGRAMS, wild_modules
 from tests.benchmarks.workloads.way import check
-from tests.ledger.corpus import CORPUS
+from tests.corpus.harness import GUIDE
 from tests.ledger.outcomes import absent, noted
 from tests.packages import run as packages
 from tests.packages.child import ALWAYS, UNTIMED
@@ -54,7 +54,7 @@ def _of(run: Callable[..., Any], *args: Any, **options: Any) -> list[str]:
 def of_corpus(gpu: bool, _count: int) -> Iterator[Line]:
     """Those for the sentences of the guide."""
     with Machine(gpu) as machine:
-        for one in CORPUS:
+        for one in GUIDE:
             yield one.name, _of(machine.run, one.program(), True)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from tests.corpus.harness import GUIDE
 from tests.ledger import __main__ as command
 from tests.ledger.compare import KEPT, Ledger, compared, merged, read, reasons, sums, table, write
-from tests.ledger.corpus import CORPUS
 from tests.ledger.outcomes import absent, general, noted
 from tests.ledger.programs import KINDS
 
@@ -133,5 +133,5 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_the_kept_ledger_is_of_the_programs_that_are_there() -> None:
     kept = read(KEPT)
     assert {name.partition('/')[0] for name in kept.programs} == KINDS.keys()
-    assert {f'corpus/{case.name}' for case in CORPUS} == {name for name in kept.programs if name.startswith('corpus/')}
+    assert {f'corpus/{case.name}' for case in GUIDE} == {name for name in kept.programs if name.startswith('corpus/')}
     assert KEPT.stat().st_size < 200_000

@@ -40,12 +40,10 @@ def on_device(cp: Any, value: Any) -> Any:
 
 
 def leaves(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return leaves(list(value.values()))
-    parts = value if isinstance(value, (list, tuple)) else None
-    if parts is None:
-        return [value.get() if hasattr(value, 'get') else value]
-    return [leaf for part in parts for leaf in leaves(part)]
+    value = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(value, (list, tuple)):
+        return [leaf for part in value for leaf in leaves(part)]
+    return [value.get() if hasattr(value, 'get') else value]
 
 
 def same(ours: Any, theirs: Any) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from capturekit.simulated.cupy.signatures import declared, signature_like
+from capturekit.simulated.cupy.surface import METHODS
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import conversions, decisions, indexing, launches, operators
 from .operators import Operators
-from .surface import METHODS
 from .ufuncs import TABLE, ufunc
 
 _CLIP = ufunc('clip', 3, 1, np.clip)

@@ -10,7 +10,7 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import named
 
-from . import arrays, conversions, exchange, launches, operators
+from . import arrays, conversions, launches, operators
 from .ufuncs import TABLE
 
 #: The module published as ``cupy._core``. What is on it is looked up at every call, so that it can be replaced.
@@ -75,7 +75,7 @@ def _dtype_of(value: Any) -> Any:
 def _filled(found: Any, value: Any) -> Any:
     if launches.as_array(value) is None:
         value = np.asarray(value)[()]
-    launches.mutate('cupy_fill', exchange.assign, found, (value,))
+    launches.mutate('cupy_fill', conversions.assign, found, (value,))
     return found
 
 
@@ -86,8 +86,8 @@ def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None 
     found = np.dtype(prototype.dtype if dtype is None else dtype)
     if shape is not None:
         return empty(shape, found, order if order in ('C', 'F') else 'C')
-    order = exchange.resolve(prototype, order.upper())
-    return arrays.ndarray(prototype.shape, found, None, exchange.strides_like(prototype, found, order), 'C')
+    order = conversions.resolve(prototype, order.upper())
+    return arrays.ndarray(prototype.shape, found, None, conversions.strides_like(prototype, found, order), 'C')
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:

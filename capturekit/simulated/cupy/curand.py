@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.device.devices import reaches
+from capturekit.simulated.device.device_state import reaches
 
 from . import runtime, runtime_calls, runtime_memory
 from .current import get_current_stream_ptr

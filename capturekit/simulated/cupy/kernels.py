@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.values import Parameter, declared
+from capturekit.simulated.cupy.signatures import Parameter, parameters_of
 from capturekit.simulated.kernel_bodies import body, body_of, kernel_made
 
 from . import launches
@@ -72,8 +72,8 @@ class ElementwiseKernel:
         **kwargs: Any,
     ) -> None:
         _check_name(name)
-        self.in_params = declared(in_params)
-        self.out_params = declared(out_params)
+        self.in_params = parameters_of(in_params)
+        self.out_params = parameters_of(out_params)
         self.nin = len(self.in_params)
         self.nout = len(self.out_params)
         self.nargs = self.nin + self.nout
@@ -156,8 +156,8 @@ class ReductionKernel:
         options: tuple[str, ...] = (),
     ) -> None:
         _check_name(name)
-        self.in_params = declared(in_params)
-        self.out_params = declared(out_params)
+        self.in_params = parameters_of(in_params)
+        self.out_params = parameters_of(out_params)
         self.nin = len(self.in_params)
         self.nout = len(self.out_params)
         self.name = self.__name__ = name

@@ -20,8 +20,7 @@ from capturekit.simulated.device.graph_nodes import Given
 
 from . import memory, peers, runtime, runtime_calls
 from .current import get_current_stream_ptr
-from .layout import Layout, Shape, Slot
-from .poison import is_recording
+from .layout import Layout, Shape, Slot, is_recording
 
 #: The modules that programs see, by name.
 public: dict[str, Any] = {}

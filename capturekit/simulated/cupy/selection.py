@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.cupy.values import UniqueAllResult, UniqueCountsResult, UniqueInverseResult
+from capturekit.simulated.cupy.signatures import UniqueAllResult, UniqueCountsResult, UniqueInverseResult, named
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import arrays, creation, indexing, launches, peers

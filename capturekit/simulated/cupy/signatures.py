@@ -1,14 +1,12 @@
-"""Signatures from their text, and functions with them.
-
-The parts of the stand-in ask for signatures at each build: each text is read once.
-"""
+"""Signatures of functions, and classes of plain values: what all stand-ins share, so that it is made once."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -90,3 +88,57 @@ def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tupl
         else:
             named[name] = value
     return tuple(positional), named
+
+
+# -- classes of plain values: to make one takes a hundred times as long as to make an ordinary class -------------------
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Where elements lie: the address of the first one, shape, strides in bytes, dtype."""
+
+    ptr: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Parameter(NamedTuple):
+    """A parameter of an elementwise kernel, as it is declared."""
+
+    type: str
+    name: str
+    raw: bool
+
+
+@functools.lru_cache(maxsize=512)
+def parameters_of(text: str) -> tuple[Parameter, ...]:
+    """Read declarations as ``'float32 x, raw T y'``."""
+    found = []
+    for part in filter(None, (p.strip() for p in text.split(','))):
+        words = part.split()
+        found.append(Parameter(words[-2], words[-1], 'raw' in words[:-2]))
+    return tuple(found)
+
+
+class UniqueAllResult(NamedTuple):
+    """What ``cupy.unique_all`` returns."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCountsResult(NamedTuple):
+    """What ``cupy.unique_counts`` returns."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverseResult(NamedTuple):
+    """What ``cupy.unique_inverse`` returns."""
+
+    values: Any
+    inverse_indices: Any

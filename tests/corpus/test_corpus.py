@@ -1,0 +1,62 @@
+"""The programs: each right, and launched, in parts or eager as it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+
+from tests.agreement.program_runner import Machine
+from tests.corpus.harness import GUIDE, TOPICS, Case, topic, wrong
+
+AFFINE = next(case for case in GUIDE if case.name == 'affine')
+#: The programs of a rule run one after the other on one device: its text, the rule, and they.
+RULES = [
+    (name, says, list(cases))
+    for name in ('guide', *TOPICS)
+    for says, cases in groupby(topic(name), lambda case: case.says)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('cases', [one[2] for one in RULES], ids=[f'{name}: {says}' for name, says, _ in RULES])
+def test_programs_are_right_and_launched_as_they_say(cases: list[Case]) -> None:
+    with Machine() as machine:
+        found = {case.name: wrong(case, machine) for case in cases}
+    assert {name: what for name, what in found.items() if what} == {}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize('name', ['guide', *TOPICS])
+def test_programs_are_right_on_a_gpu(name: str) -> None:
+    cupy = pytest.importorskip('cupy')
+    pytest.importorskip('cuda.bindings')
+    if name in ('devices', 'late') and cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip('needs two GPUs')
+    with Machine(there=True) as machine:
+        found = {case.name: machine.compared(case.program()).difference for case in topic(name)}
+    assert {name: what for name, what in found.items() if what} == {}
+
+
+def test_names_are_given_once() -> None:
+    for name in ('guide', *TOPICS):
+        assert [one for one, times in Counter(case.name for case in topic(name)).items() if times > 1] == [], name
+
+
+def test_each_sentence_of_the_guide_has_three_programs() -> None:
+    assert set(Counter(case.says for case in GUIDE).values()) == {3}
+    assert len(GUIDE) >= 80
+
+
+def test_what_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = replace(AFFINE, call='f(m, x + rate)', change='rate = 2.0', source='rate = 1.0\n' + AFFINE.source)
+    stale = replace(changed, call='f(m, x)', source=changed.source.replace('v + 1', 'v + rate'))
+    with Machine() as machine:
+        assert wrong(changed, machine) == wrong(stale, machine) == ''
+        assert wrong(replace(AFFINE, expected='eager'), machine).startswith('eager is expected, and the calls were ')
+        assert wrong(replace(stale, expected='kept'), machine).startswith('kept is expected, and the calls were ')
+        assert wrong(replace(AFFINE, call='g(x)'), machine).startswith('launched is expected, and the calls were none')
+        assert 'ZeroDivisionError' in wrong(replace(AFFINE, source='1 / 0\n'), machine)
+        monkeypatch.setattr('capturekit.functions.environment.Environment.changed', lambda self: None)
+        assert 'R[5]' in wrong(stale, machine)
