@@ -12,7 +12,7 @@ import numpy as np
 
 from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.guard.effects import root_of
+from capturekit.guard.arrays import root_of
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.outside_arrays import arrays_at, words_of
 from capturekit.launch.outside_memory import OutsideMemory

@@ -13,8 +13,8 @@ thrown away, so that work sent to them neither runs nor is missed. Such work is 
 an allocation for it is refused at its own line.
 
 :mod:`capturekit.guard.state` is what all components share. Each kind of call has a component, made from those that it
-calls (:mod:`capturekit.guard.components`). A thread that is linted has its own table, in which some components are
-replaced (:mod:`capturekit.guard.lint_guard`).
+calls (:mod:`capturekit.guard.components`). What becomes of a refusal is the policy's: it is raised, unless an eager run
+is linted, or a script observed (:mod:`capturekit.guard.policy`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.guard.components import Components, assemble
+from capturekit.guard.components import Components
 from capturekit.guard.open_capture import LISTENERS, OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.state import State
 from capturekit.launch.plan import Feed
@@ -36,23 +35,15 @@ from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import here
 
 __all__ = [
-    'GUARD',
-    'LISTENERS',
-    'Guard',
-    'OpenCapture',
-    'close_recording',
-    'new_recording',
-    'tell_listeners',
-    'watch',
-]
+    'GUARD', 'LISTENERS', 'Guard', 'OpenCapture', 'close_recording', 'new_recording', 'tell_listeners', 'watch'
+]  # fmt: skip
 
 
 class Guard(Components):
     """All components, and the methods that other packages use most. The process has one guard: :data:`GUARD`."""
 
-    def __init__(self, **components: Any) -> None:
-        super().__init__(**components)
-        state = self.state
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         #: The wrappers, and what they replaced; the lock that is held while the guard's state is changed.
         self.installation, self.lock = state.installation, state.lock
         #: The open captures; and which streams are in which capture, and what orders them.
@@ -133,7 +124,7 @@ class Guard(Components):
         return self.state.platform
 
 
-GUARD = assemble(Guard, State())
+GUARD = Guard(State())
 
 
 @contextmanager

@@ -6,14 +6,16 @@ import functools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.uploads import CompiledUploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.caller import Caller
 from capturekit.model import errors
+from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import RULES, VARIANTS, Operation, Rule
 from capturekit.model.source_line import Place, called, here
@@ -55,7 +57,7 @@ class Allocators:
         is, if the caller knows it.
         """
         me = threading.get_ident()
-        if me in self.foreign:
+        if me in self.foreign or not self.state.policy.records:
             return
         state, wanted = self.state, None
         ptr = state.current_stream().ptr if lane is None else lane.stream
@@ -134,15 +136,31 @@ class Allocators:
     def _followed(self, live: OpenCapture, device: int, allocator: Callable[[int], Any]) -> Ours:
         """Return the allocator for a lane if there are other devices, to which CuPy may switch by itself."""
         current = self.state.platform.cupy.cuda.runtime.getDevice
-        return Ours(lambda size: allocator(size) if current() == device else self.refuse_other_device(current()))
 
-    def refuse_other_device(self, device: int) -> NoReturn:
-        """Refuse work that CuPy would do on another device, because nothing orders it with the current lane."""
+        def malloc(size: int) -> Any:
+            return allocator(size) if current() == device else self._escapes(self.other_device(current()), size)
+
+        return Ours(malloc)
+
+    def other_device(self, device: int) -> CaptureError:
+        """The error for work that CuPy would do on another device: nothing orders it with the current lane."""
         with self.state.lock:
             stream = self.state.platform.cupy.cuda.get_current_stream()
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
             rule = VARIANTS['work-of-cupy-on-another-device']
-            self.verdicts.refuse(verdict, f'Work that CuPy does on device {device} by itself', None, rule)
+            return self.verdicts.refusal(verdict, f'Work that CuPy does on device {device} by itself', None, rule)
+
+    def _escapes(self, error: CaptureError, size: int) -> Any:
+        """Memory for work that escapes the capture: where it is let through, from where it comes without capturekit."""
+        self.state.policy.met(error)
+        kept = self.kept.get(threading.get_ident())
+        if kept is not None:
+            return kept(size)
+        self.restore()
+        try:
+            return self.state.platform.cupy.cuda.alloc(size)
+        finally:
+            self.refresh()
 
     def _for_another_thread(self, live: OpenCapture, allocator: Callable[[int], Any]) -> Ours:
         """Return the allocator for a thread that works on a lane of another thread's capture.
@@ -168,7 +186,7 @@ class Allocators:
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
         """Hold what a user's allocator hands out inside a capture (``using_allocator``), because the graph uses it."""
         mine = self.state.mine()
-        if mine is None or mine.memory is None:
+        if mine is None or mine.memory is None or not self.state.policy.records:
             return original(allocator)
         me = threading.get_ident()
         if mine.caller is not None and not isinstance(allocator, (Ours, type(None))):
@@ -194,19 +212,18 @@ class Allocators:
 
     def allocator_chosen(self, original: Callable[..., Any], *args: Any) -> Any:
         """Refuse ``set_allocator`` in a graphed function, because a launch would not choose the allocator again."""
-        mine = self.state.mine()
-        if mine is not None and mine.caller is not None:
+        if self.state.caller() is not None:
             raise _own_memory('set_allocator()')
         return original(*args)
 
-    def pool_malloc(self, call: str, original: Callable[..., Any], pool: Any, size: int) -> Any:
+    def pool_malloc(self, entry: Entry, original: Callable[..., Any], pool: Any, size: int) -> Any:
         """Refuse a pool that a graphed function uses itself: it would give away memory that launches still write."""
-        mine = self.state.mine()
-        if mine is not None and mine.caller is not None and mine.memory is not None and not mine.memory.uses(pool):
-            raise _own_memory(call)
+        mine = self.state.recording()
+        if mine is not None and mine.caller is not None and not mine.graph_memory.uses(pool):
+            raise _own_memory(entry.call)
         return original(pool, size)
 
-    def pool_free(self, call: str, original: Callable[..., Any], pool: Any, *args: Any, **kwargs: Any) -> Any:
+    def pool_free(self, entry: Entry, original: Callable[..., Any], pool: Any, *args: Any, **kwargs: Any) -> Any:
         """Free a pool's blocks.
 
         This is refused for the capture's own pool, because recorded work still uses its blocks.
@@ -215,13 +232,13 @@ class Allocators:
             self.verdicts.start()
             if any(live.memory is not None and live.memory.pool is pool for live in self.state.lives.values()):
                 raise errors.UnsupportedCallError(
-                    call,
+                    entry.call,
                     location=here(),
                     rule='This pool holds the memory of an open capture: recorded work still uses its free blocks.',
                     remedy='Free it after the graph is closed.',
                 )
             verdict = self.verdicts.judge(_O.UNSAFE)
-        return self.verdicts.carry_out(verdict, call, None, lambda: original(pool, *args, **kwargs))
+        return self.verdicts.carry_out(verdict, entry.call, None, lambda: original(pool, *args, **kwargs))
 
     def _malloc_outside(self, live: OpenCapture, size: int) -> Any:
         """Allocate while the current stream is outside of the capture; refused, unless the caller only allocates."""
@@ -237,7 +254,15 @@ class Allocators:
                 self.verdicts.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
             _stream, at = live.outside.held.get(stream.ptr, (None, None))
             named = stream.ptr if device is None else LEGACY_HANDLES[0]
-            self.verdicts.refuse(verdict, 'Work', named, escape_rule(live, at, stream.ptr, device is not None))
+            rule = escape_rule(live, at, stream.ptr, device is not None)
+            error = self.verdicts.refusal(verdict, 'Work', named, rule)
+        return self._escapes(error, size)
+
+
+def memory_hook(cupy: Any, name: str, **called: Callable[..., object]) -> Any:
+    """A CuPy memory hook, for one thread: by CuPy's name of an event, what is called with the facts about it."""
+    members = {event: lambda _hook, call=call, **facts: call(**facts) for event, call in called.items()}
+    return type('Hook', (cupy.cuda.MemoryHook,), {'name': name, **members})()
 
 
 def _noting_line(made: dict[int, Place | None], allocator: Callable[[int], Any]) -> Callable[[int], Any]:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy
 
 from capturekit.driver.node_accesses import Access, linear, overlap
+from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.exchange import Exchange
 from capturekit.guard.graph_inputs import GraphInputs
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams, Placeholders
+from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
 from capturekit.guard.uploads import Uploads
@@ -42,11 +43,11 @@ class Arrays:
     state: State
     verdicts: Verdicts
     lanes: Lanes
+    callers: CallerStreams
     uploads: Uploads
     parts: Parts
     bodies: Bodies
     outside: OutsideStreams
-    placeholders: Placeholders
     exchange: Exchange
     inputs: GraphInputs
 
@@ -54,6 +55,8 @@ class Arrays:
         self, original: Callable[..., Any], array: Any, stream: Any = None, order: str = 'C', out: Any = None,
         blocking: bool = True,
     ) -> Any:  # fmt: skip
+        if out is not None:
+            self._fills(out)
         rehearsal = self.state.rehearsals.get(threading.get_ident())
         if rehearsal is not None and self.state.mine() is None:
             with self.state.inside:
@@ -61,7 +64,7 @@ class Arrays:
             rehearsal.add(value, here())
             return value
         current = self.state.platform.cupy.cuda.get_current_stream
-        where = self.placeholders.meant(current() if stream is None else stream)
+        where = self.outside.meant(current() if stream is None else stream)
         if stream is None and where.ptr in LEGACY_HANDLES:
             stream = where
         with self.state.lock:
@@ -74,7 +77,7 @@ class Arrays:
                 self._refuse_unlaunched(array, where.ptr if captured else None, out)
                 self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
-                self.outside.release(self.placeholders.standing_for(where.ptr))
+                self.outside.release(self.outside.standing_for(where.ptr))
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
         if array.size:
             self.inputs.reads(array)
@@ -90,6 +93,17 @@ class Arrays:
         finally:
             if mine is not None:
                 self.outside.hold_again()
+
+    def _fills(self, out: Any) -> None:
+        """Refuse to fill a NumPy array of the caller, because a launch would not fill it again."""
+        mine, rehearsal = self.state.mine(), self.state.rehearsals.get(threading.get_ident())
+        if mine is not None and mine.caller is not None:
+            if any(root_of(out) is one for one in mine.caller.filled):
+                raise self.callers.not_recorded(
+                    'ndarray.get(out=...)', None, "It fills an array of the caller's", 'Return `x.get()` instead.'
+                )
+        elif rehearsal is not None:
+            rehearsal.filled.append(root_of(out))
 
     def _given_back(self, live: OpenCapture, array: Any, order: str, out: Any) -> Any:
         """Return the value that the rehearsal read here, and record a check of it, on which all later work depends."""
@@ -180,17 +194,8 @@ class Arrays:
 
     def _host_write(self, rule: Rule, call: str, ptr: int) -> errors.CaptureError:
         """Return the error for values that the host would copy to the device once and now."""
-        lane = self.state.ledger.lane(ptr)
-        return rule.error(
-            call,
-            stream=ptr,
-            lane=None if lane is None else lane.number,
-            subject=self.verdicts.subject(ptr),
-            location=here(),
-            rule=f'{rule.says}.',
-            remedy=rule.remedy,
-            cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
-        )
+        code = Code.cudaErrorStreamCaptureUnsupported
+        return self.verdicts.error(call, ptr, rule=f'{rule.says}.', remedy=rule.remedy, code=code, kind=rule.error)
 
     def arrays_joined(
         self, original: Callable[..., Any], tup: Any, axis: int, out: Any = None, dtype: Any = None,
@@ -296,6 +301,16 @@ class Arrays:
         original = self.state.installation.originals['cupy._core.array']
         with self.state.lock:
             return [self.constant(live, functools.partial(original, one), 'index') for one in hosts]
+
+
+def root_of(array: Any) -> Any:
+    """The array whose memory this one is a view of."""
+    while isinstance(getattr(array, 'base', None), numpy.ndarray):
+        array = array.base
+    return array
+
+
+_REGISTRY = '__warningregistry__'
 
 
 def _as_asked(found: Any, order: str, out: Any) -> Any:

@@ -33,9 +33,9 @@ class CallerStreams:
 
     def stream_made(self, original: Callable[..., Any], stream: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(stream, *args, **kwargs)
-        mine = self.state.mine()
-        if mine is not None and mine.caller is not None and stream.ptr > 2:
-            mine.caller.made_here(stream, mine.caller.streams)
+        caller = self.state.caller()
+        if caller is not None and stream.ptr > 2:
+            caller.made_here(stream, caller.streams)
         return answer
 
     def current_stream(self, original: Callable[..., Any], device_id: int = -1) -> Any:

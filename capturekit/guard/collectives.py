@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.stream_work import StreamWork
@@ -36,20 +37,20 @@ class Collectives:
         self.allocators = allocators
         self.work = work
 
-    def collective(self, call: str, original: Callable[..., Any], comm: Any, *args: Any) -> Any:
+    def collective(self, entry: Entry, original: Callable[..., Any], comm: Any, *args: Any) -> Any:
         """A collective, or a send or receive, whose last argument is the stream."""
-        ptr = int(args[-1])
+        ptr, call = int(args[-1]), entry.call
         if self.state.mine() is None and self.state.ledger.lane(ptr) is None:
             return original(comm, *args)
         self._one_device(call, comm, ptr)
-        lane = self.state.ledger.lane(ptr)
-        if lane is not None and lane.capture in self.state.lives and not self.state.live_of(lane).collectives.grouped:
-            self._counted(self.state.live_of(lane))
+        live = self.state.open_on(ptr)
+        if live is not None and not live.collectives.grouped:
+            self._counted(live)
         answer = self.work.on_stream(Operation.WORK, call, ptr, lambda: original(comm, *args))
-        lane = self.state.ledger.lane(ptr)
-        if lane is not None and lane.capture in self.state.lives:
+        live = self.state.open_on(ptr)
+        if live is not None:
             with self.state.lock:
-                self._noted(self.state.live_of(lane), lane, call, comm, args)
+                self._noted(live, self.state.ledger.lanes[ptr], call, comm, args)
         return answer
 
     def _noted(self, live: OpenCapture, lane: Lane, call: str, comm: Any, args: tuple[Any, ...]) -> None:
@@ -100,12 +101,9 @@ class Collectives:
             return
         device = int(comm.device_id())
         if device != lane.device:
-            raise errors.UnsupportedCallError(
+            raise self.verdicts.error(
                 call,
-                stream=ptr,
-                lane=lane.number,
-                subject=self.verdicts.subject(ptr),
-                location=here(),
+                ptr,
                 rule=f'The communicator is of device {device} and the stream of device {lane.device}.',
                 remedy='Give each communicator the lane of its own device: `lanes[comm.device_id()].ptr`.',
             )
@@ -147,12 +145,12 @@ class Collectives:
         if live.trace is not None:
             live.trace.touch(ptr)
 
-    def communicator(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def communicator(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Refuse to make or to end a communicator in a block."""
         if self.state.mine() is None:
             return original(*args, **kwargs)
         raise errors.UnsupportedCallError(
-            call,
+            entry.call,
             location=here(),
             rule='Making or ending a communicator waits for the devices, and a graph can not hold it.',
             remedy='Make communicators before the block. End them after `cap.graph.close()`: NCCL waits for graphs '

@@ -1,15 +1,10 @@
 """The guard's components, and how they are put together.
 
-A component is made from the components above it that it calls, and from nothing else, so that each can be made and
-tested alone. Calls in the other direction are connected at the end of :func:`assemble`.
+A component is made from those that it calls, and from nothing else, so that each can be made and tested alone. Calls in
+the other direction are connected at the end.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from inspect import signature
-from typing import Any, TypeVar, get_type_hints
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
@@ -23,134 +18,102 @@ from capturekit.guard.events import Events, PastEvents
 from capturekit.guard.exchange import Exchange
 from capturekit.guard.fork_scopes import ForkScopes
 from capturekit.guard.graph_inputs import GraphInputs
-from capturekit.guard.host_calls import HostCalls, Iterations
+from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.lanes import Joins, Lanes
 from capturekit.guard.left_arrays import LeftArrays
 from capturekit.guard.library_calls import LibraryAccess, LibraryCalls
 from capturekit.guard.library_plans import LibraryPlans
 from capturekit.guard.manual_captures import ByHand, ManualCaptures
-from capturekit.guard.outside_streams import OutsideStreams, Placeholders
+from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.random_draws import RandomDraws
 from capturekit.guard.refusals import SwallowedRefusals
 from capturekit.guard.state import State
-from capturekit.guard.stream_switches import StreamProperties, StreamSwitches
-from capturekit.guard.stream_work import Copies, GraphLaunches, StreamWork
+from capturekit.guard.stream_switches import StreamSwitches
+from capturekit.guard.stream_work import GraphLaunches, StreamWork
 from capturekit.guard.uploads import CompiledUploads, Uploads
 from capturekit.guard.verdicts import Verdicts
 
 
-@dataclass(eq=False)
 class Components:
-    """The components by their names: each verb in the table of entry points is a method of one of them.
+    """The components by their names: each verb in the table of entry points is a method of one of them."""
 
-    Each is made from those above it.
-    """
+    # what is of another kind where no capture is open in the driver
+    kind_of_lanes: type[Lanes] = Lanes
+    kind_of_outside: type[OutsideStreams] = OutsideStreams
+    kind_of_streams: type[StreamSwitches] = StreamSwitches
+    kind_of_events: type[Events] = Events
+    kind_of_exchange: type[Exchange] = Exchange
+    kind_of_arrays: type[Arrays] = Arrays
+    kind_of_draws: type[RandomDraws] = RandomDraws
+    kind_of_manual: type[ManualCaptures] = ManualCaptures
 
-    state: State
-    #: Decides on calls: refuses them, makes them wait, or makes them.
-    verdicts: Verdicts
-    #: Captures begin and end.
-    captures: Captures
-    #: Streams become lanes.
-    lanes: Lanes
-    #: Uploads of values of the host.
-    uploads: Uploads
-    #: The same, where compiled code uploads them.
-    compiled: CompiledUploads
-    #: Each thread's allocator.
-    allocators: Allocators
-    #: Streams of a graphed function's caller.
-    callers: CallerStreams
-    #: Lanes that are not joined at the end.
-    joins: Joins
-    #: A capture that is cut in parts.
-    parts: Parts
-    #: Arrays that were made in bodies which have ended.
-    left: LeftArrays
-    #: Bodies of conditional nodes.
-    bodies: Bodies
-    #: Streams that are current but not in the capture.
-    outside: OutsideStreams
-    #: The guard's streams in the place of legacy streams.
-    placeholders: Placeholders
-    #: Streams become current.
-    streams: StreamSwitches
-    #: Devices become current.
-    devices: DeviceSwitches
-    #: The current stream during a capture that was begun by hand.
-    by_hand: ByHand
-    #: Work on a stream that the call names.
-    work: StreamWork
-    #: Properties of streams that code reads.
-    properties: StreamProperties
-    #: Copies and memsets.
-    copies: Copies
-    #: Arrays that graphs of captures begun by hand use.
-    inputs: GraphInputs
-    #: Launches and uploads of graphs.
-    launches: GraphLaunches
-    #: Collectives of NCCL.
-    collectives: Collectives
-    #: Events recorded and waited for.
-    events: Events
-    #: Events of blocks that are over.
-    past_events: PastEvents
-    #: Forks and joins of scopes.
-    scopes: ForkScopes
-    #: The host waits for streams, events, devices.
-    waits: HostWaits
-    #: Arrays of other libraries.
-    exchange: Exchange
-    #: Values between host and device.
-    arrays: Arrays
-    #: Random numbers drawn by the host.
-    draws: RandomDraws
-    #: CuPy's vendor libraries.
-    libraries: LibraryAccess
-    #: Calls that no capture can hold.
-    host_calls: HostCalls
-    #: Functions that iterate until a number is small enough.
-    iterations: Iterations
-    #: Calls of libraries that show what they touch.
-    known: LibraryCalls
-    #: Plans of cuFFT.
-    plans: LibraryPlans
-    #: What a graphed function does besides CuPy's work.
-    effects: Effects
-    #: Warnings, at the lines of those who called the guard.
-    warned: Warned
-    #: Refusals that handlers of logging swallow.
-    swallowed: SwallowedRefusals
-    #: What recordings of graphed functions write to files.
-    output: WithheldOutput
-    #: Captures begun and ended by hand.
-    manual: ManualCaptures
-
-
-#: How each component is made, and from which others: those that its class takes, which stand above it.
-MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    name: (kind, tuple(signature(kind).parameters))
-    for name, kind in get_type_hints(Components).items()
-    if kind is not State
-}
-
-_Table = TypeVar('_Table', bound=Components)
-
-
-def assemble(
-    table: Callable[..., _Table], state: State, instead: dict[str, Callable[..., Any]] | None = None
-) -> _Table:
-    """Make all components and put them into ``table``. ``instead`` has other functions to make some of them."""
-    made: dict[str, Any] = {'state': state}
-    for name, (kind, others) in MADE_OF.items():
-        made[name] = (instead or {}).get(name, kind)(*(made[other] for other in others))
-    components = table(**made)
-    # calls of components below
-    components.verdicts.meet, components.verdicts.settle = components.lanes.met, components.streams.settle
-    components.allocators.settle = components.streams.settle
-    components.captures.before_end.append(components.by_hand.let_go)
-    components.captures.before_end.append(components.past_events.ended)
-    components.captures.after_end.append(components.by_hand.keep_out_again)
-    return components
+    def __init__(self, state: State) -> None:
+        self.state = state
+        #: Decides on calls: refuses them, makes them wait, or makes them.
+        self.verdicts = verdicts = Verdicts(state)
+        #: Captures begin and end.
+        self.captures = Captures(state)
+        #: Streams become lanes.
+        self.lanes = lanes = self.kind_of_lanes(state)
+        #: Uploads of values of the host; and the same, where compiled code uploads them.
+        self.uploads = uploads = Uploads(state)
+        self.compiled = compiled = CompiledUploads(state, lanes, uploads)
+        #: Each thread's allocator.
+        self.allocators = allocators = Allocators(state, verdicts, compiled)
+        #: Streams of a graphed function's caller.
+        self.callers = callers = CallerStreams(state, verdicts, lanes)
+        #: Lanes that are not joined at the end.
+        self.joins = Joins(state, lanes)
+        #: A capture that is cut in parts.
+        self.parts = parts = Parts(state, verdicts, allocators, lanes, self.joins, uploads)
+        #: Arrays that were made in bodies which have ended; and the bodies of conditional nodes.
+        self.left = LeftArrays(state)
+        self.bodies = bodies = Bodies(state, lanes, parts, self.left)
+        #: Streams that are current but not in the capture, and the guard's own in the place of legacy streams.
+        self.outside = outside = self.kind_of_outside(state, verdicts, allocators, lanes, parts)
+        #: Streams become current, and devices; and what code reads of a stream.
+        self.streams = self.kind_of_streams(state, verdicts, allocators, lanes, callers, outside)
+        self.devices = DeviceSwitches(state, allocators, lanes, callers, outside)
+        #: Work on a stream that the call names, or on the legacy one.
+        self.work = work = StreamWork(state, verdicts, allocators, lanes, callers, parts, bodies, outside)
+        #: Arrays that graphs of captures begun by hand use; launches and uploads of graphs.
+        self.inputs = inputs = GraphInputs(state)
+        self.launches = GraphLaunches(state, work, inputs)
+        #: Collectives of NCCL.
+        self.collectives = Collectives(state, verdicts, allocators, work)
+        #: Events recorded and waited for; those of blocks that are over; forks and joins of scopes.
+        self.events = self.kind_of_events(state, verdicts, allocators, lanes, callers, parts, outside, work, compiled)
+        self.past_events = PastEvents(state, verdicts)
+        self.scopes = ForkScopes(state, verdicts, allocators, lanes)
+        #: The host waits for streams, events, devices.
+        self.waits = waits = HostWaits(state, verdicts, allocators, lanes, callers, parts, outside, compiled)
+        #: Arrays of other libraries; values between host and device.
+        self.exchange = exchange = self.kind_of_exchange(state, verdicts, lanes, outside)
+        self.arrays = self.kind_of_arrays(
+            state, verdicts, lanes, callers, uploads, parts, bodies, outside, exchange, inputs
+        )
+        #: Random numbers drawn by the host.
+        self.draws = self.kind_of_draws(state, verdicts, lanes, parts, bodies)
+        #: CuPy's vendor libraries; those of their calls that show what they touch, and plans of cuFFT.
+        self.libraries = LibraryAccess(state)
+        self.known = known = LibraryCalls(state)
+        self.plans = LibraryPlans(state, verdicts, allocators, parts, bodies, waits, known)
+        #: Calls that no capture can hold.
+        self.host_calls = HostCalls(state, verdicts, allocators, parts, bodies, self.libraries)
+        #: What a graphed function does besides CuPy's work; warnings; refusals that handlers of logging swallow; files.
+        self.effects = Effects(state, callers)
+        self.warned = Warned()
+        self.swallowed = SwallowedRefusals(state)
+        self.output = WithheldOutput()
+        #: Captures begun and ended by hand, and the current stream during them.
+        self.by_hand = ByHand(state, verdicts, outside)
+        self.manual = self.kind_of_manual(
+            state, verdicts, self.captures, lanes, self.joins, outside, self.by_hand, inputs
+        )
+        # calls of components below
+        verdicts.meet, verdicts.settle = lanes.met, self.streams.settle
+        allocators.settle = self.streams.settle
+        self.captures.before_end = [self.by_hand.let_go, self.past_events.ended]
+        self.captures.after_end = [self.by_hand.keep_out_again]

@@ -174,7 +174,8 @@ class Bodies:
             refusal = _between(found or at)
             alone = info.graph == decision.graph and live.parts.numbered[info.graph] == decision.numbered
             if alone:  # no other decision was made since, so that the nodes can be taken out
-                self._end_segment(live)
+                end_driver_capture(live)
+                self.parts.has_ended(live)
                 try:
                     for node in reversed(nodes):
                         device.node_destroy(node)
@@ -190,13 +191,8 @@ class Bodies:
         """End the driver's capture; the graph will be continued."""
         with self.state.inside:
             self._number(live, graph)
-            self._end_segment(live)
-
-    def _end_segment(self, live: OpenCapture) -> None:
-        end_driver_capture(live)
-        with self.state.lock:
-            live.parts.past.append(live.capture)
-            self.state.ledger.end(live.capture)
+            end_driver_capture(live)
+            self.parts.has_ended(live)
 
     def leave_body(
         self, live: OpenCapture, decision: Decision, at: Place | None, error: BaseException | None, wrong: Any = None
@@ -272,9 +268,7 @@ class Bodies:
             end_driver_capture(live)
         except CudaCallError as lost:
             whole, live.decisions.broken = False, live.decisions.broken or (here(), _told_of(lost))
-        with self.state.lock:
-            live.parts.past.append(live.capture)
-            self.state.ledger.end(live.capture)
+        self.parts.has_ended(live)
         return whole
 
     @staticmethod

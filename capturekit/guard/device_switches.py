@@ -17,7 +17,7 @@ from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams, Placeholders
+from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
 from capturekit.model.cleanup import Undo
 from capturekit.model.errors import CaptureError
@@ -34,11 +34,6 @@ class DeviceSwitches:
     lanes: Lanes
     callers: CallerStreams
     outside: OutsideStreams
-    placeholders: Placeholders
-
-    def device_enter(self, original: Callable[..., Any], device: Any) -> Any:
-        self.moved(lambda: original(device))
-        return device
 
     def device_exit(self, original: Callable[..., Any], device: Any, *exc: Any) -> Any:
         return self.moved(lambda: original(device, *exc), exc)
@@ -47,10 +42,12 @@ class DeviceSwitches:
         self.moved(lambda: original(device))
         return device
 
-    def runtime_set_device(self, original: Callable[..., Any], device: int) -> Any:
+    def set_device(self, original: Callable[..., Any], device: int) -> Any:
         return self.moved(lambda: original(device))
 
     def moved(self, go: Callable[[], Any], exc: tuple[Any, ...] = ()) -> Any:
+        if not self.state.policy.records:
+            return go()  # an eager run's work on other devices goes where it always goes
         with self.state.lock:
             mine = self.state.mine()
             before = self.state.current_device()
@@ -90,7 +87,7 @@ class DeviceSwitches:
         lane = self.state.ledger.lane(stream.ptr)
         self.callers.works_on(live, self.state.current_device())
         if stream.ptr in LEGACY_HANDLES:
-            self.placeholders.put(live, parent)
+            self.outside.put_placeholder(live, parent)
         elif lane is None and live.strict:
             self.outside.hold(live, stream)
         elif lane is None:
@@ -124,7 +121,7 @@ class DeviceSwitches:
         finally:
             self.state.placeholders.pop(placeholder.ptr, None)
         if live.strict:
-            self.placeholders.give_back(device, placeholder)
+            self.outside.give_back(device, placeholder)
         else:
             self.lanes.leave(placeholder)
         return found or escaped
@@ -176,7 +173,7 @@ class DeviceSwitches:
         ):
             device = int(getattr(getattr(dst, 'data', None), 'device_id', -1))
             if device >= 0 and device != self.state.current_device() and dst.size and not _byte_by_byte(dst, src):
-                self.allocators.refuse_other_device(device)
+                raise self.allocators.other_device(device)
         return original(dst, src, *args, **kwargs)
 
 

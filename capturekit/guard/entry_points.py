@@ -1,41 +1,31 @@
 """The places where Python code enters CuPy, as a table.
 
 Each row names a holder (a module or class by its dotted name), an attribute, and a verb: a component of the guard and
-its method, ``component.method``, which is called with the original and the call's arguments.
+its method, ``component.method``, which is called with the original and the call's arguments (before them with the row
+itself, if several calls share the verb).
 :mod:`capturekit.guard.patching` puts wrappers in these places, and removes them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from capturekit.driver.library_accesses import CUB, FUNCTIONS
 from capturekit.driver.library_streams import SILENT
+from capturekit.model.rules import Operation
+
+_O = Operation
 
 _STREAM = 'cupy.cuda.stream._BaseStream'
 _EVENT = 'cupy.cuda.stream.Event'
+_POINTER = 'cupy.cuda.memory.MemoryPointer'
+_BACK = 'handed back'
 #: ``from cupy.cuda import runtime`` gives the backend's module, ``import cupy.cuda.runtime`` a copy of its
 #: names, which is only guarded if the program has imported it.
 RUNTIME = 'cupy.cuda.runtime'
 _BACKEND = 'cupy_backends.cuda.api.runtime'
-#: Verbs that are shared by many entries get the call's name as their first argument.
-_GIVEN_THEIR_NAME = (
-    'seam',
-    'curand_draw',
-    'unsafe',
-    'pointer_',
-    'texture_',
-    'pool_free',
-    'pool_malloc',
-    'runtime_work',
-    'runtime_legacy',
-    'runtime_malloc',
-    'collective',
-    'thread_fed',
-    'communicator',
-    'plan_made',
-    'known_',
-)
 
 
 @dataclass(frozen=True)
@@ -49,6 +39,15 @@ class Entry:
 
     ``also``: a second holder of the same function, if that is a different object. ``loaded``: a module that capturekit
     does not import itself; if the program has not imported it, the entry is left out.
+
+    ``given``: the verb gets the row first, because several calls share it. ``operation``: what such a call is judged
+    as; ``at``: the position of the stream or event that it is about. ``said``: the call in messages, where that is not
+    the holder's and the attribute's name.
+
+    ``answer``: what becomes of the call where CUDA refuses it and nobody guards. CuPy raises CUDA's 'code', or has
+    'handed back' the code as a number (``stream.done`` is False then; or CUDA only tells at the end of the capture).
+    'cupy' refuses by itself, if the stream is being captured: its words "is capturing" are what code of today looks
+    for. 'library': a library raises NotImplementedError.
     """
 
     holder: str
@@ -58,23 +57,35 @@ class Entry:
     optional: bool = False
     also: str = ''
     loaded: str = ''
-
-    @property
-    def named(self) -> bool:
-        """Whether the verb gets the call's name first, because several entries share it."""
-        return self.method.startswith(_GIVEN_THEIR_NAME)
+    given: bool = False
+    operation: Operation = Operation.WORK
+    at: int = 0
+    said: str = ''
+    answer: str = 'code'
 
     @property
     def method(self) -> str:
         """The name of the verb within its component."""
         return self.verb.rpartition('.')[2]
 
+    @cached_property
+    def call(self) -> str:
+        """The call in messages."""
+        if self.said or self.kind == 'code':
+            return self.said or str(self)
+        holder = self.holder if self.holder == RUNTIME else self.holder.rpartition('.')[2].removeprefix('_Base')
+        return f'{holder}.{self.name}' + ('' if self.kind == 'property' else '()')
+
     def __str__(self) -> str:
         return f'{self.holder}.{self.name}'
 
 
-def _functions(verb: str, *names: str) -> tuple[Entry, ...]:
-    return tuple(Entry(RUNTIME, name, verb, 'function', also=_BACKEND) for name in names)
+#: What stands for the row if a method of capturekit refuses: CuPy has no answer to that.
+OWN = Entry('capturekit', 'a method', '', answer='none')
+
+
+def _runtime(verb: str, *names: str, given: bool = True, **fields: Any) -> tuple[Entry, ...]:
+    return tuple(Entry(RUNTIME, name, verb, 'function', also=_BACKEND, given=given, **fields) for name in names)
 
 
 NCCL = 'cupy_backends.cuda.libs.nccl'
@@ -82,7 +93,7 @@ NCCL = 'cupy_backends.cuda.libs.nccl'
 
 def _nccl(verb: str, *names: str) -> tuple[Entry, ...]:
     holder = f'{NCCL}.NcclCommunicator'
-    return tuple(Entry(holder, name, verb, 'sealed', optional=True, loaded=NCCL) for name in names)
+    return tuple(Entry(holder, name, verb, 'sealed', optional=True, loaded=NCCL, given=True) for name in names)
 
 
 #: The functions of CuPy that no capture can hold, by the names under which they are called; see
@@ -131,107 +142,111 @@ SEAMS = (
 )
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry(_STREAM, 'synchronize', 'waits.stream_synchronize'),
-    Entry(_STREAM, 'done', 'waits.stream_done', 'property'),
-    Entry(_STREAM, 'record', 'events.stream_record'),
-    Entry(_STREAM, 'wait_event', 'events.stream_wait_event'),
-    Entry(_STREAM, 'use', 'streams.stream_use'),
-    Entry(_STREAM, '__enter__', 'streams.stream_enter'),
+    Entry(_STREAM, 'synchronize', 'waits.stream_wait', given=True, operation=_O.STREAM_SYNCHRONIZE),
+    Entry(_STREAM, 'done', 'waits.stream_wait', 'property', given=True, operation=_O.STREAM_QUERY, answer=_BACK),
+    Entry(_STREAM, 'record', 'events.stream_record', given=True),
+    Entry(_STREAM, 'wait_event', 'events.wait_event', given=True),
+    Entry(_STREAM, 'use', 'streams.stream_use', given=True),
+    Entry(_STREAM, '__enter__', 'streams.stream_use', given=True, said='with stream:'),
     Entry(_STREAM, '__exit__', 'streams.stream_exit'),
-    Entry(_STREAM, 'begin_capture', 'manual.stream_begin_capture'),
-    Entry(_STREAM, 'end_capture', 'manual.stream_end_capture'),
-    Entry(_STREAM, 'is_capturing', 'properties.stream_is_capturing'),
-    Entry(_STREAM, 'is_non_blocking', 'properties.stream_is_non_blocking', 'property'),
-    Entry(_STREAM, 'priority', 'properties.stream_priority', 'property'),
-    Entry(_STREAM, 'add_callback', 'work.stream_add_callback'),
-    Entry(_STREAM, 'launch_host_func', 'work.stream_launch_host_func'),
+    Entry(_STREAM, 'begin_capture', 'manual.begin', given=True, operation=_O.BEGIN_CAPTURE),
+    Entry(_STREAM, 'end_capture', 'manual.end', given=True, operation=_O.END_CAPTURE),
+    Entry(_STREAM, 'is_capturing', 'streams.is_capturing'),
+    Entry(_STREAM, 'is_non_blocking', 'streams.flags', 'property', given=True, operation=_O.STREAM_GET_FLAGS),
+    Entry(_STREAM, 'priority', 'streams.priority', 'property', given=True, operation=_O.STREAM_GET_PRIORITY),
+    Entry(_STREAM, 'add_callback', 'work.stream_call', given=True, operation=_O.STREAM_ADD_CALLBACK),
+    Entry(_STREAM, 'launch_host_func', 'work.launch_host_func', given=True, operation=_O.LAUNCH_HOST_FUNC),
     Entry(_STREAM, '__eq__', 'callers.stream_eq'),
     Entry(_STREAM, '__hash__', 'callers.stream_hash'),
     Entry('cupy.cuda', 'get_current_stream', 'callers.current_stream', 'function'),
     Entry('cupy.cuda.stream', 'get_current_stream', 'callers.current_stream', 'function'),
-    Entry(_STREAM, 'ptr', 'properties.stream_handed_out', 'attribute'),
+    Entry(_STREAM, 'ptr', 'streams.handed_out', 'attribute'),
     Entry('cupy.cuda.stream.Stream', '__init__', 'callers.stream_made'),
-    Entry('cupy.cuda.stream.Stream', '__del__', 'properties.stream_deleted'),
+    Entry('cupy.cuda.stream.Stream', '__del__', 'streams.deleted'),
     Entry(_EVENT, '__init__', 'events.event_made'),
-    Entry(_EVENT, 'record', 'events.event_record'),
-    Entry(_EVENT, 'synchronize', 'waits.event_synchronize'),
-    Entry(_EVENT, 'done', 'waits.event_done', 'property'),
-    Entry('cupy.cuda', 'get_elapsed_time', 'waits.elapsed_time', 'function'),
-    Entry('cupy.cuda.stream', 'get_elapsed_time', 'waits.elapsed_time', 'function'),
-    Entry('cupy.cuda.device.Device', 'synchronize', 'waits.device_synchronize', 'sealed'),
-    Entry('cupy.cuda.device.Device', '__enter__', 'devices.device_enter', 'sealed'),
+    Entry(_EVENT, 'record', 'events.event_record', given=True),
+    Entry(_EVENT, 'synchronize', 'waits.event_wait', given=True, operation=_O.EVENT_SYNCHRONIZE),
+    Entry(_EVENT, 'done', 'waits.event_wait', 'property', given=True, operation=_O.EVENT_QUERY, answer=_BACK),
+    *(
+        Entry(holder, 'get_elapsed_time', 'waits.elapsed_time', 'function', given=True, said='get_elapsed_time()')
+        for holder in ('cupy.cuda', 'cupy.cuda.stream')
+    ),
+    Entry('cupy.cuda.device.Device', 'synchronize', 'waits.device_wait', 'sealed', given=True),
+    Entry('cupy.cuda.device.Device', '__enter__', 'devices.device_use', 'sealed'),
     Entry('cupy.cuda.device.Device', '__exit__', 'devices.device_exit', 'sealed'),
     Entry('cupy.cuda.device.Device', 'use', 'devices.device_use', 'sealed'),
-    Entry('cupy._core.syncdetect', '_declare_synchronize', 'waits.declared_synchronize', 'function'),
+    # a wait for the device that CuPy makes from C code, which no other entry point sees
+    Entry('cupy._core.syncdetect', '_declare_synchronize', 'waits.device_wait', 'function', given=True,
+          said='Device.synchronize()'),
     Entry('cupy.ndarray', '__new__', 'compiled.array_new', 'maker'),
-    Entry('cupy.ndarray', 'get', 'effects.array_get'),
-    Entry('cupy.ndarray', 'set', 'arrays.array_set'),
+    Entry('cupy.ndarray', 'get', 'arrays.array_get', answer='cupy'),
+    Entry('cupy.ndarray', 'set', 'arrays.array_set', answer='cupy'),
     Entry('cupy.ndarray', '__getitem__', 'arrays.array_getitem'),
     Entry('cupy.ndarray', '__setitem__', 'arrays.array_setitem'),
     Entry('cupy.ndarray', '__dlpack__', 'exchange.array_dlpack'),
-    Entry('cupy._core', 'array', 'arrays.array_from', 'function'),
+    Entry('cupy._core', 'array', 'arrays.array_from', 'function', answer='cupy'),
     Entry('cupy.cuda.memory', 'UnownedMemory', 'exchange.memory_of_another', 'function'),
     Entry('cupy._util', 'CUDA_ARRAY_INTERFACE_SYNC', 'exchange.exchange_waits', 'function'),
-    Entry('cupy._core', 'concatenate_method', 'arrays.arrays_joined', 'function'),
-    Entry('cupy.cuda.graph.Graph', 'launch', 'launches.graph_launch', 'sealed'),
-    Entry('cupy.cuda.graph.Graph', 'upload', 'launches.graph_upload', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryAsyncPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', optional=True),
-    Entry('cupy.cuda.pinned_memory.PinnedMemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device_async', 'copies.pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host_async', 'copies.pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host_async', 'copies.pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_async', 'copies.pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'memset_async', 'copies.pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device', 'copies.pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host', 'copies.pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host', 'copies.pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from', 'copies.pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'memset', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy._core', 'concatenate_method', 'arrays.arrays_joined', 'function', answer='cupy'),
+    Entry('cupy.cuda.graph.Graph', 'launch', 'launches.graph_call', 'sealed', given=True, operation=_O.GRAPH_LAUNCH),
+    Entry('cupy.cuda.graph.Graph', 'upload', 'launches.graph_call', 'sealed', given=True, operation=_O.GRAPH_UPLOAD),
+    Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', given=True),
+    Entry('cupy.cuda.memory.MemoryAsyncPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', True, given=True),
+    Entry('cupy.cuda.pinned_memory.PinnedMemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', given=True),
+    *(
+        Entry(_POINTER, name, 'work.pointer_copy', 'sealed', given=True, answer='cupy')
+        for name in (
+            'copy_from_device_async', 'copy_from_host_async', 'copy_to_host_async', 'copy_from_async', 'memset_async',
+        )
+    ),
+    *(
+        Entry(_POINTER, name, 'work.legacy_work', 'sealed', given=True, answer='cupy or code')
+        for name in ('copy_from_device', 'copy_from_host', 'copy_to_host', 'copy_from', 'memset')
+    ),
     Entry('cupy.cuda.memory', '_set_thread_local_allocator', 'allocators.allocator_set', 'function'),
     Entry('cupy.cuda', 'set_allocator', 'allocators.allocator_chosen', 'function'),
-    Entry('cupy.cuda.memory.MemoryPool', 'malloc', 'allocators.pool_malloc', 'sealed'),
-    Entry('cupy.cuda', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
-    Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
-    Entry('cupy.cuda.profiler', 'start', 'verdicts.unsafe', 'function'),
-    Entry('cupy.cuda.profiler', 'stop', 'verdicts.unsafe', 'function'),
-    *_functions('waits.runtime_stream_synchronize', 'streamSynchronize'),
-    *_functions('waits.runtime_stream_query', 'streamQuery'),
-    *_functions('events.runtime_stream_wait_event', 'streamWaitEvent'),
-    *_functions('manual.runtime_begin_capture', 'streamBeginCapture'),
-    *_functions('manual.runtime_end_capture', 'streamEndCapture'),
-    *_functions('properties.runtime_stream_flags', 'streamGetFlags'),
-    *_functions('properties.runtime_stream_priority', 'streamGetPriority'),
-    *_functions('work.runtime_add_callback', 'streamAddCallback'),
-    *_functions('properties.runtime_stream_destroy', 'streamDestroy'),
-    *_functions('events.runtime_event_record', 'eventRecord'),
-    *_functions('waits.runtime_event_query', 'eventQuery'),
-    *_functions('waits.runtime_event_synchronize', 'eventSynchronize'),
-    *_functions('waits.runtime_elapsed_time', 'eventElapsedTime'),
-    *_functions('events.runtime_event_made', 'eventCreate', 'eventCreateWithFlags'),
-    *_functions('waits.runtime_device_synchronize', 'deviceSynchronize'),
-    *_functions('devices.runtime_set_device', 'setDevice'),
-    *_functions('launches.runtime_launch', 'graphLaunch'),
-    *_functions('launches.runtime_upload', 'graphUpload'),
-    *_functions(
-        'copies.runtime_work_last', 'memcpyAsync', 'memsetAsync', 'memcpy2DAsync', 'memcpy3DAsync',
-        'memcpy2DFromArrayAsync', 'memcpy2DToArrayAsync',
+    Entry('cupy.cuda.memory.MemoryPool', 'malloc', 'allocators.pool_malloc', 'sealed', given=True),
+    Entry('cupy.cuda', 'alloc_pinned_memory', 'verdicts.unsafe', 'function', given=True),
+    Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'verdicts.unsafe', 'function', given=True),
+    Entry('cupy.cuda.profiler', 'start', 'verdicts.unsafe', 'function', given=True),
+    Entry('cupy.cuda.profiler', 'stop', 'verdicts.unsafe', 'function', given=True),
+    *_runtime('waits.stream_wait', 'streamSynchronize', operation=_O.STREAM_SYNCHRONIZE),
+    *_runtime('waits.stream_wait', 'streamQuery', operation=_O.STREAM_QUERY, answer=_BACK),
+    *_runtime('events.runtime_wait_event', 'streamWaitEvent'),
+    *_runtime('manual.begin', 'streamBeginCapture', operation=_O.BEGIN_CAPTURE),
+    *_runtime('manual.end', 'streamEndCapture', operation=_O.END_CAPTURE),
+    *_runtime('streams.flags', 'streamGetFlags', operation=_O.STREAM_GET_FLAGS),
+    *_runtime('streams.priority', 'streamGetPriority', operation=_O.STREAM_GET_PRIORITY),
+    *_runtime('work.stream_call', 'streamAddCallback', operation=_O.STREAM_ADD_CALLBACK),
+    *_runtime('streams.destroyed', 'streamDestroy', answer=_BACK),
+    *_runtime('events.event_record', 'eventRecord'),
+    *_runtime('waits.event_wait', 'eventQuery', operation=_O.EVENT_QUERY, answer=_BACK),
+    *_runtime('waits.event_wait', 'eventSynchronize', operation=_O.EVENT_SYNCHRONIZE),
+    *_runtime('waits.elapsed_time', 'eventElapsedTime'),
+    *_runtime('events.handle_made', 'eventCreate', 'eventCreateWithFlags', given=False),
+    *_runtime('waits.device_wait', 'deviceSynchronize'),
+    *_runtime('devices.set_device', 'setDevice', given=False),
+    *_runtime('launches.graph_call', 'graphLaunch', operation=_O.GRAPH_LAUNCH),
+    *_runtime('launches.graph_call', 'graphUpload', operation=_O.GRAPH_UPLOAD),
+    *_runtime(
+        'work.copy', 'memcpyAsync', 'memsetAsync', 'memcpy2DAsync', 'memcpy3DAsync', 'memcpy2DFromArrayAsync',
+        'memcpy2DToArrayAsync', at=-1,
     ),
-    *_functions('work.runtime_host_func', 'launchHostFunc'),
-    *_functions('work.runtime_peer_copy', 'memcpyPeerAsync'),
-    *_functions('work.runtime_prefetch', 'memPrefetchAsync'),
-    *_functions(
-        'copies.runtime_legacy', 'memcpy', 'memset', 'memcpy2D', 'memcpy3D', 'memcpyPeer', 'memcpy2DFromArray',
+    *_runtime('work.host_func', 'launchHostFunc', operation=_O.LAUNCH_HOST_FUNC),
+    *_runtime('work.captured_call', 'memcpyPeerAsync', operation=_O.PEER_COPY, at=-1),
+    *_runtime('work.captured_call', 'memPrefetchAsync', operation=_O.PREFETCH, at=-1),
+    *_runtime(
+        'work.legacy_work', 'memcpy', 'memset', 'memcpy2D', 'memcpy3D', 'memcpyPeer', 'memcpy2DFromArray',
         'memcpy2DToArray',
     ),
-    *_functions(
+    *_runtime(
         'verdicts.unsafe', 'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray', 'hostAlloc', 'hostRegister',
         'hostUnregister', 'free', 'freeHost', 'freeArray', 'graphInstantiate', 'graphExecDestroy', 'profilerStart',
         'profilerStop', 'deviceSetLimit', 'deviceSetMemPool', 'memPoolTrimTo', 'memPoolCreate', 'memPoolDestroy',
         'memPoolGetAttribute', 'memPoolSetAttribute', 'memAdvise',
     ),
     *(
-        Entry('cupy_backends.cuda.libs.curand', f'generate{name}', 'draws.curand_draw', 'function', optional=True)
+        Entry('cupy_backends.cuda.libs.curand', f'generate{name}', 'draws.curand_draw', 'function', True, given=True)
         for name in (
             '', 'LongLong', 'Uniform', 'UniformDouble', 'Normal', 'NormalDouble', 'LogNormal', 'LogNormalDouble',
             'Poisson',
@@ -243,25 +258,24 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'draws.bit_generator_made', optional=True),
     Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'draws.generator_state', optional=True),
     *(
-        Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'host_calls.seam', 'code', optional=True)
-        for name in SEAMS
+        Entry(holder, name, 'host_calls.seam', 'code', True, given=True, answer='library')
+        for holder, _dot, name in (seam.rpartition('.') for seam in SEAMS)
     ),
-    Entry('cupyx.scipy.sparse.linalg', 'eigsh', 'iterations.eigsh', 'code', optional=True),
+    Entry('cupyx.scipy.sparse.linalg', 'eigsh', 'host_calls.eigsh', 'code', True, given=True),
     *(
-        Entry('cupy.cuda.cufft', name, 'plans.plan_made', 'function', optional=True) for name in ('Plan1d', 'PlanNd')
+        Entry('cupy.cuda.cufft', name, 'plans.plan_made', 'function', True, given=True) for name in ('Plan1d', 'PlanNd')
     ),
+    *(Entry(f'cupy.cuda.cufft.{name}', 'fft', 'plans.plan_used', 'sealed', True) for name in ('Plan1d', 'PlanNd')),
     *(
-        Entry(f'cupy.cuda.cufft.{name}', 'fft', 'plans.plan_used', 'sealed', optional=True)
-        for name in ('Plan1d', 'PlanNd')
-    ),
-    *(
-        Entry('cupy_backends.cuda.libs.cublas', name, 'known.known_cublas', 'function', optional=True)
+        Entry('cupy_backends.cuda.libs.cublas', name, 'known.known_cublas', 'function', True, given=True)
         for name in FUNCTIONS
         if name not in SILENT['cublas']
     ),
-    *(Entry('cupy.cuda.cub', name, 'known.known_cub', 'function', optional=True) for name in CUB),
-    Entry('cupy.cuda.texture.CUDAarray', 'copy_from', 'copies.texture_copy', 'sealed', optional=True),
-    Entry('cupy.cuda.texture.CUDAarray', 'copy_to', 'copies.texture_copy', 'sealed', optional=True),
+    *(Entry('cupy.cuda.cub', name, 'known.known_cub', 'function', True, given=True) for name in CUB),
+    *(
+        Entry('cupy.cuda.texture.CUDAarray', name, 'work.texture_copy', 'sealed', True, given=True)
+        for name in ('copy_from', 'copy_to')
+    ),
     Entry('cupy.cuda.device', 'get_cusolver_handle', 'host_calls.allocates_inside', 'function'),
     *(
         Entry(holder, name, 'host_calls.allocates_inside', 'code', optional=True)
@@ -281,11 +295,11 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('logging.Handler', 'handleError', 'swallowed.handler_failed'),
     Entry('warnings', '_showwarnmsg', 'warned.shown', 'always', optional=True),
     Entry('io.TextIOWrapper', 'write', 'output.written', 'sealed'),
-    Entry('threading.Thread', 'start', 'effects.thread_fed'),
-    Entry('threading.Condition', 'notify', 'effects.thread_fed'),
-    Entry('queue.SimpleQueue', 'put', 'effects.thread_fed', 'sealed'),
-    Entry('concurrent.futures.thread.ThreadPoolExecutor', 'submit', 'effects.thread_fed'),
+    Entry('threading.Thread', 'start', 'effects.thread_fed', given=True),
+    Entry('threading.Condition', 'notify', 'effects.thread_fed', given=True),
+    Entry('queue.SimpleQueue', 'put', 'effects.thread_fed', 'sealed', given=True),
+    Entry('concurrent.futures.thread.ThreadPoolExecutor', 'submit', 'effects.thread_fed', given=True),
     Entry('cupyx._ufunc_config', 'get_config_linalg', 'effects.linalg_config', 'code', optional=True),
-    *_functions('work.runtime_malloc_async', 'mallocAsync', 'mallocFromPoolAsync'),
-    *_functions('work.runtime_free_async', 'freeAsync'),
+    *_runtime('work.malloc_async', 'mallocAsync', 'mallocFromPoolAsync', operation=_O.MALLOC_ASYNC, at=-1),
+    *_runtime('work.free_async', 'freeAsync', at=-1),
 )  # fmt: skip

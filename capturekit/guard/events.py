@@ -17,15 +17,15 @@ from typing import Any
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.lanes import Lanes, only_after, passed_by
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams, Placeholders
+from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
-from capturekit.guard.state import State
+from capturekit.guard.state import State, handle
 from capturekit.guard.stream_work import StreamWork
 from capturekit.guard.uploads import CompiledUploads
 from capturekit.guard.verdicts import Verdicts
-from capturekit.model import errors
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import Code, Operation
@@ -45,7 +45,6 @@ class Events:
     callers: CallerStreams
     parts: Parts
     outside: OutsideStreams
-    placeholders: Placeholders
     work: StreamWork
     compiled: CompiledUploads
 
@@ -53,14 +52,13 @@ class Events:
         answer = original(event, *args, **kwargs)
         with self.state.lock:
             self.state.ledger.forget_event(event.ptr)
-            mine = self.state.mine()
-            if mine is not None and mine.caller is not None:
-                mine.caller.made_here(event, mine.caller.events)
+            caller = self.state.caller()
+            if caller is not None:
+                caller.made_here(event, caller.events)
         return answer
 
-    def runtime_event_made(self, original: Callable[..., Any], *args: Any) -> Any:
-        mine = self.state.mine()
-        if mine is not None and mine.caller is not None:
+    def handle_made(self, original: Callable[..., Any], *args: Any) -> Any:
+        if self.state.caller() is not None:
             raise self.callers.not_recorded(
                 'cupy.cuda.runtime.eventCreate()', None, 'capturekit can not know how long this event is used'
             )
@@ -69,29 +67,26 @@ class Events:
             self.state.ledger.forget_event(ptr)
         return ptr
 
-    def stream_record(self, original: Callable[..., Any], stream: Any, event: Any = None) -> Any:
+    def stream_record(self, entry: Entry, original: Callable[..., Any], stream: Any, event: Any = None) -> Any:
         done = self.compiled.event_of_copy(stream.ptr) if event is None else None
         if done is not None:
             return done
-        stream = self.placeholders.meant(stream)
-        return self._record('Stream.record()', stream.ptr, event, lambda: original(stream, event), stream)
+        stream = self.outside.meant(stream)
+        return self._record(entry.call, stream.ptr, event, lambda: original(stream, event), stream)
 
-    def event_record(self, original: Callable[..., Any], event: Any, stream: Any = None) -> Any:
+    def event_record(self, entry: Entry, original: Callable[..., Any], event: Any, stream: Any = None) -> Any:
         if stream is None:
             stream = self.state.platform.cupy.cuda.get_current_stream()
-        stream = self.placeholders.meant(stream)
-        self._record('Event.record()', stream.ptr, event, lambda: (original(event, stream), event)[1], stream)
-
-    def runtime_event_record(self, original: Callable[..., Any], event: int, stream: int) -> Any:
-        stream = self.placeholders.meant(stream)
-        return self._record('cupy.cuda.runtime.eventRecord()', stream, event, lambda: original(event, stream))
+        stream = self.outside.meant(stream)
+        known = None if isinstance(stream, int) else stream
+        self._record(entry.call, handle(stream), event, lambda: original(event, stream), known)
 
     def _record(self, call: str, ptr: int, event: Any, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
             mine = self.verdicts.start()
             self.outside.release(ptr)
             if event is not None:
-                self.callers.own_event(mine, call, event if isinstance(event, int) else event.ptr)
+                self.callers.own_event(mine, call, handle(event))
             if mine is not None and self.callers.is_callers(mine, ptr, call):
                 return self._adapt_record(mine, call, event, mine.capture.origin)
             if mine is not None and not mine.strict and ptr in LEGACY_HANDLES:
@@ -105,8 +100,7 @@ class Events:
         answer = self.verdicts.carry_out(verdict, call, ptr, go)
         with self.state.lock:
             recorded = answer if answer is not None and hasattr(answer, 'ptr') else event
-            handle = recorded if isinstance(recorded, int) else recorded.ptr
-            self._recorded(ptr, handle, recorded)
+            self._recorded(ptr, handle(recorded), recorded)
             self.outside.hold_again()
             self._turn_of(mine)
         return answer
@@ -122,25 +116,22 @@ class Events:
         lane = self.state.ledger.lane(ptr)
         if lane is None or lane.device == self.state.current_device():
             return
-        raise errors.UnsupportedCallError(
+        raise self.verdicts.error(
             call,
-            stream=ptr,
-            lane=lane.number,
-            subject=self.verdicts.subject(ptr),
-            location=here(),
+            ptr,
             rule=f'An event belongs to the device on which it is made, and only streams of that device record it: this '
             f'one is of device {lane.device}, and device {self.state.current_device()} is current '
             f'({Code.cudaErrorInvalidResourceHandle.name} would follow).',
             remedy=f'`with cp.cuda.Device({lane.device}): event = side.record()`; or `cap.join(side)`.',
-            cuda_error=Code.cudaErrorInvalidResourceHandle.name,
+            code=Code.cudaErrorInvalidResourceHandle,
         )
 
-    def _recorded(self, ptr: int, handle: int, event: Any) -> None:
+    def _recorded(self, ptr: int, key: int, event: Any) -> None:
         lane = self.state.ledger.lane(ptr)
         at = here() if lane is not None else None
         if lane is not None:
             self.lanes.was_used(lane)
-        mark = self.state.ledger.record(handle, ptr, at)
+        mark = self.state.ledger.record(key, ptr, at)
         if lane is None or mark is None:
             return
         live = self.state.live_of(lane)
@@ -148,7 +139,7 @@ class Events:
         lane.last_use = at
         with self.state.inside:
             lane.nodes = mark.nodes = self.state.platform.device.capture_info(ptr).dependencies
-        live.note('record', lane, f'event {handle:#x} recorded on lane {lane.number}', at, event=handle)
+        live.note('record', lane, f'event {key:#x} recorded on lane {lane.number}', at, event=key)
         self.allocators.refresh()
 
     def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane | None = None) -> Any:
@@ -166,17 +157,17 @@ class Events:
         live.note('adapted', lane, f'{call} on the legacy stream was moved to lane {lane.number}', at)
         return event
 
-    def stream_wait_event(self, original: Callable[..., Any], stream: Any, event: Any) -> Any:
-        stream = self.placeholders.meant(stream)
-        return self._waiting('Stream.wait_event()', stream.ptr, event.ptr, lambda: original(stream, event), stream)
+    def wait_event(self, entry: Entry, original: Callable[..., Any], stream: Any, event: Any) -> Any:
+        stream = self.outside.meant(stream)
+        return self._waiting(entry.call, stream.ptr, event.ptr, lambda: original(stream, event), stream)
 
-    def runtime_stream_wait_event(self, original: Callable[..., Any], stream: int, event: int, flags: int = 0) -> Any:
-        stream = self.placeholders.meant(stream)
+    def runtime_wait_event(
+        self, entry: Entry, original: Callable[..., Any], stream: int, event: int, flags: int = 0
+    ) -> Any:
+        stream = self.outside.meant(stream)
         if flags:
-            return self.work.on_stream(
-                _O.WORK, 'cupy.cuda.runtime.streamWaitEvent()', stream, lambda: original(stream, event, flags)
-            )
-        return self._waiting('cupy.cuda.runtime.streamWaitEvent()', stream, event, lambda: original(stream, event))
+            return self.work.on_stream(_O.WORK, entry.call, stream, lambda: original(stream, event, flags))
+        return self._waiting(entry.call, stream, event, lambda: original(stream, event))
 
     def _waiting(self, call: str, ptr: int, event: int, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
@@ -220,7 +211,7 @@ class Events:
         lane, mark = self.state.ledger.lane(ptr), self.state.ledger.marks.get(event)
         if mine is None or mine.memory is None or mine.caller is not None or lane is None or mark is None:
             return set()
-        if self.state.inside.substitute is not None:  # nothing is recorded
+        if self.state.inside.policy is not None:  # nothing is recorded
             return set()
         if not mine.capture is lane.capture is mark.capture or lane.device != mine.capture.origin.device:
             return set()

@@ -9,7 +9,7 @@ from typing import Any
 
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams, Placeholders
+from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.ledger import LEGACY_HANDLES
@@ -43,7 +43,6 @@ class Exchange:
     verdicts: Verdicts
     lanes: Lanes
     outside: OutsideStreams
-    placeholders: Placeholders
 
     def exchanged(self, live: OpenCapture, obj: Any) -> Any:
         """Return an array of another library without its stream, for which CuPy would wait on the host."""
@@ -51,7 +50,7 @@ class Exchange:
         named = interface.get('stream')
         if named is None:
             return obj
-        stream = self.placeholders.meant(int(named))
+        stream = self.outside.meant(int(named))
         lane = self.state.ledger.lane(stream)
         call = 'Use of an array of another library'
         if lane is None or lane.capture is not live.capture:

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
+from capturekit.guard.entry_points import OWN
 from capturekit.guard.lanes import Lanes, only_after, passed_by
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.refusals import OWN
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counters import refused
@@ -49,7 +49,7 @@ class ForkScopes:
         mine, lane = stack[-1] if stack else None, known.get(parent)
         if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
             return None
-        if mine.caller is not None or mine.outside.held or state.inside.substitute is not None:
+        if mine.caller is not None or mine.outside.held or state.inside.policy is not None:
             return None
         if not mine.capture.origin.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
             return None

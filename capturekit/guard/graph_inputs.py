@@ -168,7 +168,9 @@ class GraphInputs:
             )  # fmt: skip
 
     def launched(self, graph: Any) -> None:
-        """Hear of a launch of a graph of CuPy's; refuse it if its arrays are gone."""
+        """Hear of a launch of a graph of CuPy's, or of its handle; refuse that of a graph whose arrays are gone."""
+        if isinstance(graph, int):
+            return self.ran(graph)
         at, blocks = self._graphs.get(int(graph.graphExec), (None, []))
         gone = next((one for one in blocks if all(array() is None for array in one.arrays)), None)
         if gone is not None:

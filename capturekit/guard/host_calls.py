@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.library_calls import LibraryAccess
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
@@ -41,6 +42,18 @@ _IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host re
 _BETWEEN = 'The host makes this call between two parts of the graph, so that all lanes have to be joined before it.'
 
 
+#: The problems that CuPy's ``eigsh`` takes.
+_DTYPES, _WHICH = 'fdFD', ('LM', 'LA', 'SA')
+
+
+class _Problem(NamedTuple):
+    """An eigenvalue problem: the operator, the arrays and matrices that it is made of, and the other arguments."""
+
+    operator: Any
+    given: list[Any]
+    rest: dict[str, Any]
+
+
 @dataclass(eq=False)
 class HostCalls:
     """Refuses calls that no capture can hold, by name and before they start, or makes them between two parts."""
@@ -52,9 +65,9 @@ class HostCalls:
     bodies: Bodies
     libraries: LibraryAccess
 
-    def seam(self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        live = self.state.mine()
-        if live is None or live.memory is None:
+    def seam(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        live, name = self.state.recording(), entry.call
+        if live is None:
             rehearsal = self.state.rehearsals.get(threading.get_ident())
             if rehearsal is not None:
                 rehearsal.seams.append(name)
@@ -179,6 +192,46 @@ class HostCalls:
         same = next((matrix for matrix in kept if matrix is first[0]), None)
         return unpacked(lasting[0]) if same is None else same, Seam(name, at, on_its_device(self.state, again))
 
+    def eigsh(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Find eigenvalues between two parts. The first vector is drawn like any other random numbers.
+
+        CuPy iterates until a number is small enough, which the host reads at each step. With recorded decisions a
+        launch could only repeat as many steps as the recording took, and wherever sums are made by atomic additions the
+        numbers are others at each run. Where there can't be parts, the call is recorded with its reads.
+        """
+        live, rehearsal = self.state.mine(), self.state.rehearsals.get(threading.get_ident())
+        by_host = rehearsal is not None and rehearsal.pieces
+        if live is not None:
+            by_host = live.memory is not None and live.host_calls.stream is not None
+        problem = self._problem(*args, **kwargs) if by_host else None
+        if problem is None:
+            return original(*args, **kwargs)
+        from capturekit.model.operators import with_operands  # only these calls need it
+
+        if problem.rest.get('v0') is None:
+            operator = problem.operator
+            drawn = self.state.platform.cupy.random.random((operator.shape[0],))
+            problem.rest['v0'] = drawn.astype(operator.dtype)
+
+        def found(given: list[Any], **rest: Any) -> Any:
+            with self.state.inside:
+                return original(with_operands(problem.operator, iter(given)), **rest)
+
+        return self.seam(entry, found, problem.given, **problem.rest)
+
+    def _problem(self, *args: Any, **kwargs: Any) -> _Problem | None:
+        """The problem of a call; None if CuPy refuses it, or if code of somebody else would run in it."""
+        from capturekit.model.operators import operands  # only these calls need it
+
+        rest: dict[str, Any] = {**dict(zip(('a', 'k'), args)), **kwargs}
+        operator, k, which = rest.pop('a', None), rest.get('k', 6), rest.get('which', 'LM')
+        given = operands(operator, self.state.platform.cupy.ndarray)
+        if len(args) > 2 or given is None or operator.dtype.char not in _DTYPES or which not in _WHICH:
+            return None
+        shape = tuple(operator.shape)
+        square = len(shape) == 2 and shape[0] == shape[1]
+        return _Problem(operator, given, rest) if square and type(k) is int and 0 < k < shape[0] else None
+
 
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
     """Return the arrays in a call's result, each once, and the rest of the result in a form that can be compared."""
@@ -223,21 +276,12 @@ def on_device(state: State, device: int, go: Callable[[], T]) -> T:
     """Call ``go`` with a device current, as part of a launch that another device may be making.
 
     There it works on CuPy's current stream of that device, as the call did in eager code: after what the launching
-    stream was given before, and before what it is given next.
-    """
-    if state.current_device() == device:
-        return go()
-    with _over_there(state, device):
-        return go()
-
-
-@contextmanager
-def _over_there(state: State, device: int) -> Iterator[None]:
-    """A block on another device, between what the launching stream was given before and what it is given next.
-
-    That holds also for what a block has begun that raises: the arrays which it was changing may be put back next.
+    stream was given before, and before what it is given next. That holds also if ``go`` raises: the arrays which it was
+    changing may be put back next.
     """
     cuda, here = state.platform.cupy.cuda, state.current_device()
+    if here == device:
+        return go()
     launching = cuda.get_current_stream()
     with state.inside:
         before = launching.record()
@@ -245,7 +289,7 @@ def _over_there(state: State, device: int) -> Iterator[None]:
             stream = cuda.get_current_stream()
             stream.wait_event(before)
             try:
-                yield
+                return go()
             finally:
                 after = stream.record()
                 with state.on(here):
@@ -255,58 +299,3 @@ def _over_there(state: State, device: int) -> Iterator[None]:
 def on_its_device(state: State, go: Callable[[], T]) -> Callable[[], T]:
     """``go``, to be called on the device that is current now, whichever one launches."""
     return partial(on_device, state, state.current_device(), go)
-
-
-NAME = 'cupyx.scipy.sparse.linalg.eigsh'
-_DTYPES, _WHICH = 'fdFD', ('LM', 'LA', 'SA')
-
-
-class _Problem(NamedTuple):
-    """An eigenvalue problem: the operator, the arrays and matrices that it is made of, and the other arguments."""
-
-    operator: Any
-    given: list[Any]
-    rest: dict[str, Any]
-
-
-class Iterations:
-    """Lets the host call functions that iterate, between two parts."""
-
-    def __init__(self, state: State, host_calls: HostCalls) -> None:
-        self.state = state
-        self.host_calls = host_calls
-
-    def eigsh(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Find eigenvalues between two parts. Its first vector is drawn like any other random numbers."""
-        live, rehearsal = self.state.mine(), self.state.rehearsals.get(threading.get_ident())
-        by_host = rehearsal is not None and rehearsal.pieces
-        if live is not None:
-            by_host = live.memory is not None and live.host_calls.stream is not None
-        problem = self._problem(*args, **kwargs) if by_host else None
-        if problem is None:
-            return original(*args, **kwargs)
-        from capturekit.model.operators import with_operands  # only these calls need it
-
-        if problem.rest.get('v0') is None:
-            operator = problem.operator
-            drawn = self.state.platform.cupy.random.random((operator.shape[0],))
-            problem.rest['v0'] = drawn.astype(operator.dtype)
-
-        def found(given: list[Any], **rest: Any) -> Any:
-            with self.state.inside:
-                return original(with_operands(problem.operator, iter(given)), **rest)
-
-        return self.host_calls.seam(NAME, found, problem.given, **problem.rest)
-
-    def _problem(self, *args: Any, **kwargs: Any) -> _Problem | None:
-        """The problem of a call; None if CuPy refuses it, or if code of somebody else would run in it."""
-        from capturekit.model.operators import operands  # only these calls need it
-
-        rest: dict[str, Any] = {**dict(zip(('a', 'k'), args)), **kwargs}
-        operator, k, which = rest.pop('a', None), rest.get('k', 6), rest.get('which', 'LM')
-        given = operands(operator, self.state.platform.cupy.ndarray)
-        if len(args) > 2 or given is None or operator.dtype.char not in _DTYPES or which not in _WHICH:
-            return None
-        shape = tuple(operator.shape)
-        square = len(shape) == 2 and shape[0] == shape[1]
-        return _Problem(operator, given, rest) if square and type(k) is int and 0 < k < shape[0] else None

@@ -12,11 +12,12 @@ from typing import Any
 from capturekit.driver.cuda import Platform
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams, Placeholders
+from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
-from capturekit.guard.state import State
+from capturekit.guard.state import State, handle
 from capturekit.guard.uploads import CompiledUploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, Verdict
@@ -42,44 +43,30 @@ class HostWaits:
     callers: CallerStreams
     parts: Parts
     outside: OutsideStreams
-    placeholders: Placeholders
     compiled: CompiledUploads
 
-    def stream_synchronize(self, original: Callable[..., Any], stream: Any) -> Any:
-        return self._stream_wait(_O.STREAM_SYNCHRONIZE, 'Stream.synchronize()', stream.ptr, lambda: original(stream))
-
-    def stream_done(self, getter: Callable[[Any], Any], stream: Any) -> Any:
-        return self._stream_wait(_O.STREAM_QUERY, 'Stream.done', stream.ptr, lambda: getter(stream))
-
-    def runtime_stream_synchronize(self, original: Callable[..., Any], stream: int) -> Any:
-        return self._stream_wait(
-            _O.STREAM_SYNCHRONIZE, 'cupy.cuda.runtime.streamSynchronize()', stream, lambda: original(stream)
-        )
-
-    def runtime_stream_query(self, original: Callable[..., Any], stream: int) -> Any:
-        return self._stream_wait(_O.STREAM_QUERY, 'cupy.cuda.runtime.streamQuery()', stream, lambda: original(stream))
-
-    def _stream_wait(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
+    def stream_wait(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
+        """The host waits for a stream, or asks whether its work is done."""
+        operation, call = entry.operation, entry.call
         with self.state.lock:
-            ptr = self.placeholders.meant(ptr)
+            ptr = self.outside.meant(handle(stream))
             mine = self.verdicts.start()
             self.outside.release(ptr)
             if mine is not None and mine.caller is not None:
                 return self._caller_waits(mine, operation, call, ptr)
             verdict = self.verdicts.judge(operation, stream=ptr)
-            if ptr in LEGACY_HANDLES and mine is not None:
+            if mine is not None and ptr in LEGACY_HANDLES:
                 verdict = replace(verdict, rule=_LEGACY[operation])
-            lane = self.state.ledger.lane(ptr)
-            harmless = ptr in LEGACY_HANDLES and mine is not None and not verdict.lost
-            if harmless and mine is not None and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
-                self.verdicts.refuse(verdict, call, ptr)
+                if not verdict.lost and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
+                    self.verdicts.refuse(verdict, call, ptr)
             if operation is _O.STREAM_SYNCHRONIZE and mine is not None and not mine.strict:
+                lane = self.state.ledger.lane(ptr)
                 if lane is not None and lane.capture is mine.capture:
                     return self._adapt_wait(mine, [lane], f'{call} of lane {lane.number} became a join')
                 if ptr in LEGACY_HANDLES:
                     return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
         try:
-            return self.verdicts.carry_out(verdict, call, ptr, go)
+            return self.verdicts.carry_out(verdict, call, ptr, lambda: original(stream))
         finally:
             self.outside.hold_again()
 
@@ -110,22 +97,14 @@ class HostWaits:
         live.note('adapted', None, text, at)
         self.allocators.refresh()
 
-    def device_synchronize(self, original: Callable[..., Any], device: Any) -> Any:
-        return self._device_wait('Device.synchronize()', lambda: self._declared(original, device), int(device))
+    def device_wait(self, entry: Entry, original: Callable[..., Any], *args: Any) -> Any:
+        """The host waits for a device: the one that is given, or the current one."""
+        call, device = entry.call, int(args[0]) if args else self.state.current_device()
 
-    def _declared(self, original: Callable[..., Any], *args: Any) -> Any:
-        with self.state.inside:
-            return original(*args)
+        def go() -> Any:
+            with self.state.inside:
+                return original(*args)
 
-    def runtime_device_synchronize(self, original: Callable[..., Any]) -> Any:
-        return self._device_wait('cupy.cuda.runtime.deviceSynchronize()', original)
-
-    def declared_synchronize(self, original: Callable[..., Any]) -> Any:
-        """Judge a wait for the device that CuPy makes from C code, which no other entry point sees."""
-        return self._device_wait('Device.synchronize()', original)
-
-    def _device_wait(self, call: str, go: Callable[[], Any], device: int | None = None) -> Any:
-        device = self.state.current_device() if device is None else device
         with self.state.lock:
             mine = self.verdicts.start()
             if mine is not None and device in mine.devices.placeholders:
@@ -185,23 +164,11 @@ class HostWaits:
         me = threading.get_ident()
         return [live for live in self.state.lives.values() if live.thread != me and device in live.devices.placeholders]
 
-    def event_synchronize(self, original: Callable[..., Any], event: Any) -> Any:
-        return self._event_wait(_O.EVENT_SYNCHRONIZE, 'Event.synchronize()', event.ptr, lambda: original(event), event)
-
-    def event_done(self, getter: Callable[[Any], Any], event: Any) -> Any:
-        if self.compiled.has_happened(event):
+    def event_wait(self, entry: Entry, original: Callable[[Any], Any], event: Any) -> Any:
+        """The host waits for an event, or asks whether it has happened."""
+        operation, call, ptr = entry.operation, entry.call, handle(event)
+        if operation is _O.EVENT_QUERY and self.compiled.has_happened(event):
             return True
-        return self._event_wait(_O.EVENT_QUERY, 'Event.done', event.ptr, lambda: getter(event))
-
-    def runtime_event_synchronize(self, original: Callable[..., Any], event: int) -> Any:
-        return self._event_wait(
-            _O.EVENT_SYNCHRONIZE, 'cupy.cuda.runtime.eventSynchronize()', event, lambda: original(event)
-        )
-
-    def runtime_event_query(self, original: Callable[..., Any], event: int) -> Any:
-        return self._event_wait(_O.EVENT_QUERY, 'cupy.cuda.runtime.eventQuery()', event, lambda: original(event))
-
-    def _event_wait(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any], event: Any = None) -> Any:
         with self.state.lock:
             mine = self.verdicts.start()
             mark = self.state.ledger.marks.get(ptr)
@@ -220,7 +187,7 @@ class HostWaits:
             else:
                 verdict = self.verdicts.judge(operation, event=ptr)
             captured = mine is not None and mark is not None and mark.capture is mine.capture
-            if captured and mine is not None and not mine.strict and event is not None and verdict.answer.loses:
+            if captured and mine is not None and not mine.strict and event is not ptr and verdict.answer.loses:
                 at = here()
                 for lane in list(mine.capture.lanes):
                     self.lanes.wait_on(mine, lane, event, at)
@@ -228,23 +195,17 @@ class HostWaits:
                 mine.note('adapted', None, f'{call} became a join: every lane waits for it', at)
                 self.allocators.refresh()
                 return None
-        made = partial(self.verdicts.carry_out, verdict, call, None, go)
+        made = partial(self.verdicts.carry_out, verdict, call, None, partial(original, event))
         return self.verdicts.about_event(operation, call, ptr, made) if mine is None else made()
 
-    def elapsed_time(self, original: Callable[..., Any], start: Any, end: Any) -> Any:
-        return self._elapsed('get_elapsed_time()', start.ptr, end.ptr, lambda: original(start, end))
-
-    def runtime_elapsed_time(self, original: Callable[..., Any], start: int, end: int) -> Any:
-        return self._elapsed('cupy.cuda.runtime.eventElapsedTime()', start, end, lambda: original(start, end))
-
-    def _elapsed(self, call: str, start: int, end: int, go: Callable[[], Any]) -> Any:
+    def elapsed_time(self, entry: Entry, original: Callable[[Any, Any], Any], start: Any, end: Any) -> Any:
+        call, events = entry.call, (handle(start), handle(end))
         with self.state.lock:
             self.verdicts.start()
-            for event in (start, end):
+            for event in events:
                 self.callers.own_event(self.state.mine(), call, event)
-            marks = [self.state.ledger.marks.get(e) for e in (start, end)]
-            mark = next((m for m in marks if m is not None and m.capture.status is CaptureStatus.ACTIVE), None)
-            if mark is not None:
-                event = start if marks[0] is mark else end
-                self.verdicts.refuse(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
-        return self.verdicts.about_event(_O.EVENT_ELAPSED_TIME, call, start, go)
+            for event in events:
+                mark = self.state.ledger.marks.get(event)
+                if mark is not None and mark.capture.status is CaptureStatus.ACTIVE:
+                    self.verdicts.refuse(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
+        return self.verdicts.about_event(_O.EVENT_ELAPSED_TIME, call, events[0], partial(original, start, end))

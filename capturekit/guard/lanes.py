@@ -50,6 +50,8 @@ class Lanes:
         lane, mine = self.state.ledger.lane(ptr), self.state.mine()
         if lane is not None or mine is None or ptr in LEGACY_HANDLES or ptr in mine.outside.held:
             return lane
+        if not self.state.policy.records:
+            return None
         with self.state.inside, suppress(CudaCallError):  # the capture is lost, and that will be reported
             device = self.state.platform.device
             found = device.capture_info(ptr)
@@ -143,9 +145,13 @@ class Lanes:
                 lane.priority = self.state.platform.device.stream_priority(ptr)
         if getattr(stream, '_graph_host_funcargs', None) is None:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
+        self.has_entered(live, lane, at)
+
+    def has_entered(self, live: OpenCapture, lane: Lane, at: Place | None) -> None:
+        """Note a stream that has become a lane, and follow it where it is the current one."""
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, other=lane.parent)
         if self.is_current(lane):
-            self.make_current(live, ptr, here=lane.device == self.state.current_device())
+            self.make_current(live, lane.stream, here=lane.device == self.state.current_device())
         self.rests(lane)
         if live.awaited_event is not None:
             self.wait_on(live, lane, live.awaited_event, at)
@@ -156,12 +162,17 @@ class Lanes:
         device = self.device_of(stream)
         with self.state.inside:
             blocking = not self.state.platform.device.stream_flags(stream.ptr) & 1
-            event = self.record_on(live, parent, at)
-            stream.wait_event(event)
+        event = self.record_on(live, parent, at)
+        self.let_wait(live, stream, event)
         lane = self.state.ledger.wait(stream.ptr, event.ptr, blocking=blocking, at=at, device=device)
         if lane is not None:
             self.entered(live, lane, stream, at)
             live.note('adapted', lane, f'{named(stream.ptr)} was forked from lane {parent.number}', at)
+
+    def let_wait(self, live: OpenCapture, stream: Any, event: Any) -> None:
+        """Let a stream that is not yet a lane wait for an event of the guard's own."""
+        with self.state.inside:
+            stream.wait_event(event)
 
     def carry_over(self, live: OpenCapture, old: LedgerCapture, at: Place | None) -> None:
         """Fork all lanes of a part that has ended into the next one, which has begun. They keep their numbers."""

@@ -158,19 +158,7 @@ def _class_of(kind: Any, refuse: Callable[[Any], NoReturn]) -> type:
     def refused(self: Any, *_args: Any) -> NoReturn:
         refuse(self)
 
-    for name in (
-        'getitem',
-        'setitem',
-        'iter',
-        'len',
-        'matmul',
-        'rmatmul',
-        'imatmul',
-        'bool',
-        'int',
-        'float',
-        'complex',
-    ):
+    for name in 'getitem setitem iter len matmul rmatmul imatmul bool int float complex'.split():
         setattr(Left, f'__{name}__', refused)
     Left.__name__ = Left.__qualname__ = kind.__name__
     return Left

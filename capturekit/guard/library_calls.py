@@ -14,6 +14,7 @@ from typing import Any
 from capturekit.driver.library_accesses import Rows, of_cub, of_cublas, rows_of
 from capturekit.driver.node_accesses import Access
 from capturekit.driver.vendor_libraries import Libraries
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.launch.declared import Called
@@ -29,34 +30,29 @@ class LibraryCalls:
     def __init__(self, state: State) -> None:
         self.state = state
 
-    def known_cublas(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def known_cublas(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A function of cuBLAS. It works on the current stream."""
-        live = self._recording()
-        accesses = None if live is None or kwargs else of_cublas(_name(call), args)
+        live = self.state.recording()
+        accesses = None if live is None or kwargs else of_cublas(entry.name, args)
         if live is None or accesses is None:
             return original(*args, **kwargs)
         before = self.place(live)
         answer = original(*args)
-        self.note(live, call, before, accesses)
+        self.note(live, entry.call, before, accesses)
         return answer
 
-    def known_cub(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def known_cub(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it.
 
         An array that is given by name, as CuPy never does, is not looked for: nothing is known of that call.
         """
-        live = self._recording()
+        live = self.state.recording()
         before = None if live is None else self.place(live)
         answer = original(*args, **kwargs)
         if live is not None and answer is not None and args:
-            rows = rows_of(args[0], args[1], answer) if _name(call) == 'cub_reduction' and len(args) > 1 else None
-            self.note(live, call, before, of_cub(_name(call), args[0], answer), rows)
+            rows = rows_of(args[0], args[1], answer) if entry.name == 'cub_reduction' and len(args) > 1 else None
+            self.note(live, entry.call, before, of_cub(entry.name, args[0], answer), rows)
         return answer
-
-    def _recording(self) -> OpenCapture | None:
-        """The capture of capturekit's own that this thread records into."""
-        live = self.state.mine()
-        return None if live is None or live.memory is None else live
 
     def place(self, live: OpenCapture) -> _Place | None:
         """Where the current stream is in its capture; None if it is in none."""
@@ -79,10 +75,6 @@ class LibraryCalls:
             live.recorder.called.append(Called(before[0], call, before[1], after[1], tuple(accesses), rows))
 
 
-def _name(call: str) -> str:
-    return call.rpartition('.')[2].rstrip('()')
-
-
 class LibraryAccess(Libraries):
     """CuPy's vendor libraries, open while the wrappers are installed."""
 
@@ -92,8 +84,7 @@ class LibraryAccess(Libraries):
 
     def _recording(self, stream: int) -> OpenCapture | None:
         """The capture of capturekit's own that a stream is in."""
-        lane = self._state.ledger.lane(stream)
-        live = None if lane is None else self._state.lives.get(lane.capture)
+        live = self._state.open_on(stream)
         return None if live is None or live.memory is None else live
 
     def _records(self, stream: int) -> bool:

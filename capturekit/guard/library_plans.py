@@ -17,9 +17,9 @@ from capturekit.driver.fft_plans import DIRECT, lengths_of, set_work_area, waits
 from capturekit.driver.library_accesses import of_cufft
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.host_calls import on_device, outside_capture
 from capturekit.guard.host_waits import HostWaits
-from capturekit.guard.lanes import Lanes
 from capturekit.guard.library_calls import LibraryCalls
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
@@ -37,15 +37,14 @@ class LibraryPlans:
     state: State
     verdicts: Verdicts
     allocators: Allocators
-    lanes: Lanes
     parts: Parts
     bodies: Bodies
     waits: HostWaits
     known: LibraryCalls
 
-    def plan_made(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def plan_made(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
-        make = functools.partial(original, *args, **kwargs)
+        call, make = entry.call, functools.partial(original, *args, **kwargs)
         lengths = lengths_of(args[0] if args else kwargs.get('nx', kwargs.get('shape', ())))
         live, waits = self.state.mine(), waits_for_the_device(lengths)
         if live is None:
@@ -56,10 +55,12 @@ class LibraryPlans:
             self.verdicts.check(live)
         if live.memory is None or not self._can_suspend(live):
             raise _refused(call, lengths, waits)
-        return self._suspended(live, call, make)
+        return self._suspended(live, call, make) if self.state.policy.records else make()
 
     def _can_suspend(self, live: OpenCapture) -> bool:
         """Whether the capture can go on as if it had not been suspended: all is on its origin, in no body."""
+        if not self.state.policy.records:
+            return not live.decisions.open and all(lane.joined_at is not None for lane in live.capture.lanes[1:])
         if live.decisions.open or not live.platform.device.can_continue():
             return False
         if not live.strict:
@@ -89,8 +90,8 @@ class LibraryPlans:
 
     def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
         """Record a transform. The plan works in memory of the graph for it."""
-        live, size = self.state.mine(), work_bytes(plan)
-        if live is None or live.memory is None:
+        live, size = self.state.recording(), work_bytes(plan)
+        if live is None or not self.state.policy.records:
             return original(plan, *args)
         cuda = live.platform.cupy.cuda
         lane = self.state.ledger.lane(cuda.get_current_stream().ptr)
@@ -100,7 +101,7 @@ class LibraryPlans:
             return self._transformed(live, original, plan, args, None)
         area = cuda.alloc(size)
         if not set_work_area(plan, int(area.ptr)):
-            live.memory.keep(plan.work_area)
+            live.graph_memory.keep(plan.work_area)
             return self._transformed(live, original, plan, args, (int(plan.work_area.ptr), size))
         try:
             return self._transformed(live, original, plan, args, (int(area.ptr), size))

@@ -1,10 +1,10 @@
-"""What a capture of an eager run would refuse: a second guard, the *substitute*, for a thread that is linted.
+"""What a capture of an eager run would refuse: the policy of a thread that is linted.
 
-The thread's calls go to the substitute instead of to the guard. The substitute has its own ledger, in which the stream
-that was current at first takes the part of the origin of a strict capture. The verdicts are the guard's, so they raise
-what a capture raises. The substitute reports the error instead of raising it, makes the call anyway, and updates the
-ledger as ``strict=False`` would (a wait becomes a join, an escaped stream is forked). So one run finds all problems,
-and reports none twice. No capture is open, and the substitute makes no calls of the driver.
+The thread's calls go to a second set of components with its own ledger, in which the stream that was current at first
+takes the part of the origin of a strict capture. The verdicts are the guard's, so they raise what a capture raises. The
+error is reported instead, the call is made anyway, and the ledger is updated as ``strict=False`` would (a wait becomes
+a join, an escaped stream is forked). So one run finds all problems, and reports none twice. No capture is open, and no
+calls of the driver are made.
 
 The legacy stream, which is usually the current one, can't be captured. It then takes the part of the origin under
 another name (:class:`Alias`), so that ``Stream.null`` still is a stream outside of the capture.
@@ -22,11 +22,12 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.driver.node_accesses import Access, Touched
-from capturekit.guard.allocators import ALLOCATE_ONLY
-from capturekit.guard.components import MADE_OF, Components, assemble
-from capturekit.guard.lint_components import Alias, LintOutsideStreams, LintRun, LintState, kinds
+from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
+from capturekit.guard.components import Components
+from capturekit.guard.entry_points import Entry
+from capturekit.guard.lint_components import Alias, LintComponents, LintOutsideStreams, LintRun, LintState
 from capturekit.guard.open_capture import OpenCapture, new_recording
-from capturekit.guard.patching import Inside
+from capturekit.guard.policy import QUIET, RAISE, OriginalCall, Policy, PolicyOfAll
 from capturekit.model.cleanup import Undo
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError, CudaCallError
@@ -34,32 +35,14 @@ from capturekit.model.ledger import LEGACY_HANDLES, CaptureInfo, Lane, LedgerCap
 from capturekit.model.rules import RULES, CaptureStatus, Code, Mode, Operation
 from capturekit.model.source_line import Place, called
 
-#: The verbs that are called without change, since they make no call of CuPy.
-QUIET = ('stream_handed_out', 'current_stream', 'stream_eq', 'stream_hash')
 
-
-def counterpart(verb: Callable[..., Any], instead: dict[int, Any], asked: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function to call in place of a verb of the guard.
-
-    ``instead``: the components that replace the guard's, by the id of the guard's component. ``asked`` is called with
-    the method of the same name and the call's arguments, unless the verb makes no call of CuPy.
-    """
-    method: Any = getattr(verb, 'func', verb)
-    ask = getattr(instead[id(method.__self__)], method.__name__)
-    given = getattr(verb, 'args', ())
-    if given:
-        ask = functools.partial(ask, *given)
-    return ask if method.__name__ in QUIET else functools.partial(asked, ask)
-
-
-class LintGuard:
-    """The guard of one linted thread.
+class LintGuard(Policy):
+    """The policy of one linted thread.
 
     ``tell(error, adapted)`` and ``note(kind, text, at)`` are those of :class:`LintRun`.
     """
 
-    #: Arrays that are made, and CuPy's switches, are not asked about.
-    asks_calls_only = True
+    calls_only = True
 
     def __init__(
         self,
@@ -69,17 +52,18 @@ class LintGuard:
     ) -> None:
         self._guard = guard
         real = guard.state.platform
-        self._state = LintState(guard.state.installation)
+        self._run = LintRun(guard, getattr(real.device, 'submitted', None), tell, note)
+        self._state = LintState(guard.state.installation, self._run)
         self._device = _Device(real.device)
         self._state.platform = Platform(real.cupy, self._device)
-        self._run = LintRun(guard, getattr(real.device, 'submitted', None), tell, note)
-        self._components = assemble(Components, self._state, kinds(self._run))
-        #: By the guard's component: the component that replaces it.
-        self._instead = {id(getattr(guard, name)): getattr(self._components, name) for name in MADE_OF}
+        self._components = LintComponents(self._state)
+        own = vars(self._components)
+        #: By the guard's component: the component that is asked instead.
+        self._instead = {id(one): own[name] for name, one in vars(guard).items() if name in own}
         self._memory_of_run = _Memory()
         self._undo = Undo()
         self._me = threading.get_ident()
-        #: The previous substitute or guard, which still judges the real captures of the run.
+        #: The previous policy, which still judges the real captures of the run.
         self._before: Any = None
         #: A capture without streams in the guard's own ledger, so that graphs ask before they are launched.
         self._decoy = LedgerCapture(0, Mode.RELAXED, -1)
@@ -96,14 +80,19 @@ class LintGuard:
         undo.push(lambda: self._make_current_again(before))
         stream = self._play_origin(before)
         self._live = self._run.live = self._begin(stream, stream is before, at)
-        hook = _hook(cupy, self)
+        hook = memory_hook(
+            cupy,
+            f'capturekit.lint {id(self)}',
+            malloc_preprocess=lambda **_facts: self.allocating(),
+            malloc_postprocess=lambda **facts: self.allocated(facts['mem_ptr']),
+        )
         hook.__enter__()
         undo.push(lambda: hook.__exit__(None, None, None))
         undo.push(self._device.listen())
         guard.ledger.captures.append(self._decoy)
         undo.push(lambda: guard.ledger.captures.remove(self._decoy))
-        self._before, inside.substitute = inside.substitute, self
-        undo.push(lambda: setattr(inside, 'substitute', self._before))
+        self._before, inside.policy = inside.policy, self
+        undo.push(lambda: setattr(inside, 'policy', self._before))
 
     def _play_origin(self, before: Any) -> Any:
         """Return the stream that stands for the origin: the current one. The legacy stream gets another name."""
@@ -176,6 +165,9 @@ class LintGuard:
 
     # -- a call -----------------------------------------------------------------------------------------------
 
+    def now(self) -> Policy:
+        return RAISE if self._before is None else self._before.now()
+
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function to call in place of a verb of the guard.
 
@@ -183,30 +175,30 @@ class LintGuard:
         """
         if self._guard.state.mine() is not None or self._me in self._guard.state.rehearsals:
             return verb if self._before is None else self._before.instead_of(verb)
-        return counterpart(verb, self._instead, self._asked)
+        method: Any = getattr(verb, 'func', verb)
+        ask = getattr(self._instead[id(method.__self__)], method.__name__)
+        given = getattr(verb, 'args', ())
+        if given:
+            ask = functools.partial(ask, *given)
+        return ask if method.__name__ in QUIET else functools.partial(self._asked, ask)
 
     def _asked(self, ask: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a verb; report what it raises, and make the user's call anyway, once."""
         # garbage may be collected at any point: a finalizer's calls come in the middle of another call
         if not self._asking:
             self._live.recording.steps.clear()  # a long run would have many, and nothing reads them
-        made = False
-
-        def make(*given: Any, **named: Any) -> Any:
-            nonlocal made
-            made = True
-            return original(*given, **named)
-
+        call = OriginalCall(original)
         self._asking += 1
         try:
-            return ask(make, *args, **kwargs)
+            return ask(call, *args, **kwargs)
         except CaptureError as error:
-            if made:
+            if call.made:
                 raise  # the call's own
-            self._run.tell(error, lambda: ask(_nothing, *args, **kwargs))
+            self._run.met(error, lambda: ask(_nothing, *args, **kwargs))
         finally:
             self._asking -= 1
-        with self._state.inside():
+            call.failure = None  # its traceback holds this frame
+        with self._state.inside:
             return original(*args, **kwargs)
 
     def launching(self, upload: bool, ptr: int) -> None:
@@ -234,7 +226,7 @@ class LintGuard:
 
 
 class _Device:
-    """The device, which reports the substitute's streams as being captured, and the thread's work as one node."""
+    """The device, which reports the run's streams as being captured, and the thread's work as one node."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -290,75 +282,35 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """Takes the place of a call that is judged and not made."""
 
 
-def _hook(cupy: Any, substitute: LintGuard) -> Any:
-    """Return a CuPy memory hook that notes the allocations of this thread."""
-
-    def malloc_preprocess(_hook: Any, **_kwargs: Any) -> None:
-        substitute.allocating()
-
-    def malloc_postprocess(_hook: Any, **kwargs: Any) -> None:
-        substitute.allocated(kwargs['mem_ptr'])
-
-    members = {
-        'name': f'capturekit.lint {id(substitute)}',
-        'malloc_preprocess': malloc_preprocess,
-        'malloc_postprocess': malloc_postprocess,
-    }
-    return type('Hook', (cupy.cuda.MemoryHook,), members)()
-
-
-class Witness:
-    """Reports what real captures refuse, in every thread, and lets the script continue as with ``strict=False``.
+class Witness(PolicyOfAll):
+    """Reports what the real captures of a linted script refuse, in every thread; it continues as with ``strict=False``.
 
     ``tell`` is the function that a :class:`LintGuard` reports to. A refusal that ``strict=False`` could not adapt is
-    raised: the capture ends there. A witness is installed like a shadow, below the shadows of linted functions.
+    raised: the capture ends there. A witness stands below the policies of linted functions.
     """
 
-    #: Arrays that are made, and CuPy's switches, are not asked about.
-    asks_calls_only = True
+    calls_only = True
 
     def __init__(self, guard: Components, tell: Callable[[CaptureError, str | None], None]) -> None:
-        self._guard = guard
+        super().__init__(guard)
         self._tell_of = tell
 
-    def open(self) -> None:
-        """Install the witness for all threads."""
-        Inside.substitute = self
-        self._guard.state.inside.substitute = self
-
     def close(self) -> None:
-        """Remove the witness; threads that have it use the plain guard from now on."""
-        Inside.substitute = None
-        self._guard.state.inside.substitute = None
+        super().close()
         self._tell_of = lambda error, adapted: None
 
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         """The guard's verb, called once more as with ``strict=False`` if the strict capture refuses."""
-        name = getattr(verb, 'func', verb).__name__
-        return verb if name == 'stream_handed_out' else functools.partial(self._asked, verb)
-
-    def launching(self, upload: bool, ptr: int) -> None:
-        """Let the guard judge the launch of a capturekit graph."""
-        inside = self._guard.state.inside
-        inside.substitute = None
-        try:
-            self._guard.launches.launching(upload, ptr)
-        finally:
-            inside.substitute = self
+        quiet = getattr(verb, 'func', verb).__name__ == 'handed_out'
+        return verb if quiet else functools.partial(self._asked, verb)
 
     def _asked(self, verb: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        live, made = self._guard.state.mine(), False
-
-        def make(*given: Any, **named: Any) -> Any:
-            nonlocal made
-            made = True
-            return original(*given, **named)
-
-        given = make if callable(original) else original  # for an attribute, `original` is the instance
+        live, call = self._guard.state.mine(), OriginalCall(original)
+        given = call if callable(original) else original  # for an attribute, `original` is the instance
         try:
             return verb(given, *args, **kwargs)
         except CaptureError as error:
-            if live is not None and live.strict and not made:
+            if live is not None and live.strict and not call.made:
                 steps = live.recording.steps
                 before, live.strict = len(steps), False
                 try:
@@ -372,6 +324,9 @@ class Witness:
                 finally:
                     live.strict = True
             refused(error)
-            self._guard.verdicts.has_refused(error, getattr(verb, 'func', verb).__name__)
+            entry = next((one for one in getattr(verb, 'args', ()) if isinstance(one, Entry)), None)
+            self._guard.verdicts.has_refused(error, entry)
             self._tell_of(error, None)
             raise error
+        finally:
+            call.failure = None  # its traceback holds this frame

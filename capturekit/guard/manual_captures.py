@@ -20,18 +20,19 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
-from capturekit.guard.allocators import ALLOCATE_ONLY
+from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
 from capturekit.guard.captures import Captures, driver_mode
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.graph_inputs import GraphInputs, TouchedMemory
 from capturekit.guard.lanes import Joins, Lanes
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.open_capture import OpenCapture, close_recording, new_recording, tell_listeners
-from capturekit.guard.outside_streams import OutsideStreams, Placeholders
+from capturekit.guard.outside_streams import NOT_CURRENT, OutsideStreams
 from capturekit.guard.refusals import begun_in
 from capturekit.guard.remedies import without_cap
-from capturekit.guard.state import State
+from capturekit.guard.state import State, handle
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.counters import LOG, refused
@@ -44,6 +45,143 @@ _O = Operation
 _WITHOUT_PRIORITIES = (
     'lanes have different priorities, and CuPy instantiates graphs without them: `with ck.capture()` uses them'
 )
+
+
+class ByHand:
+    """Watches the current stream and CuPy's allocations during captures that a script begins by hand."""
+
+    def __init__(self, state: State, verdicts: Verdicts, outside: OutsideStreams) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.outside = outside
+
+    def keep_out(self, live: OpenCapture) -> None:
+        """Keep out this thread's current stream, after a capture was begun by hand on another stream."""
+        live.pool_hook = memory_hook(
+            self.state.platform.cupy,
+            f'capturekit.by_hand {id(live)}',
+            malloc_preprocess=lambda **_facts: self.pool_asked(live),
+            alloc_preprocess=lambda **_facts: self.pool_grows(live),
+            malloc_postprocess=lambda mem_ptr, pmem_id, **_facts: self.pool_gave(live, (mem_ptr, pmem_id)),
+            free_postprocess=lambda mem_ptr, pmem_id, **_facts: live.pooled.discard((mem_ptr, pmem_id)),
+        )
+        live.pool_hook.__enter__()
+        if not self.state.policy.holds:
+            return
+        stream = self.state.platform.cupy.cuda.get_current_stream()
+        if int(stream.ptr) in LEGACY_HANDLES:  # its handle has another name in a linted run
+            self.outside.put_placeholder(live, live.capture.origin)
+        elif self.state.ledger.lane(stream.ptr) is None and stream.ptr not in self.state.placeholders:
+            self.outside.hold(live, stream)
+        self._hear_of_waiting(live)
+
+    def _hear_of_waiting(self, live: OpenCapture) -> None:
+        """Note it if the task that begins a capture waits while the capture is open."""
+        asyncio: Any = sys.modules.get('asyncio')
+        loop: Any = None if asyncio is None else asyncio._get_running_loop()
+        task = None if loop is None else asyncio.current_task()
+        if task is None:
+            return
+
+        def waits() -> None:
+            if live.capture in self.state.lives:
+                live.note('note', None, _SUSPENDED, _where_it_waits(task))
+
+        loop.call_soon(waits)
+
+    def kept_out(self, live: OpenCapture) -> CaptureError | None:
+        """At the end of a capture begun by hand, return the error for work on the streams that it has kept out.
+
+        A refusal that was swallowed comes first.
+        """
+        found = live.swallowed or live.outside.escaped
+        live.swallowed = live.outside.escaped = None
+        for ptr in list(live.outside.held):
+            error = self.outside.release(ptr, silent=True)
+            found = found or error
+        if found is not None:
+            self.outside.hold_again()
+        return found
+
+    def let_go(self, live: OpenCapture) -> None:
+        """Release the streams that a capture begun by hand has kept out, just before it ends."""
+        if live.memory is not None:
+            return
+        mine = live.thread == threading.get_ident()
+        if live.pool_hook is not None and mine:
+            hook, live.pool_hook = live.pool_hook, None
+            hook.__exit__(None, None, None)
+        for ptr in list(live.outside.held):
+            self.outside.release(ptr, silent=True)
+        use = 'cupy.cuda.stream._BaseStream.use'
+        for device, (stream, legacy) in live.devices.placeholders.items():
+            self.state.placeholders.pop(stream.ptr, None)
+            if mine and self.state.platform.cupy.cuda.get_current_stream(device).ptr == stream.ptr:
+                with self.state.on(device):
+                    self.state.own(use, legacy)
+            self.outside.give_back(device, stream)
+
+    def keep_out_again(self, live: OpenCapture) -> None:
+        """Keep the legacy stream out for an outer capture of this thread, after one begun by hand has ended."""
+        if live.memory is not None:
+            return
+        mine, had_placeholder = self.state.mine(), bool(live.devices.placeholders)
+        live.devices.placeholders.clear()
+        if mine is None or mine.memory is not None or not had_placeholder:
+            return
+        if self.state.platform.cupy.cuda.get_current_stream().ptr in LEGACY_HANDLES:
+            self.outside.put_placeholder(mine, mine.capture.origin)
+
+    def pool_asked(self, live: OpenCapture) -> None:
+        """Note an allocation from the pool. Work will follow, unless the caller only makes an empty array."""
+        stream, holds = self.state.platform.cupy.cuda.get_current_stream(), self.state.policy.holds
+        if self.state.inside.active() or (holds and stream.ptr not in live.outside.held) or called() in ALLOCATE_ONLY:
+            return
+        with self.state.lock:
+            if not holds and (live is not self.state.mine() or self.state.ledger.lane(stream.ptr) is not None):
+                return
+            verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
+            if holds:
+                rule, of = self.outside.rule_for(live, stream.ptr)
+            else:
+                legacy = RULES['legacy-stream'] if verdict.answer.refused else NOT_CURRENT
+                rule, of = legacy if stream.ptr in LEGACY_HANDLES else RULES['escaped-work'], stream.ptr
+            self._refused_to_pool(live, self.verdicts.refusal(verdict, 'Work', of, rule))
+
+    def pool_grows(self, live: OpenCapture) -> None:
+        """Judge the pool's request for device memory, before it is made."""
+        if self.state.inside.active() or live.capture.mode is Mode.RELAXED or live.capture not in self.state.lives:
+            return
+        with self.state.lock:
+            verdict = self.verdicts.judge(Operation.UNSAFE)
+            if verdict.answer.refused:
+                rule = replace(RULES['unsafe-in-mode'], remedy=_ALLOCATED)
+                error = self.verdicts.refusal(verdict, "An allocation of CuPy's memory pool", None, rule)
+                self._refused_to_pool(live, error)
+
+    def pool_gave(self, live: OpenCapture, key: tuple[int, int]) -> None:
+        """Hear that the pool has given memory, which is the capture's where the current stream is a lane of it."""
+        lane = self.state.ledger.lane(self.state.platform.cupy.cuda.get_current_stream().ptr)
+        if lane is not None and lane.capture is live.capture and not self.state.inside.active():
+            live.pooled.add(key)
+
+    def _refused_to_pool(self, live: OpenCapture, error: CaptureError) -> None:
+        policy = self.state.policy
+        if policy.holds:
+            self.verdicts.has_refused(error)
+            refused(error)
+        policy.met(error, live=live)
+
+
+def _where_it_waits(task: Any) -> Place | None:
+    """The innermost line of the user's at which a task waits."""
+    found, coroutine = None, task.get_coro()
+    while coroutine is not None:
+        frame = getattr(coroutine, 'cr_frame', None)
+        if frame is not None and not is_foreign_frame(frame):
+            found = here(frame)
+        coroutine = getattr(coroutine, 'cr_await', None)
+    return found
 
 
 @dataclass(eq=False)
@@ -59,21 +197,13 @@ class ManualCaptures:
     by_hand: ByHand
     inputs: GraphInputs
 
-    def stream_begin_capture(self, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
-        real = self._driver_mode(mode)
-        return self._begin('Stream.begin_capture()', stream.ptr, mode, lambda: original(stream, real), stream)
-
-    def runtime_begin_capture(self, original: Callable[..., Any], stream: int, mode: int = 2) -> Any:
-        real = self._driver_mode(mode)
-        return self._begin('cupy.cuda.runtime.streamBeginCapture()', stream, mode, lambda: original(stream, real))
-
-    def _driver_mode(self, mode: Any) -> Any:
-        """The mode in which the driver captures; the script's own where it is only observed or linted."""
-        if mode is None or self.state.inside.substitute is not None:
-            return mode
-        return int(driver_mode(Mode(int(mode))))
-
-    def _begin(self, call: str, ptr: int, mode: Any, go: Callable[[], Any], stream: Any = None) -> Any:
+    def begin(self, entry: Entry, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
+        call, ptr = entry.call, handle(stream)
+        if mode is None and stream is ptr:
+            mode = int(Mode.RELAXED)  # the default of the runtime's function
+        given = mode  # the script's own mode, where it is only observed or linted
+        if mode is not None and self.state.inside.policy is None:
+            given = int(driver_mode(Mode(int(mode))))
         with ExitStack() as undo, self.state.lock:
             self.verdicts.give_way()
             self.verdicts.start()
@@ -85,20 +215,19 @@ class ManualCaptures:
             with self.state.inside:
                 blocking = not self.state.platform.device.stream_flags(ptr) & 1
                 priority = self.state.platform.device.stream_priority(ptr)
-            device = self.lanes.device_of(stream or self.lanes.wrapped(ptr))
+            by_handle, stream = stream, self.lanes.wrapped(ptr) if stream is ptr else stream
+            device = self.lanes.device_of(stream)
             uncollected = Uncollected()  # the destructor of a garbage object may make a call that loses the capture
             uncollected.__enter__()
             undo.callback(uncollected.let_go)
-            answer = go()
+            answer = original(by_handle, given)
             at = here()
             real = Mode.RELAXED if mode is None else Mode(int(mode))
             me = threading.get_ident()
             capture = self.state.ledger.begin(ptr, real, me, blocking=blocking, at=at, device=device)
             capture.origin.priority = priority
             recording = new_recording(self.state.platform, real, strict=True)
-            if stream is None:
-                stream = self.lanes.wrapped(ptr)
-            live = OpenCapture(self.state.platform, capture, True, stream, None, recording, threading.get_ident(), at)
+            live = OpenCapture(self.state.platform, capture, True, stream, None, recording, me, at)
             live.active_at, live.uncollected, live.begun_in = at, uncollected, begun_in()
             live.trace = Trace(self.state.platform.device.last_nodes(), ptr, self.lanes.lane_number, at)
             if getattr(stream, '_graph_host_funcargs', None) is None:
@@ -112,13 +241,8 @@ class ManualCaptures:
             undo.pop_all()
         return answer
 
-    def stream_end_capture(self, original: Callable[..., Any], stream: Any) -> Any:
-        return self._end('Stream.end_capture()', stream.ptr, lambda: original(stream))
-
-    def runtime_end_capture(self, original: Callable[..., Any], stream: int) -> Any:
-        return self._end('cupy.cuda.runtime.streamEndCapture()', stream, lambda: original(stream))
-
-    def _end(self, call: str, ptr: int, go: Callable[[], Any]) -> Any:
+    def end(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
+        call, ptr = entry.call, handle(stream)
         with ExitStack() as afterwards, self.state.lock:
             self.verdicts.start(check=False)
             self.outside.release(ptr)
@@ -126,7 +250,7 @@ class ManualCaptures:
             live = None if lane is None else self.state.lives.get(lane.capture)
             self._may_end(call, ptr, lane, live)
             if live is None:
-                return go()
+                return original(stream)
             outcome, handled = 'failed', sys.exception()
             try:
                 used = TouchedMemory()
@@ -134,7 +258,7 @@ class ManualCaptures:
                     self._count(live)
                     used = self.inputs.found(live)
                 self.joins.idle(live)
-                answer = self._ended(live, go)
+                answer = self._ended(live, lambda: original(stream))
                 self.inputs.made(answer, used, live.at)
                 outcome = 'good'
                 return answer
@@ -235,148 +359,3 @@ _ALLOCATED = 'Begin the capture with `stream.begin_capture()`, which is relaxed,
 _SUSPENDED = (
     'the capture was open while its task waited here: what other tasks gave to its stream meanwhile is in the graph'
 )
-
-
-class ByHand:
-    """Watches the current stream and CuPy's allocations during captures that a script begins by hand."""
-
-    def __init__(self, state: State, verdicts: Verdicts, outside: OutsideStreams, placeholders: Placeholders) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.outside = outside
-        self.placeholders = placeholders
-
-    def keep_out(self, live: OpenCapture) -> None:
-        """Keep out this thread's current stream, after a capture was begun by hand on another stream."""
-        live.pool_hook = pool_hook(self, self.state.platform.cupy, live)
-        live.pool_hook.__enter__()
-        stream = self.state.platform.cupy.cuda.get_current_stream()
-        if int(stream.ptr) in LEGACY_HANDLES:  # its handle has another name in a linted run
-            self.placeholders.put(live, live.capture.origin)
-        elif self.state.ledger.lane(stream.ptr) is None and stream.ptr not in self.state.placeholders:
-            self.outside.hold(live, stream)
-        self._hear_of_waiting(live)
-
-    def _hear_of_waiting(self, live: OpenCapture) -> None:
-        """Note it if the task that begins a capture waits while the capture is open."""
-        asyncio: Any = sys.modules.get('asyncio')
-        loop: Any = None if asyncio is None else asyncio._get_running_loop()
-        task = None if loop is None else asyncio.current_task()
-        if task is None:
-            return
-
-        def waits() -> None:
-            if live.capture in self.state.lives:
-                live.note('note', None, _SUSPENDED, _where_it_waits(task))
-
-        loop.call_soon(waits)
-
-    def kept_out(self, live: OpenCapture) -> CaptureError | None:
-        """At the end of a capture begun by hand, return the error for work on the streams that it has kept out.
-
-        A refusal that was swallowed comes first.
-        """
-        found = live.swallowed or live.outside.escaped
-        live.swallowed = live.outside.escaped = None
-        for ptr in list(live.outside.held):
-            error = self.outside.release(ptr, silent=True)
-            found = found or error
-        if found is not None:
-            self.outside.hold_again()
-        return found
-
-    def let_go(self, live: OpenCapture) -> None:
-        """Release the streams that a capture begun by hand has kept out, just before it ends."""
-        if live.memory is not None:
-            return
-        mine = live.thread == threading.get_ident()
-        if live.pool_hook is not None and mine:
-            hook, live.pool_hook = live.pool_hook, None
-            hook.__exit__(None, None, None)
-        for ptr in list(live.outside.held):
-            self.outside.release(ptr, silent=True)
-        use = 'cupy.cuda.stream._BaseStream.use'
-        for device, (stream, legacy) in live.devices.placeholders.items():
-            self.state.placeholders.pop(stream.ptr, None)
-            if mine and self.state.platform.cupy.cuda.get_current_stream(device).ptr == stream.ptr:
-                with self.state.on(device):
-                    self.state.own(use, legacy)
-            self.placeholders.give_back(device, stream)
-
-    def keep_out_again(self, live: OpenCapture) -> None:
-        """Keep the legacy stream out for an outer capture of this thread, after one begun by hand has ended."""
-        if live.memory is not None:
-            return
-        mine, had_placeholder = self.state.mine(), bool(live.devices.placeholders)
-        live.devices.placeholders.clear()
-        if mine is None or mine.memory is not None or not had_placeholder:
-            return
-        if self.state.platform.cupy.cuda.get_current_stream().ptr in LEGACY_HANDLES:
-            self.placeholders.put(mine, mine.capture.origin)
-
-    def pool_asked(self, live: OpenCapture) -> None:
-        """Note an allocation from the pool. Work will follow, unless the caller only makes an empty array."""
-        stream = self.state.platform.cupy.cuda.get_current_stream()
-        if self.state.inside.active() or stream.ptr not in live.outside.held or called() in ALLOCATE_ONLY:
-            return
-        with self.state.lock:
-            verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
-            rule, of = self.outside.rule_for(live, stream.ptr)
-            self._refused_to_pool(self.verdicts.refusal(verdict, 'Work', of, rule))
-
-    def pool_grows(self, live: OpenCapture) -> None:
-        """Judge the pool's request for device memory, before it is made."""
-        if self.state.inside.active() or live.capture.mode is Mode.RELAXED or live.capture not in self.state.lives:
-            return
-        with self.state.lock:
-            verdict = self.verdicts.judge(Operation.UNSAFE)
-            if verdict.answer.refused:
-                rule = replace(RULES['unsafe-in-mode'], remedy=_ALLOCATED)
-                self._refused_to_pool(self.verdicts.refusal(verdict, "An allocation of CuPy's memory pool", None, rule))
-
-    def pool_gave(self, live: OpenCapture, key: tuple[int, int]) -> None:
-        """Hear that the pool has given memory, which is the capture's where the current stream is a lane of it."""
-        lane = self.state.ledger.lane(self.state.platform.cupy.cuda.get_current_stream().ptr)
-        if lane is not None and lane.capture is live.capture and not self.state.inside.active():
-            live.pooled.add(key)
-
-    def _refused_to_pool(self, error: CaptureError) -> NoReturn:
-        self.verdicts.has_refused(error)
-        refused(error)
-        raise error
-
-
-def _where_it_waits(task: Any) -> Place | None:
-    """The innermost line of the user's at which a task waits."""
-    found, coroutine = None, task.get_coro()
-    while coroutine is not None:
-        frame = getattr(coroutine, 'cr_frame', None)
-        if frame is not None and not is_foreign_frame(frame):
-            found = here(frame)
-        coroutine = getattr(coroutine, 'cr_await', None)
-    return found
-
-
-def pool_hook(by_hand: ByHand, cupy: Any, live: OpenCapture) -> Any:
-    """Return a CuPy memory hook that notes the allocations of this thread."""
-
-    def malloc_preprocess(_hook: Any, **_facts: Any) -> None:
-        by_hand.pool_asked(live)
-
-    def alloc_preprocess(_hook: Any, **_facts: Any) -> None:
-        by_hand.pool_grows(live)
-
-    def malloc_postprocess(_hook: Any, mem_ptr: int, pmem_id: int, **_facts: Any) -> None:
-        by_hand.pool_gave(live, (mem_ptr, pmem_id))
-
-    def free_postprocess(_hook: Any, mem_ptr: int, pmem_id: int, **_facts: Any) -> None:
-        live.pooled.discard((mem_ptr, pmem_id))
-
-    members = {
-        'name': f'capturekit.by_hand {id(live)}',
-        'malloc_preprocess': malloc_preprocess,
-        'alloc_preprocess': alloc_preprocess,
-        'malloc_postprocess': malloc_postprocess,
-        'free_postprocess': free_postprocess,
-    }
-    return type('Hook', (cupy.cuda.MemoryHook,), members)()

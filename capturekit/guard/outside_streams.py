@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capturekit.guard.allocators import UNSEEN, Allocators, escape_rule
@@ -24,6 +24,8 @@ from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Mode, Rule
 from capturekit.model.source_line import Place, here
 
+#: The name under which spare streams are kept, with the device, for the next capture.
+_STOCK = 'placeholder'
 #: If the legacy stream is current during a capture begun by hand, its work was meant for the capture.
 NOT_CURRENT = replace(
     RULES['escaped-work'],
@@ -41,21 +43,22 @@ NOT_CURRENT_NOW = replace(
 )
 
 
+@dataclass(eq=False)
 class OutsideStreams:
-    """Holds and releases streams that are current in a capture but not part of it."""
+    """Holds and releases streams that are current in a capture but not part of it, and has placeholders."""
 
-    def __init__(self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    parts: Parts
 
     def hold(self, live: OpenCapture, stream: Any) -> None:
         """Hold a stream: capture it into a graph that is thrown away, so that its work does not run."""
         ptr = stream.ptr
         with self.state.inside:
             device = self.state.platform.device
-            if device.stream_status(ptr) is CaptureStatus.NONE:
+            if self.state.policy.holds and device.stream_status(ptr) is CaptureStatus.NONE:
                 live.outside.held[ptr] = (stream, here())  # first, so that an interrupt leaves nothing held unnoted
                 try:
                     device.begin_capture(ptr, Mode.RELAXED)
@@ -157,38 +160,29 @@ class OutsideStreams:
         """Hold an outside stream again if it is still current after a call on it."""
         with self.state.lock:
             mine = self.state.mine()
-            if mine is None or not mine.strict:
+            if mine is None or not mine.strict or not self.state.policy.holds:
                 return
             stream = self.state.platform.cupy.cuda.get_current_stream()
             if self.lanes.is_outside(stream.ptr) and stream.ptr not in mine.outside.held:
                 self.hold(mine, stream)
                 self.allocators.refresh()
 
+    # -- placeholders -------------------------------------------------------------------------------------------------
 
-#: The name under which spare streams are kept, with the device, for the next capture.
-_STOCK = 'placeholder'
-
-
-class Placeholders:
-    """Streams of the guard's own in the place of the legacy stream."""
-
-    def __init__(self, state: State, lanes: Lanes, parts: Parts, outside: OutsideStreams) -> None:
-        self.state = state
-        self.lanes = lanes
-        self.parts = parts
-        self.outside = outside
-
-    def put(self, live: OpenCapture, parent: Lane) -> None:
+    def put_placeholder(self, live: OpenCapture, parent: Lane) -> None:
         """Make a placeholder current in the place of the legacy stream, which has just become current.
 
         With ``strict=False`` the placeholder is a lane, forked from ``parent``; on the device of a ``ck.capture``,
         which has made its origin current there, ``parent`` itself takes the place.
         """
+        if not self.state.policy.records or (live.strict and not self.state.policy.holds):
+            return  # the legacy stream stays
         device = self.state.current_device()
         if device == live.origin_device and live.memory is not None and not live.strict:
             self.state.own('cupy.cuda.stream._BaseStream.use', live.streams[parent.stream])
             live.note('adapted', parent, f'work on the legacy stream was moved to lane {parent.number}', here())
-            return self.lanes.make_current(live, parent.stream)
+            self.lanes.make_current(live, parent.stream)
+            return
         if not live.strict:
             self.parts.refuse_second_device(live)
         legacy = self.state.platform.cupy.cuda.get_current_stream()
@@ -197,7 +191,7 @@ class Placeholders:
         known = live.devices.placeholders.get(device)
         stream = known[0] if known is not None else live.devices.forked.get(device) or self._spare(device)
         if live.strict:
-            self.outside.hold(live, stream)
+            self.hold(live, stream)
         else:
             live.devices.forked[device] = stream
             if self.lanes.is_outside(stream.ptr):

@@ -205,7 +205,7 @@ class Parts:
         )
         if fault is not None:
             raise fault
-        device, capture = live.platform.device, live.capture
+        device = live.platform.device
         if live.parts.check_node and live.parts.current is not None:
             self._refuse_unfit(live, live.parts.current.bodies[-1])
         live.poll()
@@ -215,10 +215,14 @@ class Parts:
         if live.trace is not None:
             live.trace.next_part(self.order_of(live, info.graph))
         graph = end_driver_capture(live)
-        with self.state.lock:
-            live.parts.past.append(capture)
-            self.state.ledger.end(capture)
+        self.has_ended(live)
         return graph
+
+    def has_ended(self, live: OpenCapture) -> None:
+        """Note that the driver's capture has ended; the next one will go on."""
+        with self.state.lock:
+            live.parts.past.append(live.capture)
+            self.state.ledger.end(live.capture)
 
     @staticmethod
     def _refuse_unfit(live: OpenCapture, body: int) -> None:

@@ -134,39 +134,38 @@ def _modified(holder: type) -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(holder))
 
 
-def _wrapper(
-    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError, str], None]
-) -> Any:
-    """Make the wrapper of an entry. ``inside.active()`` is true in threads where the guard itself is calling;
-    ``inside.substitute``, in threads that are linted, has the verbs that are called instead. ``has_refused`` is called
-    with the error that a verb raises.
-    """
+#: What a guard does about an error that a verb raises.
+HasRefused = Callable[[CaptureError, Entry], None]
+
+
+def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Inside, has_refused: HasRefused) -> Any:
+    """Make the wrapper of an entry. ``inside.active()`` is true in threads where the guard itself is calling."""
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
-    if entry.kind == 'property':
-        return _property(entry, original, verb, inside, has_refused)
     if entry.kind == 'maker':
         return _maker(original, verb, inside)
     if entry.kind == 'always':
         return functools.partial(verb, original)
-
     if isinstance(original, bool):
         return _Asked(original, verb, inside)
+    function: Any = original.__get__ if entry.kind == 'property' else original
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if inside.active():
-            return original(*args, **kwargs)
+            return function(*args, **kwargs)
         if kwargs:
-            args, kwargs = in_order(verb, original, args, kwargs)
-        if inside.substitute is not None:
-            return inside.substitute.instead_of(verb)(original, *args, **kwargs)
+            args, kwargs = in_order(verb, function, args, kwargs)
+        if inside.policy is not None:
+            return inside.policy.instead_of(verb)(function, *args, **kwargs)
         try:
-            return verb(original, *args, **kwargs)
+            return verb(function, *args, **kwargs)
         except CaptureError as error:
             refused(error)
-            has_refused(error, entry.method)
+            has_refused(error, entry)
             raise as_raised(error)  # noqa: B904
 
+    if entry.kind == 'property':
+        return property(call, doc=getattr(original, '__doc__', None))
     if isinstance(original, type):
         return _stands_for(original, call)
     try:
@@ -174,27 +173,6 @@ def _wrapper(
     except TypeError:
         call.__name__ = entry.name
     return call
-
-
-def _property(
-    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError, str], None]
-) -> property:
-    """Make the wrapper of a property."""
-    getter: Any = original.__get__
-
-    def get(self: Any) -> Any:
-        if inside.active():
-            return getter(self)
-        if inside.substitute is not None:
-            return inside.substitute.instead_of(verb)(getter, self)
-        try:
-            return verb(getter, self)
-        except CaptureError as error:
-            refused(error)
-            has_refused(error, entry.method)
-            raise as_raised(error)  # noqa: B904
-
-    return property(get, doc=getattr(original, '__doc__', None))
 
 
 def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod[..., Any]:
@@ -307,7 +285,7 @@ class _Attribute:
             raise AttributeError(self._name) from None
         # capturekit's own code reads it too often to call the verb each time
         if not (self._inside.active() or id(sys._getframe(1).f_code) in _OURS or _is_ours(sys._getframe(1))):
-            verb = self._verb if self._inside.substitute is None else self._inside.substitute.instead_of(self._verb)
+            verb = self._verb if self._inside.policy is None else self._inside.policy.instead_of(self._verb)
             instead = verb(instance, value)
             return instead if isinstance(instead, int) else value
         return value
@@ -332,12 +310,12 @@ def _is_ours(frame: types.FrameType) -> bool:
 
 
 class Inside(threading.local):
-    """Whether this thread is in the guard's own calls; and the substitute that replaces the guard, or None.
+    """Whether this thread is in the guard's own calls; and the policy that is installed for it, or None.
 
     A lock that only this thread uses counts the blocks ``with inside:``: no signal interrupts its methods half way.
     """
 
-    substitute: Any = None
+    policy: Any = None
     __enter__: Any = property(attrgetter('_lock.__enter__'))
     __exit__: Any = property(attrgetter('_lock.__exit__'))
 
@@ -351,8 +329,8 @@ class Inside(threading.local):
 
     @property
     def calls_only(self) -> bool:
-        """Whether what is asked instead of the guard knows nothing of arrays that are made, and of CuPy's switches."""
-        return self.substitute is not None and bool(self.substitute.asks_calls_only)
+        """Whether the policy knows nothing of arrays that are made, and of CuPy's switches."""
+        return self.policy is not None and bool(self.policy.calls_only)
 
 
 class Installation:
@@ -400,12 +378,12 @@ class Installation:
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the imported CuPy, with their wrappers; made once, and again if something has changed."""
         if self._stale():
-            slots, has_refused = [], getattr(guard, 'has_refused', lambda error, verb: None)
+            slots, has_refused = [], getattr(guard, 'has_refused', lambda error, entry: None)
             for entry in ENTRIES:
                 for slot in self._find(entry):
                     verb = attrgetter(entry.verb)(guard)
-                    if entry.named:
-                        verb = functools.partial(verb, _spelled(entry))
+                    if entry.given:
+                        verb = functools.partial(verb, entry)
                     slot.wrapper = _wrapper(entry, slot.original, verb, self.inside, has_refused)
                     slots.append(slot)
             self._known = slots
@@ -472,13 +450,6 @@ def _changed(slots: list[Any]) -> bool:
 def _come_and_go() -> tuple[int, ...]:
     """Return the identities of the optional modules, which the guard does not import itself."""
     return tuple(id(sys.modules.get(name)) for name in (RUNTIME, NCCL, 'cupy.cuda.nccl'))
-
-
-def _spelled(entry: Entry) -> str:
-    if entry.kind == 'code':
-        return str(entry)
-    holder = entry.holder.rsplit('.', 1)[-1]
-    return f'{holder}.{entry.name}()'
 
 
 def _restore_all(slots: list[Any]) -> None:

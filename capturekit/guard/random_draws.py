@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.host_calls import on_its_device
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
@@ -49,24 +50,20 @@ class RandomDraws:
         self.bodies = bodies
 
     def curand_draw(
-        self, call: str, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
+        self, entry: Entry, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
     ) -> Any:
-        signature = (call, generator, size, params)
+        call, signature = entry.call, (entry.call, generator, size, params)
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(ptr)
-        live = self.state.mine()
-        if live is None or live.memory is None:
+        live = self.state.recording()
+        if live is None:
             return original(generator, ptr, size, *params)
-        nbytes = size * next((n for end, n in _BYTES.items() if call.rstrip('()').endswith(end)), 4)
+        nbytes = size * next((n for end, n in _BYTES.items() if entry.name.endswith(end)), 4)
         memory, copy = live.graph_memory, self.state.installation.originals['cupy.cuda.runtime.memcpyAsync']
         with self.state.lock:
-            self.verdicts.check(live)
-            self._before_feed(live)
+            self._before_feed(live, _owner(generator))
             buffer = memory.grow(nbytes)
-            owner = _owner(generator)
-            memory.keep(owner)
-            self._state_of_the_moment(live, owner)
 
             def take(to: int) -> None:
                 stream = self.state.platform.cupy.cuda.get_current_stream().ptr
@@ -86,17 +83,13 @@ class RandomDraws:
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(None)
-        live = self.state.mine()
-        if live is None or live.memory is None:
+        live = self.state.recording()
+        if live is None:
             return original(state, size)
         with self.state.lock:
-            self.verdicts.check(live)
-            self._before_feed(live)
-            memory = live.graph_memory
+            self._before_feed(live, state)
             with self.state.inside:
-                buffer = self.state.platform.cupy.ndarray((), np.uint64, memory.grow(8))
-            memory.keep(state)
-            self._state_of_the_moment(live, state)
+                buffer = self.state.platform.cupy.ndarray((), np.uint64, live.graph_memory.grow(8))
             given: list[int] = []
 
             def go() -> None:
@@ -119,19 +112,15 @@ class RandomDraws:
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(None)
-        live = self.state.mine()
-        if live is None or live.memory is None:
+        live = self.state.recording()
+        if live is None:
             return original(state, a, size, replace, p)
         cupy, nbytes = self.state.platform.cupy, max(count, 1) * _DRAWN.itemsize
         drawn_to = cupy.empty(size, _DRAWN)  # on a stream outside of the capture this is refused, before any draw
         with self.state.lock:
-            self.verdicts.check(live)
-            self._before_feed(live)
-            memory = live.graph_memory
+            self._before_feed(live, state)
             with self.state.inside:
-                buffer = cupy.ndarray((count,), _DRAWN, memory.grow(nbytes))
-            memory.keep(state)
-            self._state_of_the_moment(live, state)
+                buffer = cupy.ndarray((count,), _DRAWN, live.graph_memory.grow(nbytes))
 
             def take(to: Any) -> Any:
                 made = cupy.empty(size, _DRAWN) if to is None else to
@@ -152,15 +141,13 @@ class RandomDraws:
         signature = ('seeding', id(state), repr(seed))
         if self._drawn_before(signature) is not None:
             return None
-        live = self.state.mine()
-        if live is None or live.memory is None or _is_cupys_own():
+        live = self.state.recording()
+        if live is None or _is_cupys_own():
             return original(state, seed)
         with self.state.lock:
             self.verdicts.check(live)
             _check_seed(seed)
-            self._before_feed(live)
-            live.graph_memory.keep(state)
-            self._state_of_the_moment(live, state)
+            self._before_feed(live, state)
             if not hasattr(state, '_rk_seed'):
                 original(state, seed)
 
@@ -173,8 +160,7 @@ class RandomDraws:
 
     def bit_generator_made(self, original: Callable[..., Any], generator: Any, seed: Any = None) -> Any:
         """Refuse a device generator without a seed: a seed that the system gives would become a constant."""
-        live = self.state.mine()
-        if live is not None and live.memory is not None and seed is None:
+        if self.state.recording() is not None and seed is None:
             raise errors.UnsupportedCallError(
                 f'{type(generator).__name__}() without a seed',
                 location=here(),
@@ -192,18 +178,11 @@ class RandomDraws:
 
     def back_up(self, live: OpenCapture, array: Any) -> None:
         """Record, once for each array, a copy of it as it is, so that a launch that fails a check leaves no trace."""
-        memory = live.graph_memory
-        if (
-            not array.size
-            or memory.owns(array.data.mem)
-            or any(kept.array is array for kept in live.host_calls.backups)
-        ):
+        memory, plan = live.graph_memory, live.parts.plan
+        known = any(kept.array is array for kept in live.host_calls.backups)
+        if known or not array.size or memory.owns(array.data.mem):
             return
-        made = (
-            len(live.parts.plan.checks.made)
-            if live.parts.plan is not None and live.parts.plan.checks is not None
-            else 0
-        )
+        made = 0 if plan is None or plan.checks is None else len(plan.checks.made)
         kept = memory.place_for(array)
         backup = Backup(array, kept, made, live.parts.current)
         live.host_calls.backups.append(backup)
@@ -223,12 +202,15 @@ class RandomDraws:
         with self.state.inside:
             return self.state.platform.cupy.random._generator._random_states.get(device)
 
-    def _before_feed(self, live: OpenCapture) -> None:
-        """End a part that waits for a check, because the host draws before it launches a part."""
+    def _before_feed(self, live: OpenCapture, state: Any) -> None:
+        """End a part that waits for a check, because the host draws before it launches a part; keep what draws."""
+        self.verdicts.check(live)
         remedy = 'Draw before the decision, or write a kernel with a generator of its own.'
         self.bodies.not_in_body(live, 'Random numbers drawn by the host', remedy)
         if live.parts.check_node:
             self.parts.cut_on_host(live, here())
+        live.graph_memory.keep(state)
+        self._state_of_the_moment(live, state)
 
     def _feed(self, live: OpenCapture, feed: Feed, text: str) -> None:
         feed.go = on_its_device(self.state, feed.go)

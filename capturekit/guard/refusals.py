@@ -3,7 +3,7 @@
 CUDA answers a call that a capture forbids with a code, and CuPy raises a ``CUDARuntimeError`` whose ``status`` is that
 code. A refusal of such a call is an error of both classes: ``except ck.SynchronizationError`` and ``except
 cupy.cuda.runtime.CUDARuntimeError`` both catch it. The code is the one of the table of rules, which the refusal names.
-For some calls CuPy raises no such error; :data:`HANDED_BACK` and :data:`REFUSED_BY_CUPY` name them.
+For some calls CuPy raises no such error: ``answer`` in the row of an entry point says so.
 """
 
 from __future__ import annotations
@@ -15,42 +15,32 @@ from inspect import CO_COROUTINE, CO_GENERATOR
 from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.causes import shown_with
 from capturekit.model.errors import CaptureError, EscapedWorkError, InvalidatedError
 from capturekit.model.ledger import LEGACY_HANDLES
-from capturekit.model.rules import Code
+from capturekit.model.rules import Code, Operation
 from capturekit.model.source_line import here, is_foreign_frame
 
-#: Verbs of calls after which CuPy raises nothing: it returns the code as a number (``stream.done`` is then False), or
-#: CUDA only tells at the end of the capture.
-HANDED_BACK = frozenset(
-    {'stream_done', 'event_done', 'runtime_stream_query', 'runtime_event_query', 'runtime_stream_destroy'}
-)
-#: Verbs of calls that CuPy refuses by itself before CUDA is asked, if the stream is being captured: it raises a plain
-#: RuntimeError. Its words "is capturing" are what code of today looks for.
-REFUSED_BY_CUPY = frozenset({'array_get', 'array_set', 'array_from', 'arrays_joined', 'pointer_copy', 'pointer_sync'})
-#: Verbs of calls that CuPy's libraries refuse by themselves with a NotImplementedError.
-REFUSED_BY_LIBRARIES = frozenset({'seam'})
-#: What stands for the verb if a method of capturekit refuses: CuPy has no answer to that.
-OWN = 'a method of capturekit'
 _SAID = 'CuPy would have said that the current stream is capturing.'
 _RUNTIME = 'cupy_backends.cuda.api.runtime'
 
 
-def answers_with_code(verb: str, stream: int | None, captured: bool) -> bool:
+def answers_with_code(entry: Entry | None, stream: int | None, captured: bool) -> bool:
     """Whether CuPy raises CUDA's code for a call on a stream; ``captured``: the current stream is in a capture."""
-    if verb in HANDED_BACK or verb in REFUSED_BY_LIBRARIES or verb == OWN:
-        return False
-    if verb == 'stream_begin_capture' and stream in LEGACY_HANDLES:
+    if entry is None:
+        return True
+    if entry.name == 'begin_capture' and stream in LEGACY_HANDLES:
         return False  # CuPy has a RuntimeError of its own for it
-    return verb not in REFUSED_BY_CUPY or (verb == 'pointer_sync' and not captured)
+    return entry.answer == 'code' or (entry.answer == 'cupy or code' and not captured)
 
 
-def say_as_cupy(error: CaptureError, verb: str, captured: bool) -> None:
+def say_as_cupy(error: CaptureError, entry: Entry | None, captured: bool) -> None:
     """Add CuPy's own words to the rule of a refusal, where CuPy would have raised a RuntimeError with them."""
-    if verb in REFUSED_BY_CUPY and captured and error.cuda_error and _SAID not in error.rule:
+    by_cupy = entry is not None and entry.answer.startswith('cupy')
+    if by_cupy and captured and error.cuda_error and _SAID not in error.rule:
         error.rule = f'{error.rule} {_SAID}'
 
 
@@ -122,14 +112,11 @@ def _is_suspended(begun: Begun) -> bool:
     return any(frame is not None and (id(frame), frame.f_code) == begun for frame in frames)
 
 
-def note_open(error: CaptureError, live: OpenCapture, verb: str) -> None:
-    """Add to a refusal a sentence on a capture that may have been left open without being meant to.
-
-    ``verb``: the verb that was refused.
-    """
+def note_open(error: CaptureError, live: OpenCapture, operation: Operation | None) -> None:
+    """Add to a refusal of an operation a sentence on a capture that may have been left open without being meant to."""
     if live.memory is not None:
         return
-    ending = verb.endswith('end_capture') and not isinstance(error, InvalidatedError)
+    ending = operation is Operation.END_CAPTURE and not isinstance(error, InvalidatedError)
     caught = next((cause for cause in live.causes.before(*shown_with(error)) if cause.refused), None)
     if ending and isinstance(error, EscapedWorkError):
         then = ': another `end_capture()` ends it, without this work.'
@@ -140,7 +127,7 @@ def note_open(error: CaptureError, live: OpenCapture, verb: str) -> None:
             f', because its end was refused at {live.end_refused}: do what that refusal says, and call '
             '`end_capture()` again.'
         )
-    elif is_left_open(live) or verb.endswith('begin_capture'):
+    elif is_left_open(live) or operation is Operation.BEGIN_CAPTURE:
         then = ': call `end_capture()` also where an exception leaves that function (`try`, `finally`).'
     elif caught is not None:
         begun = live.at or caught.at

@@ -10,6 +10,8 @@ from capturekit.driver.cuda import Platform, current
 from capturekit.guard.call_watch import CallWatch
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.patching import Installation
+from capturekit.guard.policy import RAISE, Policy
+from capturekit.launch.caller import Caller
 from capturekit.launch.plan import Feed
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import Lane, Ledger, LedgerCapture
@@ -21,6 +23,11 @@ class _Now:
 
     def __get__(self, _state: State, _owner: type) -> Platform:
         return current()
+
+
+def handle(stream: Any) -> Any:
+    """The handle of a stream or an event that may be given by its handle."""
+    return stream if isinstance(stream, int) else stream.ptr
 
 
 class State:
@@ -52,14 +59,35 @@ class State:
         #: By handle of a placeholder (a stream of the guard in place of a legacy stream): its device.
         self.placeholders: dict[int, int] = {}
 
+    @property
+    def policy(self) -> Policy:
+        """What becomes of a refusal in this thread."""
+        policy = self.inside.policy
+        return RAISE if policy is None else policy.now()
+
     def mine(self) -> OpenCapture | None:
         """The open capture that this thread opened last, or None."""
         stack = self.threads.get(threading.get_ident())
         return stack[-1] if stack else None
 
+    def recording(self) -> OpenCapture | None:
+        """The same, if it is one of capturekit's own, which has memory for its graph."""
+        mine = self.mine()
+        return None if mine is None or mine.memory is None else mine
+
+    def caller(self) -> Caller | None:
+        """What is known of the caller, if this thread records a graphed function."""
+        mine = self.mine()
+        return None if mine is None else mine.caller
+
     def occupied(self) -> bool:
         """Whether this thread has a capture open, or is in a rehearsal."""
         return self.mine() is not None or threading.get_ident() in self.rehearsals
+
+    def open_on(self, stream: int) -> OpenCapture | None:
+        """The open capture in which a stream is a lane, or None."""
+        lane = self.ledger.lane(stream)
+        return None if lane is None else self.lives.get(lane.capture)
 
     def live_of(self, lane: Lane) -> OpenCapture:
         """The open capture that a lane belongs to."""

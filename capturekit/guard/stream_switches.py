@@ -12,12 +12,12 @@ from typing import Any
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams, UnseenHandle
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams, Placeholders
-from capturekit.guard.state import State
+from capturekit.guard.outside_streams import OutsideStreams
+from capturekit.guard.state import State, handle
 from capturekit.guard.verdicts import Verdicts
-from capturekit.model import errors
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, named
 from capturekit.model.recording import Step
 from capturekit.model.rules import RULES, Code, Operation
@@ -39,26 +39,18 @@ class StreamSwitches:
     lanes: Lanes
     callers: CallerStreams
     outside: OutsideStreams
-    placeholders: Placeholders
 
-    def stream_use(self, original: Callable[..., Any], stream: Any) -> Any:
-        self._switch(original, stream, 'Stream.use()')
-        return stream
-
-    def stream_enter(self, original: Callable[..., Any], stream: Any) -> Any:
-        self._switch(original, stream, 'with stream:')
-        return stream
-
-    def _switch(self, original: Callable[..., Any], stream: Any, call: str) -> None:
+    def stream_use(self, entry: Entry, original: Callable[..., Any], stream: Any) -> Any:
         with self.state.lock:
             self.state.poll()
-            chosen = self.choose(stream, call)
+            chosen = self.choose(stream, entry.call)
             before = self.state.current_stream()
             if before.ptr != chosen.ptr:
                 self.outside.release(before.ptr)
             original(chosen)
             self.lanes.leave(before)
             self._arrive(chosen, before)
+        return stream
 
     def stream_exit(self, original: Callable[..., Any], stream: Any, *exc: Any) -> Any:
         with self.state.lock:
@@ -140,7 +132,7 @@ class StreamSwitches:
         if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
             return None
         inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
-        if inside.active() or inside.substitute is not None:
+        if inside.active() or inside.policy is not None:
             return None
         # the handle is read past the wrapper, which would let capturekit's own code have it as well
         before = lanes.get(state.installation.originals[_CURRENT]().__dict__['ptr'])
@@ -189,9 +181,10 @@ class StreamSwitches:
         if mine is None or stream.ptr not in LEGACY_HANDLES:
             return stream
         if mine.strict:
-            self.verdicts.refuse(
-                self.verdicts.judge(_O.WORK, stream=stream.ptr), call, stream.ptr, RULES['legacy-stream']
-            )
+            verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
+            refusal = self.verdicts.refusal(verdict, call, stream.ptr, RULES['legacy-stream'])
+            self.state.policy.met(refusal, lambda: self.choose(stream, call))
+            return stream
         lane = self.lanes.current_lane(mine)
         mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
         return mine.streams[lane.stream]
@@ -202,7 +195,7 @@ class StreamSwitches:
         A ``with`` block that was entered before the capture, or a method that was bound before it, is CuPy's own.
         """
         mine, inside = self.state.mine(), self.state.inside
-        if mine is None or mine.caller is not None or inside.active() or inside.substitute is not None:
+        if mine is None or mine.caller is not None or inside.active() or inside.policy is not None:
             return False
         with self.state.lock:
             mine.unsettled = False
@@ -234,33 +227,14 @@ class StreamSwitches:
         elif mine is not None and not _legacy(stream):
             self.outside.hold(mine, stream)
         elif mine is not None:
-            self.placeholders.put(mine, mine.capture.origin)
+            self.outside.put_placeholder(mine, mine.capture.origin)
         if mine is not None:
             self.callers.in_order(mine)
         self.allocators.refresh()
 
+    # -- properties of streams ----------------------------------------------------------------------------------------
 
-@lru_cache(1024)
-def _made_current(lane: int) -> str:
-    return f'lane {lane} made current'
-
-
-def _legacy(stream: Any) -> bool:
-    return int(stream.ptr) in LEGACY_HANDLES  # its handle has another name in a linted run
-
-
-@dataclass(eq=False)
-class StreamProperties:
-    """Answers what code reads of a stream: its handle, its flags, its priority."""
-
-    state: State
-    verdicts: Verdicts
-    allocators: Allocators
-    lanes: Lanes
-    callers: CallerStreams
-    streams: StreamSwitches
-
-    def stream_handed_out(self, stream: Any, ptr: int) -> int | None:
+    def handed_out(self, stream: Any, ptr: int) -> int | None:
         """Note that CuPy or the user's code read a stream's handle. Work on the stream may follow.
 
         Returns the handle to give out instead, or None.
@@ -269,7 +243,7 @@ class StreamProperties:
         if mine is not None:
             mine.unsettled = True
             if mine.trace is not None:
-                mine.trace.before_line = self.streams.settle
+                mine.trace.before_line = self.settle
         if mine is None or reads_for_itself(sys._getframe(2).f_globals.get('__name__', '')):
             return None
         if mine.caller is not None and (
@@ -312,7 +286,7 @@ class StreamProperties:
             raise self.callers.not_recorded('Reading `Stream.ptr`', ptr, 'CUDA orders this stream with the null stream')
         return lane
 
-    def stream_deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:
+    def deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:
         """Let a destructor read the handle, which does not lead to work."""
         with self.state.inside:
             original(stream, *args)
@@ -325,50 +299,58 @@ class StreamProperties:
         if not any(step.text == text for step in live.recording.notes):
             live.note('note', None, text, here())
 
-    def stream_is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
+    def is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
         if any(stream.ptr in live.outside.held for live in list(self.state.lives.values())):
             return False
         return original(stream)
 
-    def stream_is_non_blocking(self, getter: Callable[[Any], Any], stream: Any) -> Any:
+    def flags(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
         """Return a stream's flags as they were read when it entered the capture. Asking now would lose the capture.
 
         The legacy stream is not asked either: that would lose every capture with a blocking stream.
         """
-        if stream.ptr in LEGACY_HANDLES:
-            return False
-        lane = self.state.ledger.lane(stream.ptr)
-        return getter(stream) if lane is None or lane.capture not in self.state.lives else not lane.blocking
+        if not self.state.policy.holds:
+            return self._asked(entry, original, stream)
+        ptr = handle(stream)
+        live = self.state.open_on(ptr) if self.state.policy.records else None
+        if live is None and ptr not in LEGACY_HANDLES:
+            return original(stream)
+        answer = live is not None and not self.state.ledger.lanes[ptr].blocking
+        return int(answer) if stream is ptr else answer
 
-    def runtime_stream_flags(self, original: Callable[..., Any], stream: int) -> Any:
-        if stream in LEGACY_HANDLES:
-            return 0
-        lane = self.state.ledger.lane(stream)
-        return original(stream) if lane is None else int(not lane.blocking)
-
-    def stream_priority(self, getter: Callable[[Any], Any], stream: Any) -> Any:
+    def priority(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
         """Return a stream's priority. The legacy stream is not asked: its priority is the default."""
-        return 0 if stream.ptr in LEGACY_HANDLES else getter(stream)
+        if not self.state.policy.holds:
+            return self._asked(entry, original, stream)
+        return 0 if handle(stream) in LEGACY_HANDLES else original(stream)
 
-    def runtime_stream_priority(self, original: Callable[..., Any], stream: int) -> Any:
-        return 0 if stream in LEGACY_HANDLES else original(stream)
-
-    def runtime_stream_destroy(self, original: Callable[..., Any], stream: int) -> Any:
+    def _asked(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
+        """Ask CUDA as CuPy does, even where that loses the capture."""
         with self.state.lock:
-            lane = self.state.ledger.lane(stream)
-            if lane is not None:
-                raise errors.UnsupportedCallError(
-                    'cupy.cuda.runtime.streamDestroy()',
-                    stream=stream,
-                    lane=lane.number,
-                    subject=self.verdicts.subject(stream),
-                    location=here(),
+            verdict = self.verdicts.judge(entry.operation, stream=handle(stream))
+        return self.verdicts.carry_out(verdict, entry.call, handle(stream), lambda: original(stream))
+
+    def destroyed(self, entry: Entry, original: Callable[..., Any], stream: int) -> Any:
+        with self.state.lock:
+            if self.state.ledger.lane(stream) is not None:
+                raise self.verdicts.error(
+                    entry.call,
+                    stream,
                     rule='A stream destroyed in a capture leaves its work behind, unjoined '
                     f'({Code.cudaErrorStreamCaptureUnjoined.name} would follow at the end).',
                     remedy='Destroy it after the capture.',
-                    cuda_error=Code.cudaErrorStreamCaptureUnjoined.name,
+                    code=Code.cudaErrorStreamCaptureUnjoined,
                 )
         return original(stream)
+
+
+@lru_cache(1024)
+def _made_current(lane: int) -> str:
+    return f'lane {lane} made current'
+
+
+def _legacy(stream: Any) -> bool:
+    return int(stream.ptr) in LEGACY_HANDLES  # its handle has another name in a linted run
 
 
 def reads_for_itself(module: str) -> bool:

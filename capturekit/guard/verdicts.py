@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
+from capturekit.guard.entry_points import Entry
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.refusals import answers_with_code, make_catchable, note_open, say_as_cupy
 from capturekit.guard.remedies import invalidated, without_cap
@@ -109,8 +110,8 @@ class Verdicts:
         self.state.ledger.marks[event] = EventMark(mine.capture, 0, {}, here(), found.dependencies)
         return True
 
-    def has_refused(self, error: CaptureError, verb: str = '') -> None:
-        """Note that a verb has raised, in case the block goes on, and let ``except`` clauses for CuPy catch it."""
+    def has_refused(self, error: CaptureError, entry: Entry | None = None) -> None:
+        """Note that a call was refused, in case the block goes on, and let ``except`` clauses for CuPy catch it."""
         state, cuda = self.state, self.state.platform.cupy.cuda
         mine = state.mine()
         with state.inside:
@@ -120,10 +121,10 @@ class Verdicts:
             error.remedy = without_cap(error.remedy)
         if mine is not None:
             mine.refusal(error)
-            note_open(error, mine, verb)
+            note_open(error, mine, None if entry is None else entry.operation)
             if mine.memory is None:
-                say_as_cupy(error, verb, captured)
-        if answers_with_code(verb, error.stream, captured):
+                say_as_cupy(error, entry, captured)
+        if answers_with_code(entry, error.stream, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
         if mine is not None and mine.caller is not None:
             return  # a graphed function is being recorded: its caller gets an eager run instead
@@ -150,7 +151,7 @@ class Verdicts:
 
     def check(self, live: OpenCapture) -> None:
         """Raise, as early as possible, if a call that the guard did not see has lost the capture."""
-        if live.capture.status is CaptureStatus.ACTIVE:
+        if live.capture.status is CaptureStatus.ACTIVE and self.state.policy.records:
             with self.state.inside:
                 status = self.state.platform.device.stream_status(live.capture.origin.stream)
             if status is CaptureStatus.ACTIVE:
@@ -203,7 +204,6 @@ class Verdicts:
         """The error for a verdict."""
         rule = rule or verdict.rule
         assert rule is not None
-        lane = None if ptr is None else self.state.ledger.lane(ptr)
         code = verdict.answer.code
         if verdict.answer.refused:
             after = ', and the capture would be lost' if verdict.lost or verdict.answer.loses else ''
@@ -211,18 +211,34 @@ class Verdicts:
         else:
             says = f'{rule.says}.'
         timed = issubclass(rule.error, errors.SynchronizationError) and function_of_cupy() == 'benchmark'
-        error = rule.error(
+        says, remedy = (f'{says} {_BENCHMARK_WAITS}', _BENCHMARK) if timed else (says, rule.remedy)
+        answered = code if verdict.answer.refused else None
+        error = self.error(call, ptr, rule=says, remedy=remedy, code=answered, kind=rule.error)
+        self.word(error, self.state.mine())
+        return error
+
+    def error(
+        self,
+        call: str,
+        ptr: int | None = None,
+        *,
+        rule: str,
+        remedy: str,
+        code: Code | None = None,
+        kind: type[CaptureError] = errors.UnsupportedCallError,
+    ) -> CaptureError:
+        """An error at the user's line, about a stream if one is given."""
+        lane = None if ptr is None else self.state.ledger.lane(ptr)
+        return kind(
             call,
             stream=ptr,
             lane=None if lane is None else lane.number,
             subject=self.subject(ptr),
             location=here(),
-            rule=f'{says} {_BENCHMARK_WAITS}' if timed else says,
-            remedy=_BENCHMARK if timed else rule.remedy,
-            cuda_error=code.name if verdict.answer.refused else '',
+            rule=rule,
+            remedy=remedy,
+            cuda_error='' if code is None else code.name,
         )
-        self.word(error, self.state.mine())
-        return error
 
     def subject(self, ptr: int | None) -> str:
         """Describe a stream in words: its lane, its handle, where it was forked."""
@@ -244,16 +260,10 @@ class Verdicts:
         function = function_of_cupy()
         reads = f' Here `{function}()` of CuPy does so.' if function and function not in _READERS else ''
         remedy = READ_REMEDIES.get(function, rule.remedy) if rule is RULES['host-read'] else rule.remedy
-        raise rule.error(
-            'ndarray.get()',
-            stream=ptr,
-            lane=None if ptr is None or (lane := self.state.ledger.lane(ptr)) is None else lane.number,
-            subject=self.subject(ptr),
-            location=here(),
-            rule=f'{rule.says} ({_READ_LIKE_THIS} read like this).{reads}',
-            remedy=f'{remedy} Or call `{function}()` before the capture or after a launch.' if reads else remedy,
-            cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
-        )
+        remedy = f'{remedy} Or call `{function}()` before the capture or after a launch.' if reads else remedy
+        says = f'{rule.says} ({_READ_LIKE_THIS} read like this).{reads}'
+        code = Code.cudaErrorStreamCaptureUnsupported
+        raise self.error('ndarray.get()', ptr, rule=says, remedy=remedy, code=code, kind=rule.error)
 
     def refuse_read_elsewhere(self, call: str, mem: Any) -> None:
         """Refuse to read memory on the host that another thread's open capture was given for work that has not run."""
@@ -429,11 +439,12 @@ class Verdicts:
                 state.closed.wait_for(lambda: not state.waiting and free(), MOMENT)
                 state.closed.wait_for(free, WAIT_SECONDS)  # those that went first must not meet a capture half way
 
-    def unsafe(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def unsafe(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Judge and make a call that the mode of a capture may forbid."""
         with self.state.lock:
             self.start()
             verdict = self.judge(_O.UNSAFE)
+        call = entry.call.removeprefix('cupy.cuda.')
         return self.carry_out(verdict, call, None, lambda: original(*args, **kwargs))
 
 

@@ -155,7 +155,7 @@ class LaneScope:
 
     def _no_switch(self) -> bool:
         """Whether the device is current already, in a capture: then the guard need not be told that it is entered."""
-        if not GUARD.lives or GUARD.inside.substitute is not None:
+        if not GUARD.lives or GUARD.inside.policy is not None:
             return False
         return GUARD.state.current_device() == self.device
 

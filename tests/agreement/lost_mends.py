@@ -261,7 +261,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('22 keys that collide', 101555, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
     LostMend('23 special methods', 27, r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),
              _replaced(attributes, '_public', _without_underscores), _replaced(written, '_not_pythons', _without_underscores))),
-    LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
+    LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Arrays, '_fills'), _gives(written, '_written'))),
     LostMend('25 events that are returned', 1989, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
         lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(variant_recorder, 'must_leave_nothing')),

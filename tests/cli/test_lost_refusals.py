@@ -100,7 +100,7 @@ def test_lost(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
 
 
 def test_lost_in_logging_of_another_thread(tmp_path: Path) -> None:
-    """A thread that has the capture ends it with the refusal: tests/guard/test_swallowed_refusals.py."""
+    """A thread that has the capture ends it with the refusal: tests/guard/test_warned.py."""
     end = textwrap.dedent("""\
         def log(y): logging.warning('%s', y)  # refused there
         with ck.capture():

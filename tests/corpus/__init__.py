@@ -13,5 +13,6 @@ may be either. ``launched since 3.12``: in older Pythons it may be either. Resul
 calls in any case.
 
 ``f`` is graphed where no ``ck.graphed`` stands in the module. Lines that begin with ``$`` make several programs of one:
-`` || `` parts what is put in the places of ``$1``, ``$2`` ...
+`` || `` parts what is put in the places of ``$1``, ``$2`` ... Those that begin with
+``alone,`` need a process of one thread.
 """

@@ -51,7 +51,7 @@ class Nodes:
 
     def __init__(self, *slots: Slot) -> None:
         self.slots, self.extents, self.times_relaxed = slots, list[Any](), 0
-        vars(self).update(made=object(), index=object(), fused=None)
+        vars(self).update(made=object(), index=object(), trial=None)
         self.moves = 0
 
     def movable(self, extents: list[tuple[int, int, bool]]) -> list[list[Any]]:
@@ -172,12 +172,12 @@ def test_a_graph_that_uses_other_memory_since_is_not_aimed() -> None:
 def test_nothing_is_aimed_before_fused_kernels_were_compared() -> None:
     slot = Slot(a=100, b=200)
     aim, nodes = aimer(slot)
-    vars(nodes)['fused'] = SimpleNamespace(trial=object())
+    vars(nodes)['trial'] = SimpleNamespace(as_aimed=False)
     assert aim([100, 400]) is False
     assert slot.given == {'a': 100, 'b': 200}
     with pytest.raises(UpdateError, match='arguments recorded'):
         aim([300, 400])
-    vars(nodes)['fused'] = SimpleNamespace(trial=None)
+    vars(nodes)['trial'] = None
     assert aim([300, 400]) is True
     assert slot.given == {'a': 300, 'b': 400}
 

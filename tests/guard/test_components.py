@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +12,14 @@ import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.captures import Captures
-from capturekit.guard.components import MADE_OF, Components, assemble
+from capturekit.guard.components import Components
 from capturekit.guard.effects import Effects
+from capturekit.guard.entry_points import ENTRIES, Entry
 from capturekit.guard.lanes import Joins, Lanes
-from capturekit.guard.outside_streams import Placeholders
+from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
-from capturekit.guard.stream_switches import StreamProperties
-from capturekit.guard.stream_work import Copies
+from capturekit.guard.stream_switches import StreamSwitches
+from capturekit.guard.stream_work import StreamWork
 from capturekit.guard.uploads import CompiledUploads, Uploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.host_reads import Rehearsal
@@ -33,6 +33,11 @@ THEIRS = -1
 
 def stream(ptr: int) -> Any:
     return SimpleNamespace(ptr=ptr)
+
+
+def entry(name: str) -> Entry:
+    """A row of the table, by the end of its name."""
+    return next(one for one in ENTRIES if str(one).endswith(name))
 
 
 @pytest.fixture
@@ -53,38 +58,24 @@ def captured(state: State, thread: int = THEIRS) -> LedgerCapture:
     return capture
 
 
-# -- how they are put together ----------------------------------------------------------------------------------------
-
-
-def test_each_is_made_of_those_above_it() -> None:
-    names = ['state', *MADE_OF]
-    for name, (_kind, others) in MADE_OF.items():
-        assert set(others) <= set(names[: names.index(name)]), name
-
-
-def test_none_is_a_kind_of_another() -> None:
-    kinds = [kind for kind, _others in MADE_OF.values()]
-    for kind in kinds:
-        assert inspect.isclass(kind)
-        assert [base for base in kind.__mro__[1:] if base in kinds] == []
-
-
-def test_no_two_share_a_verb_by_name() -> None:
+def test_each_component_of_the_guard_is_an_object_of_its_own() -> None:
     """Lint finds the verb that it asks instead by the component and the method's name."""
-    assert len({id(getattr(GUARD, name)) for name in MADE_OF}) == len(MADE_OF)
+    components = {name: one for name, one in vars(GUARD).items() if name in vars(Components(State()))}
+    assert len({id(one) for one in components.values()}) == len(components) > 30
+    assert {name for name, one in components.items() if getattr(one, 'state', GUARD.state) is not GUARD.state} == set()
 
 
 def test_a_table_of_others_is_made_of_what_stands_instead() -> None:
     class Mine(Lanes):
         pass
 
-    made = assemble(Components, State(), {'lanes': Mine})
+    class Others(Components):
+        kind_of_lanes = Mine
+
+    made = Others(State())
     assert type(made.lanes) is Mine
     assert made.joins.lanes is made.lanes
     assert type(made.verdicts) is Verdicts
-
-
-# -- one by one -------------------------------------------------------------------------------------------------------
 
 
 def test_verdicts_name_a_stream(state: State) -> None:
@@ -184,35 +175,36 @@ def test_a_thread_without_a_capture_keeps_its_allocator(state: State) -> None:
 
 def test_a_pool_that_is_nobodys_is_freed(state: State) -> None:
     freed: list[Any] = []
-    allocators_of(state).pool_free('MemoryPool.free_all_blocks()', freed.append, 'pool')
+    allocators_of(state).pool_free(entry('MemoryPool.free_all_blocks'), freed.append, 'pool')
     assert freed == ['pool']
 
 
 def test_placeholders_go_back_to_the_stock_of_their_device(state: State) -> None:
     stock: dict[Any, list[Any]] = {}
     state.platform.device.spare_streams = stock
-    placeholders = Placeholders(state, *(None,) * 3)  # type: ignore[arg-type]
-    placeholders.give_back(1, 'a stream')
+    outside = OutsideStreams(state, *(None,) * 4)  # type: ignore[arg-type]
+    outside.give_back(1, 'a stream')
     assert [(key[0], streams) for key, streams in stock.items()] == [(1, ['a stream'])]
-    assert placeholders.meant(STRANGER) == STRANGER
+    assert outside.meant(STRANGER) == STRANGER
 
 
 def test_the_legacy_stream_is_not_asked_for_its_flags(state: State) -> None:
-    properties = StreamProperties(state, *(None,) * 5)  # type: ignore[arg-type]
+    streams = StreamSwitches(state, *(None,) * 5)  # type: ignore[arg-type]
 
     def asked(*_args: Any) -> Any:
         raise AssertionError('the legacy stream was asked, which loses captures')
 
-    assert properties.stream_is_non_blocking(asked, stream(0)) is False
-    assert properties.runtime_stream_flags(asked, 0) == 0
-    assert properties.stream_priority(asked, stream(0)) == 0
-    assert properties.runtime_stream_priority(asked, 1) == 0
-    assert properties.runtime_stream_flags(lambda _ptr: 7, STRANGER) == 7
+    of_stream, of_handle = entry('_BaseStream.is_non_blocking'), entry('runtime.streamGetFlags')
+    assert streams.flags(of_stream, asked, stream(0)) is False
+    assert streams.flags(of_handle, asked, 0) == 0
+    assert streams.priority(entry('_BaseStream.priority'), asked, stream(0)) == 0
+    assert streams.priority(entry('runtime.streamGetPriority'), asked, 1) == 0
+    assert streams.flags(of_handle, lambda _ptr: 7, STRANGER) == 7
 
 
 def test_copies_without_a_stream_pass_where_nobody_captures(state: State) -> None:
-    copies = Copies(state, Verdicts(state), *(None,) * 2)  # type: ignore[arg-type]
-    assert copies.runtime_legacy('runtime.memcpy()', lambda *args: args, 1, 2, 3) == (1, 2, 3)
+    work = StreamWork(state, Verdicts(state), *(None,) * 6)  # type: ignore[arg-type]
+    assert work.legacy_work(entry('runtime.memcpy'), lambda *args: args, 1, 2, 3) == (1, 2, 3)
 
 
 def test_a_copy_without_a_stream_is_refused_with_what_to_write(state: State) -> None:
@@ -221,14 +213,14 @@ def test_a_copy_without_a_stream_is_refused_with_what_to_write(state: State) -> 
     state.threads[me] = [SimpleNamespace(capture=capture, memory=None, strict=True, unsettled=False)]  # type: ignore[list-item]
     verdicts = Verdicts(state)
     verdicts.check = lambda live: None  # type: ignore[method-assign]
-    copies = Copies(state, verdicts, *(None,) * 2)  # type: ignore[arg-type]
+    work = StreamWork(state, verdicts, *(None,) * 6)  # type: ignore[arg-type]
     with pytest.raises(ck.LegacyStreamError, match='Use `memcpyAsync`'):
-        copies.runtime_legacy('runtime.memcpy()', lambda *args: args, 1, 2, 3)
+        work.legacy_work(entry('runtime.memcpy'), lambda *args: args, 1, 2, 3)
 
 
 def test_a_rehearsal_hears_of_threads(state: State) -> None:
     me = threading.get_ident()
     rehearsal = state.rehearsals[me] = Rehearsal()
-    effects = Effects(state, None, None)  # type: ignore[arg-type]
-    assert effects.thread_fed('Thread.start()', lambda thread: thread, 'started') == 'started'
+    effects = Effects(state, None)  # type: ignore[arg-type]
+    assert effects.thread_fed(entry('threading.Thread.start'), lambda thread: thread, 'started') == 'started'
     assert len(rehearsal.effects) == 1 and 'Thread.start()' in rehearsal.effects[0]

@@ -146,7 +146,7 @@ def test_nothing_is_installed_before_and_after(entries: list[Entry]) -> None:
 class LintGuard:
     """Is asked instead of the guard in a thread that is linted."""
 
-    asks_calls_only = True
+    calls_only = True
 
     def instead_of(self, verb: Any) -> Any:
         return lambda original, *args: f'shadow of {original(*args) if callable(original) else args[0]}'
@@ -155,7 +155,7 @@ class LintGuard:
 def test_a_shadow_is_asked_instead_of_the_guard(entries: list[Entry]) -> None:
     installation = Installation()
     installation.install(Guarding())
-    installation.inside.substitute = LintGuard()
+    installation.inside.policy = LintGuard()
     assert Holder().method() == 'shadow of original'
     assert Holder().value == 'shadow of original value'
     installation.inside.__enter__()
@@ -174,7 +174,7 @@ class Refusing:
 
     value = method
 
-    def has_refused(self, error: Exception, verb: str) -> None:
+    def has_refused(self, error: Exception, entry: Entry) -> None:
         self.told.append(error)
 
 
@@ -308,12 +308,14 @@ compiled = math.isqrt
 
 
 def test_the_code_of_a_function_is_replaced_for_all_who_hold_it(entries: list[Entry]) -> None:
-    entries[:] = [Entry(HERE, name, 'seam', 'code', optional=True) for name in ('plain', 'closing', 'compiled')]
+    entries[:] = [
+        Entry(HERE, name, 'seam', 'code', optional=True, given=True) for name in ('plain', 'closing', 'compiled')
+    ]
     held, code, variables = plain, plain.__code__, closing
 
     class Told:
-        def seam(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-            return name, original(*args, **kwargs)
+        def seam(self, entry: Entry, original: Any, *args: Any, **kwargs: Any) -> Any:
+            return entry.call, original(*args, **kwargs)
 
     installation = Installation()
     installation.install(Told())
@@ -363,7 +365,7 @@ def test_readings_of_an_attribute_are_told(entries: list[Entry]) -> None:
         assert eval('x.ptr', {'x': after, '__name__': 'capturekitten'}) == 9
         assert eval('x.ptr', {'x': after}) == 9
         assert guard.read == [(before, 7), (after, 9), (after, 9)]
-        installation.inside.substitute = LintGuard()
+        installation.inside.policy = LintGuard()
         assert after.ptr == 9 and len(guard.read) == 3
         del after.__dict__['ptr']
         with pytest.raises(AttributeError, match='ptr'):
@@ -376,11 +378,14 @@ def test_readings_of_an_attribute_are_told(entries: list[Entry]) -> None:
 
 
 def test_shared_verbs_are_given_the_name_of_the_call(entries: list[Entry]) -> None:
-    entries[:] = [Entry(f'{HERE}.Holder', 'method', 'pool_free'), Entry(f'{HERE}.Holder', 'value', 'value', 'property')]
+    entries[:] = [
+        Entry(f'{HERE}.Holder', 'method', 'shared', given=True),
+        Entry(f'{HERE}.Holder', 'value', 'value', 'property'),
+    ]
 
     class Told(Guarding):
-        def pool_free(self, name: str, original: Any, *args: Any) -> str:
-            return name
+        def shared(self, entry: Entry, original: Any, *args: Any) -> str:
+            return entry.call
 
     installation = Installation()
     installation.install(Told())

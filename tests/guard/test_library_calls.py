@@ -1,7 +1,10 @@
-"""Nodes of libraries are taken to touch what the arguments of their calls show."""
+"""Libraries in a capture: what their nodes touch, where they allocate, and what happens on a stream from outside."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,10 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver import library_accesses
+from capturekit.driver.cuda import current
+from capturekit.driver.vendor_libraries import NAMES
+from capturekit.guard import watch
+from capturekit.model.errors import CudaCallError
 from tests.captured import flag
 from tests.examples import examples
 from tests.lanes.test_relane import SAME, quiet
@@ -162,3 +169,236 @@ def test_memory_that_the_call_does_not_show_keeps_the_order(sim: Any, monkeypatc
     cap.graph.launch()
     np.testing.assert_allclose(values(first), values(a) @ values(b))
     np.testing.assert_allclose(values(second), values(a) @ values(c))
+
+
+# -- libraries that allocate memory on their stream ----------------------------------------------------------------
+
+CALLS = ['solve', 'inv', 'qr', 'cholesky', 'slogdet', 'tensorsolve']
+
+
+def matrix(cp: Any) -> Any:
+    return cp.asarray(np.eye(3) * 2 + 1)
+
+
+def called(cp: Any, name: str, a: Any, b: Any) -> Any:
+    found = getattr(cp.linalg, name)(a, b) if name.endswith('solve') else getattr(cp.linalg, name)(a)
+    return found if isinstance(found, cp.ndarray) else found[1]
+
+
+@pytest.mark.parametrize('name', CALLS)
+def test_a_call_behind_a_checked_read(cp: Any, name: str) -> None:
+    a, b = matrix(cp), cp.ones(3)
+
+    def work() -> Any:
+        y = called(cp, name, a, b) if float(b[0]) < 2 else b
+        return y * 3 if float(y.sum()) < 1e6 else y
+
+    with ck.capture(rehearsal=ck.rehearse(work)) as cap:
+        y = work()
+    for _ in range(2):
+        cap.graph.launch()
+        assert np.allclose(y.get(), work().get())
+
+
+def test_nothing_of_the_call_runs_if_the_check_fails(cp: Any) -> None:
+    a, b = matrix(cp), cp.ones(3)
+    out = cp.zeros(3)
+
+    def work() -> None:
+        if float(b[0]) < 2:
+            out[...] = cp.linalg.solve(a, b)
+
+    with ck.capture(rehearsal=ck.rehearse(work)) as cap:
+        work()
+    cap.graph.launch()
+    assert np.allclose(out.get(), np.linalg.solve(a.get(), np.ones(3)))
+    out.fill(7)
+    b.fill(5)
+    with pytest.raises(ck.AssumptionError, match=r'test_library_calls\.py'):
+        cap.graph.launch()
+    assert out.get().tolist() == [7.0] * 3
+
+
+@pytest.mark.parametrize('name', CALLS)
+def test_a_graphed_function(cp: Any, name: str) -> None:
+    def work(a: Any, b: Any) -> Any:
+        return called(cp, name, a, b) * 2 if float(b[0]) < 2 else b * 7
+
+    fn = ck.graphed(work)
+    kept = []
+    for first in (1.0, 1.0, 1.0, 5.0, 1.0, 5.0, 5.0):
+        b = cp.full(3, first)
+        kept.append(fn(matrix(cp), b))
+        assert np.allclose(kept[-1].get(), work(matrix(cp), b).get())
+    if hasattr(cp, '__capturekit_simulated__'):  # a GPU's kernels may hold words that only look like addresses
+        assert sum(variant.launches for variant in fn.variants) >= 2
+
+
+def test_in_a_branch_of_the_device_it_is_refused(cp: Any) -> None:
+    a, b, out, yes = matrix(cp), cp.ones(3), cp.zeros(3), cp.ones((), bool)
+    with ck.capture() as cap, cap.if_(yes):
+        with pytest.raises(ck.UnsupportedCallError, match='allocate') as raised:
+            out[...] = cp.linalg.solve(a, b)
+        out += 5
+    assert raised.value.location is not None and raised.value.location.function == raised.traceback[0].name
+    cap.graph.launch()
+    assert out.get().tolist() == [5.0] * 3
+
+
+def test_with_open_lanes_it_is_refused(cp: Any) -> None:
+    a, b = matrix(cp), cp.ones(3)
+
+    def work() -> Any:
+        return b * 2 if float(b[0]) < 2 else b
+
+    rehearsal = ck.rehearse(work)
+    with ck.capture(rehearsal=rehearsal) as cap:
+        y = work()
+        with cap.fork(2) as (one, two):
+            with one:
+                y += 1
+            with two, pytest.raises(ck.UnjoinedError, match='allocates memory itself while lanes are open'):
+                cp.linalg.solve(a, b)
+    cap.graph.launch()
+    assert y.get().tolist() == [3.0] * 3
+
+
+def test_memory_that_is_freed_behind_a_checked_read_is_refused(cp: Any) -> None:
+    b = cp.ones(3)
+    runtime = cp.cuda.runtime
+    pointers: list[int] = []
+
+    def work() -> Any:
+        return b * 2 if float(b[0]) < 2 else b
+
+    rehearsal = ck.rehearse(work)
+    with pytest.raises(ck.UnsupportedCallError, match=r'mem ?[Ff]ree node behind a host read'):
+        with ck.capture(rehearsal=rehearsal):
+            stream = cp.cuda.get_current_stream()
+            pointers.append(runtime.mallocAsync(64, stream.ptr))
+            work()
+            runtime.freeAsync(pointers[0], stream.ptr)
+    with ck.capture() as cap:
+        y = b * 4
+    cap.graph.launch()
+    assert y.get().tolist() == [4.0] * 3
+
+
+def test_the_simulated_device_refuses_such_a_body(sim: Any) -> None:
+    device = current().device
+    graph = device.graph_create()
+    condition = device.condition_create(graph)
+    _, body = device.add_if(graph, (), condition)
+    stream = sim.cuda.Stream(non_blocking=True)
+    device.begin_capture_to(stream.ptr, body)
+    pointer = sim.cuda.runtime.mallocAsync(64, stream.ptr)
+    sim.cuda.runtime.freeAsync(pointer, stream.ptr)
+    device.end_capture(stream.ptr)
+    with pytest.raises(CudaCallError, match='InvalidValue'):
+        device.graph_instantiate(graph)
+
+
+# -- libraries on a stream that nobody has forked ------------------------------------------------------------------
+
+HANDLES = {'cublas': 'cublas_handle', 'cusolver': 'cusolver_handle', 'cusparse': 'cusparse_handle'}
+
+
+class Scene:
+    def __init__(self, cp: Any) -> None:
+        self.cp, self.a, self.v = cp, cp.eye(4) * 2, cp.ones(4)
+        self.out, self.scalar = cp.zeros((4, 4)), cp.empty(())
+        self.side = cp.cuda.Stream(non_blocking=True)
+
+
+#: By library; some with an array for the result, so that no allocation tells first.
+OUTSIDE: dict[str, Callable[[Scene], Any]] = {
+    'matmul': lambda s: s.cp.matmul(s.a, s.a),
+    'matmul out': lambda s: s.cp.matmul(s.a, s.a, out=s.out),
+    'operator': lambda s: s.a @ s.a,
+    'tensordot': lambda s: s.cp.tensordot(s.a, s.a, 1),
+    'dot': lambda s: s.a.dot(s.v),
+    'dot out': lambda s: s.cp.dot(s.v, s.v, out=s.scalar),
+    'einsum': lambda s: s.cp.einsum('ij,jk->ik', s.a, s.a),
+    'norm': lambda s: s.cp.linalg.norm(s.v),
+    'solve': lambda s: s.cp.linalg.solve(s.a, s.v),
+    'cholesky': lambda s: s.cp.linalg.cholesky(s.a),
+    'inv': lambda s: s.cp.linalg.inv(s.a),
+    'fft': lambda s: s.cp.fft.fft(s.v),
+    'random': lambda s: s.cp.random.random_sample(4),
+    'sparse': lambda s: s.sparse @ s.v,  # type: ignore[attr-defined]
+    'in place': lambda s: s.cp.add(s.out, 1, out=s.out),
+}
+
+
+def scene(cp: Any) -> Scene:
+    from cupyx.scipy.sparse import csr_matrix
+
+    found = Scene(cp)
+    found.sparse = csr_matrix(found.a)  # type: ignore[attr-defined]
+    for call in OUTSIDE.values():
+        call(found)
+    found.out.fill(5)
+    return found
+
+
+@contextmanager
+def refused(match: str = 'not in the capture') -> Iterator[None]:
+    """The block raises EscapedWorkError at a line of this file; what it raised first is not of a library."""
+    with pytest.raises(ck.EscapedWorkError, match=match) as found:
+        yield
+    assert found.value.location is not None and found.value.location.file == __file__
+    assert 'unsupported' not in str(found.value)
+
+
+@pytest.mark.parametrize('name', OUTSIDE)
+def test_work_of_a_library_on_a_stream_outside(cp: Any, name: str) -> None:
+    s = scene(cp)
+    with ck.capture() as cap:
+        with refused(f'{s.side.ptr:#x}, which is not in the capture'):
+            with s.side:
+                OUTSIDE[name](s)
+        y = s.a @ s.a
+        s.side.wait_event(cap.stream.record())
+        with s.side:
+            z = s.a @ s.v
+        cap.join(s.side)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.eye(4) * 4) and np.array_equal(z.get(), np.full(4, 2.0))
+    assert np.array_equal(s.out.get(), np.full((4, 4), 5.0))
+    with s.side:
+        assert np.allclose(cp.linalg.solve(s.a, s.v).get(), 0.5)
+
+
+@pytest.mark.parametrize('name', sorted(HANDLES))
+def test_a_handle_that_is_given_a_stream_outside(cp: Any, name: str) -> None:
+    """Nothing tells that it is captured: no work has escaped yet."""
+    s = scene(cp)
+    library = sys.modules[f'cupy_backends.cuda.libs.{name}']
+    handle = getattr(cp.cuda.Device(), HANDLES[name])
+    with ck.capture() as cap:
+        with s.side:
+            library.setStream(handle, s.side.ptr)
+        y = s.a @ s.a
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.eye(4) * 4)
+    library.setStream(handle, cp.cuda.get_current_stream().ptr)
+    assert set(HANDLES) < set(NAMES)
+
+
+@pytest.mark.parametrize('name', ['matmul out', 'dot out', 'solve'])
+def test_in_a_capture_begun_by_hand(cp: Any, name: str) -> None:
+    s, stream = scene(cp), cp.cuda.Stream(non_blocking=True)
+    x = cp.ones(4)
+    with watch(), stream:
+        stream.begin_capture()
+        with refused():
+            with s.side:
+                OUTSIDE[name](s)
+        with pytest.raises(NotImplementedError, match='unsupported'):  # the captured stream itself: as CuPy has it
+            cp.matmul(s.a, s.a, out=s.out)
+        x += 1
+        graph = stream.end_capture()
+        graph.launch()
+        stream.synchronize()
+    assert x.get().tolist() == [2.0] * 4
+    assert np.array_equal(s.out.get(), np.full((4, 4), 5.0))

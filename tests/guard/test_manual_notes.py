@@ -1,16 +1,28 @@
-"""What is noted in a capture begun by hand is logged when it ends: its script has no recording to read it in."""
+"""What is said of captures holds when it is read: notes, captures that were left open. Garbage waits for the end."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import io
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import watch
+from capturekit.functions.kinds import Kind
+from capturekit.guard import GUARD, watch
+from capturekit.guard.refusals import unended
 from capturekit.model import counters
+from capturekit.model.rules import Mode
 from tests.command import started
 
 HERE = Path(__file__).name
@@ -141,3 +153,399 @@ def test_a_task_that_waits_while_its_capture_is_open(cp: Any, caplog: pytest.Log
     line = records.__code__.co_firstlineno + 4
     assert said(caplog) == [f'{HERE}:{line} in records: {text}'] * waits
     assert x.get().tolist() == [1 if waits else 2] * 4
+
+
+# -- a capture begun by hand that an exception has left open -------------------------------------------------------
+
+OPEN = 'The capture begun at test_manual_notes.py:'
+
+
+@pytest.fixture
+def watched(cp: Any) -> Iterator[Any]:
+    """A stream whose captures are followed; what is open at the end is ended."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    with watch():
+        yield stream
+        if stream.is_capturing():
+            with stream:
+                stream.end_capture()
+
+
+def record(stream: Any, x: Any, fails: bool) -> Any:
+    with stream:
+        stream.begin_capture()
+        x *= 2
+        if fails:
+            raise OSError('disk full')
+        return stream.end_capture()
+
+
+def leave_open(stream: Any, x: Any) -> None:
+    with pytest.raises(OSError, match='disk full'):
+        record(stream, x, True)
+
+
+def test_work_that_is_held_back_is_told_when_it_is_read(cp: Any, watched: Any) -> None:
+    w, x = cp.ones(4), cp.ones(4)
+    leave_open(watched, x)
+    w *= 2
+    with pytest.raises(ck.EscapedWorkError, match=OPEN) as caught:
+        w.get()
+    assert 'in record is still open' in caught.value.still_open
+
+
+def test_a_read_alone_gives_the_value(cp: Any, watched: Any) -> None:
+    w, x = cp.full(4, 3.0), cp.ones(4)
+    leave_open(watched, x)
+    assert w.get().tolist() == [3] * 4
+    with watched:
+        graph = watched.end_capture()
+    graph.launch(watched)
+
+
+def test_a_second_begin_says_where_the_first_one_was(cp: Any, watched: Any) -> None:
+    x = cp.ones(4)
+    leave_open(watched, x)
+    with pytest.raises(ck.UnmatchedError, match=OPEN):
+        record(watched, x, False)
+    with watched:
+        graph = watched.end_capture()
+    graph.launch(watched)
+    watched.synchronize()
+    assert x.get().tolist() == [2] * 4
+
+
+def test_nobody_waits_for_a_thread_that_has_ended(sim: Any) -> None:
+    stream = sim.cuda.Stream(non_blocking=True)
+    with watch():
+        begins = threading.Thread(target=lambda: stream.begin_capture())
+        begins.start()
+        begins.join()
+        before = time.monotonic()
+        with pytest.raises(
+            ck.CaptureError, match=r'the capture at test_manual_notes\.py:\d+ .*has ended and has left it'
+        ):
+            sim.cuda.Device().synchronize()
+        assert time.monotonic() - before < 30
+        stream.end_capture()
+
+
+def test_a_refused_end_says_how_to_end_the_capture(cp: Any, watched: Any) -> None:
+    x, side = cp.ones(4), cp.cuda.Stream(non_blocking=True)
+    with watched:
+        watched.begin_capture()
+        side.wait_event(watched.record())
+        with side:
+            y = x * 2
+        with pytest.raises(ck.UnjoinedError, match=OPEN) as caught:
+            watched.end_capture()
+        assert caught.value.still_open.endswith('is still open: after that, call `end_capture()` again.')
+        with pytest.raises(
+            ck.SynchronizationError, match=f'{OPEN}.* because its end was refused at test_manual_notes.py'
+        ):
+            watched.synchronize()
+        watched.wait_event(side.record())
+        graph = watched.end_capture()
+    graph.launch(watched)
+    watched.synchronize()
+    assert y.get().tolist() == [2] * 4
+
+
+def test_an_end_refused_for_escaped_work_can_be_repeated(cp: Any, watched: Any) -> None:
+    x, y, side = cp.ones(4), cp.ones(4), cp.cuda.Stream(non_blocking=True)
+    with watched:
+        watched.begin_capture()
+        x *= 2
+        with side:
+            y *= 2
+            with pytest.raises(ck.EscapedWorkError, match='ends it, without this work'):
+                watched.end_capture()
+        watched.end_capture().launch(watched)
+    watched.synchronize()
+    assert (x.get().tolist(), y.get().tolist()) == ([2] * 4, [1] * 4)
+
+
+# -- no garbage is collected while a capture begun by hand is open -------------------------------------------------
+
+
+class Holder:
+    """In a cycle with itself, so that only the collector frees it."""
+
+    def __init__(self, held: Any, ended: list[int]) -> None:
+        self.held, self.itself, self.ended = held, self, ended
+
+    def __del__(self) -> None:
+        self.ended.append(1)
+
+
+def litter() -> None:
+    """Make so many containers that the collector would come by itself."""
+    for _ in range(20):
+        _kept = [[number] for number in range(5_000)]
+
+
+@pytest.fixture
+def collects() -> Any:
+    """As in a program: other tests have made the collector come seldom."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize('mode', [Mode.GLOBAL, Mode.THREAD_LOCAL, Mode.RELAXED])
+def test_memory_of_garbage_is_freed_after_the_capture(cp: Any, collects: Any, mode: Mode) -> None:
+    """``cudaFree`` loses a capture of another mode than relaxed."""
+    x, stream, ended = cp.arange(4.0), cp.cuda.Stream(non_blocking=True), list[int]()
+    y = x * 3  # the kernel is compiled before
+    cp.cuda.Stream.null.synchronize()
+    with watch(), stream:
+        Holder(cp.cuda.memory.Memory(512), ended)
+        stream.begin_capture(int(mode))
+        litter()
+        cp.multiply(x, 2, out=y)
+        assert ended == [] and not gc.isenabled()
+        graph = stream.end_capture()
+        assert gc.isenabled()
+        litter()
+        assert ended == [1]
+        graph.launch(stream)
+        stream.synchronize()
+    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
+
+
+def test_it_is_collected_again_after_a_capture_that_never_ends(sim: Any) -> None:
+    with watch():
+        stream = sim.cuda.Stream(non_blocking=True)
+        stream.begin_capture()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_it_is_collected_again_after_a_capture_that_is_refused(sim: Any) -> None:
+    with watch():
+        with pytest.raises(ck.LegacyStreamError, match='Capture on another stream'):
+            sim.cuda.Stream.null.begin_capture()
+        assert gc.isenabled()
+        stream = sim.cuda.Stream(non_blocking=True)
+        stream.begin_capture()
+        with pytest.raises(ck.CaptureError):
+            stream.begin_capture()
+        assert not gc.isenabled()
+        stream.end_capture()
+        assert gc.isenabled()
+
+
+# -- what is said of captures --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stream(cp: Any) -> Iterator[Any]:
+    """A stream whose captures are followed; what is open at the end is ended."""
+    made = cp.cuda.Stream(non_blocking=True)
+    with watch():
+        yield made
+        if made.is_capturing():
+            made.end_capture()
+
+
+def line_of(function: Any, below: int) -> str:
+    """A line of a function, so many below its ``def``, as messages name it."""
+    return f'{HERE}:{function.__code__.co_firstlineno + below} in {function.__name__}'
+
+
+def left_by(stream: Any, x: Any) -> Any:
+    stream.begin_capture()
+    try:
+        return float((x * 2).sum())
+    finally:
+        stream.end_capture()
+
+
+def test_what_goes_through_was_not_caught(cp: Any, stream: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with stream, pytest.raises(ck.HostReadError) as found:
+        left_by(stream, cp.ones(4))
+    assert said(caplog) == [] and found.value.still_open == '' and not stream.is_capturing()
+    with stream:
+        stream.begin_capture()
+        y = cp.ones(4) * 2
+        with contextlib.suppress(ck.HostReadError):
+            float(y.sum())
+        stream.end_capture().launch(stream)
+    stream.synchronize()
+    assert y.tolist() == [2] * 4
+    assert [text.partition(': ')[2][:28] for text in said(caplog)] == ['refused, and caught in the b']
+
+
+@contextlib.contextmanager
+def recording(stream: Any, ends: bool) -> Iterator[None]:
+    with stream:
+        stream.begin_capture()
+        try:
+            yield
+        except Exception:
+            if ends:
+                stream.end_capture()
+            raise
+        stream.end_capture()
+
+
+@pytest.mark.parametrize('ends', [True, False])
+def test_a_capture_that_was_ended_is_not_still_open(cp: Any, stream: Any, ends: bool) -> None:
+    x = cp.ones(4)
+    with pytest.raises(ck.HostReadError) as found, recording(stream, ends):
+        x += 1
+        try:
+            float(x.sum())
+        except ck.HostReadError as error:
+            assert 'still open' not in str(error)  # its generator will go on
+            raise
+    assert 'still open' not in str(found.value)
+    if not ends:
+        with stream, pytest.raises(ck.HostReadError, match=r'still open: .*`finally`'):
+            float(x.sum())
+
+
+def fetched(stream: Any, x: Any) -> None:
+    x *= 2
+    stream.synchronize()
+
+
+def falls_back(stream: Any, x: Any) -> None:
+    with stream:
+        with contextlib.suppress(ck.CaptureError):
+            stream.begin_capture()
+            fetched(stream, x)
+            stream.end_capture()
+        fetched(stream, x)
+
+
+def test_the_same_line_again_tells_of_the_first(cp: Any, stream: Any) -> None:
+    x = cp.ones(4)
+    with pytest.raises(ck.SynchronizationError) as found:
+        falls_back(stream, x)
+    assert [cause.name for cause in found.value.earlier] == ['SynchronizationError']
+    begun, caught = line_of(falls_back, 3), line_of(falls_back, 4)
+    assert f'The capture begun at {begun} is still open: ' in found.value.still_open
+    assert f'was raised before, at {caught}, and caught' in found.value.still_open
+    with stream:
+        graph = stream.end_capture()
+    graph.launch(stream)
+    stream.synchronize()
+    assert x.tolist() == [4] * 4
+
+
+def test_a_loop_of_one_line_is_told_once(cp: Any, stream: Any) -> None:
+    with stream:
+        stream.begin_capture()
+        errors = []
+        for _ in range(3):
+            try:
+                stream.synchronize()
+            except ck.SynchronizationError as error:
+                errors.append(error)
+        stream.end_capture()
+    assert [len(error.earlier) for error in errors] == [0, 0, 0]
+
+
+class Recorder:
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def start(self) -> None:
+        self.stream.begin_capture()
+
+    def stop(self) -> Any:
+        return self.stream.end_capture()
+
+
+def test_what_a_method_begins_another_one_ends(cp: Any, stream: Any) -> None:
+    recorder, x = Recorder(stream), cp.ones(4)
+    with stream:
+        recorder.start()
+        x += 1
+        with pytest.raises(ck.HostReadError) as found:
+            float(x.sum())
+        recorder.stop().launch(stream)
+    stream.synchronize()
+    assert found.value.still_open == '' and x.tolist() == [2] * 4
+
+
+def test_a_stream_that_is_no_more_current_was_so(cp: Any, stream: Any) -> None:
+    x = cp.ones(4)
+    with stream:
+        stream.begin_capture()
+    with pytest.raises(ck.EscapedWorkError, match='was current when its capture was begun'):
+        float((x * 2).sum())
+    with stream:
+        stream.end_capture()
+    stream.begin_capture()
+    with pytest.raises(ck.EscapedWorkError, match='does not make its stream current'):
+        float((x * 2).sum())
+    stream.end_capture()
+
+
+@pytest.mark.parametrize('early', [True, False])
+def test_a_join_by_an_early_event_is_told_as_one(cp: Any, early: bool) -> None:
+    x, side, done = cp.ones(4), cp.cuda.Stream(non_blocking=True), cp.cuda.Event()
+    with pytest.raises(ck.UnjoinedError) as found, ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with side:
+            y = x * 2
+            done.record()
+            if early:
+                y += 1
+        cap.stream.wait_event(done) if early else cap.join(side)
+        if not early:
+            with side:
+                y += 1
+    assert ('before its last work' in str(found.value)) is early
+    assert ('and then worked on again' in str(found.value)) is not early
+
+
+def test_a_block_is_left_and_not_ended_by_hand(cp: Any) -> None:
+    with ck.capture():
+        (live,) = GUARD.lives.values()
+        assert unended(live).endswith('leave its block, `with ck.capture() as cap:`')
+
+
+def test_launches_that_there_were_are_counted() -> None:
+    kind, variant = Kind([]), SimpleNamespace(launches=8)
+    assert kind.gained() == 'none could be launched so far'
+    kind.variants = (variant,)  # type: ignore[assignment]
+    assert kind.gained() == 'only 8 calls could be launched'
+
+
+def test_a_number_is_named_at_the_line_that_uses_it(sim: Any) -> None:
+    @ck.graphed
+    def step(x: Any, t: float) -> Any:
+        y = x * 2
+        sim.add(y, t, out=x)
+        return y
+
+    x = sim.zeros(4)
+    for number in range(12):
+        step(x, 0.01 * number)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        step.explain()
+    assert f'it is given to a function, at {line_of(step.__wrapped__, 3)}' in out.getvalue()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason='later Pythons tell of a suspension')
+def test_a_coroutine_is_told_what_would_work(sim: Any) -> None:
+    def plain(x: Any) -> Any:
+        with ck.capture() as cap:
+            y = x * 2
+        cap.graph.launch()
+        return y
+
+    async def opens() -> None:
+        with ck.capture():
+            pass
+
+    async def calls() -> Any:
+        return plain(sim.ones(4))
+
+    with pytest.raises(ck.GeneratorError, match='into a plain function, and call that here'):
+        asyncio.run(opens())
+    assert asyncio.run(calls()).tolist() == [2] * 4

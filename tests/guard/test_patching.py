@@ -58,7 +58,7 @@ class Guarding:
 class LintGuard:
     """Is asked instead of a guard in a thread that is linted."""
 
-    asks_calls_only = True
+    calls_only = True
 
     def instead_of(self, verb: Any) -> Any:
         return lambda original, *args: ('shadow', *args)
@@ -102,7 +102,7 @@ def test_names_reach_the_original_as_they_are(installation: Installation) -> Non
 
 
 def test_names_reach_a_shadow_in_their_places(installation: Installation) -> None:
-    installation.inside.substitute = LintGuard()
+    installation.inside.policy = LintGuard()
     assert function(second=5, first=4) == ('shadow', 4, 5)
 
 
@@ -141,7 +141,7 @@ def test_a_switch_is_itself_where_the_guard_calls(installation: Installation) ->
 
 
 def test_a_switch_is_itself_in_a_thread_that_is_linted(installation: Installation) -> None:
-    installation.inside.substitute = LintGuard()
+    installation.inside.policy = LintGuard()
     assert SWITCH
 
 

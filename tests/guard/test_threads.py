@@ -1,18 +1,26 @@
-"""Captures in several threads, and threads beside a capture."""
+"""Captures in several threads, threads beside a capture, and calls for the whole device, which take turns with it."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import sys
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, verdicts, watch
+from capturekit.guard.entry_points import ENTRIES
+from tests.captured import line_of
 
 
 def in_thread(fn: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -221,3 +229,411 @@ def test_freed_memory_of_a_capture_by_hand_is_forgotten(sim: Any) -> None:
         graph = stream.end_capture()
     graph.launch(stream)
     assert np.array_equal(y.get(), np.arange(8) * 2)
+
+
+# -- device-wide calls of one thread and captures of others take turns ---------------------------------------------
+
+#: Calls that would lose captures of other threads whose origin is a blocking stream.
+CALLS: dict[str, Callable[[Any], Any]] = {
+    'Device.synchronize': lambda cp: cp.cuda.Device().synchronize(),
+    'deviceSynchronize': lambda cp: cp.cuda.runtime.deviceSynchronize(),
+    'Stream.null.synchronize': lambda cp: cp.cuda.Stream.null.synchronize(),
+    'memset': lambda cp: cp.cuda.runtime.memset(cp.cuda.alloc(8).ptr, 0, 8),
+}
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads change as often as Python lets them."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class Recorder:
+    """A thread that opens a capture when it is told to, and closes it when it is told to."""
+
+    def __init__(self, cp: Any, x: Any, factor: int) -> None:
+        self.cp, self.x, self.factor = cp, x, factor
+        self.may_begin, self.began, self.may_end = (threading.Event() for _ in range(3))
+        self.thread, self.found = in_thread(self.record)
+
+    def record(self) -> Any:
+        assert self.may_begin.wait(20)
+        with ck.capture(self.cp.cuda.Stream()) as cap:
+            y = self.x * self.factor
+            self.began.set()
+            assert self.may_end.wait(20)
+            z = y + 1
+        return cap, z
+
+    def begin(self) -> None:
+        self.may_begin.set()
+        assert self.began.wait(20)
+
+    def end(self) -> None:
+        self.may_end.set()
+        self.thread.join(20)
+
+
+@pytest.mark.parametrize('call', CALLS)
+def test_a_wait_is_judged_again_when_another_capture_is_open(sim: Any, call: str) -> None:
+    x = sim.arange(8.0)
+    first, second = Recorder(sim, x, 2), Recorder(sim, x, 3)
+    first.begin()
+    waiting, waited = in_thread(lambda: CALLS[call](sim))
+    until(lambda: GUARD.state.waiting == 1)
+    second.begin()  # the wait goes before it for a moment only: the first capture is open for longer
+    assert not waited
+    first.end()
+    time.sleep(0.02)
+    assert not waited
+    second.end()
+    waiting.join(20)
+    assert waited and not isinstance(waited[0], BaseException)
+    for recorder in (first, second):
+        cap, z = recorder.found[0]
+        cap.graph.launch()
+        assert np.array_equal(z.get(), np.arange(8) * recorder.factor + 1)
+    assert (GUARD.state.waiting, GUARD.state.under_way) == (0, [])
+
+
+def test_captures_back_to_back_in_three_threads_lose_nothing(sim: Any, hasty: None) -> None:
+    """The guard stays in force, as in ``capturekit run``: a call that began before it was is seen by nobody."""
+    x, over = sim.arange(8.0), threading.Event()
+
+    def record() -> int:
+        for _ in range(40):
+            with ck.capture() as cap:
+                y = x * 2
+                z = y + 1
+            cap.graph.launch()
+            assert np.array_equal(z.get(), np.arange(8) * 2 + 1)
+            cap.graph.close()
+        return 40
+
+    def wait() -> int:
+        count = 0
+        while not over.is_set():
+            sim.cuda.Device().synchronize()
+            count += 1
+        return count
+
+    with watch():
+        waiting, waits = in_thread(wait)
+        running = [in_thread(record) for _ in range(2)]
+        for thread, _ in running:
+            thread.join(60)
+        over.set()
+        waiting.join(20)
+    assert [found for _, found in running] == [[40], [40]]
+    assert waits and waits[0] > 0
+
+
+def test_a_capture_begins_when_a_device_wide_call_is_over(sim: Any) -> None:
+    x, inside, go_on = sim.arange(8.0), threading.Event(), threading.Event()
+    device, entry = sim.cuda.Device(), next(one for one in ENTRIES if str(one).endswith('Device.synchronize'))
+
+    def slow(*_args: Any) -> None:
+        inside.set()
+        assert go_on.wait(20)
+
+    with watch():
+        calling, called = in_thread(lambda: GUARD.waits.device_wait(entry, slow, device))
+        assert inside.wait(20)
+        recorder = Recorder(sim, x, 2)
+        recorder.may_begin.set()
+        assert not recorder.began.wait(0.05), 'the capture began beside a call that loses it'
+        go_on.set()
+        assert recorder.began.wait(20)
+        recorder.end()
+        calling.join(20)
+    assert called == [None]
+
+
+def test_a_capture_gives_way_for_a_moment_only(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait is not over before the first capture is closed, and that may need the second one."""
+    monkeypatch.setattr(verdicts, 'MOMENT', 0.01)
+    x = sim.arange(8.0)
+    with ck.capture() as cap:
+        y = x * 2
+        waiting, waited = in_thread(sim.cuda.Device().synchronize)
+        until(lambda: GUARD.state.waiting == 1)
+        recorder = Recorder(sim, x, 3)
+        recorder.begin()
+        recorder.end()
+        assert isinstance(recorder.found[0], tuple) and not waited
+        with ck.capture() as inner:
+            z = x * 4
+    waiting.join(20)
+    assert waited == [None]
+    for graph in (cap.graph, inner.graph):
+        graph.launch()
+    assert np.array_equal(y.get() * 2, z.get())
+
+
+# -- capturekit's own waits for the device go through one door -----------------------------------------------------
+
+__all__ = ['hasty']
+
+PACKAGE = Path(ck.__file__).parent
+#: What waits for a device, and begins a capture: in CuPy, in cuda-bindings, and in both devices of capturekit.
+WAITS = frozenset({'deviceSynchronize', 'device_synchronize', 'cudaDeviceSynchronize', 'cuCtxSynchronize'})
+BEGINS = frozenset({'begin_capture', 'begin_capture_to'})
+#: Who may name them: the doors, both devices, and tables of names.
+DOOR, TABLES = 'guard/host_waits.py', ('guard/entry_points.py', 'simulated/', 'driver/cuda.py', 'model/')
+BEGINNERS = ('recorder/setup.py', 'guard/parts.py', 'guard/outside_streams.py', *TABLES)
+
+
+def named(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """What code names: attributes, names, and the device that is waited for by ``Device(...).synchronize()``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            made = node.value.func if isinstance(node.value, ast.Call) else node.value
+            of_device = str(getattr(made, 'attr', getattr(made, 'id', ''))).lower() == 'device'
+            yield 'device_synchronize' if node.attr == 'synchronize' and of_device else node.attr, node.lineno
+        elif isinstance(node, ast.Name):
+            yield node.id, node.lineno
+
+
+def users(names: frozenset[str], text: str) -> list[int]:
+    return [line for name, line in named(ast.parse(text)) if name in names]
+
+
+def passers(names: frozenset[str], doors: tuple[str, ...]) -> list[str]:
+    files = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob('*.py'))}
+    others = {name: path for name, path in files.items() if not name.startswith(doors)}
+    return [f'{name}:{line}' for name, path in others.items() for line in users(names, path.read_text('utf-8'))]
+
+
+def test_nobody_waits_for_a_device_but_by_the_door() -> None:
+    assert passers(WAITS, (DOOR, *TABLES)) == []
+    assert passers(BEGINS, BEGINNERS) == []
+
+
+@pytest.mark.parametrize('text', [
+    'platform.device.device_synchronize()', 'cupy.cuda.runtime.deviceSynchronize()', 'wait = runtime.deviceSynchronize',
+    'cupy.cuda.Device(0).synchronize()', 'device.synchronize()', 'with a: b(device.synchronize)',
+])  # fmt: skip
+def test_who_passes_the_door_is_found(text: str) -> None:
+    assert users(WAITS, text) == [1]
+    assert users(WAITS, 'stream.synchronize()') == []
+
+
+@pytest.mark.parametrize('inside', [False, True])
+def test_such_a_wait_comes_after_the_captures_of_others(sim: Any, inside: bool) -> None:
+    x, platform = sim.arange(8.0), current()
+    recorder = Recorder(sim, x, 2)
+
+    def wait() -> bool:
+        with GUARD.inside if inside else contextlib.nullcontext():
+            GUARD.waits.for_devices(platform, [0])
+        return recorder.may_end.is_set()
+
+    recorder.begin()
+    waiting, waited = in_thread(wait)
+    until(lambda: GUARD.state.waiting == 1)
+    assert not waited
+    recorder.end()
+    waiting.join(20)
+    assert waited == [True]
+    cap, z = recorder.found[0]
+    cap.graph.launch()
+    assert np.array_equal(z.get(), np.arange(8) * 2 + 1)
+
+
+def test_where_nobody_may_be_waited_for_nothing_is_done(sim: Any) -> None:
+    device = current().device
+    assert GUARD.waits.unless_captured(device)
+    with ck.capture() as cap:
+        y = sim.ones(2) * 3
+        assert not GUARD.waits.unless_captured(device)
+    cap.graph.launch()
+    assert y.tolist() == [3.0, 3.0]
+    assert (GUARD.state.waiting, GUARD.state.under_way) == (0, [])
+
+
+def decides(sim: Any, x: Any) -> Any:
+    with ck.capture() as cap:
+        y, going = x * 1, sim.ones((), bool)
+        with cap.while_(going, limit=20):
+            y *= 2
+            sim.less(y.sum(), 100, out=going)
+    cap.graph.launch()
+    return y
+
+
+def makes_a_plan(sim: Any, x: Any) -> Any:
+    with ck.capture() as cap:
+        y = sim.fft.fft(sim.ones(131) * x[0])
+    cap.graph.launch()
+    return y.real
+
+
+FUNCTIONS: dict[str, Any] = {
+    'reads': lambda sim, x: x * float(x.sum()),
+    'calls between': lambda sim, x: sim.linalg.svd(sim.outer(x, x) + 1)[1] + x,
+    'reckons': lambda sim, x: x * (float(x[0]) * 2 + 1),
+}
+
+
+@pytest.mark.parametrize('fn', [*FUNCTIONS, decides, makes_a_plan])
+def test_no_part_begins_beside_a_wait(sim: Any, monkeypatch: pytest.MonkeyPatch, fn: Any) -> None:
+    """The driver's capture begins, and goes on in each further part, while nobody can begin to wait."""
+    device, begun = current().device, []
+
+    def held(begin: Any) -> Any:
+        def begins(*args: Any, **kwargs: Any) -> Any:
+            begun.append(GUARD.lock._is_owned())  # type: ignore[attr-defined]
+            return begin(*args, **kwargs)
+
+        return begins
+
+    for name in BEGINS:
+        monkeypatch.setattr(device, name, held(getattr(device, name)))
+    step = ck.graphed(FUNCTIONS[fn]) if fn in FUNCTIONS else fn
+    for number in range(1, 6):
+        x = sim.arange(3.0) + number % 3
+        step(sim, x)
+    assert len(begun) > 1
+    assert all(begun)
+
+
+@pytest.mark.parametrize('check', [True, False])
+def test_functions_that_are_compared_lose_no_recording_of_others(sim: Any, hasty: None, check: bool) -> None:
+    scaled = ck.graphed(check=check)(lambda x, k: x * k + k)
+    tripled = ck.graphed(lambda x: x * 3)
+    ready = threading.Barrier(3)
+
+    def compare(j: int) -> bool:
+        ready.wait(20)
+        return all(float(scaled(sim.ones(2 + j), float(i))[0]) == 2.0 * i for i in range(12))
+
+    def record() -> bool:
+        ready.wait(20)
+        return all(float(tripled(sim.ones(2 + i % 14))[0]) == 3.0 for i in range(42))
+
+    running = [in_thread(lambda: compare(0)), in_thread(lambda: compare(1)), in_thread(record)]
+    for thread, _found in running:
+        thread.join(100)
+    assert [found for _thread, found in running] == [[True]] * 3
+    assert [one.reason for one in tripled.variants if one.reason] == []
+
+
+# -- what other threads do while a capture is open -----------------------------------------------------------------
+
+
+def _joined(work: Callable[[], Any]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()  # the capture waits here
+
+
+def _in_a_pool(work: Callable[[], Any]) -> None:
+    with ThreadPoolExecutor(1) as pool:  # the capture waits here
+        pool.submit(work)
+
+
+@pytest.mark.parametrize('way', [_joined, _in_a_pool])
+def test_a_wait_that_the_capture_joins_is_refused(sim: Any, way: Callable[[Callable[[], Any]], None]) -> None:
+    x, found = sim.arange(4.0), []
+
+    def other() -> None:
+        try:
+            sim.cuda.Device().synchronize()  # the wait
+        except ck.SynchronizationError as error:
+            found.append(error)
+
+    with ck.capture() as cap:
+        y = x + 1
+        way(other)
+        y += 1
+    (error,) = found
+    assert error.location is not None and error.location.line == line_of(__file__, '  # the wait')
+    at = line_of(__file__, '.join()  # the capture waits here' if way is _joined else 'pool:  # the capture waits here')
+    assert f'waits for this one at test_threads.py:{at}' in error.rule
+    cap.graph.launch()
+    assert y.get().tolist() == [2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize('shown', [True, False], ids=['a warning', 'an error'])
+def test_a_long_wait_is_told(sim: Any, monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
+    """Python shows the warning on standard error; where warnings are errors, the wait ends with it."""
+    monkeypatch.setattr(verdicts, 'TOLD', 0.05)
+    x, told, go, found = sim.arange(4.0), threading.Event(), threading.Event(), []
+
+    def show(message: Any, _category: Any, file: str, line: int, *_: Any) -> None:
+        found.append((str(message), file, line))
+        told.set()
+
+    def other() -> None:
+        go.wait()
+        try:
+            sim.cuda.Device().synchronize()  # waits
+        except RuntimeWarning as warning:
+            show(warning, None, __file__, line_of(__file__, '  # waits'))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter('always' if shown else 'error')
+        monkeypatch.setattr(warnings, 'showwarning', show)
+        thread = threading.Thread(target=other)
+        thread.start()
+        with ck.capture() as cap:  # begun here
+            y = x + 1
+            go.set()
+            assert told.wait(30)  # held here
+            y += 1
+        thread.join()
+    ((text, file, line),) = found
+    begun, held = (line_of(__file__, f'  # {mark}') for mark in ('begun here', 'held here'))
+    assert (file, line) == (__file__, line_of(__file__, '  # waits'))
+    assert f'begun at test_threads.py:{begun}' in text
+    assert f'whose thread is at test_threads.py:{held}' in text
+    cap.graph.launch()
+    assert y.get().tolist() == [2.0, 3.0, 4.0, 5.0]
+
+
+def _prefetched(sim: Any) -> list[float]:
+    """A loader's work: it allocates, copies from the host, and waits for its own stream."""
+    stream = sim.cuda.Stream(non_blocking=True)
+    with stream:
+        made = sim.asarray([1.0, 2.0]) * 2 + sim.ones(5000)[:2]
+        stream.record().synchronize()
+    stream.synchronize()
+    assert stream.done
+    sim.cuda.runtime.free(sim.cuda.runtime.malloc(512))
+    values: list[float] = made.get().tolist()
+    return values
+
+
+@pytest.mark.parametrize('by_hand', [False, True])
+def test_a_pool_of_another_thread_may_grow(sim: Any, by_hand: bool) -> None:
+    """In every mode: in CUDA's global mode the growth would lose the capture, and nobody sees it."""
+    x, y = sim.arange(4.0), sim.zeros(4)
+    for mode in (0, 1, 2):
+        sim.get_default_memory_pool().free_all_blocks()
+        with ThreadPoolExecutor(1) as pool, watch():
+            if by_hand:
+                stream = sim.cuda.Stream(non_blocking=True)
+                with stream:
+                    stream.begin_capture(mode)
+                    sim.multiply(x, 2, out=y)
+                    got = pool.submit(_prefetched, sim).result()
+                    graph = stream.end_capture()
+            else:
+                with ck.capture(mode=('global', 'thread_local', 'relaxed')[mode]) as cap:  # type: ignore[arg-type]
+                    sim.multiply(x, 2, out=y)
+                    got = pool.submit(_prefetched, sim).result()
+                graph = cap.graph
+                assert cap.recording.node_count == 1
+            graph.launch()
+        assert got == [3.0, 5.0] and y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
+        y.fill(0)

@@ -134,7 +134,7 @@ def test_a_newer_cupy_that_lacks_something(sim: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sim, '__version__', '15.0.0')
     monkeypatch.setattr(importlib.metadata, 'distributions', lambda: [distribution('cupy-cuda13x', '15.0.0')])
     monkeypatch.setattr(
-        'capturekit.guard.patching.ENTRIES', (*ENTRIES, Entry('cupy.cuda.stream.Event', 'wait', 'waits.event_done'))
+        'capturekit.guard.patching.ENTRIES', (*ENTRIES, Entry('cupy.cuda.stream.Event', 'wait', 'waits.event_wait'))
     )
     with pytest.raises(ImportError) as raised:
         Installation().install(GUARD)
