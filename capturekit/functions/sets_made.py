@@ -10,6 +10,7 @@ run, each call finds them in the same order.
 from __future__ import annotations
 
 import dis
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from types import (
     BuiltinMethodType,
@@ -28,6 +29,8 @@ from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
 
 _SETS = frozenset({'set', 'frozenset'})
+#: Objects of which Python has one each.
+_SINGLE = (None, ..., NotImplemented)
 _STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
 _LOADS = ('LOAD_FAST', 'LOAD_DEREF', 'LOAD_NAME')
 #: What may be done with a set, whatever the order of its members.
@@ -250,8 +253,12 @@ class SetsSeen:
         for one in members:
             if among(type(one), (tuple, frozenset)):
                 yield from self._new_in(one)
-            elif hashed_by_address(type(one)) and not self._had(one):
+            elif hashed_by_address(type(one)) and not self._was_there(one):
                 yield type(one)
+
+    def _was_there(self, one: Any) -> bool:
+        """Whether an object was there before the run. The collector knows nothing of a bare ``object()``."""
+        return any(one is single for single in _SINGLE) or (gc.is_tracked(one) and self._had(one))
 
 
 def _is_of_sets(method: Any) -> bool:

@@ -76,7 +76,7 @@ class ValuesMet:
         made = makes_unknown(value) if issubclass(type(value), type) else ''
         if made and value is not self._values.named:  # else it is seen at the end whether the code may call it
             self._values.opaque(f'holds {made}: what its objects read is not known')
-        of_user = issubclass(type(value), type) and not self._ownership.is_foreign_class(value)
+        of_user = value is object or (issubclass(type(value), type) and not self._ownership.is_foreign_class(value))
         if of_user and found_in_class(value, '__init__') is object.__init__:
             self._uses.makes(value, True)
         self._note(value)

@@ -160,20 +160,5 @@ def found_in_class(cls: type, name: str) -> Any:
     return next((members[name] for members in map(dictionary_of_class, bases_of(cls)) if name in members), MISSING)
 
 
-def plain_attribute(value: object, name: str) -> Any:
-    """What an object's ``__dict__`` holds under a name, or a text that its class does.
-
-    It is None if there is no such thing, or if code may have to run to find it.
-    """
-    cls = type(value)
-    get = layout_of(cls).dictionary
-    if get is None or issubclass(cls, type) or found_in_class(cls, '__getattribute__') is not object.__getattribute__:
-        return None
-    of_class = found_in_class(cls, name)
-    if type(of_class) is str or of_class is MISSING:
-        return get(value).get(name, None if of_class is MISSING else of_class)
-    return None
-
-
 def is_dataclass(cls: type) -> bool:
     return found_in_class(cls, '__dataclass_fields__') is not MISSING

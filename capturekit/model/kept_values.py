@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.model.class_layout import MISSING, among, attributes_of
+from capturekit.model.class_layout import among, attributes_of
 from capturekit.model.plain_values import (
     BUILT_IN,
     BY_EQUALITY,
@@ -49,17 +49,6 @@ class Kept(NamedTuple):
     data: Any = None
     labels: list[Any] = []  # noqa: RUF012
     parts: list[Any] = []  # noqa: RUF012
-
-
-def item_of(kept: Kept, path: tuple[Any, ...]) -> Any:
-    """What a value held in the item to which the keys of its dicts lead; MISSING if there was no such item."""
-    for key in path:
-        labels = [label.value for label in kept.labels] if kept.kind == 'dict' else []
-        number = next((n for n, label in enumerate(labels) if type(label) is type(key) and label == key), None)
-        if number is None:
-            return MISSING
-        kept = kept.parts[number]
-    return kept.value
 
 
 class TooMany(Exception):

@@ -81,6 +81,7 @@ BY_ADDRESS: dict[str, Callable[[Any], Any]] = {
     'a set in an attribute': lambda x: product(x, WithSet([Part(2.0), Part(3.0)]).parts),
     'a class without a beginning': bare,
     'a set that is taken from': lambda x: x * {Part(2.0), Part(2.0)}.pop().rate,
+    'a set of bare objects': lambda x: x * len(list({object(), object()})),
     'a hash': lambda x: x * (1 + hash(Part(2.0)) % 1),
     'a hash that is handed on': lambda x: x * (1 + max(map(hash, [Part(2.0)])) % 1),
 }
