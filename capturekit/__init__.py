@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from capturekit import render
 from capturekit._version import __version__ as __version__
 from capturekit.analysis.concurrency import Concurrency
-from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
-from capturekit.analysis.relaned import Relaned
 from capturekit.analysis.verify import Verification
 from capturekit.cli.by_environment import install_if_wanted as _install_if_wanted
+from capturekit.extensions import hand_in as _hand_in
 from capturekit.functions.decorator import Graphed, graphed
 from capturekit.graph.executable import Graph
 from capturekit.launch.memory_group import MemoryGroup
@@ -54,9 +53,11 @@ from capturekit.recorder.embed import look
 from capturekit.recorder.forks import fork
 
 if TYPE_CHECKING:
+    from capturekit.fusion.report import Fused
     from capturekit.lab.experiment import experiment
     from capturekit.lab.experiment_report import Experiment
     from capturekit.lab.lint import Finding, Report, lint
+    from capturekit.lanes.report import Relaned
 
 __all__ = [
     'AssumptionError',
@@ -114,6 +115,8 @@ __all__ = [
 _LATER = {
     'Experiment': 'capturekit.lab.experiment_report',
     'Finding': 'capturekit.lab.lint',
+    'Fused': 'capturekit.fusion.report',
+    'Relaned': 'capturekit.lanes.report',
     'Report': 'capturekit.lab.lint',
     'experiment': 'capturekit.lab.experiment',
     'lint': 'capturekit.lab.lint',
@@ -138,4 +141,5 @@ for _name in __all__:
         globals()[_name].__module__ = __name__  # as tracebacks show it, and code can catch it
 
 
+_hand_in()
 _install_if_wanted()

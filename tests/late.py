@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.functions import ownership
 from capturekit.guard import GUARD
 from capturekit.launch.graph_memory import GraphMemory
 
@@ -105,12 +106,11 @@ class Late:
     def install(self, cupy: Any) -> None:
         """Be late from now on."""
         from capturekit.driver.cuda import current as platform
-        from capturekit.functions import libraries
         from capturekit.launch.plan import Plan
         from capturekit.model import source_line
 
         # What runs in this file is no part of the functions that `graphed` watches, and none of the user's lines.
-        for files in (source_line._foreign, libraries._skipped):
+        for files in (source_line._foreign, ownership._skipped):
             self._undo.append(functools.partial(files.pop, __file__, None))
             files[__file__] = True
         current = cupy.cuda.get_current_stream
@@ -137,7 +137,7 @@ class Late:
 
     def _around_plain_launches(self, current: Callable[[], Any]) -> None:
         """CuPy's own launch can't be replaced on its type: what capturekit binds of it is wrapped."""
-        from capturekit.guard.graph_launches import GraphLaunches
+        from capturekit.guard.stream_work import GraphLaunches
 
         original = GraphLaunches.plain_launch
 

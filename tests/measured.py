@@ -36,7 +36,7 @@ UNJOINED = {
     'waitEventExternal(side captured, uncaptured recorded)',
     'freeAsync(origin, outside pointer)',
 }
-_FIELDS = ('result', 'status_after', 'end_capture', 'nodes', 'note', 'error')
+_FIELDS = ('result', 'value', 'status_after', 'side_after', 'end_capture', 'nodes', 'note', 'error')
 
 
 def files() -> list[Path]:

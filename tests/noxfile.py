@@ -1,6 +1,6 @@
 """Which Pythons, CuPys and cuda-bindings capturekit works with: ``nox -f tests/noxfile.py``, on Linux, without a GPU.
 
-docs/evidence/versions.md has what was found. An environment of a Python that is not here is skipped.
+versions.json has what was found. An environment of a Python that is not here is skipped.
 """
 
 from __future__ import annotations

@@ -18,15 +18,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import capturekit as ck
-from capturekit.cli.examples import LESSONS, MEANINGS, program
+from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, program
 from capturekit.model.progress import each
 from capturekit.model.rules import ROWS, RULES, Effect, Rule
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from capturekit.simulated.cupy.surface import ABSENT, READING, SCIPY
+from tests import evidence
 from tests.command import ROOT, started
-from tests.ledger.compare import KEPT, read, table
+from tests.corpus.harness import GUIDE
 
 DOCS = ROOT / 'docs'
 PICTURE = DOCS / 'pictures' / 'readme.svg'
+#: The examples of ``capturekit explain`` by name, as they are written: both programs in one, as a diff.
+EXAMPLES = {
+    part.partition('\n')[0]: part.partition('\n\n')[2]
+    for part in (ROOT / 'capturekit' / 'cli' / 'examples.diff').read_text().removeprefix('== ').split('\n== ')
+}
 #: Ends what one block prints, and begins the next block's.
 _MARK = '\x1e'
 
@@ -122,31 +129,74 @@ def with_outputs(path: Path) -> str:
 # -- what is made of the code ---------------------------------------------------------------------------------
 
 
-def exceptions() -> str:
-    """The table of exceptions: the first paragraph of each docstring, its rules, and CUDA's codes by these."""
-    rows = ['| exception | what happened | CUDA would say | rules, with examples |', '| --- | --- | --- | --- |']
+def errors() -> str:
+    """A section for each exception: what it means, CUDA's codes, its rules, and an example with its repair."""
+    sections = []
     for name in ck.__all__:
         kind = getattr(ck, name)
         if isinstance(kind, type) and issubclass(kind, ck.CaptureError) and kind is not ck.CaptureError:
             says = ' '.join((kind.__doc__ or '').split('\n\n')[0].split()).replace('``', '`')
             says = re.sub(r' [(](?:[0-9, ]+|[0-9]+, or .*?)[)]', '', says)
-            seen = ', '.join(link(rule) for rule in RULES.values() if rule.error is kind)
-            rows.append(f'| `{name}` | {says} | {codes(kind)} | {seen or "-"} |')
-    return '\n'.join(rows) + '\n'
+            mine = [rule for rule in RULES.values() if rule.error is kind]
+            own = '\n'.join(map(section, mine)) or f'**Where:** {LESSONS[name].met}\n\n{diff(name)}'
+            sections.append(f'### {name}\n{says} CUDA would say {codes(kind)}.\n\n{own}')
+    return '\n'.join(sections)
 
 
-def link(rule: Rule) -> str:
-    return f'[{rule.name}](strict.md#{rule.name})'
+def section(rule: Rule) -> str:
+    adapted = adaptation(rule)
+    more = f' `strict=False` records it: *{adapted}*.' if adapted else ''
+    if raises := LESSONS[rule.name].raises:
+        more = f' The call is left to CUDA, and the example ends with `{raises}`.'
+    return f'#### {rule.name}\n{rule.says}. **Instead:** {rule.remedy}{more}\n\n{diff(rule.name)}'
+
+
+def diff(name: str) -> str:
+    """The example of a rule or an exception: lines of the wrong program have a minus, those of the right one a plus."""
+    code = EXAMPLES[name].rstrip()
+    before, _, last = code.rpartition('\n')
+    return f'```diff\n{before if last.startswith("+ assert ") else code}\n```\n'
+
+
+def adaptation(rule: Rule) -> str:
+    """What ``strict=False`` makes of the wrong example of a rule, by a run on the simulated device; '' if nothing."""
+    code = program(LESSONS[rule.name].wrong).replace('ck.capture(', 'ck.capture(strict=False, ')
+    names: dict[str, Any] = {}
+    install(SimulatedDevice(0))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code.replace('strict=False, )', 'strict=False)'), 'example.py', 'exec'), names)
+    except RuntimeError:
+        return ''
+    finally:
+        uninstall()
+    texts = [re.sub(r'stream 0x[0-9a-f]+', 'the stream', step.text) for step in names['cap'].recording.adaptations]
+    return '; '.join(texts)
 
 
 def by_code() -> str:
-    """The table of CUDA's codes: what each means, and what capturekit raises instead."""
-    rows = ['| code | name | what CUDA means | capturekit raises |', '| --- | --- | --- | --- |']
+    """What each of CUDA's codes means, and what capturekit raises instead."""
     kinds = [getattr(ck, name) for name in ck.__all__ if name.endswith('Error')]
+    lines = []
     for code, meaning in MEANINGS.items():
-        raises = [f'`{kind.__name__}`' for kind in kinds if str(int(code)) in codes(kind).split(', ')]
-        rows.append(f'| {int(code)} | `{code.name}` | {meaning} | {", ".join(raises) or "-"} |')
-    return '\n'.join(rows) + '\n'
+        raises = [
+            f'[{kind.__name__}](#{kind.__name__.lower()})'
+            for kind in kinds
+            if str(int(code)) in codes(kind).split(', ')
+        ]
+        told = f' capturekit raises {", ".join(raises)}.' if raises else ''
+        lines.append(f'- **{int(code)}** `{code.name}`: {meaning}{told}')
+    return '\n'.join(lines) + '\n'
+
+
+def steps() -> str:
+    """The kinds of steps in a recording that are not rules."""
+    return '\n'.join(f'- `{kind.name}`: {kind.says}' for kind in KINDS.values()) + '\n'
+
+
+def understood() -> str:
+    """The sentences that the launch ledger's programs stand for."""
+    return '\n'.join(f'- {says}' for says in dict.fromkeys(case.says for case in GUIDE)) + '\n'
 
 
 #: What the driver says where the table has no row: a lane left unjoined, a capture lost before, an update refused.
@@ -163,49 +213,6 @@ def codes(kind: type) -> str:
     return ', '.join(found) or _BY_PAST.get(kind.__name__, 'nothing')
 
 
-def rules() -> str:
-    """A section for each rule: what it says, what is raised or adapted, a wrong and a right example."""
-    head = ['| rule | strict | `strict=False` |', '| --- | --- | --- |']
-    sections = []
-    for name, rule in RULES.items():
-        strict, adapting = attempt(rule, strict=True), attempt(rule, strict=False)
-        adapting = 'the same' if adapting == strict else adapting
-        head.append(f'| [{name}](#{name}) | {strict} | {adapting} |')
-        sections.append(section(rule, strict, adapting))
-    return '\n'.join(head) + '\n\n' + '\n'.join(sections)
-
-
-def section(rule: Rule, strict: str, adapting: str) -> str:
-    lesson = LESSONS[rule.name]
-    lines = [f'### {rule.name}', f'{rule.says}.', '']
-    lines += [f'- **Where it is met**: {lesson.met}', f'- **What to write instead**: {rule.remedy}']
-    lines += [f'- **Strict**: {strict}. **With `strict=False`**: {adapting}.']
-    lines += [f'- **On the simulated device**: {lesson.unshown}'] * bool(lesson.unshown)
-    for word, code in (('Wrong', lesson.wrong), ('Right', lesson.right)):
-        if code:
-            lines += ['', f'{word}:', '```py', program(code).rstrip(), '```']
-    return '\n'.join(lines) + '\n'
-
-
-def attempt(rule: Rule, *, strict: bool) -> str:
-    """Run the wrong example of a rule on the simulated device: what it raises, or how it is adapted."""
-    code = program(LESSONS[rule.name].wrong)
-    if not strict:
-        code = code.replace('ck.capture(', 'ck.capture(strict=False, ').replace('strict=False, )', 'strict=False)')
-    names: dict[str, Any] = {}
-    install(SimulatedDevice(0))
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(code, 'example.py', 'exec'), names)
-    except Exception as error:
-        return f'`{type(error).__name__}`'
-    finally:
-        uninstall()
-    steps = names['cap'].recording.adaptations
-    texts = [re.sub(r'stream 0x[0-9a-f]+', 'the stream', step.text) for step in steps]
-    return f'adapted: *{"; ".join(texts)}*' if texts else 'nothing is raised'
-
-
 def picture() -> str:
     """The recording of the README's first example, as an SVG."""
     readme = ROOT / 'README.md'
@@ -220,18 +227,36 @@ def picture() -> str:
         uninstall()
 
 
-def ledger() -> str:
-    """The sums of the launch ledger that the repository keeps."""
-    return table(read(KEPT))
+def simulated() -> str:
+    """What the simulated CuPy has: of each module, how much of CuPy's."""
+    rows = ['| module | what it has |', '| --- | --- |']
+    absent = ', '.join(f'`{name}`' for name in sorted(ABSENT))
+    rows.append(f'| `cupy` | all of CuPy 14 but {absent} |')
+    rows.append(
+        '| `cupy.cuda`, `.fft`, `.linalg`, `.random` | nearly all; no textures, surfaces and memory pools by handle |'
+    )
+    for module, names in SCIPY.items():
+        reads = len(READING.get(module, ()))
+        seen = f'; {reads} of them read on the host, as in CuPy' if reads else ''
+        rows.append(f'| `cupyx.scipy.{module}` | {len(names.split())} functions, where SciPy is installed{seen} |')
+    rows.append('| `cupyx.scipy.sparse` | `csr_matrix`, and with SciPy other formats and their arithmetic; `eigsh` |')
+    return '\n'.join(rows) + '\n'
 
 
-_PARTS: dict[str, Callable[[], str]] = {'exceptions': exceptions, 'codes': by_code, 'rules': rules, 'ledger': ledger}
+_PARTS: dict[str, Callable[[], str]] = {
+    'errors': errors,
+    'codes': by_code,
+    'steps': steps,
+    'understood': understood,
+    'simulated': simulated,
+    **{name: lambda part=part: '\n'.join(part()) + '\n' for name, part in evidence.PARTS.items()},
+}
 
 
 def with_parts(text: str) -> str:
     """A page, with what lies between its marks made anew."""
     for name, make in _PARTS.items():
-        start = f'<!-- {name}: made by `python -m tests.pages` -->\n'
+        start = f'<!-- {name} -->\n'
         if start in text:
             before, rest = text.split(start)
             text = f'{before}{start}\n{make()}\n<!-- end -->{rest.split("<!-- end -->", 1)[1]}'

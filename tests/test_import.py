@@ -19,7 +19,9 @@ HEAVY = frozenset(
     'argparse asyncio cProfile concurrent.futures.thread doctest email http importlib.metadata multiprocessing pdb '
     'sqlite3 subprocess tkinter unittest xml'.split()
 )
-LATER = ('capturekit.cli.main', 'capturekit.cli.commands', 'capturekit.simulated')
+LATER = (
+    'capturekit.cli.main', 'capturekit.cli.commands', 'capturekit.simulated', 'capturekit.fusion', 'capturekit.lanes',
+)  # fmt: skip
 
 BLOCK = """
 import importlib.abc, sys
@@ -77,6 +79,28 @@ def test_import_loads_little_beyond_numpy() -> None:
     assert HEAVY.isdisjoint(more)
     assert not [name for name in more if name.startswith(LATER)]
     assert len(more) < MODULES, sorted(more)
+
+
+def test_a_capture_needs_no_extension() -> None:
+    code = """
+import sys
+from capturekit import simulated
+simulated.install()
+import capturekit as ck, cupy as cp
+x = cp.arange(4.0)
+with ck.capture() as cap:
+    with cap.fork(2) as (left, right):
+        with left: a = x + 1
+        with right: b = x * 2
+    y = a + b
+cap.graph.launch()
+cap.graph.disable(0)
+other = cap.graph.clone()
+print(y.get().tolist(), len(other.nodes), cap.graph.races().certain, *sys.modules)
+"""
+    result, _, modules = python(code).partition(']')
+    assert result == '[1.0, 4.0, 7.0, 10.0'
+    assert not [name for name in modules.split() if name.startswith(('capturekit.fusion', 'capturekit.lanes'))]
 
 
 def test_without_cupy_the_extra_is_named() -> None:

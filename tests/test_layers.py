@@ -1,4 +1,7 @@
-"""The packages import only from those before them: seen in the code as text, wherever in a file an import stands."""
+"""The packages import only from those before them: seen in the code as text, wherever in a file an import stands.
+
+The extensions come after the core, so that it imports none of them: ``extensions.py`` hands it what they do.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,15 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1] / 'capturekit'
 #: From the ground up. A package imports from itself and from those before it.
 LAYERS = (
-    'model', 'render', 'driver', 'simulated', 'launch', 'guard', 'analysis', 'graph', 'recorder', 'functions', 'lab',
-    'cli',
+    'model', 'render', 'driver', 'simulated', 'launch', 'guard', 'analysis', 'graph', 'recorder', 'fusion', 'lanes',
+    'functions', 'lab', 'cli',
 )  # fmt: skip
-#: Belong to no package: the version, below all others, and the two doors from outside, above all others.
-BELOW, ABOVE = ('_version',), ('__init__', '__main__')
+#: May be deleted, and the rest still works; none imports another one.
+EXTENSIONS = ('fusion', 'lanes', 'functions')
+#: The reports that an extension returns. Others name them for type checkers alone.
+REPORTS = ('capturekit.fusion.report', 'capturekit.lanes.report')
+#: Belong to no package: the version, below all others, and the three modules above all others.
+BELOW, ABOVE = ('_version',), ('__init__', '__main__', 'extensions')
 MODULES = {
     '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts).removesuffix('.__init__'): path
     for path in sorted(ROOT.rglob('*.py'))
@@ -29,7 +36,11 @@ MODULES = {
 def imports_of(name: str, path: Path) -> Iterator[tuple[str, int]]:
     """What a file imports of capturekit, with the line: in functions, for type checkers, by a string as well."""
     inside = name if path.name == '__init__.py' else name.rpartition('.')[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    checked = {node for one in ast.walk(tree) if for_type_checkers(one) for node in ast.walk(one)}
+    for node in ast.walk(tree):
+        if node in checked and isinstance(node, ast.ImportFrom) and node.module in REPORTS:
+            continue
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -41,6 +52,11 @@ def imports_of(name: str, path: Path) -> Iterator[tuple[str, int]]:
                 yield (full if full in MODULES else base), node.lineno
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and '.' in node.value:
             yield node.value, node.lineno
+
+
+def for_type_checkers(node: ast.AST) -> bool:
+    """Whether it is a block that is never run."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == 'TYPE_CHECKING'
 
 
 @cache
@@ -74,6 +90,17 @@ def test_imports_go_down_only(package: str) -> None:
         if layer(other) > layer(name)
     ]
     assert up == []
+
+
+def test_extensions_import_no_other_extension() -> None:
+    across = [
+        f'{name}:{line} imports {other}'
+        for name, others in found().items()
+        if name.split('.')[1:2][0:1] and name.split('.')[1] in EXTENSIONS
+        for other, line in others
+        if other.split('.')[1] in EXTENSIONS and other.split('.')[1] != name.split('.')[1]
+    ]
+    assert across == []
 
 
 def test_no_file_imports_itself_by_way_of_others() -> None:

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit.model.rules import RULES
 from capturekit.model.versions import FEATURES, dotted
 from tests.command import ROOT, called
 from tests.pages import blocks
 from tests.test_samples import PRINTS
 
+RULES_PAGE = (ROOT / 'docs' / 'reference' / 'rules.md').read_text()
 README = (ROOT / 'README.md').read_text()
 
 
-def rows(page: str, head: str) -> list[list[str]]:
+def rows(head: str) -> list[list[str]]:
     """The cells of a table of the reference, by the first words of its head."""
-    text = (ROOT / 'docs' / 'reference' / page).read_text()
-    lines = text[text.index(f'\n| {head} |') :].strip().split('\n\n')[0].splitlines()
+    lines = RULES_PAGE[RULES_PAGE.index(f'\n| {head} |') :].strip().split('\n\n')[0].splitlines()
     return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines[2:]]
 
 
@@ -68,12 +69,21 @@ def test_ci_runs_what_it_took_out_of_the_readme() -> None:
 # -- tables ---------------------------------------------------------------------------------------------------
 
 
-def test_table_of_exceptions_is_complete() -> None:
-    listed = [name for row in rows('exceptions.md', 'exception') for name in re.findall(r'`(\w+)`', row[0])]
+def test_every_exception_and_every_rule_has_a_section() -> None:
+    listed = re.findall(r'^### (\w+)$', RULES_PAGE, re.MULTILINE)
     exported = {
         name for name in ck.__all__ if isinstance(kind := getattr(ck, name), type) and issubclass(kind, ck.CaptureError)
     }
     assert sorted(listed) == sorted(exported - {'CaptureError'})
+    shown = set(re.findall(r'^#### ([\w-]+)$', RULES_PAGE, re.MULTILINE))
+    assert shown == set(RULES)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    api = (ROOT / 'docs' / 'reference' / 'api.rst').read_text()
+    named = set(re.findall(r'^\.\. auto\w+:: (?:capturekit\.)?(\w+)$', api, re.MULTILINE))
+    named |= set(re.findall(r'^### (\w+)$', RULES_PAGE, re.MULTILINE)) | {'render'}
+    assert set(ck.__all__) - named == set()
 
 
 def test_the_table_of_pythons_is_what_the_doctor_says() -> None:
@@ -104,7 +114,7 @@ TRIALS = {
 
 def trials() -> Iterator[tuple[str, bool, str | None]]:
     """Code, strict or not, and the exception that the table promises."""
-    for row in rows('strict.md', 'the code does'):
+    for row in rows('the code does'):
         (codes,) = [codes for start, codes in TRIALS.items() if row[0].startswith(start)]
         names: list[str | None] = [*re.findall(r'`(\w+Error)`', row[1])] or [None]
         for code, name in zip(codes, names if len(names) == len(codes) else names * len(codes)):

@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 import capturekit as ck
-from tests.benchmarks import graphed as benchmark
 from tests.benchmarks import wild
 from tests.command import started
 from tests.test_samples import run_sample
@@ -260,21 +259,3 @@ def test_a_difference_is_noticed(load: Load, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit, match='the graphed run differs from the eager run'):
         beside.compare(run, program.step, *TINY['fdtd'])
     assert 'largest error against eager: 0.001' in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_benchmark_rows(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wild, 'STEPS', 6)
-    found = wild.rows(repeats=1)
-    assert [row['name'] for row in found] == list(wild.PROGRAMS)
-    for row in found:
-        assert row.keys() == {'name', 'eager_us', 'graphed_us', 'ratio', 'state'}
-        assert row['ratio'] == pytest.approx(row['graphed_us'] / row['eager_us'])
-
-
-@pytest.mark.slow
-def test_benchmark_lines_of_graphed_calls(sim: Any) -> None:
-    found = {line.name: line for line in benchmark.calls(sim, 2)}
-    assert [name for name in found if 'torch' in name] == []
-    assert 'absent: torch' in found['graphed call, two arrays in, one out: host time / eager'].note
-    assert len(found) == 5 and all(line.ratio is not None and line.ratio > 0 for line in found.values())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.command import ROOT
 from tests.zoo.cases import FAMILIES, HERE, INSTEAD, Case, all_cases, marked, named
 from tests.zoo.trial import check_broken, check_goes_on, check_repaired, run_broken
 
@@ -93,11 +91,3 @@ def test_every_case_is_whole() -> None:
         assert case.line in lines_run(case.broken), case
         assert lines_run(case.broken).isdisjoint(line for line, _code, _words in marked(case.repair, INSTEAD)), case
         assert bool(case.words) == bool(case.says), case
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason='the committed page is made where all of it can be shown')
-def test_the_page_is_what_the_command_prints() -> None:
-    """In a process of its own: every case collects garbage, of which other tests leave much."""
-    ran = subprocess.run([sys.executable, '-m', 'tests.zoo'], cwd=ROOT, capture_output=True, text=True, check=True)
-    page = ROOT / 'docs' / 'evidence' / 'zoo.md'
-    assert page.read_text() == ran.stdout, 'python -m tests.zoo > docs/evidence/zoo.md'

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from capturekit.cli.terminal import paint
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
-from capturekit.guard.finding_words import error_of
+from capturekit.guard.remedies import error_of
 from capturekit.model.counted import counted
 from capturekit.model.followed_captures import CaptureFinding, FollowedCapture
 

@@ -17,14 +17,10 @@ from typing import Any
 
 from capturekit.driver.call_notices import CallSource
 from capturekit.driver.cupti import Timing
-from capturekit.driver.elementwise import ElementwiseNodes
-from capturekit.driver.fused_nodes import FusingNodes
-from capturekit.driver.fused_reduction_nodes import FusingReductions
 from capturekit.driver.graph_edges import Rewiring
 from capturekit.driver.node_accesses import Accessing
 from capturekit.driver.node_reader import KINDS, NodeInfo, Reader
 from capturekit.driver.node_writer import NodeVerbs
-from capturekit.driver.reduction_nodes import ReductionNodes
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_after
 from capturekit.model.rules import CaptureStatus, Code, Mode
@@ -109,9 +105,7 @@ class StreamHandle:
         return (0, self.ptr)
 
 
-class CudaDevice(
-    Accessing, ElementwiseNodes, FusingNodes, FusingReductions, ReductionNodes, Rewiring, NodeVerbs, Timing
-):
+class CudaDevice(Accessing, Rewiring, NodeVerbs, Timing):
     """CUDA through cuda-bindings, with the methods of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:
@@ -125,8 +119,6 @@ class CudaDevice(
         self.spare_streams: dict[Any, list[Any]] = {}
         #: Kernels of capturekit's own, compiled once.
         self.kernels: dict[str, Any] = {}
-        self.fused: dict[Any, Any] = {}
-        self.fusing: list[float] = [0, 0.0]
         self._modes = [
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal,
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal,

@@ -236,3 +236,31 @@ def of_cub(name: str, array: Any, result: Any) -> list[Access]:
     """The arrays of a reduction or scan; its workspace and what is made in between is memory of its own."""
     found = [of_array(array, writes=CUB[name])] if array.size else []
     return found + ([of_array(result, writes=True)] if result.size else [])
+
+
+#: The reductions of CUB whose meaning is known, and the dtypes that CUB adds in the dtype itself.
+_REDUCTIONS = ('SUM', 'PROD', 'MIN', 'MAX')
+_REDUCED = ('int32', 'int64', 'uint32', 'uint64', 'float32', 'float64')
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a call of CUB reduces: ``count`` elements at ``source``, in ``results`` rows, to as many at ``output``."""
+
+    operation: str
+    dtype: str
+    source: int
+    count: int
+    output: int
+    results: int
+
+
+def rows_of(array: Any, operation: Any, result: Any) -> Rows | None:
+    """What ``cub_reduction`` reduces, from its arguments and its result; None if it is none of these."""
+    name, dtype = str(getattr(operation, 'name', '')).removeprefix('CUPY_CUB_'), str(array.dtype)
+    known = name in _REDUCTIONS and dtype in _REDUCED and str(result.dtype) == dtype
+    if not known or not (array.size and result.size):
+        return None
+    if array.size % result.size or not any(result.flags[one] for one in ('C_CONTIGUOUS', 'F_CONTIGUOUS')):
+        return None
+    return Rows(name, dtype, int(array.data.ptr), int(array.size), int(result.data.ptr), int(result.size))

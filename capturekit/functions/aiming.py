@@ -87,7 +87,7 @@ class Aimer:
         and the results have to be copied. Raises UpdateError if CUDA refuses; all nodes are then as they were.
         """
         state = self._state
-        if state.fused is not None and state.fused.trial is not None:
+        if state.trial is not None and not state.trial.as_aimed:
             if any(self._recorded[n] != addresses[n] for n in self._arguments):
                 raise UpdateError('The first launch of fused kernels', rule='It needs the arguments recorded.')
             return False

@@ -18,37 +18,36 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.functions.binding import lazy
-from capturekit.functions.busy import BUSY
-from capturekit.functions.call_turns import TURNS
-from capturekit.functions.checked_launch import Beside
+from capturekit.functions.call_turns import BUSY, TURNS
+from capturekit.functions.checks import Beside, Call, Earlier
 from capturekit.functions.environment import Environment, unchanged_by_failures
-from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import (
     HOPE,
     PATIENCE,
+    Given,
     Kind,
     assume_more,
     costs_too_much,
+    fill,
     fitting,
     fitting_now,
+    given_numbers,
     is_forgiven,
     other_numbers,
+    reckon_with_arguments,
     same_way,
+    shared_by,
     stop_reckoning,
     to_front,
 )
-from capturekit.functions.numbers_given import fill, given_numbers, reckon_with_arguments
 from capturekit.functions.options import Options
 from capturekit.functions.outcomes import OtherOutcome
-from capturekit.functions.pending import Call, Earlier
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
-from capturekit.functions.shared_memory import shared_by
 from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
-from capturekit.functions.watch import Watch
-from capturekit.functions.watched_run import WatchedRun
+from capturekit.functions.watch import Watch, WatchedRun
 from capturekit.functions.written import CHANGES, given_back
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed

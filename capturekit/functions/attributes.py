@@ -13,17 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.classes_reached import changes_in_place, is_of_tables
-from capturekit.functions.doubts import Doubts
-from capturekit.functions.library_state import LibraryState
-from capturekit.functions.modules_asked import MODULES
-from capturekit.functions.names_used import NamesUsed
-from capturekit.functions.output_files import is_as_it_was, is_output
-from capturekit.functions.ownership import Ownership
+from capturekit.functions.doubts import Doubts, NamesUsed
+from capturekit.functions.handed_on import changes_in_place, is_of_tables
+from capturekit.functions.hidden_state import is_as_it_was, is_output
+from capturekit.functions.loaded_values import MODULES
+from capturekit.functions.ownership import LibraryState, Ownership
 from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.understood import BY_POINTER, CONSTANT, OF_FUNCTIONS, OF_INSTANCES, OF_PYTHON, module_of
-from capturekit.functions.watched_value import Holder, read_attribute, read_unguarded
-from capturekit.functions.watched_values import WatchedValues
+from capturekit.functions.watched_values import Holder, WatchedValues, read_attribute, read_unguarded
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import bases_of, dictionary_of_class, made_by_class_statement, name_of
 from capturekit.model.plain_values import a, plain_key

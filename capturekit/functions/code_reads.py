@@ -6,14 +6,21 @@ Nothing is run for this. If the instructions do not show which attribute is read
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterable, Iterator
-from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 from typing import NamedTuple
 
-from capturekit.functions.asked_of_arrays import AskedOf, asked_before, item_asked
-from capturekit.functions.given_names import GLOBALS_READ, VARIABLES, NameGiven, name_given, only_tested
-from capturekit.functions.modules_asked import MODULES, module_asked
+from capturekit.functions.instructions import line_number, names_shown, nested, parameters_of, single_steps
+from capturekit.functions.loaded_values import (
+    GLOBALS_READ,
+    MODULES,
+    VARIABLES,
+    LoadedValue,
+    NameGiven,
+    dictionary_asked,
+    module_asked,
+    name_given,
+    only_tested,
+)
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import among
 
@@ -33,7 +40,6 @@ _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _FORMATS = ('format', 'format_map')
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_SUPER_ATTR')
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
-_FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
 #: Types of constants of which there is only one with each value.
 _ONE_OF_A_KIND = (type(None), bool, type(...))
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
@@ -47,10 +53,10 @@ class CodeNames(NamedTuple):
     so with something unknown; ``imports``: modules imported in it, with the level of the import;
     ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr``, ``setattr``, ``hasattr``
     and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it;
-    ``looked_at``: the variables of which ``format`` or ``format_map`` is loaded, each with that name: of a text, it is
-    what reads attributes; and what is asked for something that arrays have, such as ``flags`` or ``base``. All have the
-    values that they had when their line began; ``of_arrays``: such names, asked of what can't be found out then;
-    ``modules``: the names by which ``sys.modules`` is asked for modules, and None if it is used otherwise.
+    ``looked_at``: the objects that are asked for items of their ``__dict__``, and the names by which ``sys.modules`` is
+    asked for modules, each with that attribute, where they have the values that they had when their line began;
+    ``of_arrays``: names of what arrays have and can't be compared, such as ``flags`` or ``base``; ``modules``: the
+    names by which ``sys.modules`` is asked for modules, and None if it is used otherwise.
     """
 
     read: frozenset[str]
@@ -63,7 +69,7 @@ class CodeNames(NamedTuple):
     unknown: str
     sites: dict[tuple[int, int], NameGiven]
     parameters: frozenset[str]
-    looked_at: frozenset[tuple[AskedOf, str]]
+    looked_at: frozenset[tuple[LoadedValue, str]]
     of_arrays: frozenset[str]
     modules: frozenset[str | None]
 
@@ -80,7 +86,7 @@ class _Names:
         self.unknown = ''
         self.sites: dict[tuple[int, int], NameGiven] = {}
         self.parameters: set[str] = set()
-        self.looked_at: set[tuple[AskedOf, str]] = set()
+        self.looked_at: set[tuple[LoadedValue, str]] = set()
         self.of_arrays: set[str] = set()
         self.modules: set[str | None] = set()
 
@@ -112,7 +118,7 @@ class _Names:
         if name in READERS and instruction.opname in GLOBALS_READ:
             self._called(code, instructions, number)
         self._named(instructions, number, name, line)
-        of = item_asked(instructions, number)
+        of = dictionary_asked(instructions, number)
         self.looked_at.update([] if of is None else [(of, '__dict__')])
         self.everything |= name in _ALL and of is None
 
@@ -138,7 +144,7 @@ class _Names:
             self.everything = True
         if name in _FORMATS and kind in _ATTRIBUTES and 'NULL' not in instructions[number].argrepr:
             # Of a text, it is what reads attributes by the names in the text, and it is handed on.
-            self.everything = not self._is_looked_at(instructions, number) or self.everything
+            self.everything = True
         if kind in GLOBALS_READ:
             self.read.add(name)
         elif kind in _GLOBALS_MADE:
@@ -152,7 +158,7 @@ class _Names:
             self._asks_for_modules(instructions, number)
             whole = name == 'flags' and not _one_flag(instructions[number + 1 : number + 3])
             if whole or (name in _OF_CUPY and kind.startswith('LOAD_')):
-                self._asked_of_arrays(instructions, number, FLAGS if whole else name)
+                self.of_arrays.add(FLAGS if whole else name)
             if name == 'acquire' and not _result_is_dropped(instructions[number + 1 :]):
                 self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
@@ -161,33 +167,18 @@ class _Names:
     def _asks_for_modules(self, instructions: list[dis.Instruction], number: int) -> None:
         if instructions[number].argval == MODULES:
             asked = module_asked(instructions, number)
-            if isinstance(asked, AskedOf):
+            if isinstance(asked, LoadedValue):
                 self.looked_at.add((asked, MODULES))
             else:
                 self.modules.add(asked)
-
-    def _is_looked_at(self, instructions: list[dis.Instruction], number: int) -> bool:
-        """Whether an attribute is that of a variable, which can be looked at when its line begins."""
-        variable = _variable_before(instructions, number) if instructions[number].opname == 'LOAD_ATTR' else ''
-        self.looked_at.update([(AskedOf(variable), instructions[number].argval)] if variable else [])
-        return bool(variable)
-
-    def _asked_of_arrays(self, instructions: list[dis.Instruction], number: int, name: str) -> None:
-        """Note that something is asked for what arrays have. What it is may be found out when its line begins."""
-        of = asked_before(instructions, number)
-        if of is None:
-            self.of_arrays.add(name)
-        else:
-            self.looked_at.add((of, name))
 
     def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int) -> None:
         """Note where ``getattr`` or its like, which is loaded there, is called, and where the name comes from."""
         call, name = name_given(instructions, number)
         if call is None:
             self.everything = True
-        elif name is not None and (name.by.opname == 'LOAD_CONST' or _is_one(code, name.by.argval)):
-            is_variable = name.by.opname != 'LOAD_CONST'
-            self.sites[id(code), call.offset] = NameGiven(is_variable, name.by.argval, name.attribute)
+        elif name is not None and (name.opname == 'LOAD_CONST' or _is_one(code, name.argval)):
+            self.sites[id(code), call.offset] = NameGiven(name.opname != 'LOAD_CONST', name.argval)
 
     def _unknown(self, what: str, line: int) -> None:
         self.unknown = self.unknown or f'{what} at line {line}'
@@ -214,27 +205,14 @@ class _Names:
     def found(self, of_line: bool = False) -> CodeNames:
         """All that was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
         unseen = set() if of_line else {name for _, name in self.looked_at}
-        everything = self.everything or not unseen.isdisjoint((*_FORMATS, '__dict__'))
-        of_arrays = frozenset(self.of_arrays | (unseen & _OF_CUPY))
+        everything = self.everything or '__dict__' in unseen
         modules = self.modules | ({None} if MODULES in unseen else set())
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
             frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports), self.unknown,
-            self.sites, frozenset(self.parameters), frozenset(self.looked_at), of_arrays, frozenset(modules),
+            self.sites, frozenset(self.parameters), frozenset(self.looked_at), frozenset(self.of_arrays),
+            frozenset(modules),
         )  # fmt: skip
-
-
-def _variable_before(instructions: list[dis.Instruction], number: int) -> str:
-    """The local variable of whose value an instruction takes an attribute, if its line gives it no other; else ''."""
-    before, line = instructions[number - 1] if number else instructions[number], line_number(instructions[number])
-    if before.opname not in _FAST or line is None:
-        return ''
-    changes = (
-        one.argval if type(one.argval) is tuple else (one.argval,)
-        for one in instructions
-        if line_number(one) in (line, None) and 'FAST' in one.opname and one.opname not in _FAST
-    )
-    return '' if any(before.argval in names for names in changes) else str(before.argval)
 
 
 def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
@@ -244,12 +222,6 @@ def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
         return False
     changed = (one.argval for one in single_steps(code) if one.opname.startswith(('STORE_', 'DELETE_')))
     return not any(name in one if type(one) is tuple else name == one for one in changed)
-
-
-def parameters_of(code: CodeType) -> tuple[str, ...]:
-    """The names of all parameters."""
-    variable = sum(bool(code.co_flags & flag) for flag in (CO_VARARGS, CO_VARKEYWORDS))
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + variable]
 
 
 def names_of(code: CodeType) -> CodeNames:
@@ -275,80 +247,11 @@ def names_by_line(code: CodeType) -> dict[int, CodeNames]:
     return {number: names.found(number > 0) for number, names in lines.items()}
 
 
-def names_shown(instructions: list[dis.Instruction]) -> set[str]:
-    """The names that instructions use; ``dis`` does not show how code uses any others."""
-    return {one.argval for one in instructions if one.opcode in dis.hasname and type(one.argval) is str}
-
-
-def line_number(instruction: dis.Instruction) -> int | None:
-    """The line of an instruction; None for one that belongs to no line."""
-    return instruction.positions.lineno if instruction.positions else None
-
-
 def _line_of(instruction: dis.Instruction) -> int | None:
     """The line that an instruction begins."""
     if instruction.starts_line and not isinstance(instruction.starts_line, bool):
         return instruction.starts_line
     return getattr(instruction, 'line_number', None)
-
-
-def nested(code: CodeType) -> Iterator[CodeType]:
-    """The code object and those in it."""
-    yield code
-    for constant in code.co_consts:
-        if type(constant) is CodeType:
-            yield from nested(constant)
-
-
-#: Instructions of code that was asked for last, with the code, by its id: a run asks several times for each.
-_Known = dict[int, tuple[CodeType, list[dis.Instruction]]]
-_instructions: _Known = {}
-_steps: _Known = {}
-_REMEMBERED = 1024
-
-
-def instructions_of(code: CodeType) -> list[dis.Instruction]:
-    """The instructions of code. Do not change the list."""
-    return _remembered(_instructions, code, dis.get_instructions)
-
-
-def single_steps(code: CodeType) -> list[dis.Instruction]:
-    """The same, where an instruction that loads two variables is returned as two."""
-    return _remembered(_steps, code, lambda code: [one for both in instructions_of(code) for one in _single(both)])
-
-
-def _remembered(
-    known: _Known, code: CodeType, make: Callable[[CodeType], Iterable[dis.Instruction]]
-) -> list[dis.Instruction]:
-    found = known.get(id(code))
-    if found is None:
-        if len(known) >= _REMEMBERED:
-            known.clear()
-        found = known[id(code)] = code, list(make(code))
-    return found[1]
-
-
-def plain_steps(code: CodeType) -> list[dis.Instruction]:
-    """The same, where also an instruction that stores two variables, or stores and loads one, is returned as two."""
-    return [part for one in single_steps(code) for part in _stored_apart(one)]
-
-
-def _stored_apart(one: dis.Instruction) -> list[dis.Instruction]:
-    kinds = {'STORE_FAST_STORE_FAST': 'STORE_FAST', 'STORE_FAST_LOAD_FAST': 'LOAD_FAST'}
-    if one.opname not in kinds:
-        return [one]
-    names = zip(('STORE_FAST', kinds[one.opname]), one.argval)
-    return [one._replace(opname=kind, opcode=dis.opmap[kind], argval=name) for kind, name in names]
-
-
-def _single(instruction: dis.Instruction) -> list[dis.Instruction]:
-    """An instruction, those of which it is made where it loads two variables, or none where it does nothing."""
-    if instruction.opname in ('CACHE', 'EXTENDED_ARG'):
-        return []
-    if not instruction.opname.startswith('LOAD_FAST') or type(instruction.argval) is not tuple:
-        return [instruction]
-    load = dis.opmap['LOAD_FAST']
-    return [instruction._replace(opname='LOAD_FAST', opcode=load, argval=name) for name in instruction.argval]
 
 
 def _one_flag(after: list[dis.Instruction]) -> bool:

@@ -9,27 +9,23 @@ import math
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.asked_for_tuples import asks_for_tuple
-from capturekit.functions.busy import is_alone
-from capturekit.functions.code_reads import line_number, parameters_of, plain_steps
-from capturekit.functions.frame_function import TELLS
-from capturekit.functions.handed_on import call_of, loader_of
-from capturekit.functions.number_functions import BUILT_IN, OF_MATH, OF_TYPES, REPLACED
-from capturekit.functions.only_called import is_called_by, is_only_called
+from capturekit.functions.call_turns import is_alone
+from capturekit.functions.instructions import call_of, line_number, loader_of, parameters_of, plain_steps
+from capturekit.functions.number_functions import BUILT_IN, OF_MATH, OF_TYPES, REPLACED, is_called_by, is_only_called
+from capturekit.functions.outcomes import FunctionPlace
+from capturekit.functions.ownership import shows_by_name
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
-from capturekit.functions.reckoning import FunctionPlace
 from capturekit.functions.recorded_number import OF_CUPY
-from capturekit.functions.return_paths import Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
+from capturekit.functions.return_paths import TELLS, Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.shown_by_name import shows_by_name
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of
 from capturekit.model.source_line import is_ours
 
@@ -112,25 +108,6 @@ class RanCode:
         return self._lines is None or (line_number(self.steps[place]) or 0) in self._lines
 
 
-class ItemUses(NamedTuple):
-    """The instructions that load and store items of dicts. The dicts are known by the name that code has them under.
-
-    ``loads``: by that name, each with the constant key; () where that is not known. ``stores``: the name and such a
-    key, by the id of the code and the instruction's number.
-    """
-
-    loads: dict[str, list[tuple[RanCode, int, tuple[Any, ...]]]]
-    stores: dict[tuple[int, int], tuple[str, tuple[Any, ...]]]
-
-    def loaded(self, name: str, key: tuple[Any, ...]) -> Iterator[tuple[RanCode, int]]:
-        """The instructions that may load the items of a key; (): of any. Raises Counts if they are not known."""
-        if name not in self.loads:
-            raise Counts
-        for code, place, other in self.loads[name]:
-            if not key or not other or key == other:
-                yield code, place
-
-
 class CodeThatRan:
     """The code that ran, and how values go through it. ``changes``: those that launches make again, if any."""
 
@@ -146,8 +123,6 @@ class CodeThatRan:
         #: The names of attributes that code takes out of a ``__dict__``.
         self._items = {name for code in own for name in items_named(code)}
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
-        #: The uses of items of dicts with whose numbers launches may reckon.
-        self.items = ItemUses({}, {})
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
     def callee(self, code: RanCode, place: int, names: Iterable[str]) -> str | None:
@@ -189,16 +164,6 @@ class CodeThatRan:
             return place_of if count in BUILT_IN[name][1] else None
         is_it = id(found) in REPLACED and (found not in OF_TYPES or (name == found.__name__ and count == 1))
         return self._if_only_called(place_of) if is_it else None
-
-    def asks_for_tuple(self, code: RanCode, place: int) -> bool:
-        """Whether a call asks Python whether a variable is a tuple, and nothing else."""
-        steps = code.steps
-        if place in code.entering or asks_for_tuple(steps, place) is None:
-            return False
-        number = loader_of(steps, place)
-        cls = place - 1 if steps[place - 1].opname == 'LOAD_GLOBAL' else place - 2
-        by_name = number is not None and self._is_global(code, steps[number], isinstance)
-        return by_name and self._is_global(code, steps[cls], tuple)
 
     def makes_array(self, code: RanCode, place: int) -> bool:
         """Whether a call is of a function of CuPy that makes an array of one number, or of numbers beside an array.
@@ -291,29 +256,6 @@ class CodeThatRan:
         found = [one.value for one in self._run.values.entries.values() if one.key == name and one.kind == 'variable']
         made = self.stores(name) or any(name in code.code.co_cellvars for code in self._codes.values())
         return found[0] if found and not made and all(one is found[0] for one in found) else MISSING
-
-    def always(self, name: str, holds: Callable[[Any], bool]) -> bool:
-        """Whether this holds for all that code may load under a name but as a local variable; no code stores there."""
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
-        made = any(name in code.code.co_cellvars for code in self._codes.values())
-        return bool(found) and all(map(holds, found)) and not made and not self.stores(name)
-
-    def variable_loads(self, entry: WatchedValue) -> Iterator[tuple[RanCode, int]]:
-        """The instructions that may load a global or a variable of closures of this name."""
-        if entry.kind not in ('global', 'variable') or entry.key in self._run.names.strings | self._items:
-            raise Counts
-        if self._is_foreign(entry.key):
-            raise Counts
-        for code in self._codes.values():
-            for place, step in enumerate(code.steps) if entry.key in code.names else ():
-                if step.argval == entry.key and code.ran(place) and step.opcode in _BY_NAME:
-                    if step.opname not in ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF'):
-                        raise Counts
-                    yield code, place
-
-    def is_called_from_one_place(self, code: RanCode) -> bool:
-        """Whether one call alone has called code."""
-        return len(self._run.code.callers.get(id(code.code), {})) == 1
 
     def code_of(self, code: CodeType) -> RanCode | None:
         """What is known of code, if it is the user's and ran."""

@@ -1,49 +1,188 @@
-"""What the code that ran names, which is watched: globals, builtins, imports and attributes."""
+"""What the code that ran names, which is watched: globals, builtins, imports and attributes.
+
+Code may ask for attributes by ``getattr`` and its like, by names that are values. A name that is in the code, or in a
+variable, is seen. Of an object that is seen (from Python 3.12 on), a computed name may be any: all attributes of that
+object and of its class count then, and of no other.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
+import threading
 from collections.abc import Callable, Iterable
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
-from capturekit.functions.address_hashes import is_hashed_by_value
-from capturekit.functions.addresses_asked import AddressesAsked, Asked
-from capturekit.functions.asked_of_arrays import has_of_its_own
 from capturekit.functions.attributes import Attributes
-from capturekit.functions.clock_uses import ClockReadings
-from capturekit.functions.code_met import CodeMet
+from capturekit.functions.code_met import ClockReadings, CodeMet
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before
-from capturekit.functions.doubts import Doubts
-from capturekit.functions.entropy import SEEDED, overwrites_entropy
-from capturekit.functions.given_values import GivenValues
+from capturekit.functions.doubts import Doubts, NamesUsed, ObjectUses, Unsettled, is_hashed_by_value
+from capturekit.functions.hidden_state import SEEDED, overwrites_entropy
 from capturekit.functions.holders import Holders
-from capturekit.functions.library_state import LibraryState
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.modules_asked import MODULES, is_in_place, module_named
-from capturekit.functions.names_asked import NamesAsked
-from capturekit.functions.names_used import NamesUsed
-from capturekit.functions.object_uses import ObjectUses
-from capturekit.functions.readable_state import in_package
+from capturekit.functions.loaded_values import MODULES, NameGiven, is_in_place, module_named
+from capturekit.functions.ownership import LibraryState, Ownership
 from capturekit.functions.sets_made import SetsSeen
-from capturekit.functions.setting_uses import settings_of
-from capturekit.functions.settings import DEPTH
-from capturekit.functions.understood import FLAGS, OF_ARRAYS, OF_DEVICES
-from capturekit.functions.unsettled import Unsettled
+from capturekit.functions.settings import DEPTH, settings_of
+from capturekit.functions.understood import INTERFACES
+from capturekit.functions.values_met import GivenValues
 from capturekit.functions.watched_values import WatchedValues
-from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, found_in_class, plain_attribute
+from capturekit.model.class_layout import (
+    MISSING,
+    attributes_of,
+    bases_of,
+    dictionary_of_class,
+    layout_of,
+    made_by_class_statement,
+    solid_base,
+)
+from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import plain_key
+
+_BY_NAMES = (getattr, setattr, hasattr, delattr)
+_own_folder = os.path.dirname(os.path.abspath(__file__))
+
+
+class NamesAsked:
+    """The attributes that a run asks for by names which are values."""
+
+    def __init__(
+        self,
+        values: WatchedValues,
+        holders: Holders,
+        attributes: Attributes,
+        names: NamesUsed,
+        ownership: Ownership,
+        lines: LinesRun,
+        before: Before,
+    ) -> None:
+        self._values, self._holders, self._attributes = values, holders, attributes
+        self._names, self._ownership, self._lines, self._before = names, ownership, lines, before
+        #: Code that calls ``getattr`` or its like, and where: see :class:`capturekit.functions.code_reads.CodeNames`.
+        self._asking: dict[int, CodeType] = {}
+        self._sites: dict[tuple[int, int], NameGiven] = {}
+        #: Code and offset of a call that asks an object for a computed name. The object is told next.
+        self._to_ask: tuple[int, int] | None = None
+
+    def call_asks(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        """Note what a call that begins is going to ask for: which object was not known yet."""
+        if self._to_ask is None or not any(function is one for one in _BY_NAMES):
+            return
+        told, self._to_ask = self._to_ask == (id(code), offset), None
+        if not told or not self._takes_in_full(first):
+            self._holders.name((), (), True)
+        self._holders.settle()
+
+    def look_at_all(self, value: Any) -> None:
+        """Watch all attributes of a value: code takes its ``__dict__``."""
+        if value is MISSING or not self._takes_in_full(value, True):
+            self._holders.name((), (), True)
+        self._holders.settle()
+
+    def answer_all(self) -> None:
+        """Take it that a call whose object was not told may have asked any object."""
+        if self._to_ask is not None:
+            self._to_ask = None
+            self._holders.name((), (), True)
+            self._holders.settle()
+
+    def asked(self, frame: FrameType, tests: bool) -> None:
+        """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for.
+
+        ``tests``: it asks by ``hasattr``, which gives the code nothing of the attribute.
+        """
+        code = frame.f_code
+        if self._names.everything or code.co_filename.startswith(_own_folder):
+            return
+        if id(code) not in self._asking:
+            self._asking[id(code)] = code
+            self._sites |= names_of(code).sites
+        given = self._sites.get((id(code), frame.f_lasti))
+        name = None if given is None else given.value_in(frame.f_locals)
+        self.answer_all()
+        if type(name) is not str:
+            self._to_ask = id(code), frame.f_lasti
+            if self._lines.of(code) is None:
+                self.answer_all()
+        elif tests and name in INTERFACES:
+            self._holders.name((name,), (), False)
+            self._holders.settle()
+        elif name not in self._names.strings and not (name == '__dict__' and self._wraps(frame)):
+            self._holders.name((name,), (name,), False)
+            self._holders.settle()
+
+    def _takes_in_full(self, value: Any, takes: bool = False) -> bool:
+        """Watch all attributes of an object and of its class. False if it is not one that has nothing else.
+
+        ``takes``: whether code gets its ``__dict__``, by which it may see them later.
+        """
+        cls = type(value)
+        if id(value) in self._names.full:
+            self._had(value)
+            return True
+        of_thread = cls is threading.local
+        if not of_thread and (not _is_plain(value) or any(map(self._ownership.is_foreign_class, bases_of(cls)[:-1]))):
+            return False
+        if self._before.had(value):
+            self._values.meet(value)
+            self._holders.settle()
+            holder = self._holders.by_id.get(id(value))
+            if holder is None or holder.kind != 'object' or not holder.owned:
+                return False
+            for name in sorted(holder.start.keys() | holder.slots.keys()):
+                self._attributes.attribute_of(holder, name)
+            self._names.full[id(value)] = value
+        elif takes or of_thread:
+            self._names.takes_new = True
+        if of_thread:
+            return True
+        self._had(value)
+        self._holders.hold_class(cls)
+        for base in bases_of(cls)[:-1]:
+            if id(base) not in self._names.full:
+                self._names.full[id(base)] = base
+                self._attributes.class_names(
+                    cls, [name for name in dictionary_of_class(base) if not name.startswith('__')]
+                )
+        return True
+
+    def _had(self, value: Any) -> None:
+        """Note what an object has when it is asked, and its class, for the run may take it away again."""
+        self._names.asked_for.update(attributes_of(value), layout_of(type(value)).slots)
+        for base in bases_of(type(value))[:-1]:
+            self._names.asked_for.update(dictionary_of_class(base))
+
+    def _wraps(self, frame: FrameType) -> bool:
+        """Watch all attributes of a function that ``functools.wraps`` copies to one that the run made."""
+        if frame.f_code is not functools.update_wrapper.__code__:
+            return False
+        wrapper, wrapped = frame.f_locals['wrapper'], frame.f_locals['wrapped']
+        wrapped = wrapped.__func__ if type(wrapped) is MethodType else wrapped
+        if type(wrapper) is not FunctionType or type(wrapped) is not FunctionType or self._before.had(wrapper):
+            return False
+        if self._before.had(wrapped):
+            where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
+            self._values.watch('function', wrapped, '__dict__', get(), where, None, get)
+            self._holders.settle()
+        return True
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is an object of a Python class that has attributes and nothing else."""
+    cls = type(value)
+    plain = type(cls) is type and solid_base(cls) is object and plain_key(value) is None and contents_of(value) is None
+    return plain and all(made_by_class_statement(base) for base in bases_of(cls)[:-1])
+
 
 #: ``Py_TPFLAGS_IMMUTABLETYPE``: code can't set attributes of such a class; CuPy's ``_ndarray_base`` is one.
 _IMMUTABLE = 1 << 8
 #: Functions that compare by identity.
 _ASKING = frozenset({'is_', 'is_not'})
 #: Code that names one of these is told of its calls.
-_TOLD = READERS | {SEEDED, 'hash', 'id'}
+_TOLD = READERS | {SEEDED, 'hash'}
 
 
 class CodeWatch:
@@ -73,13 +212,12 @@ class CodeWatch:
         self._asked, self._given, self._code, self._uses, self._unsettled = asked, given, code, uses, unsettled
         self._library, self._doubts, self._lines, self._array = library, doubts, lines, array
         self.sets = SetsSeen(before.had)
-        self.addresses = AddressesAsked(before)
         self.clock = ClockReadings()
         #: The globals of the user's code, as they were when it was met, and the file, by id.
         self.globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         #: The globals that code writes and that were not there, with their file, by the id of the dictionary and name.
         self.made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-        #: What to say of the calls of ``hash`` and ``id``, by code and offset, whose arguments are not told next.
+        #: What to say of the calls of ``hash``, by code and offset, whose arguments are not told next.
         self.to_hash: dict[tuple[int, int], str] = {}
         #: The code and offset of the last call that made a generator with a seed.
         self.seeding: tuple[int, int] | None = None
@@ -115,22 +253,9 @@ class CodeWatch:
         for of, attribute in () if names is None else names.looked_at:
             if attribute == '__dict__':
                 self._asked.look_at_all(of.value_in(frame))
-            elif attribute == MODULES:
+            else:
                 asked = of.value_in(frame)
                 self._modules_asked(frame, [asked if type(asked) is str else None])
-            else:
-                self._look_at(of.value_in(frame), attribute)
-
-    def _look_at(self, value: Any, attribute: str) -> None:
-        """Note what the attribute of a value gives that is opened by some attributes of this name."""
-        if attribute in OF_ARRAYS or attribute in OF_DEVICES:
-            plain = attribute == FLAGS and (plain_key(value) is not None or type(value) is re.Pattern)
-            of_cupy = self._values.is_array(value) or any(map(in_package, bases_of(type(value))))
-            if not plain and (of_cupy or not has_of_its_own(value, attribute.partition(' ')[0])):
-                self._names.of_cupy.add(attribute)
-        elif not _is_no_method(value, attribute):
-            self._holders.name((), (), True)
-            self._holders.settle()
 
     def look_at_call(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
         """Look at what a set is made of, and at the object that is asked for an attribute."""
@@ -138,17 +263,13 @@ class CodeWatch:
         if generator is not None:
             self._lines.tell_values(generator, self.sets.yielded)
         doubt = self.to_hash.pop((id(code), offset), None)
-        if doubt is not None and not self._is_understood(Asked(code, offset, doubt), function, first):
+        if doubt is not None and not (function is hash and is_hashed_by_value(first)):
             self._doubts.unwatchable.append(doubt)
         if overwrites_entropy(function, first):
             self.seeding = id(code), offset
         elif self.seeding == (id(code), offset):
             self.seeding = None
         self._asked.call_asks(code, offset, function, first)
-
-    def _is_understood(self, call: Asked, function: Any, value: Any) -> bool:
-        """Whether a hash or an address of a value may be understood."""
-        return (function is hash and is_hashed_by_value(value)) or self.addresses.note(call, function, value)
 
     def _watch_named(self, frame: FrameType, names: CodeNames) -> None:
         code, values = frame.f_code, frame.f_globals
@@ -188,12 +309,6 @@ class CodeWatch:
         else:
             self._attributes.absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
         return name in start
-
-    def global_named(self, frame: FrameType, name: str) -> None:
-        """Watch what code takes out of its own ``globals()``."""
-        self._of_globals(frame.f_globals, name)
-        self._holders.name((name,), (name,), False)
-        self._holders.settle()
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:
         if name in own:
@@ -241,11 +356,3 @@ class CodeWatch:
     def watch_global(self, values: dict[str, Any], name: str, value: Any, file: str) -> None:
         """Watch a global of a module."""
         self._values.watch('global', values, name, value, ('global', f' of {file}'), values)
-
-
-def _is_no_method(value: Any, attribute: str) -> bool:
-    """Whether an attribute of a value is a text, or what a property gives, and no method of a text."""
-    member = found_in_class(type(value), attribute)
-    if type(member) is property and type(member.fget) is FunctionType:
-        return found_in_class(type(value), '__getattribute__') is object.__getattribute__
-    return type(plain_attribute(value, attribute)) is str

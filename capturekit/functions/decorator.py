@@ -19,17 +19,15 @@ from capturekit.driver.cuda import Platform, current
 from capturekit.functions import tally as tallying
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
-from capturekit.functions.busy import BUSY
+from capturekit.functions.call_turns import BUSY
+from capturekit.functions.checks import Call
 from capturekit.functions.direct_call import direct_call
 from capturekit.functions.faster_way import FASTER, UNSEEN, Ways, contest_of
-from capturekit.functions.given_call import Given
-from capturekit.functions.kinds import Kind, all_are, apart, shared, still_fits
-from capturekit.functions.newness import Newness
+from capturekit.functions.kinds import Given, Kind, all_are, apart, shared, still_fits
 from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
 from capturekit.functions.options import Options, options_of
-from capturekit.functions.pending import Call
 from capturekit.functions.recordable import is_more
-from capturekit.functions.tally import Tally
+from capturekit.functions.tally import Newness, Tally
 from capturekit.functions.usual_call import NOT_ANSWERED, devices_of, usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
@@ -325,11 +323,11 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._told = eager or tally.none_was_launched(kinds)
         if not self._told:
             return
-        from capturekit.functions import told_once
+        from capturekit.functions.explanation import tell_of_calls, tell_of_times
 
         if contest is not None and eager and contest.launched:
-            return told_once.tell_of_times(tally.name, self.__wrapped__, contest)
-        told_once.tell_of_calls(tally, self.__wrapped__, kind, tally.launched(kinds))
+            return tell_of_times(tally.name, self.__wrapped__, contest)
+        tell_of_calls(tally, self.__wrapped__, kind, tally.launched(kinds))
 
     def _touch(self, key: Any, kind: Kind) -> None:
         """Note that this kind was used last."""

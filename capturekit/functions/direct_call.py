@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from capturekit.driver.cuda import Platform
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.comparison import GONE
-from capturekit.functions.given_call import Given
-from capturekit.functions.kinds import Kind, apart, still_fits
+from capturekit.functions.kinds import Given, Kind, apart, still_fits
 from capturekit.functions.usual_call import NOT_ANSWERED, UsualCall
 from capturekit.functions.variant import Variant
 

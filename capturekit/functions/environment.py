@@ -15,14 +15,12 @@ from typing import Any
 
 from capturekit.functions import comparison
 from capturekit.functions.carried_state import CarriedState
-from capturekit.functions.comparison import GONE, Same
-from capturekit.functions.identity_tables import IdentityTables, is_setting
+from capturekit.functions.comparison import GONE, IdentityTables, Same, is_setting
+from capturekit.functions.outcomes import NOTHING, Reckoned
 from capturekit.functions.outcomes import Kept as KeptReads
-from capturekit.functions.reckoning import NOTHING, Reckoned
-from capturekit.functions.replaced import Replaced
-from capturekit.functions.sharing import Sharing, holds_containers
+from capturekit.functions.sharing import Replaced, Sharing, holds_containers
 from capturekit.functions.state_before import StateBefore
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,
@@ -61,8 +59,6 @@ class Environment:
     asks_identities = False
     #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
     named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
-    #: The attributes in which objects that the run made keep dicts whose keys are addresses.
-    addresses: frozenset[str] = frozenset()
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
     #: Why launches repeat no changes of Python state; '' if they may.

@@ -11,13 +11,10 @@ from typing import Any
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.follow_time import FollowTime
-from capturekit.functions.frame_function import function_of
-from capturekit.functions.libraries import asked_by_user
-from capturekit.functions.library_state import LibraryState
-from capturekit.functions.ownership import Ownership
+from capturekit.functions.ownership import LibraryState, Ownership, asked_by_user
+from capturekit.functions.return_paths import function_of
 from capturekit.functions.understood import FUNCTION_PARTS
-from capturekit.functions.watched_value import read_cell
-from capturekit.functions.watched_values import WatchedValues
+from capturekit.functions.watched_values import WatchedValues, read_cell
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
 
 

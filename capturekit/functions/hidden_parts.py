@@ -1,4 +1,8 @@
-"""State of objects that is not in their attributes: what they are bound to or made of, their positions and levels."""
+"""State of objects that is not in their attributes: what they are bound to or made of, their positions and levels.
+
+Numba compiles a function whenever it is called for the first time. Python tells nobody when a compiled function runs,
+nor what it reads. One that has no compiled version, neither before a run nor after it, was not called in that run.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import functools
 import random
 import struct
 import types
+from collections import OrderedDict
 from types import FrameType
 from typing import Any
 
@@ -16,17 +21,19 @@ from capturekit.functions.hidden_state import (
     IN_MEMORY,
     held_by,
     is_in_state,
+    is_logger,
+    is_logger_as,
+    logger_state,
     random_types,
     seeded_by,
     sets_a_state,
     state_of,
     value_in,
 )
-from capturekit.functions.logger_state import is_logger, is_logger_as, logger_state
-from capturekit.functions.readable_state import is_iterator, is_visible
-from capturekit.functions.uncompiled import is_uncompiled
+from capturekit.functions.readable_state import is_in_its_module, is_iterator, is_visible
+from capturekit.functions.understood import module_of
 from capturekit.functions.watched_values import WatchedValues
-from capturekit.model.class_layout import among, dictionary_of_class
+from capturekit.model.class_layout import among, attributes_of, dictionary_of_class, name_of
 from capturekit.model.kept_values import Keeper, Kept
 from capturekit.model.plain_values import a
 
@@ -131,3 +138,17 @@ def _frame_of(generator: Any) -> FrameType | None:
 def never(value: object) -> bool:
     """Return False: no value is an array."""
     return False
+
+
+_CLASSES = frozenset({'numba.core.registry.CPUDispatcher'})
+#: Where such a function keeps its compiled versions.
+_VERSIONS = 'overloads'
+
+
+def is_uncompiled(value: Any) -> bool:
+    """Whether a value is a function of Numba's that has no compiled version."""
+    cls = type(value)
+    if f'{module_of(cls)}.{name_of(cls)}' not in _CLASSES or not is_in_its_module(cls):
+        return False
+    versions = attributes_of(value).get(_VERSIONS)
+    return among(type(versions), (dict, OrderedDict)) and not versions

@@ -1,17 +1,37 @@
-"""The state of files and random number generators that is not in attributes or contents."""
+"""State that is neither in attributes nor in contents: of files, outputs, loggers and generators of random numbers.
+
+A launch does not repeat what is printed. What lands in memory, or in an object of the user, is state like any other.
+
+Each run that draws entropy of the system draws other values, and nobody can compare them. NumPy's generators draw it
+by ``secrets.randbits``, a function of Python's. ``RandomState(seed)`` does so, too: it makes a generator without a
+seed first, and then gives it the state of the seed, and forgets what it has drawn.
+"""
 
 from __future__ import annotations
 
 import contextvars
+import functools
 import io
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import is_
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from capturekit.model.class_layout import MISSING, dictionary_of_class
+from capturekit.functions.understood import module_of
+from capturekit.model.class_layout import (
+    MISSING,
+    among,
+    attributes_of,
+    bases_of,
+    dictionary_of_class,
+    found_in_class,
+    name_of,
+)
 from capturekit.model.kept_values import Kept
 from capturekit.model.value_changes import difference
 
@@ -86,3 +106,166 @@ HOST_RANDOMNESS: dict[str, Callable[[], Any]] = {
     'random': random.getstate,
     'numpy.random': lambda: np.random.get_state(legacy=False),
 }
+
+
+_LOGGER = ('logging', 'Logger')
+_GET_ATTRIBUTE = object.__getattribute__
+_PLAIN = (int, str, bool, float, tuple)
+_GROWS = (list, dict, set)
+_FILES_IN_MEMORY = (io.StringIO, io.BytesIO)
+
+
+def is_logger(cls: type) -> bool:
+    return any((module_of(base), name_of(base)) == _LOGGER for base in bases_of(cls))
+
+
+def logger_state(value: Any) -> list[Any]:
+    """All that decides what becomes of a message of a logger: its attributes, and those of all who may get it.
+
+    What handlers have taken in and keep in memory belongs to it: a run that changes that is no run to repeat.
+    """
+    found: list[Any] = [_outdated(value)]
+    at = value
+    _add(found, value.manager)
+    while at is not None:
+        _add(found, at)
+        _add_all(found, at.filters)
+        for handler in at.handlers:
+            _add(found, handler)
+            _add_all(found, handler.filters)
+            _add(found, handler.formatter)
+            for one in _attributes_in(handler).values():
+                _add_kept(found, one)
+        at = at.parent
+    return found
+
+
+def is_logger_as(value: Any, state: list[Any]) -> bool:
+    """Whether the state of a logger is this one; values that are not plain are compared by identity."""
+    now = logger_state(value)
+    if len(now) != len(state):
+        return False
+    return all(map(is_, now, state)) or all(
+        one is other or (type(one) is type(other) and among(type(one), _PLAIN) and one == other)
+        for one, other in zip(now, state)
+    )
+
+
+def _outdated(value: Any) -> tuple[Any, ...]:
+    """The answers that a logger has kept to whether a level is enabled, and that it would not give any more."""
+    kept = _attributes_in(value).get('_cache')
+    if not kept:
+        return ()
+    at = value
+    while not at.level and at.parent is not None:
+        at = at.parent
+    least, disabled = at.level, value.manager.disable
+    return tuple((level, said) for level, said in kept.items() if said != (disabled < level and level >= least))
+
+
+def _attributes_in(value: Any) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = _GET_ATTRIBUTE(value, '__dict__')
+    except AttributeError:
+        return {}
+    return found
+
+
+def _add(found: list[Any], value: Any) -> None:
+    """Add an object, its class and its attributes."""
+    found += (value, type(value))
+    attributes = _attributes_in(value)
+    found += attributes
+    found += attributes.values()
+
+
+def _add_all(found: list[Any], values: Iterable[Any]) -> None:
+    for value in values:
+        _add(found, value)
+
+
+def _add_kept(found: list[Any], value: Any) -> None:
+    """Add how much a handler keeps, or what it has written to a file in memory."""
+    cls = type(value)
+    if among(cls, _GROWS):
+        found.append(len(value))
+    elif among(cls, _FILES_IN_MEMORY):
+        found.append(held_by(value))
+    elif module_of(cls) in ('queue', '_queue'):
+        found.append(value.qsize())
+
+
+_WRAPPER: Any = io.TextIOWrapper
+_BUFFER, *_ASKED = [
+    vars(_WRAPPER)[name].__get__
+    for name in ('buffer', 'closed', 'encoding', 'errors', 'line_buffering', 'write_through')
+]
+#: Buffers of files outside of the process.
+_OUTSIDE = (io.BufferedWriter, io.BufferedRandom, io.BufferedReader, io.FileIO)
+#: What a class derived from ``TextIOWrapper`` may not answer itself.
+_WRITES = ('write', 'flush', '__getattribute__')
+
+
+def is_output(file: Any) -> bool:
+    """Whether a file is of Python's own code, and what is written to it leaves the process, or is lost."""
+    cls = type(file)
+    if cls is not _WRAPPER and (not issubclass(cls, _WRAPPER) or any(map(_is_another, [cls] * len(_WRITES), _WRITES))):
+        return False
+    try:
+        return among(type(_BUFFER(file)), _OUTSIDE)
+    except ValueError:  # its buffer was taken away
+        return True
+
+
+def form_of(file: Any) -> tuple[Any, ...]:
+    """What decides how a text is written to an output, and whether it can be; and which mode it says that it has."""
+    try:
+        asked: list[Any] = [ask(file) for ask in _ASKED]
+    except (ValueError, AttributeError) as error:
+        asked = [str(error)]
+    return (is_output(file), attributes_of(file).get('mode'), *asked)
+
+
+def is_as_it_was(values: dict[str, Any], name: str, file: Any) -> Callable[[], bool]:
+    """What tells whether a dictionary still has that very output, and it is as it is now."""
+    return partial(_is_as, values, name, file, form_of(file))
+
+
+def output_now() -> tuple[Callable[[], Any], Any]:
+    """How to read what counts of the standard output, and what that gives now: the file itself where it has state."""
+    values = vars(sys)
+    file = values.get('stdout', MISSING)
+    return (is_as_it_was(values, 'stdout', file), True) if is_output(file) else (partial(_read, values, 'stdout'), file)
+
+
+def _is_as(values: dict[str, Any], name: str, file: Any, form: tuple[Any, ...]) -> bool:
+    return values.get(name) is file and form_of(file) == form
+
+
+def _read(values: dict[str, Any], name: str) -> Any:
+    return values.get(name, MISSING)
+
+
+def _is_another(cls: type, name: str) -> bool:
+    """Whether a class has a method of its own under a name."""
+    return found_in_class(cls, name) is not found_in_class(_WRAPPER, name)
+
+
+#: The function by which entropy is drawn.
+DRAWING: CodeType = random.SystemRandom.getrandbits.__code__
+#: The name of the class whose calls have to be told of.
+SEEDED = 'RandomState'
+_NO_ARGUMENT: Any = getattr(getattr(sys, 'monitoring', None), 'MISSING', None)
+
+
+def overwrites_entropy(function: Any, first: Any) -> bool:
+    """Whether a call makes a generator with a seed, whose state no entropy is in. ``first``: its first argument."""
+    made: Any = getattr(sys.modules.get('numpy.random'), SEEDED, None)
+    return made is not None and function is made and first is not None and first is not _NO_ARGUMENT and _forgets(made)
+
+
+@functools.cache
+def _forgets(made: Any) -> bool:
+    """Whether nothing is left in a generator of the entropy with which it was made; older versions of NumPy keep it."""
+    bits = made(0)._bit_generator
+    return getattr(bits, '_seed_seq', bits) is None

@@ -1,28 +1,28 @@
-"""The objects that a run used, and which of their attributes are watched: those that code names, or all."""
+"""The objects that a run used, and which of their attributes are watched: those that code names, or all.
+
+No code of the user's names what libraries' code, and code written in C, asks of the user's objects and classes. A
+library's function may read any of the names in it of any object that it is given, so all of them are watched on all
+objects and classes of the user's that the run comes to.
+"""
 
 from __future__ import annotations
 
 import functools
 import threading
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from types import FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.binding import AsFunction
-from capturekit.functions.doubts import Doubts
+from capturekit.functions.doubts import Doubts, NamesUsed, Unsettled
 from capturekit.functions.follow_time import FollowTime
-from capturekit.functions.library_state import LibraryState
-from capturekit.functions.logger_state import is_logger
-from capturekit.functions.names_used import NamesUsed
-from capturekit.functions.out_of_sight import OutOfSight
-from capturekit.functions.ownership import Ownership
+from capturekit.functions.hidden_state import is_logger
+from capturekit.functions.ownership import LibraryState, Ownership
 from capturekit.functions.readable_state import in_package, is_whole
-from capturekit.functions.understood import OF_ARRAYS, OF_DEVICES, OPENING, OUT_OF_SIGHT, SPECIAL
-from capturekit.functions.unsettled import Unsettled
-from capturekit.functions.watched_value import Holder, itself, of_this_thread
-from capturekit.functions.watched_values import WatchedValues
+from capturekit.functions.understood import ASKED_IN_C, OF_ARRAYS, OF_DEVICES, OF_PYTHON, OPENING, OUT_OF_SIGHT, SPECIAL
+from capturekit.functions.watched_values import Holder, WatchedValues, itself, of_this_thread
 from capturekit.model.class_layout import (
     ClassLayout,
     among,
@@ -31,7 +31,59 @@ from capturekit.model.class_layout import (
     form_of_class,
     layout_of,
     made_by_class_statement,
+    name_of,
 )
+
+
+class OutOfSight:
+    """The names that code out of sight has, and where they were sought."""
+
+    def __init__(self, attributes: Attributes, ownership: Ownership, time: FollowTime) -> None:
+        self._attributes, self._ownership, self._time = attributes, ownership, time
+        #: The names in libraries' code that ran, and those that code written in C asks for.
+        self._names_out_of_sight: set[str] = set(ASKED_IN_C)
+        #: By class, which of them were sought.
+        self._sought_names: dict[int, tuple[type, set[str]]] = {}
+
+    def held(self, holder: Holder) -> None:
+        """Watch, of an object that the run came to, what code out of sight has named so far."""
+        self._watch_out_of_sight(holder, self._names_out_of_sight)
+
+    def name(self, names: Iterable[str], holders: Iterable[Holder]) -> None:
+        """Watch, of the user's objects and classes, what code of a library names: it may ask them for that."""
+        new = set(names) - self._names_out_of_sight - OF_PYTHON
+        self._names_out_of_sight |= new
+        for holder in list(holders) if new else ():
+            self._time.check_limit()
+            self._watch_out_of_sight(holder, new)
+
+    def _watch_out_of_sight(self, holder: Holder, names: Set[str]) -> None:
+        if not holder.owned or holder.kind == 'module':
+            return
+        if holder.kind == 'class':
+            self._search_names(holder.value, names)
+            return
+        for name in sorted(names & (holder.start.keys() | holder.slots.keys())):
+            self._attributes.attribute_of(holder, name)
+        if holder.kind == 'object':
+            if holder.layout.dictionary is not None:
+                holder.missing.update(names - holder.start.keys())
+            self._search_names(holder.cls, names)
+
+    def _search_names(self, cls: type, names: Set[str]) -> None:
+        """Watch what a class of the user's and its bases hold under many names, and that they lack the others."""
+        known = self._sought_names.setdefault(id(cls), (cls, set()))[1]
+        new = names - known
+        known |= new
+        for base in bases_of(cls) if new else ():
+            members = dictionary_of_class(base)
+            for name in sorted(new & members.keys()):
+                self._attributes.search_class(cls, name)
+            new = new - members.keys()
+            if new and not self._ownership.is_foreign_class(base):
+                what = f'attribute {{}} of class {name_of(base)}'
+                self._attributes.absent.setdefault(id(base), (members, set(), what))[1].update(new)
+
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 

@@ -1,25 +1,34 @@
-"""Kinds of calls, which differ in shapes, dtypes, values and shared memory; and which variant fits a call."""
+"""Kinds of calls, which differ in shapes, dtypes, values and shared memory; one call; and which variant fits it."""
 
 from __future__ import annotations
 
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
+from capturekit.driver.cuda import Platform
 from capturekit.functions import follow_time
+from capturekit.functions.array_blocks import are_whole
+from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.faster_way import First, TimedWays
 from capturekit.functions.follow_time import FollowCost
-from capturekit.functions.outcomes import OtherOutcome, all_of
+from capturekit.functions.number_arguments import CallNumbers, Unfit
+from capturekit.functions.options import Options
+from capturekit.functions.outcomes import ArgumentNumber, GivenNumbers, OtherOutcome, all_of
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
-from capturekit.functions.watched_value import OtherNumbers, WatchedValue
+from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.launch.array_extent import extent
 from capturekit.model import errors
 from capturekit.model.counted import counted
+from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
-from capturekit.model.kept_values import item_of
+from capturekit.model.pytree import put_together
+from capturekit.model.sparse import unpacked
 
 #: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
 PATIENCE = 8
@@ -126,9 +135,9 @@ def other_numbers(kind: Kind) -> OtherNumbers | None:
         return None
     environments = [variant.environment for variant in kind.variants if variant.environment is not None]
 
-    def others(place: WatchedValue, path: tuple[Any, ...], now: Any) -> int | None:
+    def others(place: WatchedValue, now: Any) -> int | None:
         entries = (entry for environment in environments for entry in environment.entries if entry.key == place.key)
-        found = [item_of(entry.kept, path) for entry in entries if entry.holder is place.holder]
+        found = [entry.kept.value for entry in entries if entry.holder is place.holder]
         alike = [value for value in found if type(value) is type(now)]
         return None if now in alike else len(set(alike))
 
@@ -315,3 +324,126 @@ def clear_of(pointers: list[int], reach: list[tuple[int, int]], outside: list[tu
     return all(
         outside[found - 1][1] <= low if (found := bisect_left(outside, (high,))) else True for low, high in spans
     )
+
+
+@dataclass
+class Given:
+    """One call: its arguments, the arrays in them, all other values in them, and its kind."""
+
+    platform: Platform
+    kind: Kind
+    args: Any
+    kwargs: Any
+    leaves: list[Any]
+    form: Any
+    numbers: CallNumbers | None = None
+    #: The Python state that the function changes; its arrays come after the ``own`` arrays of the arguments.
+    state: CarriedState | None = None
+    own: int = 0
+
+    def beginning_with(self, state: CarriedState | None) -> Given:
+        """The same call, with the arrays that the state holds now added after those of the arguments."""
+        if state is None and self.state is None:
+            return self
+        rooms = 0 if self.numbers is None else 1
+        own = self.own if self.state is not None else len(self.leaves) - rooms
+        held = [] if state is None else state.arrays()
+        leaves = [*self.leaves[:own], *held, *self.leaves[len(self.leaves) - rooms :]]
+        return replace(self, leaves=leaves, state=state, own=own)
+
+    @property
+    def held(self) -> list[Any]:
+        """The arrays that the state holds."""
+        return [] if self.state is None else self.leaves[self.own : len(self.leaves) - (self.numbers is not None)]
+
+    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any, leaves: Sequence[Any]) -> Any:
+        """Call a function while its state holds these ``leaves``; return its result, and the state after it."""
+        if self.state is None:
+            return fn(*args, **kwargs)
+        with self.state.holding(leaves[self.own : len(leaves) - (self.numbers is not None)]):
+            return fn(*args, **kwargs), self.state.after()
+
+    def arguments(self, leaves: Sequence[Any], numbers: Sequence[Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The arguments of the call with other arrays, and with other objects in the place of its numbers."""
+        if self.state is not None:
+            leaves = leaves[: self.own]
+        elif self.numbers is not None:
+            leaves = leaves[:-1]
+        if isinstance(self.form, int):
+            return tuple(leaves), {}
+        args, kwargs = unpacked(put_together(self.form, leaves))
+        if self.numbers is None:
+            return args, kwargs
+        return self.numbers.replaced(args, kwargs, self.numbers.values if numbers is None else numbers)
+
+    def is_array(self, value: object) -> bool:
+        """True for arrays."""
+        return issubclass(type(value), self.platform.cupy.ndarray)  # asks no code of the value's class
+
+
+def shared_by(given: Given, variant: Variant, state: Sequence[Any]) -> str:
+    """Say which arrays of a call share memory in a way that a recording can't follow; '' if none do."""
+    arrays = () if variant.environment is None else variant.environment.arrays()
+    empty = [one for one in arrays if not one.size]
+    if any(leaf is one for leaf in given.leaves for one in empty):
+        return 'an argument without elements is reached in another way, too'
+    if not clear_of([leaf.data.ptr for leaf in given.leaves], given.kind.reach, variant.outside):
+        return 'an argument lies on an array that the function also reaches otherwise'
+    if variant.far and (variant.state != 'eager' or variant.shares) and not are_whole(given.leaves):
+        return 'an argument is a part of another array, and the function may work beyond that part'
+    if state and (
+        share_memory(state, [*given.leaves, *empty], variant.outside) or (variant.far and not are_whole(state))
+    ):
+        return 'an array that the function replaces shares its memory with another one'
+    return ''
+
+
+def share_memory(arrays: Sequence[Any], others: Sequence[Any], outside: Sequence[tuple[int, int]]) -> bool:
+    """Whether one of ``arrays`` overlaps another one, one of ``others`` or one of the extents ``outside``."""
+    met = [*map(id, arrays), *map(id, others)]
+    if len({*met}) < len({*met[len(arrays) :]}) + len(arrays):
+        return True  # without elements, too
+    own = [extent(one) for one in arrays]
+    spans = [*own, *[extent(one) for one in others], *outside]
+    return any(
+        low < end and start < high
+        for number, (low, high) in enumerate(own)
+        for start, end in (*spans[:number], *spans[number + 1 :])
+    )
+
+
+def given_numbers(fn: Any, given: Given) -> GivenNumbers | None:
+    """The parameters of a function that get such numbers in a call."""
+    if given.numbers is None or type(fn) is not FunctionType:
+        return None
+    return GivenNumbers(fn.__code__, tuple(given.numbers.names(fn)))
+
+
+def fill(given: Given, variant: Variant, name: str) -> Exception | None:
+    """Let the next launch of a variant have the numbers of a call. Returns why they do not fit the recording."""
+    if given.numbers is None:
+        return None
+    for argument, value in zip(variant.arguments, given.numbers.values):
+        argument.value = value
+    try:
+        if variant.slots is not None:
+            variant.slots.fill(given.leaves[-1], given.numbers.values)
+        return None
+    except Unfit as error:
+        LOG.info('%s: %s; this call runs eagerly', name, error)
+        return error.with_traceback(None)
+
+
+def reckon_with_arguments(fn: Any, given: Given, variant: Variant, options: Options) -> bool:
+    """Let the host reckon with the numbers of a call, where the graph can't do that alone. False if it can't, either.
+
+    The variant is recorded with those of its first run, as all else that it assumes is of that run.
+    """
+    numbers, environment = given.numbers, variant.environment
+    if numbers is None or variant.arguments or environment is None or options.later:
+        return False
+    if not set(numbers.names(fn)) <= environment.reckoned.parameters:
+        return False
+    given.kind.reckons_with_arguments = True
+    variant.arguments = [ArgumentNumber(value) for value in variant.numbers]
+    return True

@@ -1,8 +1,9 @@
-"""Host reads that each launch makes anew, because their values are only kept (:mod:`capturekit.functions.kept_reads`).
+"""Host reads that each launch makes anew, because their values are only kept.
 
-While such a function is recorded, each read gets a marker in the place of the value: a number that no other read has.
-Where the result then differs from that of the eager run, it has to hold a marker in the place of the value that was
-read. There a launch puts the value that it has read. Nothing else may differ.
+While such a function is recorded (:mod:`capturekit.functions.reckoned_reads`), each read gets a marker in the place of
+the value: a number that no other read has. Where the result then differs from that of the eager run, it has to hold a
+marker in the place of the value that was read. There a launch puts the value that it has read. Nothing else may
+differ.
 """
 
 from __future__ import annotations

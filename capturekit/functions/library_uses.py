@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import copyreg
 import enum
-import functools
+import inspect
 import logging
 import os
 import sys
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from capturekit.functions import compiling
 from capturekit.functions.attributes import Attributes
-from capturekit.functions.backends import backend_of_a_user, uses_backends
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.doubts import Doubts
-from capturekit.functions.entropy import DRAWING, fills_a_copy
 from capturekit.functions.functions_found import FunctionsFound
+from capturekit.functions.hidden_state import DRAWING, is_logger
 from capturekit.functions.holders import Holders
-from capturekit.functions.libraries import asked_by_user, called_by, is_followed, is_library_frame, python_module
-from capturekit.functions.library_state import LibraryState
-from capturekit.functions.logger_state import is_logger
-from capturekit.functions.ownership import Ownership
+from capturekit.functions.ownership import (
+    LibraryState,
+    Ownership,
+    asked_by_user,
+    asks_for_backends,
+    called_by,
+    is_followed,
+    is_library_frame,
+    python_module,
+)
 from capturekit.functions.readable_state import is_cupys
-from capturekit.functions.seen_signatures import has_plain_signature
-from capturekit.functions.settings import BACKENDS, HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
+from capturekit.functions.settings import HANDLED, REGISTERED, SPECIALS, SYNCHRONIZING, WARNINGS
 from capturekit.functions.understood import (
     MAKING_TEXTS,
     OF_CALLERS,
@@ -41,10 +45,8 @@ from capturekit.functions.understood import (
     OUTSIDE,
     WHOLE,
 )
-from capturekit.functions.warnings_repeated import ShownWarning, shown_again
-from capturekit.functions.watched_value import read_cell
 from capturekit.functions.watched_values import WatchedValues
-from capturekit.model.class_layout import bases_of, dictionary_of_class
+from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
 
@@ -85,9 +87,6 @@ class LibraryUses:
         self.done_with: set[int] = set()
         #: Why launches repeat no changes of Python state, if the run called code of threads.
         self.waits = ''
-        #: What decides how warnings are shown when the run begins; those that launches show again, with sentences.
-        self.showing: tuple[Any, ...] = ()
-        self.warned: list[tuple[ShownWarning, str]] = []
         #: Code of ``logging`` that ran, by id, with the class of what it was called of.
         self._logged: set[tuple[int, type]] = set()
 
@@ -128,7 +127,8 @@ class LibraryUses:
         if top in _OF_THREADS and name != 'RLock':  # which makes a lock, and waits for none
             self.waits = _NO_CHANGES
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
-            self._warns(frame)
+            line = self._doubts.line(frame)
+            self._doubts.unwatchable.append(f'the function warns{line}, which a launch would not do')
         if (module, name) in self.calls and name != 'seed':
             return
         if top in WHOLE:
@@ -141,9 +141,6 @@ class LibraryUses:
             return
         if not asked_by_user(frame.f_back, self._ownership.skip):
             return
-        if (module, name) == ('functools', 'wrapper'):
-            self._dispatched(frame.f_locals.get('dispatch'))
-            return
         if module == 'inspect' and called_by(frame, 'signature'):
             return
         self.calls.add((module, name))
@@ -151,15 +148,6 @@ class LibraryUses:
             self._doubts.add(frame, f'calls {module}.{name}')
         else:
             self._followed(frame, module, name)
-
-    def _warns(self, frame: FrameType) -> None:
-        """Note a warning that Python shows, with the sentence that counts where launches can not show it again."""
-        sentence = f'the function warns{self._doubts.line(frame)}, which a launch would not do'
-        shown = shown_again(frame.f_locals['msg'], self.showing)
-        if shown is None:
-            self._doubts.unwatchable.append(sentence)
-        else:
-            self.warned.append((shown, sentence))
 
     def _of_package(self, frame: FrameType, code: CodeType) -> None:
         """Note what code of a package reads, and whether another call of it could tell anything new."""
@@ -174,7 +162,7 @@ class LibraryUses:
         caller = frame.f_back if frame.f_code is DRAWING else frame
         if caller is None or is_ours(caller.f_code.co_filename):
             return
-        if self._code_watch.seeding != (id(caller.f_code), caller.f_lasti) and not fills_a_copy(caller):
+        if self._code_watch.seeding != (id(caller.f_code), caller.f_lasti):
             text = f'the function draws entropy from the system{self._doubts.line(frame)}, which differs at each call'
             self._doubts.unwatchable.append(text)
 
@@ -184,6 +172,8 @@ class LibraryUses:
             self._doubts.add(frame, 'makes a generator of random numbers without a seed')
         elif module == 'random' and name in _SETTING_STATES:
             self._holders.name(('setstate',), (), False)
+        elif (module, name) == ('functools', 'wrapper'):
+            self._doubts.add(frame, 'calls a function made by functools.singledispatch')
         elif module == 'os':
             self._code_watch.watch_global(frame.f_globals, 'environ', os.environ, 'os')
             self._holders.settle()
@@ -227,11 +217,8 @@ class LibraryUses:
         Returns whether the next call of it has to be looked at, too.
         """
         inside = str(frame.f_globals.get('__name__'))
-        if uses_backends(inside, name):
-            self._values.depends_on(BACKENDS)
-            self._holders.settle()
-            if backend_of_a_user(frame):
-                self._doubts.add(frame, "calls a function of SciPy by a backend of the user's")
+        if asks_for_backends(inside, name):
+            self._doubts.add(frame, 'calls a function of SciPy that asks for a backend')
             return True
         if top == 'scipy':
             self._values.depends_on(SPECIALS)
@@ -278,15 +265,6 @@ class LibraryUses:
             self._values.depends_on(REGISTERED)
             self.calls.add((module, name))
 
-    def _dispatched(self, dispatch: Any) -> None:
-        """Watch which functions are registered for which types (``functools.singledispatch``)."""
-        for variable, cell in zip(dispatch.__code__.co_freevars, dispatch.__closure__):
-            if variable == 'registry':
-                where = ('the functions registered', f' for {dispatch.__qualname__.partition(".")[0]}')
-                get = functools.partial(read_cell, cell)
-                self._values.watch('variable', cell, '', get(), where, None, get)
-        self._holders.settle()
-
 
 def _options_of_texts() -> list[Any]:
     """NumPy's options for printing that ``np.get_printoptions`` does not tell."""
@@ -310,3 +288,24 @@ ASKED_OF_WHOLE = {
     'traceback': OF_CALLERS,
     'logging': OF_LOGGERS | OF_LOGGING,
 }
+
+
+_LONGEST = 100
+_PARTIAL = frozenset({'_partialmethod', '__partialmethod__'})
+
+
+def has_plain_signature(function: Any) -> bool:
+    """Whether a function, and all that it wraps, is one of Python, and a signature that it has is kept as such."""
+    for _ in range(_LONGEST):
+        if type(function) is MethodType:
+            function = function.__func__
+            continue
+        if type(function) is not FunctionType or not _PARTIAL.isdisjoint(function.__dict__):
+            return False
+        inside = function.__dict__
+        if inside.get('__signature__') is not None:
+            return type(inside['__signature__']) is inspect.Signature
+        function = inside.get('__wrapped__', MISSING)
+        if function is MISSING:
+            return True
+    return False

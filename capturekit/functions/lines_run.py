@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from capturekit.functions.code_reads import line_number, single_steps
+from capturekit.functions.instructions import line_number, single_steps
 
 _NAME = 'capturekit: lines that ran'
 _monitoring: Any = getattr(sys, 'monitoring', None)

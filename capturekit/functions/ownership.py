@@ -1,15 +1,28 @@
-"""Who owns a module or a class: the user, or a library."""
+"""Who owns a file, a module or a class: the user, a library or Python; and what of libraries the user may replace."""
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
+import sysconfig
+import types
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions.readable_state import in_package, is_in_its_module, only_checks_types
-from capturekit.functions.understood import module_of
-from capturekit.model.class_layout import dictionary_of_class, made_by_class_statement
+from capturekit.functions.readable_state import in_package, is_cupys, is_in_its_module, is_pythons, only_checks_types
+from capturekit.functions.understood import FOLLOWED, OF_PYTHON, PACKAGES, SPECIAL, WHOLE, module_of
+from capturekit.guard import GUARD
+from capturekit.model.class_layout import (
+    MISSING,
+    bases_of,
+    dictionary_of_class,
+    layout_of,
+    made_by_class_statement,
+    name_of,
+)
+from capturekit.model.source_line import is_ours
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
@@ -49,3 +62,222 @@ class Ownership:
         """Whether a class that is not in the module which it names has a method of the user's."""
         members = dictionary_of_class(cls).values()
         return any(type(one) is FunctionType and not self.skip(one.__code__.co_filename) for one in members)
+
+
+#: Modules of SciPy that ask for a backend, or change which one is asked: a module or a class of anybody's.
+_OF_BACKENDS = ('scipy._lib._uarray', 'scipy.fft._backend', 'uarray')
+_skipped: dict[str, bool] = {}
+_modules: dict[str, str] = {}
+
+
+def default_skip(filename: str) -> bool:
+    """True for code of CuPy, capturekit, numpy, scipy and Python's standard library.
+
+    Code of torch, JAX or Numba is never the line that a message shows, but it may read state of its own like any code.
+    """
+    answer = _skipped.get(filename)
+    if answer is None:
+        answer = _skipped[filename] = is_ours(filename) or _is_library(filename)
+    return answer
+
+
+def _is_library(filename: str) -> bool:
+    if filename.startswith('<__array_function__') or python_module(filename):
+        return True
+    for name in PACKAGES:
+        for folder in getattr(sys.modules.get(name), '__path__', ()):
+            if filename.startswith(str(folder) + os.sep):
+                return True
+    return False
+
+
+def asks_for_backends(module: str, function: str = '') -> bool:
+    """Whether a function of SciPy, by the name of its module and its own, asks for a backend or changes these."""
+    return function.startswith('__ua_') or module.startswith(_OF_BACKENDS)
+
+
+def python_module(filename: str) -> str:
+    """The name of the standard module that a file holds; '' for other files."""
+    found = _modules.get(filename)
+    if found is None:
+        found = _modules[filename] = _python_module(filename)
+    return found
+
+
+def _python_module(filename: str) -> str:
+    if filename.startswith('<frozen '):
+        return filename[8:-1]
+    paths = sysconfig.get_paths()
+    for folder in {paths['stdlib'], paths['platstdlib'], os.path.dirname(os.__file__)}:
+        if filename.startswith(folder + os.sep):
+            inside = filename[len(folder) + 1 :]
+            if not inside.startswith(('site-packages', 'dist-packages')):
+                return inside.removesuffix('.py').removesuffix(os.sep + '__init__').replace(os.sep, '.')
+    return ''
+
+
+def is_library_frame(frame: FrameType, skip: Callable[[str], bool]) -> bool:
+    """True if a frame's code is not the user's. Code made from a string, as by dataclasses, belongs to its module."""
+    name = frame.f_code.co_filename
+    if skip(name):
+        return True
+    file = frame.f_globals.get('__file__') if name[:1] == '<' else None
+    return type(file) is str and skip(file)
+
+
+def asked_by_user(frame: FrameType | None, skip: Callable[[str], bool]) -> bool:
+    """True if the frame, or the one that called it through Python's standard library, is the user's.
+
+    False if a library that is understood as a whole comes between: its own row in the table says what it reads.
+    """
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not is_library_frame(frame, skip):
+            return True
+        module = python_module(name)
+        if not module or module.partition('.')[0] in WHOLE:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def called_by(frame: FrameType, function: str) -> bool:
+    """True if a function of this name has called the frame, and nothing but code of their module was between."""
+    outer, file = frame.f_back, frame.f_code.co_filename
+    while outer is not None and outer.f_code.co_filename == file:
+        if outer.f_code.co_name == function:
+            return True
+        outer = outer.f_back
+    return False
+
+
+def is_followed(filename: str, function: str) -> bool:
+    """True for code of the standard library that can be followed like the user's."""
+    module = python_module(filename)
+    only = FOLLOWED.get(module, FOLLOWED.get(module.partition('.')[0]))
+    return only is not None and (not only or function in only)
+
+
+#: Classes written in C that compare and show all attributes.
+_SHOWING = (types.SimpleNamespace,)
+#: These show an attribute only by its name, whatever they are written in. So do the types of the module typing, where
+#: nobody keeps values.
+_BY_NAME = (types.ModuleType, types.FunctionType, type, BaseException)
+
+
+def shows_by_name(cls: type, name: str, ownership: Ownership) -> bool:
+    """Whether what code puts into an attribute of an instance is seen only by code that names the attribute.
+
+    The user's own ``__setattr__`` is code that runs, and so is seen by itself.
+    """
+    if issubclass(cls, _BY_NAME) or cls is functools.partial or module_of(cls) == 'typing':
+        return True
+    if issubclass(cls, _SHOWING):
+        return False
+    for base in bases_of(cls):
+        if not made_by_class_statement(base):
+            continue
+        inside = dictionary_of_class(base)
+        setter = inside.get('__setattr__')
+        foreign = is_pythons(module_of(base)) or ownership.is_foreign_class(base)
+        if setter is not None and (foreign or type(setter) is not types.FunctionType):
+            return False
+        if not _is_put_plainly(inside.get(name)):
+            return False
+    return True
+
+
+def _is_put_plainly(member: object) -> bool:
+    """Whether a member of a class lets an attribute of its name be put into instances, or is code that runs then."""
+    if type(member) is property:
+        return type(member.fset) in (types.FunctionType, type(None))
+    return type(member) is types.MemberDescriptorType or not hasattr(type(member), '__set__')
+
+
+class LibraryState:
+    """The names in modules and classes of libraries that a run has used, and what they stood for."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+        #: By module, class or object: the names that a library's code uses there, and that any code uses in CuPy's
+        #: classes.
+        self.inner: dict[int, tuple[Any, dict[str, Any]]] = {}
+        #: Those of them in which no new name may appear, either.
+        self.complete: set[int] = set()
+        #: Python classes of libraries whose objects were met, by id: a special method may be put into one later.
+        self.libraries: dict[int, type] = {}
+        #: The dictionaries of modules and functions that were met and are not the user's, by id; and what they are of.
+        self.foreign: dict[int, tuple[str, dict[str, Any]]] = {}
+
+    def sizes(self, others: bool) -> list[tuple[str, Any, int]]:
+        """These classes, with their dictionaries and numbers of names. ``others``: and modules and functions."""
+        found = [(f'class {name_of(cls)}', dictionary_of_class(cls)) for cls in self.libraries.values()]
+        found += self.foreign.values() if others else []
+        return [(name, values, len(values)) for name, values in found]
+
+    def of_library(self, cls: type) -> None:
+        """Note a class of a library, whose objects the code has."""
+        if id(cls) in self.libraries or in_package(cls) or not made_by_class_statement(cls):
+            return
+        for base in bases_of(cls):
+            if made_by_class_statement(base) and not in_package(base) and self._ownership.is_foreign_class(base):
+                self.libraries[id(base)] = base
+                self.inside_of(base, SPECIAL & dictionary_of_class(base).keys())
+
+    def inside_of(self, cls: type, names: Any) -> None:
+        """Keep what a library's Python class has under these names; None for a name that it does not have."""
+        if made_by_class_statement(cls):
+            members = dictionary_of_class(cls)
+            known = self.inner.setdefault(id(cls), (members, {}))[1]
+            for name in names:
+                value = GUARD.installation.original_of(members.get(name))
+                known.setdefault(name, None if value is MISSING else value)
+
+    def inside_whole(self, values: Any, start: dict[str, Any]) -> None:
+        """Keep all that the dictionary of a library's module or class had in it at the start."""
+        known = self.inner.setdefault(id(values), (values, {}))[1]
+        for name, value in start.items():
+            original = GUARD.installation.original_of(value)
+            if name not in OF_PYTHON and original is not MISSING:
+                known.setdefault(name, original)
+
+    def inside_cupy(self, frame: FrameType) -> None:
+        """Keep the functions, classes and modules that CuPy's own code names."""
+        todo, original_of = [frame.f_globals], GUARD.installation.original_of
+        for values in todo:
+            known = self.inner.setdefault(id(values), (values, {}))[1]
+            for name in frame.f_code.co_names:
+                value = values.get(name)
+                if name in known or not (callable(value) or type(value) is ModuleType):
+                    continue
+                if original_of(value) is MISSING:
+                    continue
+                known[name] = original_of(value)
+                if type(value) is ModuleType and values is frame.f_globals and is_cupys(value.__name__):
+                    todo.append(vars(value))
+
+    def inside_library(self, frame: FrameType) -> None:
+        """Keep what code of Python's own modules names in its module, and the attributes of objects there."""
+        values, own, original_of = frame.f_globals, frame.f_builtins, GUARD.installation.original_of
+        mine = self.inner.setdefault(id(values), (values, {}))[1]
+        builtin = self.inner.setdefault(id(own), (own, {}))[1]
+        for name in frame.f_code.co_names:
+            value = original_of(values.get(name, MISSING))
+            if value is MISSING and name in own:
+                mine[name] = None
+                builtin[name] = own[name]
+            elif name not in mine and value is not MISSING:
+                mine[name] = value
+                self._inside_object(value)
+
+    def _inside_object(self, value: Any) -> None:
+        """Keep the attributes of an object in a module of Python, such as the encoder of ``json``, and of its class."""
+        cls = type(value)
+        get = layout_of(cls).dictionary if made_by_class_statement(cls) else None
+        if get is None or issubclass(cls, (type, ModuleType)):
+            return
+        values = get(value)
+        self.inner.setdefault(id(values), (values, dict(values)))
+        for base in bases_of(cls):
+            self.inside_of(base, dictionary_of_class(base))
+        self.complete.update(id(one) for one in (values, *bases_of(cls)))

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from capturekit.functions.code_reads import instructions_of, line_number, single_steps
-from capturekit.functions.handed_on import call_of
+from capturekit.functions.instructions import call_of, instructions_of, line_number, single_steps
 
 #: The names of functions and attributes through which code reads values that it does not name.
 OPENING = frozenset(
@@ -212,19 +211,6 @@ def counting(steps: _Steps, number: int) -> set[int]:
     return {number, end + len(found) - 1}
 
 
-def either(one: Use, other: Use) -> Use:
-    """The use that is one of two."""
-    return lambda steps, number: one(steps, number) or other(steps, number)
-
-
-def counting_any_item(steps: _Steps, number: int) -> set[int]:
-    """The instruction that loads a dict, if this one begins ``place[key] += amount`` with any key that is loaded."""
-    if steps[number].opname not in _OF_PLACES or 'NULL' in steps[number].argrepr:
-        return set()
-    end = _after_the_key(steps, number + 1)
-    return {number} if end is not None and _counts_an_item(steps, end) else set()
-
-
 def counting_item(counted: Any) -> Use:
     """The use of a dict of which items are loaded and stored by constant keys, and one item only counts."""
 
@@ -258,24 +244,6 @@ def _counts_an_item(steps: _Steps, number: int) -> bool:
     stored = steps[end : end + sinks + 1]
     plain = len(stored) == sinks + 1 and stored[-1].opname == 'STORE_SUBSCR'
     return plain and not any(one.is_jump_target for one in stored)
-
-
-def _after_the_key(steps: _Steps, number: int) -> int | None:
-    """The instruction after a key that is loaded from here on, or made as a tuple; None if it is not understood."""
-    depth = 0
-    for position in range(number, len(steps)):
-        one = steps[position]
-        if one.is_jump_target:
-            return None
-        if depth == 1 and _begins_with(steps, position, _COPIES_BOTH):
-            return position
-        if one.opname == 'BUILD_TUPLE' and 0 < (one.arg or 0) <= depth:
-            depth -= (one.arg or 0) - 1
-        elif one.opname in _LOADS and 'NULL' not in one.argrepr:
-            depth += 1
-        elif not (one.opname == 'LOAD_ATTR' and 'NULL' not in one.argrepr and depth):
-            return None
-    return None
 
 
 def _begins_with(steps: _Steps, number: int, wanted: list[tuple[str, Any]]) -> int:

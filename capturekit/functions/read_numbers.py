@@ -19,18 +19,18 @@ import numpy as np
 from capturekit.functions.carried_state import NumberPlace
 from capturekit.functions.number_arguments import WIDTH, Unfit
 from capturekit.functions.number_functions import taking_numbers
-from capturekit.functions.number_slots import (
+from capturekit.functions.outcomes import ArgumentNumber, OtherOutcome, ReckonedOperators
+from capturekit.functions.recordable import must_draw_later
+from capturekit.functions.recorded_number import (
+    Number,
     computed_now,
+    computing_frame,
     in_bytes,
     must_fit,
     numpys_warnings_raised,
     operators_watched,
+    unfollowed,
 )
-from capturekit.functions.numbers_in_arrays import NumbersInArray, as_item, numbers_in
-from capturekit.functions.outcomes import ArgumentNumber, OtherOutcome
-from capturekit.functions.reckoning import ReckonedOperators
-from capturekit.functions.recordable import must_draw_later
-from capturekit.functions.recorded_number import Number, computing_frame, unfollowed
 from capturekit.functions.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.plan import Seam
@@ -98,8 +98,6 @@ class ReadNumbers:
         self._arrays: dict[tuple[int, str], Any] = {}
         self._stages: list[_Stage] = []
         self._places: Sequence[NumberPlace | ArgumentNumber] = []
-        #: The numbers that arrays of NumPy's hold, by index.
-        self._in_arrays: set[int] = set()
         #: How many numbers are read on the device, and how many of them CuPy has handed on.
         self._read_there = self._asked = 0
         #: Whether some are NumPy's.
@@ -156,7 +154,6 @@ class ReadNumbers:
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each launch."""
         indices = tuple(one._index for one in operands)
-        self._must_be_pythons(operands)
         now = computed_now(plain, operands)
         self._by_numpy = self._by_numpy or type(now) is np.float64
         if not self._operators.at[self.standing()]:
@@ -165,7 +162,6 @@ class ReadNumbers:
 
     def compared(self, plain: Callable[..., bool], operands: tuple[Number, ...]) -> bool:
         """What comes out of a comparison, which has to be the same at every launch."""
-        self._must_be_pythons(operands)
         outcome = plain(*[one._now for one in operands])
         if type(outcome) not in (bool, np.bool_):
             raise unfollowed(f'comparing it gives a {type(outcome).__name__}')
@@ -175,7 +171,6 @@ class ReadNumbers:
     def array(self, number: Number, dtype: Any) -> Any:
         """The array without axes that kernels read a number from, as ``dtype``."""
         key = number._index, dtype.char
-        self._must_be_pythons((number,))
         if key not in self._arrays:
             stage = self._stage()
             at = sum(len(stage.slots) for stage in self._stages)
@@ -196,22 +191,6 @@ class ReadNumbers:
         """Whether the code reads an array by the function that it calls at present, and launches reckon with it."""
         frame = computing_frame()
         return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.readers
-
-    def goes_into_arrays(self) -> bool:
-        """Whether the code at present makes an array of a list of numbers."""
-        frame = computing_frame()
-        return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.arrays
-
-    def in_array(self, number: Number) -> Any:
-        """What NumPy puts into an array for a number, with which nothing may compute from now on."""
-        made = as_item(number)
-        self._in_arrays.add(number._index)
-        return made
-
-    def _must_be_pythons(self, operands: tuple[Number, ...]) -> None:
-        """Raise if one of these may be an item of an array: it is a number of NumPy's then."""
-        if any(one._index in self._in_arrays for one in operands):
-            raise unfollowed('an array holds it, whose items may be used')
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -253,11 +232,9 @@ class ReadNumbers:
 
     # -- at each launch ---------------------------------------------------------------------------------------
 
-    def value(self, source: int | NumbersInArray) -> Any:
-        """A number of the last launch, or an array of such."""
-        if isinstance(source, int):
-            return self._found[source]
-        return source.filled(lambda number: self._found[number._index])
+    def value(self, source: int) -> Any:
+        """A number of the last launch."""
+        return self._found[source]
 
     def _go(self, stage: _Stage) -> None:
         """Read, compute, and bring the numbers to the device, on the current stream."""
@@ -311,19 +288,16 @@ def numbers_of(cupy: Any, live: OpenCapture, variant: Variant, operators: Reckon
     return numbers
 
 
-def or_numbers(is_array: Callable[[Any], bool], alone: bool) -> Callable[[Any], bool]:
-    """What recognises arrays in a result, and such numbers, also in NumPy's arrays (``alone``: with no others)."""
-    return lambda value: type(value) is Number or numbers_in(value, alone) is not None or is_array(value)
+def or_numbers(is_array: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """What recognises arrays in a result, and such numbers."""
+    return lambda value: type(value) is Number or is_array(value)
 
 
 def as_recorded(leaf: Any) -> Any:
-    """A number of a result, or an array of such, as it was while recording; an array of the device itself."""
-    array = numbers_in(leaf, False)
-    if array is not None:
-        return array.filled(lambda number: number._now)
+    """A number of a result as it was while recording; an array itself."""
     return leaf._now if type(leaf) is Number else leaf
 
 
-def source_of(leaf: Any) -> Any:
-    """Where launches find what they put in the place of a number, or of an array of such; None for other arrays."""
-    return leaf._index if type(leaf) is Number else numbers_in(leaf, False)
+def source_of(leaf: Any) -> int | None:
+    """Where launches find what they put in the place of a number; None for arrays."""
+    return leaf._index if type(leaf) is Number else None

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from capturekit.functions.code_reads import line_number, names_shown, single_steps
-from capturekit.functions.given_names import GLOBALS_READ
-from capturekit.functions.handed_on import call_of
+from capturekit.functions.instructions import call_of, line_number, names_shown, single_steps
+from capturekit.functions.loaded_values import GLOBALS_READ
 from capturekit.functions.understood import FUNCTION_PARTS
-from capturekit.functions.watched_value import Holder, WatchedValue
+from capturekit.functions.watched_values import Doubt, Holder, Meetings, WatchedValue
 from capturekit.model.class_layout import bases_of
 from capturekit.model.kept_values import Kept
 
@@ -30,44 +29,6 @@ _KINDS = ('global', 'attribute', 'slot', 'class attribute')
 _CHECKS = frozenset({'isinstance', 'issubclass'})
 #: What these two ask a class for; all else that they read is its metaclass's.
 _CHECKED = frozenset({'__instancecheck__', '__subclasscheck__', '__subclasshook__', '__class__', '__bases__'})
-
-
-class Doubt(str):
-    """A sentence that says why a value can't be compared: ``value`` is its id."""
-
-    value: int
-
-
-class Meetings:
-    """Notes in which watched values each value that is kept by identity was met."""
-
-    def __init__(self) -> None:
-        #: The watched value that is being kept.
-        self.entry: WatchedValue | None = None
-        #: The values that were met outside of the contents of a watched value, by id.
-        self.roots: set[int] = set()
-        self.met: dict[int, list[WatchedValue]] = {}
-        self._outer: Any = None
-        self._depth = 0
-
-    def begin(self, value: Any) -> None:
-        """A value is met: in a watched value, by way of another one, or where the code has it at hand."""
-        self._depth += 1
-        if self._depth == 1:
-            self._outer = value
-        if self.entry is None or self._depth > 1:
-            self.roots.add(id(value))
-        else:
-            self.met.setdefault(id(value), []).append(self.entry)
-
-    def end(self) -> None:
-        self._depth -= 1
-
-    def doubt(self, sentence: str) -> Doubt:
-        """Say why the value that is met, or what it is bound to, can't be compared."""
-        doubt = Doubt(sentence)
-        doubt.value = id(self._outer)
-        return doubt
 
 
 class _Loads(NamedTuple):

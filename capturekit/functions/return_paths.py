@@ -1,11 +1,13 @@
-"""Which calls get what the code that they enter returns, because nothing stands between.
+"""Which calls get what the code that they enter returns, because nothing stands between; which function a frame runs.
 
 ``any(map(f, xs))`` enters ``f`` and does something with what it returns. So does each function written in C, and each
-class, that gets a function or an object of the user's.
+class, that gets a function or an object of the user's. Python keeps in each frame its function, and whether code
+called it without others between, and does not show them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dis
 import sys
 from types import CodeType, FrameType, FunctionType, MethodType
@@ -13,10 +15,78 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.asked_of_arrays import AskedOf, loaded_before, method_in
-from capturekit.functions.code_reads import plain_steps, single_steps
-from capturekit.functions.frame_function import was_called_directly
-from capturekit.functions.handed_on import loader_of
+from capturekit.functions.instructions import loader_of, plain_steps, single_steps
+from capturekit.functions.loaded_values import LoadedValue, loaded_before, method_in
+
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+#: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
+#: (``pycore_frame.h``).
+_WORDS_OF_FRAMES = {(3, 11): (0, 1, 4, 5), (3, 12): (2, 3, 0, 6), (3, 13): (2, 3, 0, 6)}
+_Word = ctypes.c_size_t
+_Inner = _Word * 7
+#: Which word of a frame leads to the inner frame.
+_INNER = 3
+#: Where an inner frame shows whether C called it: from 3.12 on, this word leads to the frame below, which is one of C
+#: then; in 3.11 a byte says so.
+_BELOW = {(3, 12): 1, (3, 13): 1}
+_ENTRY = {(3, 11): 8 * _WORD + 4}
+
+
+def _words_of_frames() -> tuple[int, int, int, int] | None:
+    """None where objects may be laid out in another way: other interpreters, free threads, builds that trace them."""
+    odd = sys.implementation.name != 'cpython' or hasattr(sys, 'getobjects')
+    return None if odd or 'free-threading' in sys.version else _WORDS_OF_FRAMES.get(sys.version_info[:2])
+
+
+_HERE = _words_of_frames()
+_BELOW_HERE = _BELOW.get(sys.version_info[:2])
+_ENTRY_HERE = _ENTRY.get(sys.version_info[:2])
+#: Whether this Python shows which calls are direct.
+TELLS = _HERE is not None and (_BELOW_HERE or _ENTRY_HERE) is not None
+
+
+def function_of(frame: FrameType) -> FunctionType | None:
+    """The function; None where this Python does not tell, and once the function has got other code.
+
+    Several functions may have the same code: to find them all, each object of the process would have to be looked at.
+    """
+    if _HERE is None:
+        return None
+    inner = _inner(frame, *_HERE[1:])
+    if inner is None:
+        return None
+    function = _HERE[0]
+    found = ctypes.cast(inner[function], ctypes.py_object).value if inner[function] else None
+    return found if type(found) is FunctionType and found.__code__ is frame.f_code else None
+
+
+def was_called_directly(frame: FrameType) -> bool:
+    """Whether the code below has called this frame's function itself, so that it gets what the function returns.
+
+    False where code written in C called it, which may do anything with what is returned, and where this Python does not
+    tell.
+    """
+    below = frame.f_back
+    if not TELLS or _HERE is None or below is None:
+        return False
+    inner = _inner(frame, *_HERE[1:])
+    if inner is None:
+        return False
+    if _BELOW_HERE is not None:
+        return bool(inner[_BELOW_HERE] == _at(below))
+    return not ctypes.c_ubyte.from_address(_at(frame) + (_ENTRY_HERE or 0)).value
+
+
+def _at(frame: FrameType) -> int:
+    return _Word.from_address(id(frame) + _INNER * _WORD).value
+
+
+def _inner(frame: FrameType, variables: int, code: int, itself: int) -> Any:
+    """The words of the inner frame of a frame; None if they are not where they are sought."""
+    inner = _Inner.from_address(_at(frame))
+    known = (inner[variables], inner[code], inner[itself]) == (id(frame.f_globals), id(frame.f_code), id(frame))
+    return inner if known else None
+
 
 #: The id of code and the offset in it; None: the run itself.
 Caller = tuple[int, int] | None
@@ -81,9 +151,9 @@ class FunctionLoaded(NamedTuple):
     ``arguments``: what has the positional arguments. None: they are a tuple already.
     """
 
-    of: AskedOf
+    of: LoadedValue
     name: str
-    arguments: AskedOf | None
+    arguments: LoadedValue | None
 
     def value_in(self, frame: FrameType) -> Any:
         """What a frame has there; MISSING if code may have to run to find it."""
@@ -106,11 +176,11 @@ def _called_by_all(code: CodeType, offset: int) -> FunctionLoaded | None:
     load = loader_of(steps, place)
     if load is None:
         variable = _called_with_all(code, steps, place)
-        return None if variable is None else FunctionLoaded(AskedOf(variable), '', given)
+        return None if variable is None else FunctionLoaded(LoadedValue(variable), '', given)
     if steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD'):
         of = loaded_before(steps, load)
         return None if of is None else FunctionLoaded(of, steps[load].argval, given)
-    return FunctionLoaded(AskedOf(steps[load].argval, steps[load].opname == 'LOAD_GLOBAL'), '', given)
+    return FunctionLoaded(LoadedValue(steps[load].argval, steps[load].opname == 'LOAD_GLOBAL'), '', given)
 
 
 def gets_a_tuple(code: CodeType, steps: list[dis.Instruction], place: int) -> bool:
@@ -139,14 +209,14 @@ def _positional(steps: list[dis.Instruction], place: int) -> int | None:
     return None
 
 
-def _loaded(steps: list[dis.Instruction], number: int, place: int) -> AskedOf | None:
+def _loaded(steps: list[dis.Instruction], number: int, place: int) -> LoadedValue | None:
     """What an instruction loads, if it is a variable, or an attribute of one, that is the same still at a place."""
     step = steps[number]
     if any(one.opname.startswith(('STORE_', 'CALL')) for one in steps[number + 1 : place]):
         return None
     if step.opname == 'LOAD_ATTR':
         return loaded_before(steps, number + 1)
-    return AskedOf(step.argval, step.opname in ('LOAD_GLOBAL', 'LOAD_NAME')) if step.opname in _LOADS else None
+    return LoadedValue(step.argval, step.opname in ('LOAD_GLOBAL', 'LOAD_NAME')) if step.opname in _LOADS else None
 
 
 def _called_with_all(code: CodeType, steps: list[dis.Instruction], place: int) -> str | None:

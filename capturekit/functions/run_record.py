@@ -8,24 +8,17 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.code_met import CodeMet
-from capturekit.functions.code_watch import CodeWatch
+from capturekit.functions.code_watch import CodeWatch, NamesAsked
 from capturekit.functions.collector import Before
-from capturekit.functions.doubts import Doubts
+from capturekit.functions.doubts import Doubts, NamesUsed, ObjectUses, Unsettled
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.functions_found import FunctionsFound
-from capturekit.functions.given_values import GivenValues
 from capturekit.functions.hidden_parts import HiddenParts
-from capturekit.functions.holders import Holders
-from capturekit.functions.library_state import LibraryState
+from capturekit.functions.holders import Holders, OutOfSight
 from capturekit.functions.library_uses import LibraryUses
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.names_asked import NamesAsked
-from capturekit.functions.names_used import NamesUsed
-from capturekit.functions.object_uses import ObjectUses
-from capturekit.functions.out_of_sight import OutOfSight
-from capturekit.functions.ownership import Ownership
-from capturekit.functions.unsettled import Unsettled
-from capturekit.functions.values_met import ValuesMet
+from capturekit.functions.ownership import LibraryState, Ownership
+from capturekit.functions.values_met import GivenValues, ValuesMet
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.kept_values import IsArray

@@ -21,11 +21,10 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from capturekit.functions.address_hashes import hashed_by_address
-from capturekit.functions.code_reads import instructions_of, line_number, nested, single_steps
-from capturekit.functions.handed_on import call_of
-from capturekit.functions.number_uses import NotArithmetic, takes
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.doubts import hashed_by_address
+from capturekit.functions.instructions import call_of, instructions_of, line_number, nested, single_steps
+from capturekit.functions.number_arguments import NotArithmetic, takes
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
 
 _SETS = frozenset({'set', 'frozenset'})

@@ -1,26 +1,35 @@
-"""Settings of libraries that change what arithmetic does, and how to see that a function may depend on one."""
+"""Settings of libraries that change what arithmetic does, and how to see that a function may depend on one.
+
+Python shows most warnings once for each line, and a launch shows none. Python forgets what it has shown when the
+filters change, also by ``warnings.catch_warnings`` anywhere in the process. An eager run would then show the warning
+again, even if the run that was followed did not. So a launch answers a call only as long as Python has forgotten
+nothing.
+"""
 
 from __future__ import annotations
 
 import abc
 import codecs
 import decimal
+import itertools
 import locale
 import os
+import re
 import sys
 import time
 import warnings
 from _thread import get_ident
-from collections.abc import Callable
-from types import BuiltinFunctionType, ModuleType
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.backends import backends_hold
-from capturekit.functions.output_files import output_now
+from capturekit.functions.hidden_state import output_now
+from capturekit.functions.instructions import nested, single_steps
 from capturekit.functions.understood import module_of
-from capturekit.model.class_layout import name_of
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors, and its options for printing"
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
@@ -30,7 +39,6 @@ DIGITS, DEPTH = 'the limit of digits in the text of a whole number', 'the limit 
 LOCALE, DATES = 'the locale', 'the locale and the time zone'
 REGISTERED = 'the registered subclasses of abstract classes'
 SYNCHRONIZING, SPECIALS = 'whether CuPy may synchronize', "SciPy's handling of errors in special functions"
-BACKENDS = "the backends of SciPy's functions"
 OUTPUT = 'the standard output'
 ROUTINES, PRODUCTS = "CuPy's accelerators", "CuPy's compute types"
 #: A complex number depends on the same settings as its parts.
@@ -88,7 +96,6 @@ def settings_now() -> dict[str, Setting]:
         SPECIALS: Setting(lambda: _specials() == specials, True),
         LOCALE: Setting(lambda: _place() == place, True),
         DATES: Setting(lambda: _place() == place and _zone() == zone, True),
-        BACKENDS: Setting(backends_hold(), True),
         OUTPUT: Setting(*output_now()),
     }
 
@@ -109,8 +116,6 @@ def setting_for(value: Any) -> str | None:
     top = origin.partition('.')[0]
     if top in ('datetime', '_datetime', '_pydatetime'):
         return DATES
-    if top == 'uarray' and name_of(cls) == '_Function':
-        return BACKENDS
     if top in ('decimal', '_decimal', '_pydecimal'):
         return DECIMALS
     if top in ('warnings', '_warnings', '_py_warnings'):
@@ -206,3 +211,155 @@ _HANDLERS = (
     'strict', 'ignore', 'replace', 'backslashreplace', 'xmlcharrefreplace', 'namereplace', 'surrogateescape',
     'surrogatepass',
 )  # fmt: skip
+
+
+#: Instructions that ask a class whether it is registered as a sequence or a mapping.
+_BY_FLAG = frozenset({'MATCH_SEQUENCE', 'MATCH_MAPPING'})
+_FORMATS = ('FORMAT_', 'CONVERT_VALUE')
+#: Names of what makes texts of numbers, or numbers of texts.
+_TEXTS = frozenset('str repr format int print format_map ascii'.split())
+#: A text that may be, or have in it, a format for numbers by the locale: ``n``, ``{:>10n}``.
+_BY_LOCALE = re.compile(r'(?:^|[:}<>=^+\- #0-9,_.])n(?:\}|$)')
+#: A format for a date, which may have names of days and months.
+_OF_DATES = re.compile('%[aAbBcpxX]')
+#: Methods of dates that read the time zone. NumPy makes dates, too, so that code need not name their class.
+_OF_TIME_ZONES = frozenset({'strftime', 'timestamp', 'astimezone', 'fromtimestamp'})
+#: Names of what takes a format, and the flag of the instruction that does before Python 3.13.
+_TAKING = frozenset({'format', 'format_map', '__format__'})
+_GIVEN = 4
+#: Since this version of Python, the complement of a truth value warns.
+_INVERTED = (3, 12)
+
+
+def settings_of(code: CodeType) -> Iterator[str]:
+    """The settings on which code, and code that is written in it, may depend."""
+    for inner in nested(code):
+        kinds = {step.opname for step in single_steps(inner)}
+        if 'UNARY_INVERT' in kinds and sys.version_info >= _INVERTED:
+            yield WARNINGS
+        if not _BY_FLAG.isdisjoint(kinds):
+            yield REGISTERED
+        writes = any(kind.startswith(_FORMATS) for kind in kinds)
+        texts = [text for text in inner.co_consts if type(text) is str]
+        if writes or not _TEXTS.isdisjoint(inner.co_names) or any('%' in text for text in texts):
+            yield DIGITS
+        if _takes_formats(inner) or any(map(is_by_locale, texts)):
+            yield LOCALE
+        if not _OF_TIME_ZONES.isdisjoint(inner.co_names):
+            yield DATES
+
+
+def _takes_formats(code: CodeType) -> bool:
+    """Whether code may give something a format that is not written in it."""
+    steps = list(single_steps(code))
+    given = any(
+        (step.opname == 'FORMAT_WITH_SPEC' or (step.opname == 'FORMAT_VALUE' and (step.arg or 0) & _GIVEN))
+        and before.opname != 'LOAD_CONST'
+        for before, step in itertools.pairwise(steps)
+    )
+    return given or not _TAKING.isdisjoint(code.co_names)
+
+
+def is_by_locale(text: str) -> bool:
+    """Whether a text may be a format, or have one in it, that goes by the locale."""
+    return bool(_BY_LOCALE.search(text) or _OF_DATES.search(text))
+
+
+_REGISTRY = '__warningregistry__'
+#: The line under which a warning counts as shown for a whole module.
+_WHOLE_MODULE = 0
+#: The actions of filters by which Python shows a warning each time.
+EACH_TIME = frozenset({'always', 'all'})
+#: Since Python 3.14 a context may have filters of its own, so that what was shown is not known for all of them.
+FORGETS_IN_CONTEXTS = sys.version_info >= (3, 14)
+
+
+class ShownWarnings(NamedTuple):
+    """Warnings that lines of one module have shown: its dictionary, what Python remembers of each, and one line."""
+
+    module: dict[str, Any]
+    remembered: tuple[tuple[Any, ...], ...]
+    code: CodeType
+    line: int
+
+    def are_remembered(self) -> bool:
+        """Whether Python remembers that it has shown them, so that it does not show them again."""
+        registry = self.module.get(_REGISTRY)
+        shows = warnings.defaultaction in EACH_TIME or any(  # type: ignore[attr-defined]
+            one[0] in EACH_TIME and one[2] is Warning for one in warnings.filters
+        )
+        if type(registry) is not dict or shows:  # the warning below would be shown
+            return False
+        with suppress(_Asked):
+            # Python looks for it, and first forgets everything else if the filters have changed.
+            warnings.warn_explicit(_Probe(), _Asked, '', 1, '', registry)
+        return all(one in registry for one in self.remembered)
+
+
+class _Asked(Warning):
+    """Raised where Python looks whether it has shown a warning before."""
+
+
+class _Probe(str):
+    """The text of a warning that is never shown."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        raise _Asked
+
+
+def action_for(text: str, category: type[Warning], line: int) -> str | None:
+    """What Python does with such a warning, whichever module it comes from; None if the module counts."""
+    for action, texts, one_category, modules, one_line in warnings.filters:
+        if not issubclass(category, one_category) or one_line not in (0, line):
+            continue
+        if texts is None or (text == texts if isinstance(texts, str) else texts.match(text)):
+            return action if modules is None else None
+    default: str = warnings.defaultaction  # type: ignore[attr-defined]
+    return default
+
+
+def forget_ours() -> None:
+    """Let Python forget what it has shown for lines of capturekit: it takes these for warnings of CuPy's compiled code,
+    and all functions that call it come by these lines."""
+    for values in _our_modules(len(sys.modules)):
+        values.pop(_REGISTRY, None)
+
+
+def _is_shown_each_time(key: tuple[Any, ...]) -> bool:
+    """Whether Python does not ask whether it has shown a warning before, so that the run itself tells if it warns.
+
+    ``key``: the text, the category, and mostly the line.
+    """
+    return action_for(str(key[0]), key[1], key[-1]) in EACH_TIME
+
+
+@lru_cache(1)
+def _our_modules(_number: int) -> list[dict[str, Any]]:
+    """The dictionaries of capturekit's modules, looked up again when there is another number of modules."""
+    return [vars(module) for name, module in list(sys.modules.items()) if name.startswith('capturekit.')]
+
+
+def shown_before(
+    values: dict[str, Any], codes: Iterable[CodeType], lines_of: Callable[[CodeType], set[int] | None]
+) -> ShownWarnings | None:
+    """Return the warnings that lines of these codes of a module have shown; None if there are none.
+
+    ``values``: the module's dictionary, where Python remembers the text, the category and the line of each warning.
+    ``lines_of``: returns the lines of a code that ran; None: any of them may have run.
+    """
+    registry = values.get(_REGISTRY)
+    if type(registry) is not dict:
+        return None
+    shown = [key for key in list(registry) if type(key) is tuple and not _is_shown_each_time(key)]
+    found: dict[tuple[Any, ...], tuple[CodeType, int]] = {}
+    for code in codes if shown else ():
+        ran = lines_of(code)
+        lines = {line for _start, _end, line in code.co_lines()} if ran is None else ran
+        for key in shown:
+            if key[-1] == _WHOLE_MODULE or key[-1] in lines:
+                found.setdefault(key, (code, key[-1] or code.co_firstlineno))
+    if not found:
+        return None
+    return ShownWarnings(values, tuple(found), *min(found.values(), key=lambda place: place[1]))

@@ -1,20 +1,22 @@
-"""Which of the containers that a function read are one object, and which share their memory.
+"""Which of the containers that a function read are one object, or share their memory; and equal ones in their places.
 
 A function may change a container, read it by another name, and change it back. What it computes then depends on whether
 both names lead to one container. So equal containers may stand in for those that were read only if they are one object,
-or share memory, in the same places.
+or share memory, in the same places. One that may get attributes has to be asked for them from then on.
 """
 
 from __future__ import annotations
 
 import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import name_of
+from capturekit.functions.watched_values import WatchedValue
+from capturekit.model.class_layout import among, name_of, own_layout
+from capturekit.model.kept_values import Kept, contents_of
+from capturekit.model.plain_values import BUILT_IN
 from capturekit.model.value_changes import ALONE, containers
 
 #: Kinds of objects that show memory, which others may show, too.
@@ -126,3 +128,36 @@ def extent_of(value: Any) -> Extent:
         return 0, 0
     low, high = np.lib.array_utils.byte_bounds(seen) if seen.size else (0, 0)
     return low, high
+
+
+_Row = TypeVar('_Row', bound='tuple[Any, ...]')
+
+
+class Replaced:
+    """The containers in watched values that are others now."""
+
+    def __init__(self) -> None:
+        self._others: dict[int, dict[int, Any]] = {}
+        self._seen: set[tuple[int, int]] = set()
+
+    def look(self, kept: Kept, value: Any) -> None:
+        """Look at what is in the place of a value that was kept, and holds the same."""
+        if not kept.parts and value is kept.value:
+            return
+        pair = id(kept), id(value)
+        if pair in self._seen or kept.kind in ('plain', 'same', 'method', 'carried'):
+            return
+        self._seen.add(pair)
+        if not among(type(value), BUILT_IN) and own_layout(type(value))[0]:
+            self._others.setdefault(id(kept.value), {})[id(value)] = value
+        contents = contents_of(value)
+        for part, item in zip(kept.parts, [] if contents is None else contents[2]):
+            self.look(part, item)
+
+    def moved(self, rows: Iterable[_Row], position: int) -> Iterator[_Row]:
+        """Rows about objects, each at this position in its row, with those that are there now."""
+        for row in rows:
+            others = self._others.get(id(row[position]))
+            for value in [row[position]] if others is None else others.values():
+                made: Any = (*row[:position], value, *row[position + 1 :])
+                yield made

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.busy import is_alone
+from capturekit.functions.call_turns import is_alone
 from capturekit.functions.carried_state import CarriedPlace
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING
 from capturekit.model.value_changes import containers

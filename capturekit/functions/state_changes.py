@@ -13,35 +13,35 @@ import builtins
 import dis
 import functools
 import gc
-from collections.abc import Iterator, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capturekit.functions.carried_state import (
-    DICTS,
     CarriedPlace,
     CarriedState,
     Counter,
     GrowingList,
+    NotUnderstood,
     NumberPlace,
+    PlaceChange,
     StoredPlace,
+    changes_in,
+    consists_of,
+    holds_one_of,
+    made_in,
+    objects_in,
+    parts_of,
 )
-from capturekit.functions.changed_parts import NotUnderstood, PlaceChange, changes_in, is_label
-from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
-from capturekit.functions.objects_put import consists_of, holds_one_of, made_in, objects_in, parts_of
 from capturekit.functions.place_uses import (
     OPENERS,
-    OPENING,
     PlaceUses,
     Use,
     appending,
     beginning,
     counting,
-    counting_any_item,
     counting_item,
-    either,
     makes_a_class,
     may_use_docstrings,
     stores,
@@ -49,8 +49,7 @@ from capturekit.functions.place_uses import (
 )
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.warnings_repeated import RepeatedWarnings, ShownWarning
-from capturekit.functions.watched_value import OtherNumbers, WatchedValue
+from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
 from capturekit.model.pytree import take_apart
@@ -67,18 +66,9 @@ _FUNCTIONS: tuple[Any, ...] = (FunctionType, BuiltinFunctionType, type(functools
 _RECKONED = (int, float, np.float64)
 #: So many other numbers earlier runs have found where others than the function change a number at nearly each call.
 _FEW = 2
-#: Larger dicts are not looked into for numbers to reckon with: that would take longer than their comparison.
-_MOST_ITEMS = 64
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.float64)
 #: Attributes that libraries look up in any object to find out its type.
 ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
-
-
-class NamedPlace(NamedTuple):
-    """The attributes of a name; ``path``: the items of this key, of the dicts under the name."""
-
-    name: str
-    path: tuple[Any, ...]
 
 
 class NewNumber(NamedTuple):
@@ -90,9 +80,9 @@ class NewNumber(NamedTuple):
     changes: bool
 
     @property
-    def name(self) -> NamedPlace:
+    def name(self) -> str:
         """The name under which code finds it."""
-        return NamedPlace(self.entry.key, self.change.path)
+        return self.entry.key
 
 
 class StateChanges:
@@ -135,10 +125,9 @@ class StateChanges:
                 raise NotUnderstood
             self._tuples.append(one)
 
-    def carried(self, warned: Sequence[ShownWarning]) -> CarriedState | None:
-        """The changes that launches repeat, and the warnings that they show again. Earlier values are not compared any
-        more if that is not needed."""
-        if self._array is None or not (self._found or warned):
+    def carried(self) -> CarriedState | None:
+        """The changes that launches repeat. Earlier values are not compared any more if that is not needed."""
+        if self._array is None or not self._found:
             return None
         began: list[Any] = []
         for place, change in self._found.values():
@@ -154,8 +143,7 @@ class StateChanges:
                 place.entry.kept = hole
             else:
                 change.inside.parts[change.number] = hole
-        places = [place for place, _ in self._found.values()] + ([RepeatedWarnings(warned)] if warned else [])
-        return CarriedState(places, self._array, began, self._tuples)
+        return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
 
     def _forget(self, objects: dict[int, Any]) -> None:
         """Do not watch objects in the place of which launches find others: their form is compared."""
@@ -166,80 +154,54 @@ class StateChanges:
             self._run.holders.by_id.pop(one, None)
 
     def new_numbers(self, others: OtherNumbers) -> list[NewNumber]:
-        """The numbers in attributes, and in items of dicts, with which launches may reckon if nothing else is done with
-        what has such a name: those that the run changed, and those that others change."""
+        """The numbers in attributes with which launches may reckon if nothing else is done with what has such a name:
+        those that the run changed, and those that others change."""
         found = []
         for location, (place, change) in self._found.items():
             numbers = type(change.kept.value) in _RECKONED and type(change.now) in _RECKONED
             if not isinstance(place, StoredPlace) or not numbers or not self._is_plain_place(place.entry, change):
                 continue
-            new = others(place.entry, change.path, change.now) is not None
+            new = others(place.entry, change.now) is not None
             if new and not self._is_only_stored(place.entry, change):
                 found.append(NewNumber(location, place.entry, change, True))
         for entry in self._run.values.entries.values():
-            for change in self._numbers_in(entry):
-                location = _location_of(entry, change)
-                new = location not in self._found and (others(entry, change.path, change.now) or 0) >= _FEW
-                if new and self._is_plain_place(entry, change):
-                    found.append(NewNumber(location, entry, change, False))
+            number = self._number_in(entry)
+            if number is None or _location(entry) in self._found or (others(entry, number.now) or 0) < _FEW:
+                continue
+            if self._is_plain_place(entry, number):
+                found.append(NewNumber(_location(entry), entry, number, False))
         return found
 
     def reckon_with(self, number: NewNumber) -> None:
         """Let launches reckon with a number."""
         entry, change = number.entry, number.change
-        place = NumberPlace(entry, change.path, change.kept.value, number.changes)
+        place = NumberPlace(entry, change.kept.value, number.changes)
         self._found[number.location] = place, change
 
-    def dicts_of_numbers(self) -> list[WatchedValue]:
-        """The watched values that are dicts with numbers, which nothing else holds."""
-        entries = self._run.values.entries.values()
-        found = [(entry, next(self._numbers_in(entry), None)) for entry in entries if entry.kept.kind == 'dict']
-        return [entry for entry, one in found if one is not None and self._is_plain_place(entry, one)]
-
-    def where_numbers_stay(self, stores: set[tuple[str, tuple[Any, ...] | None]]) -> list[NewNumber] | None:
+    def where_numbers_stay(self, stores: set[str]) -> list[NewNumber] | None:
         """The numbers that the run has left as they were, or has replaced by equal ones, in places of these names: with
         other numbers launches put others there. None if they can not."""
-        found, names = [], {name for name, _ in stores}
+        found = []
         for entry in self._run.values.entries.values():
-            if entry.key not in names or entry.kind == 'class attribute':
+            change = self._number_in(entry) if entry.key in stores else None
+            if change is None or _location(entry) in self._found:
                 continue
-            for change in self._numbers_in(entry):
-                stored = (
-                    (entry.key, None) in stores
-                    if not change.path
-                    else bool({(entry.key, change.path), (entry.key, ())} & stores)
-                )
-                location = _location_of(entry, change)
-                if not stored or location in self._found:
-                    continue
-                if not self._is_plain_place(entry, change):
-                    return None
-                found.append(NewNumber(location, entry, change, True))
+            if not self._is_plain_place(entry, change):
+                return None
+            found.append(NewNumber(_location(entry), entry, change, True))
         return found
 
-    def _numbers_in(self, entry: WatchedValue) -> Iterator[PlaceChange]:
-        """The number that a watched value was when the run began, or the numbers in its items, as no changes."""
+    @staticmethod
+    def _number_in(entry: WatchedValue) -> PlaceChange | None:
+        """The number that an attribute was when the run began, as no change."""
         kept = entry.kept
-        if type(kept.value) in _RECKONED and entry.kind in _OF_OBJECTS:
-            yield PlaceChange((), None, 0, kept, kept.value)
-        elif kept.kind == 'dict' and type(kept.value) in DICTS and len(kept.labels) <= _MOST_ITEMS:
-            for number, (label, part) in enumerate(zip(kept.labels, kept.parts)):
-                if type(part.value) in _RECKONED and is_label(label.value):
-                    yield PlaceChange((label.value,), kept, number, part, part.value)
+        is_number = type(kept.value) in _RECKONED and entry.kind in _OF_OBJECTS
+        return PlaceChange((), None, 0, kept, kept.value) if is_number else None
 
     def _is_plain_place(self, entry: WatchedValue, change: PlaceChange) -> bool:
-        """Whether it is an attribute of an object whose classes are all written in Python, or an item of a small dict
-        that nothing else holds."""
-        if not change.path:
-            return self._is_plain_attribute(entry)
-        dictionary, small = entry.value, len(entry.kept.labels) <= _MOST_ITEMS
-        if len(change.path) > 1 or type(dictionary) not in DICTS or entry.kept.kind != 'dict' or not small:
+        """Whether it is an attribute of an object whose classes are all written in Python."""
+        if change.path:
             return False
-        if self._is_held(entry) or id(dictionary) in self._run.given.own:
-            return False
-        return entry.kind in ('global', 'variable') or self._is_plain_attribute(entry)
-
-    def _is_plain_attribute(self, entry: WatchedValue) -> bool:
         holder = self._run.holders.by_id.get(id(entry.holder))
         if holder is None or not holder.owned or holder.whole or id(holder.value) in self._run.names.full:
             return False
@@ -321,8 +283,7 @@ class StateChanges:
 
     def _keeps_times(self, value: Any) -> bool:
         """Whether an object has an attribute in which times of a clock end: a launch reads no clock."""
-        clock = self._run.code_watch.clock
-        return any(name in clock.times or name in clock.followed for name in attributes_of(value))
+        return any(map(self._run.code_watch.clock.keeps, attributes_of(value)))
 
     def _is_leaf(self, value: Any) -> bool:
         return type(value) is self._array or type(value) in _PLAIN
@@ -342,7 +303,7 @@ class StateChanges:
         if path:
             if len(path) > 1 or entry.kept.kind != 'dict' or self._is_held(entry):
                 return False
-            use = either(counting_item(path[0]), counting_any_item)
+            use = counting_item(path[0])
         codes = self._run.code.codes.values()
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
         reflected = named or any(
@@ -390,26 +351,6 @@ class StateChanges:
     def _are_globals(self, entry: WatchedValue) -> bool:
         """Whether code that ran has the attributes of an object as its globals."""
         return any(id(entry.mapping) == globals_ for _, globals_ in self._run.code.globals_of.values())
-
-    def times_that_count(self) -> Iterator[str]:
-        """For each attribute that keeps the time of a clock and may be read otherwise: the sentence that says so."""
-        run, times = self._run, self._run.code_watch.clock.times
-        if not times:
-            return
-        own = run.code.own()
-        in_full = any(id(base) in run.names.full for cls in run.code_watch.clock.classes for base in bases_of(cls))
-        opened = run.names.everything or in_full or any(map(opens, run.values.entries.values()))
-        opened = opened or any(not OPENING.isdisjoint(code.co_names) for code in own)
-        for name in reckoned_from(set(times), own) - times.keys():
-            times[name] = next(iter(times.values()))
-            opened = opened or not all(only_keeps(cls, name) for cls in run.code_watch.clock.classes)
-        for name, sentence in times.items():
-            named = any(
-                foreign and name in code.co_names and not is_ours(code.co_filename)
-                for code, foreign in run.code.codes.values()
-            )
-            if opened or named or name in run.names.strings or not all(only_in_readings(code, name) for code in own):
-                yield sentence
 
     def _is_only_stored(self, entry: WatchedValue, change: PlaceChange) -> bool:
         """Whether no code that ran reads an attribute that gets another value: what it held before does not matter."""

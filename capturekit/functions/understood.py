@@ -124,9 +124,6 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     '_io.BytesIO': (ALL, _set('')),
     '_io.TextIOWrapper': (_set('write flush'), _set('')),  # what a file is given is not read
     '_contextvars.ContextVar': (_set('get set reset'), _set('')),  # its value is compared
-    # Which backends are set is compared.
-    'uarray._SetBackendContext': (_set('__enter__ __exit__'), _set('')),
-    'uarray._SkipBackendContext': (_set('__enter__ __exit__'), _set('')),
     '_thread.lock': (_set('acquire release __enter__ __exit__'), _set('')),
     '_thread.RLock': (_set('acquire release __enter__ __exit__'), _set('')),
 }
@@ -140,7 +137,7 @@ METHODS_BY_NAME = _set(
 #: two are Cython's views of memory.
 MAKING = PACKAGES | frozenset(FUNCTIONS) | _set(
     'collections datetime decimal _decimal fractions numbers re types enum abc typing contextvars _contextvars array '
-    'string weakref _weakref _ctypes ctypes functools time uarray tokenize textwrap '
+    'string weakref _weakref _ctypes ctypes functools time tokenize textwrap '
     'importlib _frozen_importlib _frozen_importlib_external zoneinfo ast _ast copy dataclasses inspect _cyutility View'
 )  # fmt: skip
 #: The same by module and name.
@@ -275,7 +272,7 @@ CONSTANT_NAMES = _set(
     '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
     'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime _struct.Struct '
     'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
-    '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec typing.TypeAliasType uarray._Function '
+    '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec typing.TypeAliasType '
     'torch._C.Generator'
 )
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dis
 from typing import Any, NamedTuple
 
-from capturekit.functions.asked_for_tuples import call_that_finds_no_tuple
-from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
-from capturekit.functions.handed_on import call_of, loader_of
-from capturekit.functions.number_uses import is_operator, takes
-from capturekit.functions.numpy_functions import is_of_numpy
+from capturekit.functions.instructions import call_of, loader_of, parameters_of
+from capturekit.functions.number_arguments import is_operator, takes
 from capturekit.functions.outcomes import COMPARISONS, ComparedOperand, ReadOutcome
 
 #: So many tuples in each other are followed: code that calls itself may put each that it gets into another.
@@ -78,15 +75,13 @@ class ValueFlow:
         self._of_time, self._of_number, self._of_any_use = of_time, of_number, of_any_use
         #: The operators that take it.
         self.operators: set[tuple[RanCode, int]] = set()
-        #: The calls that make arrays of lists of it.
-        self.arrays: set[tuple[RanCode, int]] = set()
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[ReadOutcome] = set()
         self._todo: list[StackedValue] = []
         self._seen: set[Any] = set()
-        #: The names of attributes, and the keys of items of the dicts under a name, where the value is stored.
-        self.stores: set[tuple[str, tuple[Any, ...] | None]] = set()
+        #: The names of attributes where the value is stored.
+        self.stores: set[str] = set()
         #: The names under which code has lists that hold values, and the stores that put known things there.
         self._lists: set[tuple[int, str]] = set()
         self._stored: set[tuple[int, int]] = set()
@@ -107,26 +102,10 @@ class ValueFlow:
         self._local(StackedValue(code, 0, 0, _VALUE, True), name)
         self._to_the_end()
 
-    def all_of_place(self, name: str, path: tuple[Any, ...]) -> None:
-        """Follow what is in the attributes of a name; ``path``: in the items of this key, of the dicts under it."""
-        if path:
-            self._in_item(name, path)
-        else:
-            self._attribute(name, _VALUE)
+    def all_of_attribute(self, name: str) -> None:
+        """Follow what is in the attributes of a name."""
+        self._attribute(name, _VALUE)
         self._to_the_end()
-
-    def _in_item(self, name: str, key: tuple[Any, ...]) -> None:
-        """Follow what is in an item of the dicts under a name; ``key``: () if it may be any."""
-        for code, place in self._program.items.loaded(name, key):
-            self._add(StackedValue(code, place, 0, _VALUE, False))
-
-    def _put_in_item(self, code: RanCode, number: int) -> None:
-        """Follow what is stored into an item."""
-        name, key = self._program.items.stores.get((id(code.code), number), ('', ()))
-        if not (name and self._of_any_use):
-            raise Counts
-        self.stores.add((name, key))
-        self._in_item(name, key)
 
     def _add(self, held: StackedValue) -> None:
         key = id(held.code.code), *held[1:]
@@ -173,8 +152,6 @@ class ValueFlow:
                 self._add(held.after(number, position, part))
         elif kind in ('BINARY_SUBSCR', 'STORE_SUBSCR') and above == 1:
             self._item(held, number)
-        elif kind == 'STORE_SUBSCR' and above == 2 and held.what == _VALUE:
-            self._put_in_item(code, number)
         elif kind == 'BINARY_SLICE' and above == 2 and type(held.what) is ContainerPart:
             self._some_items(held, number, _slice_before(code.steps, number))
         elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
@@ -196,7 +173,7 @@ class ValueFlow:
         if not before.startswith('LOAD_') and not in_place:
             raise Counts  # nobody has seen the object
         self._stored.add((id(held.code.code), number))
-        self.stores.add((one.argval, None))
+        self.stores.add(one.argval)
         self._attribute(one.argval, held.what)
 
     def _reckoned(self, held: StackedValue, number: int, above: int) -> None:
@@ -286,8 +263,6 @@ class ValueFlow:
         if self._of_any_use and what in _NUMBERS and self._is_function_of_numbers(code, number, what):
             self.operators.add((code, number))
             return
-        if type(what) is ContainerPart and self._program.asks_for_tuple(code, number):
-            return
         name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
         if name is None or code.steps[number].arg != 1:
             raise Counts
@@ -299,8 +274,7 @@ class ValueFlow:
             self._add(held.after(number))
         elif name in ('list', 'tuple') and type(what) is ContainerPart:
             self._add(held.after(number, 0, what))
-        elif name in MAKES_ARRAYS and (_is_list(what) or (self._of_any_use and what in _NUMBERS)):
-            self.arrays.add((code, number))
+        elif name in MAKES_ARRAYS and _is_list(what) and not self._of_any_use:
             self._add(held.after(number, 0, _LIST))
         elif name in ASKS and what in _NUMBERS and self._of_number:
             self.outcomes.add(ReadOutcome(name))
@@ -313,7 +287,7 @@ class ValueFlow:
         """Whether a call makes a number or an array of the value. Of lists, ``max`` and ``min`` make a list."""
         of = self._program.computes(code, number)
         if of is None:
-            return self._program.makes_array(code, number) or is_of_numpy(self._program, code, number)
+            return self._program.makes_array(code, number)
         return what == _VALUE or of.function not in (max, min)
 
     def _list(self, code: RanCode, loads: dis.Instruction, what: Items) -> None:
@@ -337,16 +311,9 @@ class ValueFlow:
             if step.argval != name or 'FAST' not in step.opname or not code.ran(place):
                 continue
             if step.opname in (*_FAST, 'LOAD_FAST_CHECK'):
-                if type(held.what) is ContainerPart and self._finds_no_tuple(code, place):
-                    continue
                 self._add(held.after(place, 0, held.what))
             elif step.opname not in ('STORE_FAST', 'DELETE_FAST'):
                 raise Counts
-
-    def _finds_no_tuple(self, code: RanCode, place: int) -> bool:
-        """Whether a variable is loaded there only if it is no tuple."""
-        call = call_that_finds_no_tuple(code.steps, place)
-        return call is not None and self._program.asks_for_tuple(code, call)
 
     def _attribute(self, name: str, what: Any) -> None:
         """Follow what is in an attribute of this name, from all instructions that load it."""

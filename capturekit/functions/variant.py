@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capturekit.analysis.fused import Fused
-from capturekit.analysis.relaned import Relaned
 from capturekit.functions.array_blocks import whole_extent
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
@@ -26,7 +24,9 @@ from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.shown import preformatted
 
 if TYPE_CHECKING:
-    from capturekit.functions.number_slots import NumberSlots  # only what records with numbers loads it
+    from capturekit.functions.recorded_number import NumberSlots  # only what records with numbers loads it
+    from capturekit.fusion.report import Fused
+    from capturekit.lanes.report import Relaned
 
 #: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
 Quick = Callable[[Sequence[Any], Sequence[int]], Any]

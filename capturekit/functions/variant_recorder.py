@@ -13,29 +13,31 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.late_reads import LateReads
-from capturekit.functions.needed_backups import needed_backups
-from capturekit.functions.number_slots import NumberSlots
 from capturekit.functions.options import Options
-from capturekit.functions.parts_run import keep_what_they_write, take_back, wait_for_others
 from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
+    keep_what_they_write,
     must_be_same,
     must_leave_nothing,
     must_lie_here,
     must_not_refuse,
     must_reach_known_arrays,
+    needed_backups,
     only_arrays,
+    take_back,
     values_of,
+    wait_for_others,
 )
+from capturekit.functions.recorded_number import NumberSlots
 from capturekit.functions.running import Result, runner_of
 from capturekit.functions.settings import PRODUCTS
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.functions.usual_call import devices_of
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
-from capturekit.graph.new_order import relane_for_calls
+from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.rebind import movable, only_cupys
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
@@ -199,14 +201,11 @@ class VariantRecorder:
         assert self.ports is not None
         written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
         if self.options.fuse:
-            from capturekit.graph.fuse import fuse_recorded  # only those who fuse need it
-            from capturekit.graph.fused_launch import Besides
-
-            besides = Besides(written, [one for one in leaves if one.size])
+            besides = written, [one for one in leaves if one.size]
             fast, gathers = self.options.fuse == 'fast', self.options.lanes is None
-            self.variant.fused = fuse_recorded(graph._state, fast, gathers, besides)
+            self.variant.fused = EXTENSIONS.fuse_recorded(graph._state, fast, gathers, besides)
         if self.options.lanes == 'auto':
-            self.variant.relaned = relane_for_calls(graph._state, written)
+            self.variant.relaned = EXTENSIONS.relane_recorded(graph._state, written)
 
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
@@ -325,7 +324,7 @@ class VariantRecorder:
         memory = live.memory
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
-        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy), self.late is not None)
+        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy))
         objects = held_in(take_apart(packed(result), is_array, opaque, name='the result')[1])
         held = found_again(self.variant.held, objects)
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731

@@ -4,8 +4,7 @@
 user: neither ``__eq__`` nor ``__getattr__`` nor properties.
 
 Objects that existed before the run are distinguished from those that it made by the garbage collector's list when the
-run began. They are held until the run ends, so that no new object can get the address of an old one.
-"""
+run began. They are held until the run ends, so that no new object can get the address of an old one."""
 
 from __future__ import annotations
 
@@ -14,28 +13,26 @@ import os
 import sys
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
 
-from capturekit.functions.calls_in_c import COUNTS_ANYWHERE, CallsInC
+from capturekit.functions.calls_followed import COUNTS_ANYWHERE, CallsInC, PythonCalls
 from capturekit.functions.collector import OF_COLLECTOR, Before
 from capturekit.functions.compiling import compiler_code
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import FollowTime, TooLong
-from capturekit.functions.libraries import default_skip
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.python_calls import PythonCalls
-from capturekit.functions.reckoning import GivenNumbers
+from capturekit.functions.outcomes import GivenNumbers
+from capturekit.functions.ownership import default_skip
 from capturekit.functions.run_record import WatchedCall, record_of
-from capturekit.functions.settings import routines_now, settings_now
-from capturekit.functions.warnings_repeated import how_shown
-from capturekit.functions.warnings_shown import FORGETS_IN_CONTEXTS, forget_ours, shown_before
-from capturekit.functions.watched_value import OtherNumbers
+from capturekit.functions.settings import FORGETS_IN_CONTEXTS, forget_ours, routines_now, settings_now, shown_before
+from capturekit.functions.watched_values import OtherNumbers
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.counters import LOG
-from capturekit.model.host_reads import Read
+from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.kept_values import IsArray
 
 #: What is logged where following a run fails; the call runs eagerly, and gives its result.
@@ -130,7 +127,6 @@ class Watch:
         self._time.begin()
         forget_ours()
         run.values.settings, self._libraries.compiler = settings_now(), compiler_code()
-        self._libraries.showing = how_shown()
         for name, setting in ({} if run.array is None else routines_now()).items():
             run.values.watch('state', setting.get, '', setting.value, (name, ''), None, setting.get)
         run.hidden.begin()
@@ -252,3 +248,19 @@ def _log_fault(failure: BaseException | None) -> None:
     """Log why following has failed, if that is no limit that the function or its caller has come to."""
     if failure is not None and not isinstance(failure, (TooLong, RecursionError, MemoryError)):
         LOG.error(FAULT, exc_info=failure)
+
+
+@dataclass
+class WatchedRun:
+    """A watched eager run: what it read, why it can't be recorded ('' if it can), and its result."""
+
+    environment: Environment | None
+    rehearsal: Rehearsal
+    reason: str
+    result: Any
+
+    @property
+    def whole(self) -> Any:
+        """The result, and the changes of Python state that launches repeat."""
+        carried = None if self.environment is None else self.environment.carried
+        return self.result if carried is None else (self.result, carried.after())

@@ -9,27 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.address_keys import dicts_of_addresses
 from capturekit.functions.carried_state import CarriedState
-from capturekit.functions.classes_reached import classes_of_files, handed_around, is_of_tables, taken_from_modules
 from capturekit.functions.code_that_ran import CodeThatRan, Counts
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
-from capturekit.functions.handed_on import classes_called, handed_on
+from capturekit.functions.handed_on import (
+    classes_called,
+    classes_of_files,
+    handed_around,
+    handed_on,
+    is_of_tables,
+    taken_from_modules,
+)
+from capturekit.functions.hidden_parts import is_uncompiled
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
-from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
+from capturekit.functions.outcomes import NOTHING, GivenNumbers
 from capturekit.functions.read_paths import ReadPaths
-from capturekit.functions.reckoned_reads import reckoned_numbers
-from capturekit.functions.reckoning import NOTHING, GivenNumbers
+from capturekit.functions.reckoned_reads import kept_reads, kept_times, reckoned_numbers
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
-from capturekit.functions.uncompiled import is_uncompiled
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
-from capturekit.functions.watched_value import Holder, OtherNumbers, WatchedValue, itself
+from capturekit.functions.watched_values import Holder, OtherNumbers, WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
     among,
@@ -66,26 +70,24 @@ def finish(
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
     paths = _paths(run)
     _follow_times(run)
-    addresses = _follow_addresses(run)
     changes = StateChanges(run, paths)
     carries = carries and not any(paths is None or paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
-    run.doubts.unwatchable += [] if carries else [sentence for _, sentence in run.libraries.warned]
-    _doubts(run, failure, changes, paths)
+    _doubts(run, failure, paths)
     if written is None and run.doubts.unwatchable:
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
     kept = kept_reads(run, changes, reads) if written is None else {}
     reckoned = reckoned_numbers(run, changes, reads, kept, reckons, given) if written is None else NOTHING
-    carried = changes.carried([shown for shown, _ in run.libraries.warned]) if written is None else None
+    carried = changes.carried() if written is None else None
     arrays = _arrays_of(run, carried)
     bases = list(run.holders.bases.values())
     forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
     compared, unwatchable, names = _compared(run), run.doubts.unwatchable, _all_names(run)
     environment = Environment(compared, objects, arrays, unwatchable, written, missing, bases, names, forms, carried)
     environment.own, environment.kept, environment.reckoned = run.given.own, kept, reckoned
-    environment.times = frozenset({*run.code_watch.clock.times, *run.code_watch.clock.followed})
-    environment.addresses, environment.named = addresses, run.code.named()
+    environment.times = frozenset(run.code_watch.clock.followed)
+    environment.named = run.code.named()
     environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
     environment.too_much = isinstance(failure, TooLong) or run.met.weak
     if run.names.everything:
@@ -108,22 +110,12 @@ def _compared(run: RunRecord) -> list[WatchedValue]:
 
 
 def _follow_times(run: RunRecord) -> None:
-    """Find out where times of a clock go; those that go to places which are not followed are told apart."""
-    run.doubts.unwatchable += run.code_watch.clock.take_apart(*kept_times(run))
+    """Find out where times of a clock go. It is noted if the caller may get one."""
+    run.code_watch.clock.followed, others = kept_times(run)
+    run.doubts.unwatchable += others
 
 
-def _follow_addresses(run: RunRecord) -> frozenset[str]:
-    """The attributes that hold dicts whose keys are addresses. It is noted if an address may do more."""
-    calls = [*run.code_watch.addresses.calls.values()]
-    if not calls:
-        return frozenset()
-    found = None if run.names.everything else dicts_of_addresses(CodeThatRan(run), calls)
-    if found is None:
-        run.doubts.unwatchable += [call.sentence for call in calls]
-    return frozenset(found or ())
-
-
-def _doubts(run: RunRecord, failure: BaseException | None, changes: StateChanges, paths: ReadPaths | None) -> None:
+def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths | None) -> None:
     """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
     if isinstance(failure, TooLong):
         run.doubts.unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
@@ -132,7 +124,7 @@ def _doubts(run: RunRecord, failure: BaseException | None, changes: StateChanges
     _aliases(run)
     run.doubts.unwatchable = [text for text in run.doubts.unwatchable if paths is None or paths.matter(text)]
     run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
-    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *changes.times_that_count(), *_handed_on(run, paths)]
+    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *_handed_on(run, paths)]
     if run.names.everything or '__context__' in run.names.attributes:
         run.values.depends_on(HANDLED)
     name = run.names.of_arrays()
@@ -254,7 +246,6 @@ def _let_go(run: RunRecord) -> None:
     run.code.callers.clear()
     run.code.left_at.clear()
     run.code_watch.clock.readings.clear()
-    run.code_watch.clock.kept.clear()
     run.holders.by_id.clear()
     run.hidden.suspended.clear()
     run.values.entries.clear()
@@ -286,8 +277,6 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
             return f'the result is or holds {a(type(value))} that is not made by the function'
         if not environment.times.isdisjoint(attributes_of(value)):
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
-        if any(_is_filled(attributes_of(value).get(name)) for name in environment.addresses):
-            return f'the result is or holds {a(type(value))}, which keeps addresses of objects'
         if id(value) in environment.known or is_array(value):
             continue
         if _takes_attributes(value):
@@ -300,10 +289,6 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
     if shown and overlap(shown, environment.containers()):
         return 'the result is or holds a NumPy array whose memory another object has, too'
     return None
-
-
-def _is_filled(value: Any) -> bool:
-    return type(value) is dict and bool(value)
 
 
 def _takes_attributes(value: Any) -> bool:

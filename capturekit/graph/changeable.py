@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.node_view import Node
-from capturekit.analysis.relaned import Relaned
 from capturekit.graph import edit
+from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.state import GraphState
 from capturekit.graph.update import update
+
+if TYPE_CHECKING:
+    from capturekit.fusion.report import Fused
+    from capturekit.lanes.report import Relaned
 
 
 class Changeable:
@@ -204,9 +207,7 @@ class Changeable:
         and launches under way are not affected; with ``rounds`` it works on CuPy's current stream and waits for it, and
         launches on other streams must have ended. Some 200 microseconds for each node.
         """
-        from capturekit.graph.relane import relane
-
-        return relane(self._state, self.launch, report, rounds)
+        return EXTENSIONS.relane(self._state, self.launch, report, rounds)
 
     def fuse(self, how: Literal['exact', 'fast'] = 'exact', *, report: bool = False) -> Fused:
         """Let runs of elementwise kernels become one kernel each; ``print(graph.fuse())`` tells which, and why not.
@@ -250,9 +251,7 @@ class Changeable:
         Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. The compiler takes
         some 100 milliseconds for each kernel that CuPy's cache on disk does not have yet.
         """
-        from capturekit.graph.fuse import fuse
-
-        return fuse(self._state, self.launch, how, report)
+        return EXTENSIONS.fuse(self._state, self.launch, how, report)
 
 
 def _state_of(other: Any, call: str) -> GraphState:

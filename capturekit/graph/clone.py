@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capturekit.driver.cuda import current
-from capturekit.graph.fused_state import FusedState
-from capturekit.graph.new_edges import NewEdges
 from capturekit.graph.nodes import NOT_COPIED, switch_off
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState
@@ -62,26 +60,5 @@ def _as_changed(state: GraphState, copy: GraphState) -> None:
     switch_off(copy, _CALL, state.names.off)
     copies = state.device.graph_nodes(copy.made.graph)
     copy.declared = of_copy(state.declared, state.device, state.made.graph, copies)
-    if state.new_edges is not None:
-        copy.new_edges = _edges_of_copy(state.new_edges)
-    if state.fused is not None:
-        mine = state.device.graph_nodes(state.made.graph)
-        copy.fused = _fused_of_copy(state.fused, dict(zip(mine, copies)))
-
-
-def _edges_of_copy(edges: NewEdges) -> NewEdges:
-    compared = 'not compared: the graph is a copy' if edges.trial is not None else edges.report.compared
-    report = replace(edges.report, compared=compared)
-    return NewEdges(edges.recorded, report, edges.launch, lanes=edges.lanes, by_priority=edges.by_priority)
-
-
-def _fused_of_copy(fused: FusedState, other: dict[int, int]) -> FusedState:
-    """The same for a copy; ``other``: the copies' handles, by those of the nodes."""
-    compared = 'not compared: the graph is a copy' if fused.trial is not None else fused.report.compared
-    return replace(
-        fused,
-        report=replace(fused.report, compared=compared),
-        recorded=None,
-        members={other[handle]: nodes for handle, nodes in fused.members.items()},
-        trial=None,
-    )
+    mine = state.device.graph_nodes(state.made.graph)
+    copy.alterations = [one.of_copy(dict(zip(mine, copies))) for one in state.alterations]

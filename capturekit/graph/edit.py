@@ -18,8 +18,7 @@ from capturekit.graph.addresses import NodeAt
 from capturekit.graph.given import fits_device, is_array, positive, three
 from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
-from capturekit.graph.new_order import order_again
-from capturekit.graph.nodes import AGAIN, no_way_back, node_at, switch
+from capturekit.graph.nodes import AGAIN, after_change, node_at, switch
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState, Lent
 from capturekit.graph.whole import must_be_whole, together
@@ -128,7 +127,7 @@ def set_child(state: GraphState, node: Node | int, other: GraphState) -> None:
                 aim(state)
             if other.memory.to_close:
                 close_at_end(state)
-            order_again(state)
+            after_change(state)
 
 
 def set_enabled(state: GraphState, node: Node | int, on: bool) -> None:
@@ -163,11 +162,8 @@ def changing(
 
 def _apply(state: GraphState, at: NodeAt, change: Callable[[], Change], arrays: list[Any]) -> None:
     """Change the definition, let the executable graph take it over, and keep what the node needs from now on."""
-    if state.fused is not None and at.handle in state.fused.members:
-        made_of = counted(len(state.fused.members[at.handle]), 'recorded node')
-        rule = f'Node {at.number} is a fused kernel, made of {made_of}.'
-        raise refused(at.call, rule, 'Record again without fusing, and change the node there.')
-    no_way_back(state, 'a node was changed before the first launch')
+    for one in state.alterations:
+        one.before_change(state, 'a node was changed before the first launch', at)
     state.index = None  # the node's addresses change
     try:
         done = change()
@@ -184,7 +180,7 @@ def _apply(state: GraphState, at: NodeAt, change: Callable[[], Change], arrays: 
         if thing is not None and not isinstance(thing, int):
             state.memory.keep(getattr(thing, 'data', thing) if is_array(thing) else thing)
     state.declared.pop(at.handle, None)  # it was said of what the node did before
-    order_again(state)
+    after_change(state)
 
 
 def _address(state: GraphState, name: str, value: Any, nbytes: int, at: NodeAt) -> int:

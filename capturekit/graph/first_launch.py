@@ -3,7 +3,7 @@
 The memory that the graph may write is copied, the graph runs as it was recorded, the memory is put back, and the graph
 runs as it is now. Both start from the same bytes, so that every byte has to be the same afterwards; but for memory that
 no two launches fill alike (:mod:`capturekit.analysis.unsteady`), and for numbers that may be rounded otherwise
-(:mod:`capturekit.analysis.rounded_memory`): these have to be the same with a tolerance.
+(:class:`capturekit.fusion.rounded_memory.RoundedNumbers`): these have to be the same with a tolerance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.races import MemoryBlocks
-from capturekit.analysis.rounded_memory import RoundedNumbers
 from capturekit.analysis.unsteady import Unsteady
 from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.current_stream import current_for_now
@@ -53,7 +52,7 @@ class FirstLaunch:
         again: bool = False,
         unseen: Sequence[tuple[int, int]] = (),
         unsteady: Sequence[Unsteady] = (),
-        rounded: Sequence[RoundedNumbers] = (),
+        rounded: Sequence[Any] = (),
     ) -> None:
         self._platform = platform
         self.recorded = recorded

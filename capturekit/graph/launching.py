@@ -143,11 +143,9 @@ def start(state: GraphState, stream: int) -> None:
 
 def _start(state: GraphState, stream: int) -> None:
     """The first time, with the comparison."""
-    fused, edges = state.fused, state.new_edges
-    if fused is not None and fused.trial is not None:
-        fused.launch(state, stream)
-    elif edges is not None and edges.trial is not None:
-        edges.launch(state, stream)
+    altered = state.trial
+    if altered is not None:
+        altered.launch(state, stream)
     else:
         state.device.graph_launch(state.made.graphExec, stream)
 
@@ -190,11 +188,8 @@ def plain_launch(state: GraphState) -> Callable[[], None]:
 
 def aim(state: GraphState) -> None:
     """Bind ``graph.launch`` to the present executable graph, or to the first launch if that is to be compared."""
-    for changed in (state.fused, state.new_edges):
-        if changed is not None and changed.trial is not None:
-            state.bind(_compared_first(state, changed.call))
-            return
-    state.bind(plain_launch(state))
+    altered = state.trial
+    state.bind(plain_launch(state) if altered is None else _compared_first(state, altered.call))
 
 
 def aim_all(state: GraphState) -> None:

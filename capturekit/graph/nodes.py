@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from capturekit.graph.addresses import NodeAt
-from capturekit.graph.launching import aim, aim_all
+from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState, NodeNames
 from capturekit.model.counted import counted
@@ -67,11 +67,8 @@ def switch(state: GraphState, at: NodeAt, on: bool) -> None:
         raise refused(at.call, f'CUDA refuses this change of {at.words}.', AGAIN, error) from None
     (state.names.off.discard if on else state.names.off.add)(at.number)
     state.recording.timeline = None
-    edges = state.new_edges
-    if edges is not None and edges.trial is not None:
-        edges.not_compared('a node was switched on or off before the first launch')
-        aim_all(state)
-    no_way_back(state, 'a node was switched on or off before the first launch')
+    for one in state.alterations:
+        one.switched(state, 'a node was switched on or off before the first launch')
 
 
 def switch_off(state: GraphState, call: str, numbers: Iterable[int]) -> None:
@@ -80,13 +77,7 @@ def switch_off(state: GraphState, call: str, numbers: Iterable[int]) -> None:
         switch(state, node_at(state, call, number), False)
 
 
-def no_way_back(state: GraphState, why: str) -> None:
-    """A graph with fused kernels does something else from now on than the graph that was recorded."""
-    fused = state.fused
-    if fused is None:
-        return
-    waits = fused.trial is not None
-    fused.not_compared(why)
-    fused.recorded = None
-    if waits:
-        aim(state)
+def after_change(state: GraphState) -> None:
+    """Nodes touch other memory than before."""
+    for one in state.alterations:
+        one.after_change(state)

@@ -27,8 +27,7 @@ from capturekit.graph.addresses import (
 )
 from capturekit.graph.given import fits_device, is_array
 from capturekit.graph.half_changed import whole_or_closed
-from capturekit.graph.new_order import order_again
-from capturekit.graph.nodes import name_nodes, no_way_back, node_at
+from capturekit.graph.nodes import after_change, name_nodes, node_at
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState
 from capturekit.graph.whole import must_be_whole
@@ -46,8 +45,8 @@ def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]], *, unused: bool 
 
     ``unused``: whether a first array may be one that no node uses.
     """
-    if pairs:
-        no_way_back(state, 'an array was replaced before the first launch')
+    for one in state.alterations if pairs else ():
+        one.before_change(state, 'an array was replaced before the first launch')
     moves = _moves(state, pairs)
     with state.lock:
         must_be_whole(state, _CALL)
@@ -57,7 +56,7 @@ def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]], *, unused: bool 
             changed = _change(state, state.index, moves, unused)
         with whole_or_closed(state, _CALL):
             _hold(state, [(move, new.data) for (_old, new), move in zip(pairs, moves)])
-            order_again(state)
+            after_change(state)
         return changed
 
 

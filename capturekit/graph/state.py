@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from capturekit.analysis.node_view import Look
 from capturekit.driver.cuda import current
-from capturekit.graph.addresses import Index
-from capturekit.graph.fused_state import FusedState, with_members
-from capturekit.graph.new_edges import NewEdges
+from capturekit.graph.addresses import Index, NodeAt
 from capturekit.graph.refused import closed
 from capturekit.guard import GUARD
 from capturekit.launch.declared import Declared
@@ -59,6 +57,63 @@ class Owner:
             self.state.destroy()
 
 
+class Alteration:
+    """What there is to know of a graph whose edges or kernels an extension has replaced. Extensions derive from it.
+
+    Attributes:
+        call: the call that has altered the graph.
+        launch: launches the graph, given its state and a stream's handle, with the comparison that is still to come.
+        trial: the first launch, which is still to be compared; None after it.
+        as_aimed: whether that launch may use other arrays than the recorded ones in the place of arguments.
+    """
+
+    call: ClassVar[str]
+    as_aimed: ClassVar[bool] = True
+    launch: Callable[[Any, int], None]
+    trial: Any
+
+    def not_compared(self, why: str) -> None:
+        """Do without the comparison."""
+
+    def look(self, look: Look) -> Look:
+        """A look at the graph, with what only the extension knows of its nodes."""
+        return look
+
+    def of_copy(self, copies: Mapping[int, int]) -> Alteration:
+        """The same for a copy of the graph; ``copies``: the handles of its nodes, by those of the graph's."""
+        raise NotImplementedError
+
+    def before_change(self, state: GraphState, why: str, node: NodeAt | None = None) -> None:
+        """A node, or an array in nodes, is to be changed. May refuse that for ``node``."""
+
+    def after_change(self, state: GraphState) -> None:
+        """Nodes touch other memory than before."""
+
+    def switched(self, state: GraphState, why: str) -> None:
+        """A node was switched on or off."""
+        self.before_change(state, why)
+
+    def as_recorded(self, state: GraphState) -> None:
+        """Do without what nothing has shown to be right yet: the graph is changed, or becomes a part of another."""
+
+    def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
+        """Alter another graph, which is to be taken over, like this one. Return how to undo that.
+
+        What is returned is told whether the other graph is instantiated anew in the place of this one.
+        """
+        return []
+
+    def make_unlike(self, other: GraphState) -> None:
+        """This graph, of state ``other``, is to be taken over by one that is not altered like this."""
+
+    def handed_over(self) -> None:
+        """Another graph takes this one over."""
+        self.not_compared('another graph has taken this one over')
+
+
+_A = TypeVar('_A', bound=Alteration)
+
+
 def _stays(*_launch: Callable[[], None]) -> None:
     """What binds the launch of a graph that is launched step by step: its steps name their executable graphs."""
 
@@ -78,7 +133,7 @@ class GraphState:
         names: the nodes by their numbers.
         declared: what the user says that nodes touch, by their handles.
         index: the addresses in the nodes; None where they have to be read anew.
-        new_edges, fused: what there is to know of a graph that was relaned, and of one with fused kernels.
+        alterations: what extensions have made of the graph, in the order in which they did.
         lock: calls on a graph take turns.
         bind: lets ``launch`` do something else; without an argument it refuses launches from then on.
         put_in: the arrays that nodes use instead of those that were recorded, by where they lie.
@@ -99,8 +154,7 @@ class GraphState:
     names: NodeNames = field(default_factory=NodeNames)
     declared: dict[int, Declared] = field(default_factory=dict)
     index: Index | None = None
-    new_edges: NewEdges | None = None
-    fused: FusedState | None = None
+    alterations: list[Alteration] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     bind: Callable[..., None] = _stays
     quick: Callable[[], int] = lambda: 0
@@ -136,9 +190,39 @@ class GraphState:
         return [g for part in self.parts() for g in part.graphs if g]
 
     def look(self) -> Look:
-        """What the graph's nodes are now; fused kernels have the nodes that they replace."""
+        """What the graph's nodes are now."""
         look = Look(self.device, self.parts(), self.recording.spans, self.memory)
-        return look if self.fused is None else with_members(look, self.fused.members)
+        for one in self.alterations:
+            look = one.look(look)
+        return look
+
+    def altered_by(self, kind: type[_A]) -> _A | None:
+        """The alteration of a kind, if the graph has it."""
+        return next((one for one in self.alterations if isinstance(one, kind)), None)
+
+    def alter(self, one: Alteration) -> None:
+        """Note an alteration, in the place of an earlier one of its kind."""
+        self.alterations = [old for old in self.alterations if old.call != one.call] + [one]
+
+    def restore(self, one: Alteration) -> None:
+        """Forget an alteration: the graph is as it was recorded."""
+        self.alterations = [other for other in self.alterations if other is not one]
+
+    @property
+    def trial(self) -> Alteration | None:
+        """The alteration whose first launch is still to be compared; of several the first one is."""
+        return next((one for one in self.alterations if one.trial is not None), None)
+
+    def as_recorded(self) -> None:
+        """Do without what nothing has shown to be right yet. The caller holds the lock."""
+        for one in self.alterations:
+            one.as_recorded(self)
+
+    def prepare_for_embedding(self) -> None:
+        """The nodes are to run as a part of something else, where no launch can be compared."""
+        with self.lock:
+            if self.made is not None:
+                self.as_recorded()
 
     def lend(self, memory: GraphMemory) -> None:
         """Let ``memory``, another graph's, keep what this graph's nodes use: that graph holds a copy of this one."""
@@ -159,7 +243,7 @@ class GraphState:
         self.bind()
         old = self.device.exchange_thread_mode(Mode.RELAXED)
         try:
-            self.made = self.new_edges = self.fused = None
+            self.made, self.alterations = None, []
             with self.inside(), self.lease:
                 if self.plan is not None:
                     self.plan.close()

@@ -6,6 +6,7 @@ CUDA C++ Programming Guide, "Updating Instantiated Graphs", "Whole Graph Update"
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from capturekit.analysis.graph_diff import (
     STRUCTURE,
@@ -19,7 +20,6 @@ from capturekit.analysis.graph_diff import (
     reasons,
 )
 from capturekit.analysis.node_view import Look
-from capturekit.graph.alike import made_alike
 from capturekit.graph.half_changed import whole_or_closed
 from capturekit.graph.launching import aim
 from capturekit.graph.nodes import switch_off
@@ -61,11 +61,12 @@ def check_update(state: GraphState, call: str) -> None:
 def _update(state: GraphState, other: GraphState, instantiate: bool, start: float) -> Update:
     with state.relaxed():
         with whole_or_closed(other, _CALL):
-            alike = made_alike(state, other)
+            undo = _made_alike(state, other)
         why, found = _try_update(state, other, instantiate)
         if why:
             with whole_or_closed(other, _CALL):
-                alike.undo(instantiate)
+                for step in reversed(undo):
+                    step(instantiate)
         if why and not instantiate:
             raise _failure_of(why, found)
         if why and not other.made.graphExec:
@@ -75,6 +76,15 @@ def _update(state: GraphState, other: GraphState, instantiate: bool, start: floa
         seconds = time.perf_counter() - start
         FIGURES.count('reinstantiations' if why else 'updates', seconds)
         return Update('instantiated' if why else 'updated', why, seconds, tuple(found))
+
+
+def _made_alike(state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
+    """Let extensions alter another graph like this one: CUDA updates no graph to one of other nodes or edges."""
+    kinds = {type(one) for one in state.alterations}
+    for one in other.alterations:
+        if type(one) not in kinds:
+            one.make_unlike(other)
+    return [step for one in state.alterations for step in one.make_alike(state, other)]
 
 
 # -- CUDA's update ------------------------------------------------------------------------------------------------
@@ -127,12 +137,9 @@ def _failure_of(why: str, found: list[GraphDifference]) -> UpdateError:
 
 def _take_over(state: GraphState, other: GraphState, *, anew: bool) -> None:
     """Take over all of ``other``; with ``anew`` its executable graph as well."""
-    for changed in (other.fused, other.new_edges):
-        if changed is not None:
-            changed.not_compared('another graph has taken this one over')
-    if other.fused is not None:
-        other.fused.recorded = None
-    state.fused = state.new_edges = None
+    for one in other.alterations:
+        one.handed_over()
+    state.alterations = []
     if not anew:
         for number in state.names.off:
             state.device.node_enable(state.made.graphExec, state.names.sources[number], True)
@@ -155,5 +162,5 @@ def _take_over(state: GraphState, other: GraphState, *, anew: bool) -> None:
             GUARD.waits.unless_captured(state.device)  # an earlier launch may be under way
         del old
     switch_off(state, _CALL, switched)
-    state.declared, state.new_edges, state.fused = other.declared, other.new_edges, other.fused
-    other.declared, other.new_edges, other.fused = {}, None, None
+    state.declared, state.alterations = other.declared, other.alterations
+    other.declared, other.alterations = {}, []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from capturekit.graph.packed import unpack
 from capturekit.graph.refused import gone, refused
 from capturekit.graph.state import GraphState
 
@@ -18,7 +17,7 @@ def must_be_whole(state: GraphState, call: str) -> None:
     if state.plan is not None and not state.plan.plain:
         rule = 'A graph with rehearsed reads, seams or drawn numbers is launched in several parts, with checks.'
         raise refused(call, rule, 'Record again instead, or record without a rehearsal.')
-    unpack(state)
+    state.as_recorded()
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
+from capturekit.guard.uploads import CompiledUploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.caller import Caller
 from capturekit.model import errors

@@ -13,44 +13,32 @@ from typing import Any, TypeVar, get_type_hints
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
-from capturekit.guard.by_hand import ByHand
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Captures
 from capturekit.guard.collectives import Collectives
-from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.copies import Copies
 from capturekit.guard.device_switches import DeviceSwitches
-from capturekit.guard.effects import Effects
-from capturekit.guard.events import Events
+from capturekit.guard.effects import Effects, Warned, WithheldOutput
+from capturekit.guard.events import Events, PastEvents
 from capturekit.guard.exchange import Exchange
 from capturekit.guard.fork_scopes import ForkScopes
 from capturekit.guard.graph_inputs import GraphInputs
-from capturekit.guard.graph_launches import GraphLaunches
-from capturekit.guard.host_calls import HostCalls
+from capturekit.guard.host_calls import HostCalls, Iterations
 from capturekit.guard.host_waits import HostWaits
-from capturekit.guard.iterations import Iterations
-from capturekit.guard.lanes import Lanes
+from capturekit.guard.lanes import Joins, Lanes
 from capturekit.guard.left_arrays import LeftArrays
-from capturekit.guard.library_access import LibraryAccess
-from capturekit.guard.library_calls import LibraryCalls
+from capturekit.guard.library_calls import LibraryAccess, LibraryCalls
 from capturekit.guard.library_plans import LibraryPlans
-from capturekit.guard.manual_captures import ManualCaptures
-from capturekit.guard.outside_streams import OutsideStreams
+from capturekit.guard.manual_captures import ByHand, ManualCaptures
+from capturekit.guard.outside_streams import OutsideStreams, Placeholders
 from capturekit.guard.parts import Parts
-from capturekit.guard.past_events import PastEvents
-from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.random_draws import RandomDraws
+from capturekit.guard.refusals import SwallowedRefusals
 from capturekit.guard.state import State
-from capturekit.guard.stream_properties import StreamProperties
-from capturekit.guard.stream_switches import StreamSwitches
-from capturekit.guard.stream_work import StreamWork
-from capturekit.guard.swallowed_refusals import SwallowedRefusals
-from capturekit.guard.unjoined import Joins
-from capturekit.guard.uploads import Uploads
+from capturekit.guard.stream_switches import StreamProperties, StreamSwitches
+from capturekit.guard.stream_work import Copies, GraphLaunches, StreamWork
+from capturekit.guard.uploads import CompiledUploads, Uploads
 from capturekit.guard.verdicts import Verdicts
-from capturekit.guard.warned import Warned
-from capturekit.guard.withheld_output import WithheldOutput
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
-from capturekit.guard.capture_end import emptied, end_driver_capture, join_for_good
+from capturekit.guard.captures import emptied, end_driver_capture, join_for_good
 from capturekit.guard.graph_inputs import others_of
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.left_arrays import LeftArrays

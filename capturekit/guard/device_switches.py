@@ -17,8 +17,7 @@ from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams
-from capturekit.guard.placeholders import Placeholders
+from capturekit.guard.outside_streams import OutsideStreams, Placeholders
 from capturekit.guard.state import State
 from capturekit.model.cleanup import Undo
 from capturekit.model.errors import CaptureError

@@ -1,13 +1,19 @@
-"""What a graphed function does besides work on the GPU: it starts threads, writes host memory, changes settings.
+"""What code does besides work on the GPU: threads that it starts, host memory, settings, warnings, what it prints.
 
-A launch repeats none of it. If it happens in the eager run, it is noted, and the function stays eager; if it first
-happens while recording, it is refused.
+A launch repeats none of it. If a graphed function does it in the eager run, it is noted, and the function stays eager;
+if it first happens while recording, it is refused. Warnings are gathered while a function is recorded, since each
+launch shows them. What a recording writes to files is withheld: it meets values of an earlier call, and if it can't be
+launched, the eager run that follows writes what belongs to this call.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import numpy
@@ -15,7 +21,7 @@ import numpy
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.state import State
-from capturekit.model.source_line import here
+from capturekit.model.source_line import here, is_ours
 
 
 class Effects:
@@ -71,3 +77,83 @@ def root_of(array: Any) -> Any:
     while isinstance(getattr(array, 'base', None), numpy.ndarray):
         array = array.base
     return array
+
+
+_REGISTRY = '__warningregistry__'
+
+
+class Warned:
+    """Shows warnings, or gathers them for the recording of a thread."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        #: By thread: the lists in which its warnings are gathered, the innermost last.
+        self._gathering: dict[int, list[list[Any]]] = {}
+
+    def gather(self) -> list[Any]:
+        """Gather the warnings of this thread from now on, in the list that is returned, and show none of them."""
+        gathered: list[Any] = []
+        self._gathering.setdefault(threading.get_ident(), []).append(gathered)
+        return gathered
+
+    def gather_no_more(self) -> None:
+        """Gather in the list before again; if there is none, the warnings of this thread are shown again."""
+        lists = self._gathering[threading.get_ident()]
+        lists.pop()
+        if not lists:
+            del self._gathering[threading.get_ident()]
+
+    def shown(self, original: Callable[..., Any], shown: Any) -> Any:
+        """Python shows a warning. ``shown``: a ``WarningMessage``."""
+        caller = self._caller() if is_ours(shown.filename) else None
+        if caller is not None:
+            return _warn_there(caller, shown)
+        lists = self._gathering.get(threading.get_ident())
+        if lists is not None:
+            return lists[-1].append(shown)
+        return original(shown)
+
+    @staticmethod
+    def _caller() -> FrameType | None:
+        """The frame that called the guard. What lines of the guard have shown is forgotten."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and is_ours(frame.f_code.co_filename):
+            frame.f_globals.pop(_REGISTRY, None)
+            frame = frame.f_back
+        return frame
+
+
+def _warn_there(frame: FrameType, shown: Any) -> None:
+    """Warn once more, at the line of a frame."""
+    values = frame.f_globals
+    once: Any = warnings.onceregistry  # type: ignore[attr-defined]
+    once.pop((str(shown.message), shown.category), None)  # it would count as shown
+    warnings.warn_explicit(
+        shown.message, shown.category, frame.f_code.co_filename, frame.f_lineno, values.get('__name__') or '<string>',
+        values.setdefault(_REGISTRY, {}), source=shown.source,
+    )  # fmt: skip
+
+
+class WithheldOutput:
+    """Withholds what threads write to files of Python's, by ``print``, by ``write`` or through a handler of logging."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._threads: set[int] = set()
+
+    @contextmanager
+    def withheld(self) -> Iterator[None]:
+        """A block in which nothing that this thread writes arrives."""
+        me = threading.get_ident()
+        self._threads.add(me)
+        try:
+            yield
+        finally:
+            self._threads.discard(me)
+
+    def written(self, original: Callable[..., Any], file: Any, text: Any) -> Any:
+        if threading.get_ident() not in self._threads or not isinstance(text, str):
+            return original(file, text)
+        original(file, '')  # raises where the file is closed
+        text.encode(file.encoding, file.errors)  # raises where the file could not take the text
+        return len(text)

@@ -9,8 +9,7 @@ from typing import Any
 
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams
-from capturekit.guard.placeholders import Placeholders
+from capturekit.guard.outside_streams import OutsideStreams, Placeholders
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.ledger import LEGACY_HANDLES

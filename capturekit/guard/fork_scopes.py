@@ -13,10 +13,9 @@ from types import FrameType
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
-from capturekit.guard.cupy_errors import OWN
-from capturekit.guard.fewest_edges import only_after, passed_by
-from capturekit.guard.lanes import Lanes
+from capturekit.guard.lanes import Lanes, only_after, passed_by
 from capturekit.guard.open_capture import OpenCapture
+from capturekit.guard.refusals import OWN
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counters import refused

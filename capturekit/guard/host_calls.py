@@ -6,6 +6,10 @@ a GPU checks the table.
 
 Other calls record, but not everywhere: cuSOLVER, and cuBLAS for batches, allocate memory on their stream, and the body
 of a conditional node can't hold the nodes of that. See :meth:`HostCalls.allocates_inside`.
+
+A launch belongs to one device, whose stream it is given. What the host does at each launch, such a call or a draw of
+random numbers, may have been recorded with another device current: there the library has its state, and the call its
+arrays. See :func:`on_device`.
 """
 
 from __future__ import annotations
@@ -14,12 +18,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.host_work import on_device, on_its_device
-from capturekit.guard.library_access import LibraryAccess
+from capturekit.guard.library_calls import LibraryAccess
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
@@ -211,3 +214,99 @@ def outside_capture(state: State, allocators: Allocators, live: OpenCapture, str
     finally:
         with state.lock:
             state.threads.setdefault(threading.get_ident(), []).append(live)
+
+
+T = TypeVar('T')
+
+
+def on_device(state: State, device: int, go: Callable[[], T]) -> T:
+    """Call ``go`` with a device current, as part of a launch that another device may be making.
+
+    There it works on CuPy's current stream of that device, as the call did in eager code: after what the launching
+    stream was given before, and before what it is given next.
+    """
+    if state.current_device() == device:
+        return go()
+    with _over_there(state, device):
+        return go()
+
+
+@contextmanager
+def _over_there(state: State, device: int) -> Iterator[None]:
+    """A block on another device, between what the launching stream was given before and what it is given next.
+
+    That holds also for what a block has begun that raises: the arrays which it was changing may be put back next.
+    """
+    cuda, here = state.platform.cupy.cuda, state.current_device()
+    launching = cuda.get_current_stream()
+    with state.inside:
+        before = launching.record()
+        with state.on(device):
+            stream = cuda.get_current_stream()
+            stream.wait_event(before)
+            try:
+                yield
+            finally:
+                after = stream.record()
+                with state.on(here):
+                    launching.wait_event(after)
+
+
+def on_its_device(state: State, go: Callable[[], T]) -> Callable[[], T]:
+    """``go``, to be called on the device that is current now, whichever one launches."""
+    return partial(on_device, state, state.current_device(), go)
+
+
+NAME = 'cupyx.scipy.sparse.linalg.eigsh'
+_DTYPES, _WHICH = 'fdFD', ('LM', 'LA', 'SA')
+
+
+class _Problem(NamedTuple):
+    """An eigenvalue problem: the operator, the arrays and matrices that it is made of, and the other arguments."""
+
+    operator: Any
+    given: list[Any]
+    rest: dict[str, Any]
+
+
+class Iterations:
+    """Lets the host call functions that iterate, between two parts."""
+
+    def __init__(self, state: State, host_calls: HostCalls) -> None:
+        self.state = state
+        self.host_calls = host_calls
+
+    def eigsh(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Find eigenvalues between two parts. Its first vector is drawn like any other random numbers."""
+        live, rehearsal = self.state.mine(), self.state.rehearsals.get(threading.get_ident())
+        by_host = rehearsal is not None and rehearsal.pieces
+        if live is not None:
+            by_host = live.memory is not None and live.host_calls.stream is not None
+        problem = self._problem(*args, **kwargs) if by_host else None
+        if problem is None:
+            return original(*args, **kwargs)
+        from capturekit.model.operators import with_operands  # only these calls need it
+
+        if problem.rest.get('v0') is None:
+            operator = problem.operator
+            drawn = self.state.platform.cupy.random.random((operator.shape[0],))
+            problem.rest['v0'] = drawn.astype(operator.dtype)
+
+        def found(given: list[Any], **rest: Any) -> Any:
+            with self.state.inside:
+                return original(with_operands(problem.operator, iter(given)), **rest)
+
+        return self.host_calls.seam(NAME, found, problem.given, **problem.rest)
+
+    def _problem(self, *args: Any, **kwargs: Any) -> _Problem | None:
+        """The problem of a call; None if CuPy refuses it, or if code of somebody else would run in it."""
+        from capturekit.model.operators import operands  # only these calls need it
+
+        rest: dict[str, Any] = {**dict(zip(('a', 'k'), args)), **kwargs}
+        operator, k, which = rest.pop('a', None), rest.get('k', 6), rest.get('which', 'LM')
+        given = operands(operator, self.state.platform.cupy.ndarray)
+        if len(args) > 2 or given is None or operator.dtype.char not in _DTYPES or which not in _WHICH:
+            return None
+        shape = tuple(operator.shape)
+        square = len(shape) == 2 and shape[0] == shape[1]
+        return _Problem(operator, given, rest) if square and type(k) is int and 0 < k < shape[0] else None

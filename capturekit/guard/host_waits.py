@@ -12,13 +12,12 @@ from typing import Any
 from capturekit.driver.cuda import Platform
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
-from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams
+from capturekit.guard.outside_streams import OutsideStreams, Placeholders
 from capturekit.guard.parts import Parts
-from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
+from capturekit.guard.uploads import CompiledUploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, Verdict
 from capturekit.model.rules import VARIANTS, CaptureStatus, Operation

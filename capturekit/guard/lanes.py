@@ -1,4 +1,10 @@
-"""Streams become lanes; joins and forks that ``strict=False`` adds."""
+"""Streams become lanes; which lanes are not joined at the end; joins and forks that ``strict=False`` adds.
+
+CUDA adds what a stream waits for to what its next node comes after, and takes nothing away: in a loop of forks and
+joins each lane would come after the nodes of all forks before it. So a lane that waits for others, which come after all
+that it has done, comes after these alone: :func:`passed_by`, :func:`only_after`. (200 scopes of two lanes with one
+operation each had 79,600 edges, and a launch took 1,084 us on an H100; with the 796 that are needed it took 264.)
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,20 @@ from typing import Any
 from capturekit.driver.cuda import StreamHandle
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
+from capturekit.model import errors
+from capturekit.model.counted import counted
 from capturekit.model.errors import CudaCallError
-from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane, LedgerCapture, merge, named
-from capturekit.model.rules import CaptureStatus
+from capturekit.model.ledger import (
+    LEGACY_HANDLES,
+    PER_THREAD_HANDLE,
+    Clock,
+    Lane,
+    LedgerCapture,
+    is_before,
+    merge,
+    named,
+)
+from capturekit.model.rules import RULES, CaptureStatus, Code
 from capturekit.model.source_line import Place, here
 
 
@@ -199,3 +216,143 @@ def _note_callers_stream(live: OpenCapture, lane: Lane, stream: Any) -> None:
     if any(placeholder.ptr == lane.stream for placeholder in live.devices.forked.values()):
         return
     caller.outside[lane.device, lane.stream] = stream
+
+
+def passed_by(live: OpenCapture, lane: Lane | None, clock: Clock) -> set[int]:
+    """The nodes that a lane's next work comes after, if they all lie before what a clock stands for; else none.
+
+    That is so if the lane got no node since an event was recorded on it, and the clock has that event.
+    """
+    if lane is None or not lane.nodes or clock.get(lane.number, 0) < lane.segment - 1:
+        return set()
+    if not is_before(lane.clock, clock):
+        return set()
+    before = set(live.graph_memory.ends(lane.stream))
+    return before if before == set(lane.nodes) else set()
+
+
+def only_after(device: Any, lane: Lane, before: set[int], ends: tuple[int, ...]) -> tuple[int, ...] | None:
+    """After a wait for the nodes ``ends``, which come after all of ``before``, let a lane's next work come after these
+    alone. Return them if that was needed, else None."""
+    if not ends or before <= set(ends):
+        return None
+    device.set_dependencies(lane.stream, ends)
+    lane.nodes = ends
+    return ends
+
+
+class Joins:
+    """Finds lanes that are not joined at the end of a capture or of a part of one, and joins them."""
+
+    def __init__(self, state: State, lanes: Lanes) -> None:
+        self.state = state
+        self.lanes = lanes
+
+    def find_work(self, live: OpenCapture) -> None:
+        """Ask the driver which lanes have work that the origin does not come after, and note it in the ledger."""
+        capture = live.capture
+        if len(capture.lanes) == 1:
+            return
+        device = self.state.platform.device
+        with self.state.inside:
+            info = device.capture_info(capture.origin.stream)
+            loose: list[tuple[Lane, set[int]]] = []
+            for lane in capture.lanes[1:]:
+                left = set(device.capture_info(lane.stream).dependencies) - set(info.dependencies)
+                joined = capture.origin.clock.get(lane.number, 0) == lane.segment - 1
+                if left and not (joined and left <= set(lane.nodes)):
+                    loose.append((lane, left))
+            if not loose:
+                return
+            before = _ancestors(info.dependencies, device.graph_edges(info.graph))
+        for lane, left in loose:
+            if not left <= before:
+                idle = lane.segment > 1 and left <= set(lane.nodes)  # no work since its last event
+                lane.worked = lane.segment - idle
+                lane.used = True
+
+    def idle(self, live: OpenCapture) -> None:
+        """Note the lanes that were forked, given no work and never joined: CUDA ends such a capture without a word."""
+        capture = live.capture
+        for lane in capture.lanes[1:]:
+            if lane.joined_at is None and not lane.worked and not capture.origin.clock.get(lane.number, 0):
+                text = f'lane {lane.number} was forked and given no work, and it was never joined: it adds nothing'
+                live.note('note', lane, text, _place(lane.forked_at))
+
+    def unjoined(
+        self, live: OpenCapture, call: str = 'The end of the capture', lanes: list[Lane] | None = None
+    ) -> errors.UnjoinedError:
+        """The error that names the given lanes, or all lanes that are not joined."""
+        lanes = live.capture.unjoined() if lanes is None else lanes
+        stories, last_ones = [], []
+        for lane in lanes:
+            parent = live.capture.lanes[lane.parent or 0]
+            worked = None if live.trace is None else live.trace.last_work(lane.stream, lane.number)
+            lane.last_use = worked or lane.last_use  # else the line that made it current
+            last = f', last used at {lane.last_use}' if lane.last_use else ''
+            again = lane.why_unjoined
+            waiting = _waiting(live.capture, lane)
+            if waiting is None:
+                last_ones.append(lane)
+            else:
+                again = f'; lane {waiting.number} waits for all of its work'
+            stories.append(
+                {
+                    'lane': lane.number,
+                    'stream': lane.stream,
+                    'forked_at': lane.forked_at,
+                    'last_use': lane.last_use,
+                    'joined_at': lane.joined_at,
+                    'text': f'lane {lane.number} ({named(lane.stream)}) forked from lane {parent.number} '
+                    f'at {lane.forked_at}{last}{again}',
+                }
+            )
+        names = '; '.join(str(s['text']) for s in stories)
+        error = errors.UnjoinedError(
+            f'{counted(len(lanes), "lane")} left unjoined: {names}',
+            stream=lanes[0].stream if lanes else None,
+            lane=lanes[0].number if lanes else None,
+            location=here() if len(last_ones) != 1 else _place(last_ones[0].last_use),
+            rule=f'{RULES["unjoined"].says} ({Code.cudaErrorStreamCaptureUnjoined.name} would follow, '
+            'and the graph would be lost).',
+            remedy=RULES['unjoined'].remedy,
+            cuda_error=Code.cudaErrorStreamCaptureUnjoined.name,
+        )
+        error.lanes = stories
+        return error
+
+    def join(self, live: OpenCapture, lane: Lane, at: Place | None) -> None:
+        """Let the origin wait for a lane."""
+        self.lanes.wait_on(live, live.capture.origin, self.lanes.record_on(live, lane, at), at)
+        lane.joined_at = at
+
+    def join_all(self, live: OpenCapture) -> None:
+        """With ``strict=False``: join all open lanes to the origin."""
+        at = here()
+        for lane in live.capture.unjoined():
+            self.join(live, lane, at)
+            live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
+
+
+def _ancestors(nodes: tuple[int, ...], edges: list[tuple[int, int]]) -> set[int]:
+    parents: dict[int, list[int]] = {}
+    for a, b in edges:
+        parents.setdefault(b, []).append(a)
+    seen: set[int] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(parents.get(node, ()))
+    return seen
+
+
+def _waiting(capture: LedgerCapture, lane: Lane) -> Lane | None:
+    """A lane other than the origin that comes after all work of a lane."""
+    others = [other for other in capture.lanes[1:] if other is not lane]
+    return next((other for other in others if other.clock.get(lane.number, 0) >= lane.worked), None)
+
+
+def _place(at: object) -> Place | None:
+    return at if isinstance(at, Place) else here()

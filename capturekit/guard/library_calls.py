@@ -1,8 +1,8 @@
-"""Calls of libraries whose arguments show what their kernels touch: cuBLAS, CUB; and cuFFT's, for :mod:`library_plans`.
+"""CuPy's vendor libraries: where they may record, and what the kernels of cuBLAS, CUB and cuFFT touch.
 
 Such a kernel's own arguments are a structure that only its library understands. So its nodes would keep their order
-with all others when a graph gets the edges that its data needs (:mod:`capturekit.graph.relane`), and races could only
-be guessed.
+with all others when a graph gets the edges that its data needs (:mod:`capturekit.lanes.relane`), and races could only
+be guessed. The arguments of the library's call show it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from capturekit.driver.cub_reduction import Rows, rows_of
-from capturekit.driver.library_accesses import of_cub, of_cublas
+from capturekit.driver.library_accesses import Rows, of_cub, of_cublas, rows_of
 from capturekit.driver.node_accesses import Access
+from capturekit.driver.vendor_libraries import Libraries
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.launch.declared import Called
@@ -81,3 +81,33 @@ class LibraryCalls:
 
 def _name(call: str) -> str:
     return call.rpartition('.')[2].rstrip('()')
+
+
+class LibraryAccess(Libraries):
+    """CuPy's vendor libraries, open while the wrappers are installed."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(self._records, self.workspace_on)
+        self._state = state
+
+    def _recording(self, stream: int) -> OpenCapture | None:
+        """The capture of capturekit's own that a stream is in."""
+        lane = self._state.ledger.lane(stream)
+        live = None if lane is None else self._state.lives.get(lane.capture)
+        return None if live is None or live.memory is None else live
+
+    def _records(self, stream: int) -> bool:
+        """Whether libraries may record on a stream: in a capture of capturekit's own, or where it holds a stream.
+
+        What a held stream gets is thrown away, and its release says at which line work has escaped.
+        """
+        lives = list(self._state.lives.values())  # other threads begin and end captures meanwhile
+        return self._recording(stream) is not None or any(stream in live.outside.held for live in lives)
+
+    def workspace_on(self, stream: int) -> tuple[int, int] | None:
+        """The workspace that cuBLAS is to use on a stream: address and bytes, memory of the graph; else None."""
+        live = self._recording(stream)
+        if live is None:
+            return None
+        with self._state.inside():
+            return live.graph_memory.workspace(stream)

@@ -17,9 +17,8 @@ from capturekit.driver.fft_plans import DIRECT, lengths_of, set_work_area, waits
 from capturekit.driver.library_accesses import of_cufft
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.host_calls import outside_capture
+from capturekit.guard.host_calls import on_device, outside_capture
 from capturekit.guard.host_waits import HostWaits
-from capturekit.guard.host_work import on_device
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.library_calls import LibraryCalls
 from capturekit.guard.open_capture import OpenCapture

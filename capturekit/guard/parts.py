@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard.allocators import Allocators
-from capturekit.guard.capture_end import end_driver_capture
-from capturekit.guard.lanes import Lanes
+from capturekit.guard.captures import end_driver_capture
+from capturekit.guard.lanes import Joins, Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
-from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.current_stream import current_for_now

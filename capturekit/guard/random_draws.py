@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.host_work import on_its_device
+from capturekit.guard.host_calls import on_its_device
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts

@@ -12,11 +12,9 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
-from capturekit.guard import finding_words
-from capturekit.guard.cupy_errors import answers_with_code, make_catchable, say_as_cupy
-from capturekit.guard.left_open import note_open
-from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import OpenCapture
+from capturekit.guard.refusals import answers_with_code, make_catchable, note_open, say_as_cupy
+from capturekit.guard.remedies import invalidated, without_cap
 from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
@@ -171,7 +169,7 @@ class Verdicts:
         seen = self.state.call_watch.loss(live.origin.ptr) or next((one.loss for one in ended if one.loss), None)
         if seen is not None:
             maker = 'cupy' if live.memory is None else 'capturekit'
-            error = finding_words.invalidated(seen, live.origin.ptr, live.at, maker)
+            error = invalidated(seen, live.origin.ptr, live.at, maker)
             error.active_at = live.active_at if live.trace is None else live.trace.good
             return error
         trace = live.trace

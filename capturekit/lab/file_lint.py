@@ -15,10 +15,10 @@ from types import CodeType
 from typing import Any
 
 from capturekit.driver.cuda import current
-from capturekit.functions.busy import BUSY
+from capturekit.functions.call_turns import BUSY
 from capturekit.functions.decorator import Graphed
 from capturekit.guard import GUARD, LISTENERS
-from capturekit.guard.lint_witness import Witness
+from capturekit.guard.lint_guard import Witness
 from capturekit.lab.lint import _NOTES, Linting, Report, finding_of, note_of
 from capturekit.model.cleanup import Undo
 from capturekit.model.counters import REFUSED

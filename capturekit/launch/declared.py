@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from capturekit.driver.cub_reduction import Rows
+from capturekit.driver.library_accesses import Rows
 from capturekit.driver.node_accesses import Access
 
 #: Memory that other memory has taken the place of: its first address, the one after its last, and where it is now.

@@ -1,6 +1,6 @@
 """Which versions of Python, CuPy and cuda-bindings capturekit works with, and the messages about others.
 
-docs/evidence/versions.md lists what was tried, and the results. A version that is too old is refused: Python where
+tests/versions.json has what was tried, and the results. A version that is too old is refused: Python where
 capturekit is imported, the others where a capture first needs them. One that is newer than was tried is let through,
 and ``capturekit doctor`` notes it; where it lacks something, the error says so.
 """

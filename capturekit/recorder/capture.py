@@ -12,11 +12,9 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
-from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
-from capturekit.analysis.relaned import Relaned
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.memory_group import MemoryGroup, Temporaries
@@ -37,6 +35,10 @@ from capturekit.recorder.forks import Devices, Fork, Priority
 from capturekit.recorder.setup import WayIn
 from capturekit.recorder.teardown import HELD, Outcome, let_go, tell_of
 from capturekit.recorder.told import told
+
+if TYPE_CHECKING:
+    from capturekit.fusion.report import Fused
+    from capturekit.lanes.report import Relaned
 
 ModeName = Literal['relaxed', 'thread_local', 'global']
 

@@ -13,9 +13,8 @@ from typing import Any
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
-from capturekit.graph.packed import without_trial
 from capturekit.guard import GUARD, OpenCapture, new_recording
-from capturekit.guard.capture_end import emptied
+from capturekit.guard.captures import emptied
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
@@ -42,7 +41,7 @@ def embed(live: OpenCapture, graph: Any) -> None:
         raise ValueError(f'the graph lives on device {graph.device_id}, the capture is on device {here_id}')
     _fits(live, graph)
     _lanes_on_its_devices(live, graph)
-    without_trial(graph._state)
+    graph._state.prepare_for_embedding()
     with uninterrupted(), GUARD.lock:
         lane = _lane(live)
         _shares_no_memory(live, graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.guard.capture_end import end_driver_capture
+from capturekit.guard.captures import end_driver_capture
 from capturekit.guard.conditional_bodies import without_a_body
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.outside_arrays import keep, keep_named, keep_touched

@@ -11,15 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
-from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
+from capturekit.graph.extending import EXTENSIONS
 from capturekit.guard import GUARD, OpenCapture, close_recording, tell_listeners
-from capturekit.guard.capture_end import end_driver_capture, in_body, join_for_good
+from capturekit.guard.captures import end_driver_capture, in_body, join_for_good
 from capturekit.guard.graph_inputs import Unlaunched
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
@@ -35,6 +34,10 @@ from capturekit.recorder.embed import EmbedTarget, take_out
 from capturekit.recorder.ending import check, end, instantiate
 from capturekit.recorder.forks import LANE_STREAMS
 from capturekit.recorder.watched import explained, note_escaped
+
+if TYPE_CHECKING:
+    from capturekit.fusion.report import Fused
+    from capturekit.lanes.report import Relaned
 
 _T = TypeVar('_T')
 #: What is said about the graph of ``into=``.
@@ -191,9 +194,8 @@ class WayOut:
             if live.caller is None and GUARD.installation.installed:
                 _not_launched(graph, live)
             if self._fuse:
-                from capturekit.graph.fuse import fuse_recorded  # only those who fuse need it
-
-                self._fused = fuse_recorded(graph._state, self._fuse == 'fast', gathers=self._reuse_late is None)
+                gathers = self._reuse_late is None
+                self._fused = EXTENSIONS.fuse_recorded(graph._state, self._fuse == 'fast', gathers)
             if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from capturekit.guard import GUARD
-from capturekit.guard.cupy_errors import OWN
+from capturekit.guard.refusals import OWN
 from capturekit.model import errors
 from capturekit.model.counters import refused
 

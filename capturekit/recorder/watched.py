@@ -6,7 +6,7 @@ from functools import partial
 
 from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.guard.finding_words import error_of
+from capturekit.guard.remedies import error_of
 from capturekit.model.cleanup import Undo
 from capturekit.model.errors import CaptureError
 from capturekit.model.followed_captures import FollowedCapture

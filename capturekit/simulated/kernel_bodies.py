@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 Function = TypeVar('Function', bound=Callable[..., Any])
 
 _bodies: dict[str, Callable[..., Any]] = {}
+#: The last kernel of each name: an object with ``name``, ``body_calls`` and ``body_keywords``.
+_kernels: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
 def body(kernel_name: str) -> Callable[[Function], Function]:
@@ -26,21 +30,53 @@ def body(kernel_name: str) -> Callable[[Function], Function]:
     """
 
     def register(fn: Function) -> Function:
+        kernel = _kernels.get(kernel_name)
+        if kernel is not None:
+            _call_of(fn, kernel)
         _bodies[kernel_name] = fn
         return fn
 
     return register
 
 
-def body_of(kernel_name: str, kind: str) -> Callable[..., Any]:
-    """Return the body of a kernel; raises NotImplementedError that says how to give it one."""
-    try:
-        return _bodies[kernel_name]
-    except KeyError:
+def kernel_made(kernel: Any) -> None:
+    """Be told of a new kernel, so that a body which can't be called as this kernel calls it is refused."""
+    _kernels[kernel.name] = kernel
+
+
+def body_of(kernel: Any) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """Return the body of a kernel, and by which of ``kernel.body_calls`` it is called.
+
+    Raises:
+        NotImplementedError: it has none; the text says how to give it one.
+        TypeError: it can't be called so.
+    """
+    fn = _bodies.get(kernel.name)
+    if fn is None:
         raise NotImplementedError(
-            f'the simulated device cannot run the CUDA source of {kind} {kernel_name!r}: '
-            f'give it a Python body with @capturekit.simulated.body({kernel_name!r})'
-        ) from None
+            f'the simulated device cannot run the CUDA source of {type(kernel).__name__} {kernel.name!r}: '
+            f'give it a Python body with @capturekit.simulated.body({kernel.name!r})'
+        )
+    return fn, _call_of(fn, kernel)
+
+
+def _call_of(fn: Callable[..., Any], kernel: Any) -> tuple[str, ...]:
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # a function of C that does not tell
+        return tuple(kernel.body_calls[-1])
+    for names in kernel.body_calls:
+        try:
+            signature.bind(*names, **dict.fromkeys(kernel.body_keywords))
+        except TypeError:
+            continue
+        return tuple(names)
+    name, takes = getattr(fn, '__name__', 'body'), ', '.join(signature.parameters)
+    shown = [', '.join((*names, *kernel.body_keywords)) for names in kernel.body_calls]
+    raise TypeError(
+        f'the simulated device calls the body of {type(kernel).__name__} {kernel.name!r} with '
+        f'({") or (".join(shown)}), and {name}({takes}) does not take that. Write: def {name}({shown[-1]}): ...'
+    )
 
 
 def memory_at(address: int, nbytes: int) -> Bytes:

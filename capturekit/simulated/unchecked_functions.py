@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated import factorizations
-
 Array = NDArray[Any]
 
 
@@ -115,18 +113,84 @@ def _poly(seq_of_zeros: Array) -> Any:
     return np.poly(EIGVALSH(seq_of_zeros) if seq_of_zeros.ndim == 2 else seq_of_zeros)
 
 
-_iterating, _of_numbers = factorizations.iterating, factorizations.of_numbers
-EIGVALSH = _iterating(np.linalg.eigvalsh)
+# -- numpy.linalg as cuSOLVER does it -----------------------------------------------------------------------------
+# cuSOLVER counts in a number on the device, ``info``, where a factorization has failed, and goes on. Only under
+# ``cupyx.errstate(linalg='raise')`` does CuPy read ``info``.
+
+
+def _unfailing(function: Callable[..., Any], complex_always: bool = False) -> Callable[..., Any]:
+    """Return ``function`` of matrices or stacks, with NaN in all results for a matrix that can't be factored."""
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        if not complex_always:  # NumPy's dtype would depend on the values
+            return found
+        parts = [np.asarray(part) for part in (found if isinstance(found, tuple) else (found,))]
+        parts = [part.astype(np.result_type(part, np.complex64), copy=False) for part in parts]
+        return tuple(parts) if isinstance(found, tuple) else parts[0]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return once(*args, **kwargs)
+        except np.linalg.LinAlgError:
+            arrays = [one for one in args if isinstance(one, np.ndarray)]
+            stacked = all(one.ndim > 2 and len(one) == len(arrays[0]) for one in arrays)
+        if stacked:
+            rest = args[len(arrays) :]
+            several = [call(*one, *rest, **kwargs) for one in zip(*arrays)]
+            return tuple(map(np.stack, zip(*several))) if isinstance(several[0], tuple) else np.stack(several)
+        return _nan_like(once(*map(_regular, args), **kwargs))  # raises for a wrong shape
+
+    return call
+
+
+def _regular(value: Any) -> Any:
+    """An array of the same shape that any function takes: the identity, or different numbers."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.ndim == 2:
+        return np.eye(*value.shape, dtype=value.dtype)
+    if value.ndim < 2:
+        return np.resize([1.0, 2.0, 0.5], value.shape)
+    return np.eye(math.isqrt(value.size) or 1).reshape(value.shape)  # of a tensor that is a square matrix
+
+
+def _nan_like(found: Any) -> Any:
+    if isinstance(found, tuple):
+        return tuple(map(_nan_like, found))
+    return np.full_like(found, np.nan if np.asarray(found).dtype.kind in 'fc' else 0)
+
+
+def info_of(function: Callable[..., Any]) -> Callable[..., Array]:
+    """Return what tells cuSOLVER's ``info`` of a call of ``numpy.linalg``: 0, or another number if it has failed."""
+
+    def info(*args: Any, **kwargs: Any) -> Array:
+        try:
+            function(*args, **kwargs)
+        except np.linalg.LinAlgError:
+            return np.array([1], np.int32)
+        return np.array([0], np.int32)
+
+    return info
+
+
+def _solve(a: Array, b: Array) -> Array:
+    if b.ndim > 1 and a.shape[:-1] != b.shape[:-1]:
+        raise ValueError('a must have (..., M, M) shape and b must have (..., M, K) for multidimensional b')
+    wide = np.broadcast_to(b, a.shape[:-1])[..., None] if b.ndim == 1 else b
+    found = _unfailing(np.linalg.solve)(a, wide)
+    return np.asarray(found[..., 0] if b.ndim == 1 else found)
+
+
+EIGVALSH = _unfailing(np.linalg.eigvalsh)
+_OF_MATRICES = 'cholesky cond eigh inv lstsq matrix_power matrix_rank norm pinv svd tensorinv tensorsolve'.split()
 #: By CuPy's name: what its kernels do, where NumPy's function of that name would raise for some values.
 UNCHECKED: dict[str, Callable[..., Any]] = {
     'cov': _cov, 'digitize': _digitize, 'nanargmax': _of_present(np.argmax, -np.inf),
     'nanargmin': _of_present(np.argmin, np.inf), 'percentile': _within(np.percentile, 100), 'poly': _poly,
-    'polyfit': _of_numbers(np.polyfit), 'power': _power, 'put_along_axis': _put_along_axis,
-    'quantile': _within(np.quantile, 1), 'ravel_multi_index': _ravel_multi_index, 'roots': _of_numbers(np.roots),
-    'searchsorted': _searchsorted, 'take_along_axis': _take_along_axis,
-    **{name: getattr(factorizations, name) for name in
-       ('cholesky', 'inv', 'matrix_power', 'solve', 'tensorinv', 'tensorsolve')},
-    **{name: _iterating(getattr(np.linalg, name)) for name in ('cond', 'eigh', 'matrix_rank', 'pinv', 'svd')},
-    'eig': _iterating(np.linalg.eig, True), 'eigvals': _iterating(np.linalg.eigvals, True), 'eigvalsh': EIGVALSH,
-    'lstsq': _of_numbers(np.linalg.lstsq), 'norm': _of_numbers(np.linalg.norm),
+    'polyfit': _unfailing(np.polyfit), 'power': _power, 'put_along_axis': _put_along_axis,
+    'quantile': _within(np.quantile, 1), 'ravel_multi_index': _ravel_multi_index, 'roots': _unfailing(np.roots),
+    'searchsorted': _searchsorted, 'take_along_axis': _take_along_axis, 'solve': _solve, 'eigvalsh': EIGVALSH,
+    **{name: _unfailing(getattr(np.linalg, name)) for name in _OF_MATRICES},
+    **{name: _unfailing(getattr(np.linalg, name), True) for name in ('eig', 'eigvals')},
 }  # fmt: skip

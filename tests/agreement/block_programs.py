@@ -143,11 +143,13 @@ class Making:
         self.join_all()
         self.block.wrong, self.block.moves = self.wrong.name, self.wrong.moves
         values = self.readable()
+        free = self.choices.pick(self.free)
+        self.free.remove(free)  # the deed may make it a stream of the capture
         names = {
             'a': self.choices.pick(values).name,
             'b': self.choices.pick(values).name,
             'v': self.bound(),
-            'free': self.choices.pick(self.free),
+            'free': free,
             'cap': self.cap,
             'n': self.choices.name('w'),
             'i': self.state,

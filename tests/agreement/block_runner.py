@@ -233,7 +233,7 @@ class Trial:
         finally:
             sys.setprofile(None)
             for thread in threading.enumerate():
-                if thread.name == 'beside':  # an interrupt may have come before the block waited for it
+                if thread.name == 'beside' and thread.is_alive():  # an interrupt may have come before the block's join
                     thread.join()
         return caps, kept, None
 

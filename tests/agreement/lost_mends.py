@@ -13,7 +13,7 @@ from capturekit.functions import (
     answering,
     attributes,
     binding,
-    calls_in_c,
+    calls_followed,
     code_watch,
     hidden_parts,
     holders,
@@ -26,12 +26,11 @@ from capturekit.functions import (
     written,
 )
 from capturekit.functions.code_reads import CodeNames
-from capturekit.functions.doubts import Doubts
+from capturekit.functions.doubts import Doubts, NamesUsed
 from capturekit.functions.environment import Environment
-from capturekit.functions.given_values import GivenValues
-from capturekit.functions.names_used import NamesUsed
 from capturekit.functions.running import Result
 from capturekit.functions.sharing import Sharing
+from capturekit.functions.values_met import GivenValues
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
@@ -236,7 +235,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('1 blocking streams', 143, r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
     LostMend('2 objects in arguments', 19521, r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(GivenValues, 'keep_arguments'),)),
     LostMend('3 opaque arguments', 1164, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(WatchedValues, 'watch', _no_contents),)),
-    LostMend('4 computed names', 287, r'getattr|vars|fields', (_replaced(calls_in_c, 'reads', _only_arguments),
+    LostMend('4 computed names', 287, r'getattr|vars|fields', (_replaced(calls_followed, 'reads', _only_arguments),
              _replaced(code_watch, 'names_of', _only_constant_names))),
     LostMend('5 a refusal that is caught', 59, r'except BaseException', (_gives(variant_recorder, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', 1004, r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
@@ -269,7 +268,6 @@ LOST: tuple[LostMend, ...] = (
         (_gives(pytree, '_has_finalizer', False),)),
     LostMend('26 bases of classes', 39074, r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
-    LostMend('28 names that arrays have, too', 239, r'class Named', (_gives(code_watch.CodeWatch, '_look_at'),)),
     LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(attributes, 'is_as_it_was', _always))),
     LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
     LostMend('31 loggers', 77, r'class Collects', (_gives(hidden_parts, 'is_logger_as', True),)),

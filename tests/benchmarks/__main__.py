@@ -19,11 +19,11 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from capturekit.cli.script_runner import why_no_gpu
 from tests.benchmarks.timing import Line, now
-from tests.benchmarks.workloads.chosen import ALL, Chosen
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
 PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'cuda-core', 'torch', 'jax', 'numpy')
@@ -50,94 +50,70 @@ def machine(cp: Any) -> dict[str, str]:
     return found
 
 
-def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
-    from tests.benchmarks import (
-        costs,
-        deciding,
-        fusion,
-        graphed,
-        jobs,
-        rebinding,
-        relaning,
-        stateful,
-        updating,
-        watching,
-        wild,
-    )
+def costs(cp: Any, _options: argparse.Namespace, _small: bool, _timed: bool) -> Parts:
+    from tests.benchmarks import costs, graphed, graphs, jobs, watching, wild
 
-    return {
-        'beside': costs.beside,
-        'recording': lambda: costs.recording(cp),
-        'launching': lambda: costs.launching(cp),
-        'nodes': lambda: costs.nodes(cp),
-        'updating': lambda: updating.updating(cp),
-        'relaning': lambda: relaning.lines(cp),
-        'fusion': lambda: fusion.lines(cp),
-        'jobs': lambda: jobs.main_jobs(cp),
-        'graphed': lambda: graphed.calls(cp),
-        'stateful': lambda: stateful.lines(cp),
-        'deciding': lambda: deciding.solvers(cp),
-        'rebinding': lambda: rebinding.against_copies(cp),
-        'wild': wild.lines,
-        'watching': lambda: watching.lines(cp),
+    of_cupy = {
+        'recording': costs.recording,
+        'launching': costs.launching,
+        'nodes': costs.nodes,
+        'updating': graphs.updating,
+        'relaning': graphs.relaning,
+        'fusion': jobs.fusion,
+        'jobs': jobs.main_jobs,
+        'graphed': graphed.calls,
+        'stateful': graphed.stateful,
+        'deciding': jobs.deciding,
+        'rebinding': graphs.rebinding,
+        'watching': watching.lines,
     }
+    parts: Parts = {name: partial(lines, cp) for name, lines in of_cupy.items()}
+    return {'beside': costs.beside, **parts, 'wild': wild.lines}
 
 
-def workloads(cp: Any, small: bool, timed: bool, chosen: Chosen = ALL) -> Parts:
-    from tests.benchmarks import workloads
+def checked_and_timed(parts: Any, cp: Any, options: argparse.Namespace, timed: bool) -> Parts:
+    """The lines of each part's workloads, in the rows and ways that were asked for."""
     from tests.benchmarks.workloads.lines import lines
 
     def measure(part: Callable[[], Iterator[Any]]) -> Iterator[Line]:
         for workload in part():
-            yield from lines(cp, workload, timed, chosen)
+            if not options.rows or any(text in workload.title for text in options.rows):
+                yield from lines(cp, workload, timed, options.ways or ())
 
-    return {name: lambda part=part: measure(part) for name, part in workloads.parts(cp, small).items()}
+    return {name: partial(measure, part) for name, part in parts.items()}
 
 
-def memory(cp: Any, small: bool, timed: bool) -> Parts:
+def workloads(cp: Any, options: argparse.Namespace, small: bool, timed: bool) -> Parts:
+    from tests.benchmarks import workloads
+
+    return checked_and_timed(workloads.parts(cp, small), cp, options, timed)
+
+
+def peers(cp: Any, options: argparse.Namespace, small: bool, timed: bool) -> Parts:
+    from tests.benchmarks import peers
+
+    return checked_and_timed(peers.parts(cp, small), cp, options, timed)
+
+
+def memory(cp: Any, _options: argparse.Namespace, small: bool, timed: bool) -> Parts:
     from tests.benchmarks import peaks
 
     return {'memory': lambda: peaks.peaks(cp, small, timed)}
 
 
-def peers(cp: Any, small: bool, timed: bool, chosen: Chosen = ALL) -> Parts:
-    from tests.benchmarks import peers
-    from tests.benchmarks.workloads.lines import lines
-
-    def measure(part: Callable[[], Iterator[Any]]) -> Iterator[Line]:
-        for program in part():
-            yield from lines(cp, program, timed, chosen)
-
-    return {name: lambda part=part: measure(part) for name, part in peers.parts(cp, small).items()}
-
-
-def lanes(cp: Any, small: bool, timed: bool) -> Parts:
+def lanes(cp: Any, _options: argparse.Namespace, small: bool, timed: bool) -> Parts:
     from tests.benchmarks import lanes
 
     return lanes.parts(cp, small, timed)
 
 
-def devices(cp: Any, small: bool, timed: bool) -> Parts:
+def devices(cp: Any, _options: argparse.Namespace, small: bool, timed: bool) -> Parts:
     from tests.benchmarks import devices
 
     return devices.parts(cp, small, timed)
 
 
-TABLES: dict[str, Callable[..., Parts]] = {
-    'costs': costs,
-    'workloads': workloads,
-    'peers': peers,
-    'lanes': lanes,
-    'memory': memory,
-    'devices': devices,
-}
-
-
-def made(options: argparse.Namespace, cp: Any, small: bool, timed: bool) -> Parts:
-    """The parts of the table that was asked for."""
-    if options.table not in ('workloads', 'peers'):
-        return TABLES[options.table](cp, small, timed)
-    return TABLES[options.table](cp, small, timed, Chosen(tuple(options.rows or ()), tuple(options.ways or ())))
+TABLES = {made.__name__: made for made in (costs, workloads, peers, lanes, memory, devices)}
 
 
 def given() -> argparse.Namespace:
@@ -146,29 +122,11 @@ def given() -> argparse.Namespace:
     arguments.add_argument('table', nargs='?', default='costs', choices=TABLES, help='what to measure (default costs)')
     arguments.add_argument('--json', metavar='PATH', help='write the machine and all lines to a file')
     arguments.add_argument('--check', action='store_true', help='all but costs: check, and measure nothing')
+    arguments.add_argument('--only', nargs='+', metavar='PART', help='only these parts; an unknown one lists them all')
     arguments.add_argument(
-        '--only',
-        nargs='+',
-        metavar='PART',
-        help='costs: beside, recording, launching, nodes, updating, relaning, fusion, jobs, graphed, stateful, '
-        'deciding, rebinding or wild; '
-        'workloads: gelu, training, classifier, stencil, dsp or solver; '
-        'peers: gelu, heat, options, attention, training or sum; '
-        'lanes: net, ensemble, attention, folds, solves, spectra, summaries, copies, filters, chains, plates or large; '
-        'devices: copies, waits or branches',
+        '--rows', nargs='+', metavar='TEXT', help='workloads, peers: only rows whose title has one of these texts in it'
     )
-    arguments.add_argument(
-        '--rows',
-        nargs='+',
-        metavar='TEXT',
-        help='workloads and peers: only rows whose title has one of these texts in it, as "2048"',
-    )
-    arguments.add_argument(
-        '--ways',
-        nargs='+',
-        metavar='WAY',
-        help='workloads and peers: only these ways besides eager, as "fused graph" or "jax"',
-    )
+    arguments.add_argument('--ways', nargs='+', metavar='WAY', help='workloads, peers: only these ways besides eager')
     found = arguments.parse_args()
     if (found.rows or found.ways) and found.table not in ('workloads', 'peers'):
         arguments.error('--rows and --ways are for workloads and peers')
@@ -200,7 +158,7 @@ def on_a_gpu(options: argparse.Namespace) -> int:
         print('checks alone: nothing is measured and no file written')
         options.json = None
     with cp.cuda.Stream(non_blocking=True) if options.table in ('workloads', 'peers') else nullcontext():
-        return run(options, made(options, cp, False, not options.check), about)
+        return run(options, TABLES[options.table](cp, options, False, not options.check), about)
 
 
 def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
@@ -213,7 +171,7 @@ def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
         import cupy as cp
 
         options.json = None
-        return run(options, made(options, cp, True, False), {})
+        return run(options, TABLES[options.table](cp, options, True, False), {})
     finally:
         uninstall()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import sys
@@ -10,123 +11,63 @@ from pathlib import Path
 from typing import Any
 
 import capturekit as ck
-from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now, recorded, seconds
+from tests.benchmarks.timing import Line, batch, compared, medians, now, recorded, seconds
 
 ROOT = Path(__file__).parents[2]
-NOISE = 'without, a second time'
-#: State of the process -> what it is told to get there
-STATES = {
-    NOISE: [],
-    'capturekit imported': ['import'],
-    'after a capture was opened and closed': ['capture'],
-    'after 1,000 captures': ['capture'] * 999,
-}
-
-
-class Worker:
-    """A process of :mod:`tests.benchmarks.worker`."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, '-m', 'tests.benchmarks.worker'],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._answer()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline().strip()
-        if not answer:
-            raise RuntimeError(f'a worker ended with status {self._process.wait()}')
-        return answer
-
-    def tell(self, command: str) -> str:
-        """Send a line, return the answer."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f'{command}\n')
-        self._process.stdin.flush()
-        return self._answer()
-
-    def issue(self, times: int = 25) -> float:
-        """Microseconds that one operation takes to issue: the median of some bursts."""
-        return statistics.median(float(self.tell('500')) for _ in range(times)) * 1e6
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
 
 
 def beside() -> Iterator[Line]:
     """Elementwise operations with no capture open, before and after the import of capturekit in one and the same
-    process: two processes differ by more than what is looked for. Five processes, the median of their ratios."""
-    ratios: dict[str, list[float]] = {name: [] for name in STATES}
-    times: dict[str, list[float]] = {name: [] for name in STATES}
-    for _ in range(5):
-        worker = Worker()
-        try:
-            first = worker.issue()
-            for state, commands in STATES.items():
-                for command in commands:
-                    worker.tell(command)
-                times[state].append(worker.issue())
-                ratios[state].append(times[state][-1] / first)
-        finally:
-            worker.close()
-    bare = times.pop(NOISE)
-    spread = ratios.pop(NOISE)
-    for state, values in ratios.items():
+    process. Five processes, the median of their ratios."""
+    ran = [
+        subprocess.run(
+            [sys.executable, '-m', 'tests.benchmarks.worker'], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True
+        )
+        for _ in range(5)
+    ]
+    found: list[dict[str, float]] = [json.loads(one.stdout) for one in ran]
+    _, again, *states = found[0]
+    spread = [one[again] / one['first'] for one in found]
+    for state in states:
         yield Line(
             f'CuPy op, no capture open: {state} / before the import',
-            statistics.median(values),
+            statistics.median(one[state] / one['first'] for one in found),
             target=1.0,
-            medians={'with': statistics.median(times[state]), 'without': statistics.median(bare)},
+            medians=medians({'with': [one[state] for one in found], 'without': [one[again] for one in found]}),
             note=f'five processes; without capturekit, measured twice in each: {min(spread):.3f} to {max(spread):.3f}',
         )
 
 
-# -- recording ----------------------------------------------------------------------------------------------------
+def recorders(cp: Any, operations: Callable[[], None], issue: dict[str, list[float]]) -> dict[str, Callable[[], float]]:
+    """The same operations recorded with and without the guard; both with a pool of their own, as a capture needs.
 
+    What the operations alone take is added to ``issue``.
+    """
 
-class Recorder:
-    """Records the same operations with and without the guard; both with a pool of their own, as a capture needs."""
-
-    def __init__(self, cp: Any, operations: Callable[[], None]) -> None:
-        self.cp = cp
-        self.operations = operations
-        self.issue: dict[str, list[float]] = {'capturekit': [], 'without lines': [], 'bare': []}
-
-    def _timed(self, kind: str) -> None:
-        self.issue[kind].append(seconds(self.operations))
-
-    def bare(self) -> float:
-        cp = self.cp
+    def bare() -> float:
         start = now()
         stream, pool = cp.cuda.Stream(non_blocking=True), cp.cuda.MemoryPool()
         with cp.cuda.using_allocator(pool.malloc), stream:
             stream.begin_capture()
-            self._timed('bare')
+            issue['bare'].append(seconds(operations))
             graph = stream.end_capture()
         taken = now() - start
         del graph
         return taken
 
-    def guarded(self) -> float:
-        return self._guarded('capturekit', lines=True)
-
-    def without_lines(self) -> float:
-        return self._guarded('without lines', lines=False)
-
-    def _guarded(self, kind: str, *, lines: bool) -> float:
+    def guarded(kind: str, lines: bool) -> float:
         start = now()
         with ck.capture(lines=lines) as cap:
-            self._timed(kind)
+            issue[kind].append(seconds(operations))
         taken = now() - start
         cap.graph.close()
         return taken
+
+    return {
+        'capturekit': lambda: guarded('capturekit', True),
+        'without lines': lambda: guarded('without lines', False),
+        'bare': bare,
+    }
 
 
 def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
@@ -159,19 +100,21 @@ def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
         ('operations in place', in_place, 1.10),
         ('operations, a fork and a join every 10 of them', forked, None),
     ):
-        recorder = Recorder(cp, operations)
-        with no_garbage_collection():
-            kinds = {'capturekit': recorder.guarded, 'without lines': recorder.without_lines, 'bare': recorder.bare}
-            found = medians(in_turn(25, kinds), 1e6 / count)
-        issue = medians({kind: values[2:] for kind, values in recorder.issue.items()}, 1e6 / count)
-        yield Line(
+        taken: dict[str, list[float]] = {'capturekit': [], 'without lines': [], 'bare': []}
+        first = compared(
             f'recording {count:,} {name}: guard / bare begin_capture ... end_capture, per op',
-            found['capturekit'] / found['bare'],
+            recorders(cp, operations, taken),
+            'capturekit',
+            'bare',
+            scale=1e6 / count,
             target=target,
-            medians=found,
-            note=f'the operations alone, without opening and ending: {issue["capturekit"] / issue["bare"]:.3f} '
-            f'({issue["capturekit"]:.3g} / {issue["bare"]:.3g} us)',
         )
+        found, issue = first.medians, medians({kind: values[2:] for kind, values in taken.items()}, 1e6 / count)
+        first.note = (
+            f'the operations alone, without opening and ending: {issue["capturekit"] / issue["bare"]:.3f} '
+            f'({issue["capturekit"]:.3g} / {issue["bare"]:.3g} us)'
+        )
+        yield first
         yield Line(
             f'recording {count:,} {name}: lines not followed / bare, per op', found['without lines'] / found['bare']
         )
@@ -180,9 +123,6 @@ def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
             found['capturekit'] / found['without lines'],
             target=1.5,
         )
-
-
-# -- launching ----------------------------------------------------------------------------------------------------
 
 
 def torch_replay() -> Callable[[], Any]:
@@ -255,38 +195,21 @@ def launching(cp: Any) -> Iterator[Line]:
                 calls[name] = make()
             except Exception as error:
                 absent[name] = f'{type(error).__name__}: {error}'.splitlines()[0]
-        with no_garbage_collection():
-            found = medians(in_turn(40, {name: batch(cp, call) for name, call in calls.items()}))
-        cp.cuda.Device().synchronize()
+        line = compared(
+            'graph.launch() / cupy.cuda.runtime.graphLaunch with a constant stream',
+            {name: batch(cp, call) for name, call in calls.items()},
+            'graph.launch()',
+            'cupy.cuda.runtime.graphLaunch',
+            40,
+            target=1.15,
+            note='; '.join(f'absent: {name} ({why})' for name, why in absent.items()),
+        )
         del keep
-    base = found['cupy.cuda.runtime.graphLaunch']
-    yield Line(
-        'graph.launch() / cupy.cuda.runtime.graphLaunch with a constant stream',
-        found['graph.launch()'] / base,
-        target=1.15,
-        medians=found,
-        note='; '.join(f'absent: {name} ({why})' for name, why in absent.items()),
-    )
+    yield line
+    found = line.medians
     for name in found:
         if name not in ('graph.launch()', 'cupy.cuda.runtime.graphLaunch'):
             yield Line(f'graph.launch() / {name}', found['graph.launch()'] / found[name])
-
-
-def batch(cp: Any, call: Callable[[], Any], count: int = 200) -> Callable[[], float]:
-    """A function that makes a call many times over, returns the seconds of one, and leaves the device idle."""
-
-    def timed() -> float:
-        start = now()
-        for _ in range(count):
-            call()
-        taken = now() - start
-        cp.cuda.runtime.deviceSynchronize()
-        return taken / count
-
-    return timed
-
-
-# -- by the number of nodes ---------------------------------------------------------------------------------------
 
 
 class Counted:
@@ -345,16 +268,18 @@ def nodes(cp: Any, sizes: tuple[int, ...] = (100, 1_000, 10_000, 100_000)) -> It
     for count in sizes:
         counted = Counted(cp, count)
         repeats, warm = {100: (25, 3), 1_000: (15, 2), 10_000: (5, 1)}.get(count, (2, 0))
-        with no_garbage_collection():
-            found = medians(in_turn(repeats, {'capturekit': counted.guarded, 'bare': counted.bare}, warm))
-        for kind, value in found.items():
-            totals[kind].append(value)
-        yield Line(
+        line = compared(
             f'{count:,} nodes: capturekit / bare CuPy, per node',
-            found['capturekit'] / found['bare'],
-            medians=found,
-            note='; '.join(f'{kind}: {counted.split(kind, warm)} us' for kind in found),
+            {'capturekit': counted.guarded, 'bare': counted.bare},
+            'capturekit',
+            'bare',
+            repeats,
+            warm=warm,
         )
+        line.note = '; '.join(f'{kind}: {counted.split(kind, warm)} us' for kind in line.medians)
+        for kind, value in line.medians.items():
+            totals[kind].append(value)
+        yield line
     for kind, target in (('capturekit', 1.3), ('bare', None)):
         values = totals[kind]
         yield Line(

@@ -1,15 +1,18 @@
-"""What a call of a ``ck.graphed`` function costs the host, beside the eager call, the bare launch, and torch's."""
+"""What a call of a ``ck.graphed`` function costs, beside the eager call, the bare launch, and torch's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import capturekit as ck
-from tests.benchmarks.costs import batch
-from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, recorded, seconds
+from capturekit.functions import faster_way
+from tests.benchmarks.timing import Line, batch, compared, medians, recorded, seconds
 
 SIZE = 1000
+#: Calls of a stateful function before it is timed, and in a row.
+BEFORE, ROW = 20, 40
 #: What a graphed call may cost the host beyond the bare launch of its graph, in microseconds.
 AIM = 5.0
 
@@ -51,19 +54,19 @@ def calls(cp: Any, rounds: int = 40) -> Iterator[Line]:
         timed['torch make_graphed_callables'], timed['torch eager'] = torch_callable()
     except Exception as error:
         absent = f'absent: torch ({type(error).__name__}: {error})'.splitlines()[0]
-    with no_garbage_collection():
-        found = medians(in_turn(rounds, {name: batch(cp, call, 40) for name, call in timed.items()}))
-    over = found['graphed'] - found['bare launch']
-    yield Line(
-        'graphed call, two arrays in, one out: host time / eager',
-        found['graphed'] / found['eager'],
-        medians=found,
-        note=f'{over:.3g} us beyond the bare launch (aim: {AIM:.0f}), of which {found["a new array"]:.3g} us '
-        f'make the result. {absent}',
+    title = 'graphed call, two arrays in, one out: host time'
+    line = compared(
+        f'{title} / eager', {name: batch(cp, call, 40) for name, call in timed.items()}, 'graphed', 'eager', rounds
     )
+    found = line.medians
+    line.note = (
+        f'{found["graphed"] - found["bare launch"]:.3g} us beyond the bare launch (aim: {AIM:.0f}), of which '
+        f'{found["a new array"]:.3g} us make the result. {absent}'
+    )
+    yield line
     for name in ('bare launch', 'torch make_graphed_callables', 'torch eager'):
         if name in found:
-            yield Line(f'graphed call, two arrays in, one out: host time / {name}', found['graphed'] / found[name])
+            yield Line(f'{title} / {name}', found['graphed'] / found[name])
     yield from one_read(cp, x, rounds)
     graphed.clear()
     yield memory(cp)
@@ -100,14 +103,8 @@ def one_read(cp: Any, x: Any, rounds: int) -> Iterator[Line]:
     graphed = ck.graphed(positive_doubled)
     for _ in range(3):
         graphed(x)
-    with no_garbage_collection():
-        found = medians(
-            in_turn(
-                rounds,
-                {'graphed': batch(cp, lambda: graphed(x), 40), 'eager': batch(cp, lambda: positive_doubled(x), 40)},
-            )
-        )
-    yield Line('graphed call with one host read, checked / eager', found['graphed'] / found['eager'], medians=found)
+    calls = {'graphed': batch(cp, lambda: graphed(x), 40), 'eager': batch(cp, lambda: positive_doubled(x), 40)}
+    yield compared('graphed call with one host read, checked / eager', calls, 'graphed', 'eager', rounds)
     fresh: list[Any] = []
 
     def first() -> float:
@@ -129,3 +126,50 @@ def one_read(cp: Any, x: Any, rounds: int) -> Iterator[Line]:
         medians=found,
     )
     graphed.clear()
+
+
+class Momentum:
+    def __init__(self, cp: Any) -> None:
+        self.velocity, self.rate, self.steps = cp.zeros(SIZE), 0.1, 0
+
+    def replaced(self, p: Any, g: Any) -> Any:
+        self.velocity = 0.9 * self.velocity + g
+        return p - self.rate * self.velocity
+
+    def counted(self, p: Any, g: Any) -> Any:
+        self.steps += 1
+        return self.replaced(p, g)
+
+    def in_place(self, p: Any, g: Any) -> Any:
+        self.velocity *= 0.9
+        self.velocity += g
+        return p - self.rate * self.velocity
+
+
+def programs(cp: Any) -> dict[str, Callable[[], Any]]:
+    """What makes each function anew."""
+    return {
+        'momentum that is replaced': lambda: Momentum(cp).replaced,
+        'the same and a counter': lambda: Momentum(cp).counted,
+        'momentum in place': lambda: Momentum(cp).in_place,
+        'a norm that is read': lambda: lambda p, g: p / float(cp.linalg.norm(g)),
+        'a decision': lambda: lambda p, g: p * 2 if float(g.sum()) > 0 else p,
+        'a sum': lambda: lambda p, g: p + g,
+    }
+
+
+def stateful(cp: Any) -> Iterator[Line]:
+    """Functions with state and with host reads: calls in a row, and calls that are waited for, in parts of eager ones
+    and after twenty of them; each also as they were without a choice of the faster way."""
+    p, g = cp.arange(float(SIZE)), cp.ones(SIZE)
+    for name, make in programs(cp).items():
+        chosen, launched = ck.graphed(make()), ck.graphed(make())
+        for _ in range(BEFORE):
+            chosen(p, g)
+        with mock.patch.object(faster_way, 'STOPWATCH', lambda _platform: None):
+            for _ in range(BEFORE):
+                launched(p, g)
+        ways = {'graphed': chosen, 'eager': make(), 'always launched': launched}
+        for how, wait in (('in a row', lambda: None), ('waited for', cp.cuda.Device().synchronize)):
+            calls = {way: batch(cp, lambda fn=fn: fn(p, g), ROW, wait) for way, fn in ways.items()}
+            yield compared(f'{name}, {how}: graphed / eager', calls, 'graphed', 'eager', target=1.05)

@@ -1,4 +1,4 @@
-"""How things are timed here: in turn, many times over, and then medians and ratios within the one run."""
+"""How things are timed: in turn, many times over, and then medians and ratios within the one run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import capturekit as ck
 
 now = time.perf_counter
+#: How often each thing is done, if nothing else is said.
+REPEATS = 25
 
 
 @dataclass
@@ -81,3 +83,50 @@ def in_turn(repeats: int, calls: dict[str, Callable[[], float]], warm: int = 2) 
 
 def medians(samples: dict[str, list[float]], scale: float = 1e6) -> dict[str, float]:
     return {name: statistics.median(values) * scale for name, values in samples.items()}
+
+
+def compared(
+    name: str,
+    calls: dict[str, Callable[[], float]],
+    one: str,
+    other: str,
+    repeats: int | None = None,
+    *,
+    scale: float = 1e6,
+    warm: int = 2,
+    **about: Any,
+) -> Line:
+    """The line of two ways to do a thing, with the medians of all."""
+    with no_garbage_collection():
+        found = medians(in_turn(repeats or REPEATS, calls, warm), scale)
+    return Line(name, found[one] / found[other], medians=found, **about)
+
+
+def finished(cp: Any, call: Callable[[], Any]) -> Callable[[], float]:
+    """A function that returns the seconds from a call until the idle device has done its work."""
+
+    def timed() -> float:
+        cp.cuda.runtime.deviceSynchronize()
+        start = now()
+        call()
+        cp.cuda.runtime.deviceSynchronize()
+        return now() - start
+
+    return timed
+
+
+def batch(
+    cp: Any, call: Callable[[], Any], count: int = 200, wait: Callable[[], Any] = lambda: None
+) -> Callable[[], float]:
+    """A function that makes a call many times over, returns the host's seconds of one, and leaves the device idle."""
+
+    def timed() -> float:
+        start = now()
+        for _ in range(count):
+            call()
+            wait()
+        taken = now() - start
+        cp.cuda.runtime.deviceSynchronize()
+        return taken / count
+
+    return timed

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
-from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now, seconds
+from tests.benchmarks.timing import Line, compared, now, seconds
 
 
 @contextmanager
@@ -23,11 +23,10 @@ def watched() -> Iterator[None]:
         GUARD.state.call_watch.close(hear)
 
 
-def compared(name: str, plain: Callable[[], float], under_watch: Callable[[], float], per: int = 1) -> Line:
+def without_and_with(name: str, measure: Callable[[bool], float], per: int = 1) -> Line:
     """A line of a thing done without and with a watch, in turn."""
-    with no_garbage_collection():
-        found = medians(in_turn(25, {'without': plain, 'watched': under_watch}), 1e6 / per)
-    return Line(name, found['watched'] / found['without'], medians=found)
+    calls = {'without': lambda: measure(False), 'watched': lambda: measure(True)}
+    return compared(name, calls, 'watched', 'without', scale=1e6 / per)
 
 
 def lines(cp: Any, count: int = 1000) -> Iterator[Line]:
@@ -52,21 +51,15 @@ def lines(cp: Any, count: int = 1000) -> Iterator[Line]:
         cap.graph.close()
         return taken
 
-    def eager() -> float:
-        taken = seconds(operations)
-        cp.cuda.Device().synchronize()
+    def eager(watch: bool) -> float:
+        with watched() if watch else nullcontext():
+            taken = seconds(operations)
+            cp.cuda.Device().synchronize()
         return taken
 
-    def eager_watched() -> float:
-        with watched():
-            return eager()
-
-    def both(measure: Callable[[bool], float]) -> tuple[Callable[[], float], Callable[[], float]]:
-        return lambda: measure(False), lambda: measure(True)
-
-    yield compared('recording 1,000 operations in place: watched / not watched, per op', *both(recording), count)
-    yield compared('a capture of one operation: watched / not watched', *both(opening))
-    yield compared('CuPy op, no capture open: watched / not watched', eager, eager_watched, count)
+    yield without_and_with('recording 1,000 operations in place: watched / not watched, per op', recording, count)
+    yield without_and_with('a capture of one operation: watched / not watched', opening)
+    yield without_and_with('CuPy op, no capture open: watched / not watched', eager, count)
     yield from torch_graphs(count)
 
 
@@ -80,15 +73,11 @@ def torch_graphs(count: int) -> Iterator[Line]:
     a.add_(1)
     torch.cuda.synchronize()
 
-    def record() -> float:
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+    def record(watch: bool) -> float:
+        with watched() if watch else nullcontext(), torch.cuda.graph(torch.cuda.CUDAGraph()):
             start = now()
             for _ in range(count):
                 a.add_(1)
             return now() - start
 
-    def record_watched() -> float:
-        with watched():
-            return record()
-
-    yield compared('torch.cuda.graph, 1,000 operations: watched / not watched, per op', record, record_watched, count)
+    yield without_and_with('torch.cuda.graph, 1,000 operations: watched / not watched, per op', record, count)

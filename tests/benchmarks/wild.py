@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import capturekit as ck
-from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection
+from tests.benchmarks.timing import Line, compared
 
 WILD = Path(__file__).parents[2] / 'samples' / 'wild'
 PROGRAMS = ('kmeans', 'conjugate_gradient', 'kalman', 'fdtd', 'mlp')
@@ -33,26 +33,14 @@ def wild_modules() -> Iterator[Callable[[str], Any]]:
         sys.modules.update(before)
 
 
-def rows(repeats: int = 5) -> list[dict[str, Any]]:
-    """A row for each program: microseconds per call, graphed / eager as ``ratio``, and the states of the variants."""
+def lines(repeats: int = 5) -> Iterator[Line]:
+    """A line for each program: whole runs in turn, each from the same start; the first calls of a run don't count."""
     with wild_modules() as load:
-        return [row(load, name, repeats) for name in PROGRAMS]
+        for name in PROGRAMS:
+            yield line(load, name, repeats)
 
 
-def lines() -> Iterator[Line]:
-    """The rows as lines of the table."""
-    for found in rows():
-        yield Line(
-            f'{found["name"]}, per call: graphed / eager',
-            found['ratio'],
-            medians={'graphed': found['graphed_us'], 'eager': found['eager_us']},
-            note=f'{1e6 / found["graphed_us"]:,.0f} calls a second, {1 / found["ratio"]:.2f} times as fast; '
-            f'equal; variants: {found["state"]}',
-        )
-
-
-def row(load: Callable[[str], Any], name: str, repeats: int) -> dict[str, Any]:
-    """Whole runs in turn, each from the same start; the first calls of a run don't count."""
+def line(load: Callable[[str], Any], name: str, repeats: int) -> Line:
     program, beside = load(name), load('side_by_side')
     n, steps = beside.size(program.SIZES)
     results: dict[str, Any] = {}
@@ -66,17 +54,12 @@ def row(load: Callable[[str], Any], name: str, repeats: int) -> dict[str, Any]:
         return once
 
     try:
-        with no_garbage_collection():
-            calls = {'eager': timed('eager', program.step), 'graphed': timed('graphed', graphed)}
-            found = medians(in_turn(repeats, calls, warm=1))
+        calls = {'graphed': timed('graphed', graphed), 'eager': timed('eager', program.step)}
+        made = compared(f'{name}, per call: graphed / eager', calls, 'graphed', 'eager', repeats, warm=1)
         error = beside.largest_error(results['graphed'], results['eager'])
         assert error <= beside.tolerance(results['eager']), f'{name}: graphed and eager differ by {error:g}'
-        return {
-            'name': name,
-            'eager_us': found['eager'],
-            'graphed_us': found['graphed'],
-            'ratio': found['graphed'] / found['eager'],
-            'state': ', '.join(str(variant.state) for variant in graphed.variants),
-        }
+        states = ', '.join(str(variant.state) for variant in graphed.variants)
+        made.note = f'{made.medians["eager"] / made.medians["graphed"]:.2f} times as fast; equal; variants: {states}'
+        return made
     finally:
         graphed.clear()

@@ -1,25 +1,29 @@
-"""A process that issues CuPy operations when it is told to: ``python -m tests.benchmarks.worker``.
+"""What CuPy's operations take before and after the import of capturekit in one and the same process, as JSON.
 
-Each line on its standard input is a command: a number of operations, answered with the seconds that one took to issue
-on average; ``import``, which imports capturekit; ``capture``, which opens a capture and closes it again.
+``python -m tests.benchmarks.worker``: two processes differ by more than what is looked for, so that
+:func:`tests.benchmarks.costs.beside` compares these.
 """
 
 from __future__ import annotations
 
 import gc
+import json
+import statistics
 import sys
 import time
 from typing import Any
 
 
-def capture(x: Any, stream: Any) -> None:
-    import capturekit as ck
-
-    with ck.capture() as cap:
-        x + 1
-    cap.graph.launch()
-    stream.synchronize()
-    cap.graph.close()
+def issue(x: Any, stream: Any, times: int = 25, count: int = 500) -> float:
+    """Seconds that one operation takes to issue: the median of some bursts."""
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        for _ in range(count):
+            x + 1
+        taken.append((time.perf_counter() - start) / count)
+        stream.synchronize()
+    return statistics.median(taken)
 
 
 def main() -> None:
@@ -28,30 +32,23 @@ def main() -> None:
     x = cp.arange(1024, dtype='f4')
     stream = cp.cuda.Stream(non_blocking=True)
     stream.use()
-    for _ in range(2000):
-        x + 1
-    stream.synchronize()
+    issue(x, stream, 4)
     gc.collect()
     gc.disable()
     assert 'capturekit' not in sys.modules
-    print('ready', flush=True)
-    for line in sys.stdin:
-        command = line.strip()
-        if command == 'import':
-            import capturekit  # noqa: F401
+    found = {'first': issue(x, stream), 'without, a second time': issue(x, stream)}
+    import capturekit as ck
 
-            print('done', flush=True)
-        elif command == 'capture':
-            capture(x, stream)
-            print('done', flush=True)
-        else:
-            count = int(command)
-            start = time.perf_counter()
-            for _ in range(count):
+    found['capturekit imported'] = issue(x, stream)
+    for state, count in (('after a capture was opened and closed', 1), ('after 1,000 captures', 999)):
+        for _ in range(count):
+            with ck.capture() as cap:
                 x + 1
-            taken = time.perf_counter() - start
+            cap.graph.launch()
             stream.synchronize()
-            print(taken / count, flush=True)
+            cap.graph.close()
+        found[state] = issue(x, stream)
+    print(json.dumps(found))
 
 
 if __name__ == '__main__':

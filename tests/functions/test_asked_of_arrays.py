@@ -62,27 +62,6 @@ def test_the_name_of_a_users_attribute_hides_no_array(cp: Any, asks: Any) -> Non
     assert found == [asks(x, [y]).tolist() for y in (whole, whole, whole, part, part, part)]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason='before Python 3.12, lines are not told of')
-def test_attributes_of_the_users_objects_are_no_reason(cp: Any) -> None:
-    inner = Options()
-
-    class Model:
-        def __init__(self) -> None:
-            self.base, self.inner = 3.0, inner
-
-        def step(self, x: Any) -> Any:
-            return x * self.base + self.inner.base * OPTIONS.base
-
-    model = Model()
-    step = ck.graphed(model.step)
-    x = cp.arange(3.0)
-    found = [step(x).tolist() for _ in range(3)]
-    assert [one.state for one in step.variants] == ['recorded']
-    assert found == [model.step(x).tolist()] * 3
-    inner.base = 7.0
-    assert step(x).tolist() == model.step(x).tolist()
-
-
 def test_a_file_in_the_place_of_the_standard_output(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sys.stdout
 

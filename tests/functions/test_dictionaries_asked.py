@@ -260,7 +260,7 @@ BY_VARS: dict[str, tuple[Callable[[Any], float], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize('name', BY_VARS)
-def test_a_change_of_what_vars_gives(cp: Any, name: str, told: None) -> None:
+def test_a_change_of_what_vars_gives(cp: Any, name: str) -> None:
     call, change = BY_VARS[name]
     one, other = Rates(), Rates()
     graphed, found, plain = ck.graphed(lambda x: x * call(one)), [], []
@@ -271,7 +271,6 @@ def test_a_change_of_what_vars_gives(cp: Any, name: str, told: None) -> None:
         found.append(float(graphed(cp.ones(2))[0]))
         plain.append(call(other))
     assert found == plain
-    assert sum(variant.launches for variant in graphed.variants) >= 4
 
 
 @pytest.mark.parametrize(
@@ -297,12 +296,3 @@ def test_what_else_is_done_with_vars_is_right(cp: Any, call: Callable[[Any], Any
 
 
 KEPT: list[Any] = []
-
-
-def test_only_the_object_of_vars_counts(cp: Any, told: None) -> None:
-    NAMES.rate, NAMES.calls = 2.0, 0  # type: ignore[attr-defined]
-    graphed = ck.graphed(lambda x: x * by_vars_in_a_loop(RATES) * NAMES.rate)
-    for number in range(5):
-        NAMES.calls = number  # type: ignore[attr-defined]
-        assert float(graphed(cp.ones(2))[0]) == 4.0
-    assert [variant.launches for variant in graphed.variants] == [4]

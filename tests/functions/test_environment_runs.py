@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from capturekit.functions import environment
-from capturekit.functions.libraries import default_skip
+from capturekit.functions.ownership import default_skip
 from capturekit.functions.watch import Watch
 from tests.frozen import frozen
 from tests.functions.environments import Config, Filter, clean, is_array, watch

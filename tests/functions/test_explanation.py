@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 import capturekit as ck
-from capturekit.functions.explanation import explanation
-from capturekit.functions.kind_words import numbered
+from capturekit.functions.explanation import explanation, numbered
 from capturekit.functions.number_arguments import NumberArguments
 from capturekit.functions.tally import Tally
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import busy, only_called
+from capturekit.functions import call_turns, number_functions
 from tests.functions.test_number_functions import TEXTS, written
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary, told
 
@@ -156,12 +156,12 @@ def test_nothing_is_left_in_the_module(sim: Any) -> None:
 def test_a_frozen_module_may_have_functions_that_are_not_found(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     space: dict[str, Any] = {}
     exec('def one(y): return float(y)\n\nclass Two:\n    def two(self, y): return float(y)\n', space)
-    assert only_called.is_only_called(space, 'float')
-    found = only_called.functions_of(space)
+    assert number_functions.is_only_called(space, 'float')
+    found = number_functions.functions_of(space)
     for function in (space['one'], space['Two'].two):
         fewer = {key: [one for one in some if one is not function] for key, some in found.items()}
-        monkeypatch.setattr(only_called, 'functions_of', lambda _module, fewer=fewer: fewer)
-        assert not only_called.is_only_called(space, 'float')
+        monkeypatch.setattr(number_functions, 'functions_of', lambda _module, fewer=fewer: fewer)
+        assert not number_functions.is_only_called(space, 'float')
 
 
 def test_another_function_that_runs_may_not_see_it(sim: Any) -> None:
@@ -192,7 +192,7 @@ def test_another_use_that_does_not_run_is_no_reason_alone(sim: Any, monkeypatch:
     """Where no other thread runs, nobody can see what stands in the place of ``float`` meanwhile."""
     monkeypatch.setattr(sys, '_current_frames', lambda: {1: None})  # some runners of tests have a thread of their own
     found = alike(sim, written('x * v', 'float(x.sum())', 'def other(y): return isinstance(y, float)'), ordinary(12))
-    assert busy.is_alone()
+    assert call_turns.is_alone()
     assert launches(found) >= 8
 
 
@@ -205,7 +205,7 @@ def test_a_thread_that_comes_before_the_recording(sim: Any) -> None:
         if number == 1:  # the first run was watched without it
             threads.append(threading.Thread(target=ends.wait))
             threads[0].start()
-            assert not busy.is_alone()
+            assert not call_turns.is_alone()
         x = sim.arange(3.0) + number
         assert fn(x).tolist() == (x * x.sum()).tolist()
         assert space['kinds'](1.5) == (True, True, 2.5, 1.5)

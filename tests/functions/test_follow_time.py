@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import follow_time, frame_function, functions_found
-from capturekit.functions.code_reads import single_steps
+from capturekit.functions import follow_time, functions_found, return_paths
 from capturekit.functions.collector import functions_of
+from capturekit.functions.instructions import single_steps
 from capturekit.functions.place_uses import PlaceUses, counting
 
 
@@ -88,7 +88,7 @@ def test_what_is_left_out_does_not_count(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One look at all objects takes as long as the process is large, whatever the function does."""
-    monkeypatch.setattr(frame_function, '_HERE', None)
+    monkeypatch.setattr(return_paths, '_HERE', None)
     monkeypatch.setattr(follow_time, 'LONGEST', 0.5)
     looks = []
 
@@ -115,7 +115,7 @@ def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.
 
 def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several functions may have the code of a lambda, but the run begins by calling a function that is known."""
-    monkeypatch.setattr(frame_function, '_HERE', None)
+    monkeypatch.setattr(return_paths, '_HERE', None)
     looks: list[Any] = []
     monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))
     made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
@@ -131,7 +131,7 @@ def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: py
     assert looks != []
 
 
-@pytest.mark.skipif(not frame_function.TELLS, reason='this Python does not tell which function runs')
+@pytest.mark.skipif(not return_paths.TELLS, reason='this Python does not tell which function runs')
 def test_no_function_is_looked_for_where_python_tells(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
     monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import frame_function
-from capturekit.functions.frame_function import function_of
+from capturekit.functions import return_paths
+from capturekit.functions.return_paths import function_of
 from tests.frozen import frozen
 
 TOLD = pytest.mark.skipif(sys.version_info >= (3, 14), reason='this Python does not tell')
@@ -137,7 +137,7 @@ def test_no_other_one_for_a_frame_that_has_ended() -> None:
 def test_functions_that_share_their_code_are_watched(sim: Any, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
     """Each has defaults of its own."""
     if not told:
-        monkeypatch.setattr(frame_function, '_HERE', None)
+        monkeypatch.setattr(return_paths, '_HERE', None)
 
     def scaled(x: Any, by: float = 2.0) -> Any:
         return x * by

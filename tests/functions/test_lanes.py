@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.graph import needed, new_order
+from capturekit.lanes import needed, new_order
 from tests.analysis.test_races import WRITES_FIRST
 from tests.captured import values
 from tests.examples import examples
 from tests.graph.test_declared import kernels
-from tests.graph.test_relane import SAME, quiet, run, steps
+from tests.lanes.test_relane import SAME, quiet, run, steps
 
 
 def explained(fn: Any) -> str:

@@ -185,16 +185,6 @@ def test_a_name_in_an_attribute_goes_as_eagerly(cp: Any, kind: type[Chooses], nu
         Settings.factor = 3.0
 
 
-@pytest.mark.parametrize('number', [0, 1, 2])
-def test_a_name_in_an_attribute_is_followed(sim: Any, number: int) -> None:
-    one, chooses = Settings(), Chooses()
-    fn = ck.graphed(lambda x: CHOSEN[number](one, chooses, x))
-    for other in range(8):
-        one.other = float(other)
-        fn(sim.ones(2))
-    assert launches(fn) >= 5
-
-
 def by_the_shape(one: Settings, x: Any) -> Any:
     one.count += x.shape[0]
     return x * getattr(one, 'scale')  # noqa: B009

@@ -307,7 +307,7 @@ def test_launches_in_flight_have_numbers_of_their_own(cp: Any) -> None:
 
 def test_the_first_launches_are_compared(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in how numbers reach the graph gives the eager answer, and numbers are parts of the kind from then on."""
-    from capturekit.functions.number_slots import NumberSlots
+    from capturekit.functions.recorded_number import NumberSlots
 
     fill = NumberSlots.fill
     monkeypatch.setattr(NumberSlots, 'fill', lambda slots, target, values: fill(slots, target, [v + 1 for v in values]))
@@ -316,7 +316,7 @@ def test_the_first_launches_are_compared(cp: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_eager_run_instead_draws_the_same_numbers(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capturekit.functions.number_slots import NumberSlots
+    from capturekit.functions.recorded_number import NumberSlots
 
     def drawn(work: Any) -> list[Any]:
         cp.random.seed(3)

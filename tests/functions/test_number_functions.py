@@ -12,7 +12,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions.number_functions import taking_numbers
-from capturekit.functions.reckoning import FunctionPlace
+from capturekit.functions.outcomes import FunctionPlace
 from tests.functions import models_with_rates
 from tests.functions.models_with_rates import Model
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary, told

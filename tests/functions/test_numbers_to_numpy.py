@@ -1,4 +1,4 @@
-"""Of a number that launches reckon with, NumPy's functions of numbers make others, and nothing else learns of it."""
+"""Of a number that launches reckon with, NumPy learns nothing but what comes of its operators."""
 
 from __future__ import annotations
 
@@ -41,9 +41,6 @@ class Numbers:
 
     def constant(self, value: Any) -> Number:
         return Number(self, 1, value)
-
-    def goes_into_arrays(self) -> bool:
-        return False
 
 
 @pytest.fixture

@@ -213,7 +213,7 @@ def test_an_eager_run_that_raises_is_told(cp: Any) -> None:
 
 
 def test_numbers_may_differ_by_rounding_and_no_more() -> None:
-    from capturekit.functions.checked_launch import difference_between
+    from capturekit.functions.checks import difference_between
 
     def said(mine: Any, theirs: Any) -> str:
         return difference_between(([('the result', np.array(mine))], None), ([('', np.array(theirs))], None))

@@ -63,15 +63,15 @@ def test_instructions_that_are_not_known_are_told() -> None:
 
 def test_where_the_name_of_an_attribute_comes_from() -> None:
     for fn, given in (
-        (lambda o, n: getattr(o, 'a'), [(False, 'a', None)]),  # noqa: B009
-        (lambda o, n: getattr(o.a(1, n), 'a', None), [(False, 'a', None)]),
-        (lambda o, n: hasattr(o, 'a') and setattr(o, 'b', n + 1), [(False, 'a', None), (False, 'b', None)]),
-        (lambda o, n: getattr(o, n), [(True, 'n', None)]),
-        (lambda o, n: setattr(o, n, getattr(o, 'a') + 1), [(False, 'a', None), (True, 'n', None)]),  # noqa: B009
+        (lambda o, n: getattr(o, 'a'), [(False, 'a')]),  # noqa: B009
+        (lambda o, n: getattr(o.a(1, n), 'a', None), [(False, 'a')]),
+        (lambda o, n: hasattr(o, 'a') and setattr(o, 'b', n + 1), [(False, 'a'), (False, 'b')]),
+        (lambda o, n: getattr(o, n), [(True, 'n')]),
+        (lambda o, n: setattr(o, n, getattr(o, 'a') + 1), [(False, 'a'), (True, 'n')]),  # noqa: B009
         (lambda o, n: getattr(o, n, (n := 'a')), []),
-        (lambda o, n: getattr(o, n.name), [(True, 'n', 'name')]),
-        (lambda o, n: getattr(o, n.name, None), [(True, 'n', 'name')]),
-        (lambda o, n: getattr(o, n.name, n), [(True, 'n', 'name')]),
+        (lambda o, n: getattr(o, n.name), []),
+        (lambda o, n: getattr(o, n.name, None), []),
+        (lambda o, n: getattr(o, n.name, n), []),
         (lambda o, n: getattr(o, n.name, n()), []),
         (lambda o, n: getattr(o, n.name, o.a), []),
         (lambda o, n: getattr(o, n.name()), []),
@@ -81,8 +81,8 @@ def test_where_the_name_of_an_attribute_comes_from() -> None:
         (lambda o, n: getattr(o, 'a' + n, None), []),
         (lambda o, n: getattr(o, 'a' if n else 'b'), []),
         (lambda o, n: getattr(o if n else n, 'a'), []),  # noqa: B009
-        (lambda o, n: getattr(o, n, 1 if n else 2), [(True, 'n', None)]),
-        (lambda o, n: getattr(o, n, n(o.b, 1, 2)), [(True, 'n', None)]),
+        (lambda o, n: getattr(o, n, 1 if n else 2), [(True, 'n')]),
+        (lambda o, n: getattr(o, n, n(o.b, 1, 2)), [(True, 'n')]),
         (lambda o, n: getattr(o, f'a{n}'), []),
     ):
         names = names_of(fn.__code__)

@@ -13,7 +13,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions import return_paths
-from capturekit.functions.code_reads import plain_steps
+from capturekit.functions.instructions import plain_steps
 from capturekit.functions.return_paths import ReturnPaths
 
 FOUND: list[bool] = []

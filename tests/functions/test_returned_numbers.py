@@ -57,10 +57,6 @@ def wrapped_under_computed_names(cp: Any) -> Made:
     return lambda x: Wrapped(('step', 'run')).solve(x), nothing
 
 
-def asked_for_a_tuple(cp: Any) -> Made:
-    return lambda x: Wrapped(('step', 'run'), asks=True).solve(x), nothing
-
-
 def of_a_variable_that_holds_the_function(cp: Any) -> Made:
     def read(x: Any) -> float:
         return x.sum().item() + 1  # type: ignore[no-any-return]
@@ -88,7 +84,7 @@ def with_two_numbers_through_one_wrapper(cp: Any) -> Made:
     return work, nothing
 
 
-LAUNCHED = [wrapped_under_computed_names, asked_for_a_tuple, of_a_variable_that_holds_the_function]
+LAUNCHED = [wrapped_under_computed_names, of_a_variable_that_holds_the_function]
 
 
 @DIRECT

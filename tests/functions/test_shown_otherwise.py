@@ -11,8 +11,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions.late_reads import _far_from
-from capturekit.functions.ownership import Ownership
-from capturekit.functions.shown_by_name import shows_by_name
+from capturekit.functions.ownership import Ownership, shows_by_name
 
 
 @pytest.fixture

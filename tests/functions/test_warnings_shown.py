@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.functions.warnings_shown import FORGETS_IN_CONTEXTS, shown_before
+from capturekit.functions.settings import FORGETS_IN_CONTEXTS, shown_before
 
 
 def other_filters() -> None:

@@ -15,21 +15,15 @@ import pytest
 
 from capturekit.functions.attributes import Attributes
 from capturekit.functions.collector import Before
-from capturekit.functions.doubts import Doubts
+from capturekit.functions.doubts import Doubts, NamesUsed, ObjectUses, Unsettled
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.functions_found import FunctionsFound
-from capturekit.functions.given_values import GivenValues
 from capturekit.functions.hidden_parts import HiddenParts
-from capturekit.functions.holders import Holders
-from capturekit.functions.libraries import default_skip
-from capturekit.functions.library_state import LibraryState
+from capturekit.functions.holders import Holders, OutOfSight
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.names_used import NamesUsed
-from capturekit.functions.object_uses import ObjectUses
-from capturekit.functions.out_of_sight import OutOfSight
-from capturekit.functions.ownership import Ownership
+from capturekit.functions.ownership import LibraryState, Ownership, default_skip
 from capturekit.functions.run_record import RunRecord, WatchedCall, record_of
-from capturekit.functions.unsettled import Unsettled
+from capturekit.functions.values_met import GivenValues
 from capturekit.functions.watch import Watch
 from capturekit.functions.watched_values import WatchedValues
 from capturekit.model.cleanup import Uncollected

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from capturekit.driver.fused_source import Source
+from capturekit.fusion.source import Source
 
 PAGE = 4096
 COMPILER = shutil.which('g++') or shutil.which('clang++')

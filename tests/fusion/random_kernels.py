@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.analysis.iteration_space import common, shortest, split
-from capturekit.driver.elementwise import ARRAY, SCALAR, ElementOperation, OperationParameter, Piece
-from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep
+from capturekit.fusion.elementwise import ARRAY, SCALAR, ElementOperation, OperationParameter, Piece
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
+from capturekit.fusion.runs import common, shortest, split
 from tests.fusion.on_host import PAGE
 
 Choose = Callable[[Sequence[Any]], Any]

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capturekit.analysis.arrangement import arranged, itself, padded
-from capturekit.analysis.iteration_space import shortest
+from capturekit.fusion.reductions import arranged, itself, padded
+from capturekit.fusion.runs import shortest
 from tests.examples import examples
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.driver.block_reduction import block_codes, of_block_node
-from capturekit.driver.elementwise import ARRAY
 from capturekit.driver.kernel_args import Argument
-from capturekit.driver.reduction import ReductionCode
+from capturekit.fusion.elementwise import ARRAY
+from capturekit.fusion.reduction import ReductionCode, block_codes, of_block_node
 
 BASE = 1 << 40
 FUNCTION = SimpleNamespace(ptr=77)
@@ -31,7 +30,7 @@ def codes(monkeypatch: pytest.MonkeyPatch, **given: Any) -> dict[int, ReductionC
         'identity': '0', 'preamble': '', 'options': (), 'items': 4, **given,
     }  # fmt: skip
     memo = [((0, tuple(made.values())), FUNCTION), ((0, (1, 2)), FUNCTION)]
-    monkeypatch.setattr('capturekit.driver.block_reduction._memo', lambda _function: memo)
+    monkeypatch.setattr('capturekit.fusion.reduction._memo', lambda _function: memo)
     return block_codes()
 
 

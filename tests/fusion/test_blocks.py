@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.analysis import fusion_blocks
 from capturekit.driver.cuda import current
+from capturekit.fusion import blocks as fusion_blocks
 from tests.examples import examples
 
 SAME = 'the same as without fused kernels'

@@ -10,9 +10,9 @@ import pytest
 
 import capturekit as ck
 from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.fusion import Fusion, fusion_of
-from capturekit.analysis.fusion_runs import Item
-from capturekit.driver.elementwise import ElementOperand, copying
+from capturekit.fusion.elementwise import ElementOperand, copying
+from capturekit.fusion.lines import Fusion, fusion_of
+from capturekit.fusion.runs import Item
 from tests.fusion.test_runs import BASE, BLOCK, N, array, item, memory, to, whole
 
 SAME = 'the same as without fused kernels'

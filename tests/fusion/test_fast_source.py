@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.driver.cub_reduction import Rows, of_calls, rows_of
-from capturekit.driver.elementwise import ElementOperation, Rounded, checked, of_node
-from capturekit.driver.fused_reduction import parts
-from capturekit.driver.fused_source import source
 from capturekit.driver.kernel_args import Argument
+from capturekit.driver.library_accesses import Rows, rows_of
 from capturekit.driver.node_accesses import Access, Touched
-from capturekit.driver.reduction import Reduction, code_of
+from capturekit.fusion.elementwise import ElementOperation, Rounded, checked, of_node
+from capturekit.fusion.fused_reduction import parts
+from capturekit.fusion.reduction import Reduction, code_of, of_calls
+from capturekit.fusion.source import source
 from tests.fusion.test_reduction_source import fused, made
 from tests.fusion.test_source import product_and_sum, ufunc
 
@@ -162,7 +162,7 @@ def test_halves_that_are_not_understood(given: tuple[int, int]) -> None:
 
 
 def test_the_types_of_such_a_reduction_are_cupys(monkeypatch: pytest.MonkeyPatch) -> None:
-    from capturekit.driver import fused_reduction
+    from capturekit.fusion import fused_reduction
 
     given: list[Any] = []
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.analysis import fusion_liveness
 from capturekit.driver.cuda import current
-from capturekit.driver.fused_nodes import FusingError
+from capturekit.fusion.cuda_nodes import FusingError
+from capturekit.fusion.lines import Liveness
+from capturekit.fusion.nodes import nodes_of
 from capturekit.model.errors import ClosedError, CudaCallError, UpdateError
 from capturekit.model.rules import Code
 from tests.benchmarks import peers
@@ -159,13 +160,13 @@ def test_lanes_keep_their_order(cp: Any, x: Any) -> None:
 
 def forgetful(patch: pytest.MonkeyPatch) -> None:
     """Let fused kernels leave out what somebody sees."""
-    known = fusion_liveness.Liveness.stores
+    known = Liveness.stores
 
     def stores(self: Any, run: Any, numbers: Any) -> Any:
         found = known(self, run, numbers)
         return {key: False if n == 1 else needed for n, (key, needed) in enumerate(found.items())}
 
-    patch.setattr(fusion_liveness.Liveness, 'stores', stores)
+    patch.setattr(Liveness, 'stores', stores)
 
 
 def test_a_graph_that_differs_is_as_recorded_again(cp: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,17 +203,17 @@ def test_a_variant_that_differs_is_not_fused(
 
 
 def test_what_the_compiler_refuses_stays_as_it_is(cp: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, why = current().device, 'the compiler refuses the kernel: no'
-    compiled = device.fused_function
+    kind, why = type(nodes_of(current().device)), 'the compiler refuses the kernel: no'
+    compiled: Any = kind.fused_function
 
-    def refuse(kernel: Any, names: tuple[str, ...]) -> Any:
+    def refuse(nodes: Any, kernel: Any, names: tuple[str, ...]) -> Any:
         if any('tanh' in name for name in names):
             raise FusingError(why)
-        return compiled(kernel, names)
+        return compiled(nodes, kernel, names)
 
     graph, y, z = record(cp, x)
     before = launched(graph, y, z)
-    monkeypatch.setattr(device, 'fused_function', refuse)
+    monkeypatch.setattr(kind, 'fused_function', refuse)
     report = graph.fuse()
     assert [len(one.nodes) for one in report.kernels] == [3]
     assert [reason for _node, reason in report.alone].count(why) == 9
@@ -223,7 +224,7 @@ def test_where_cuda_refuses_nothing_changes(cp: Any, x: Any, monkeypatch: pytest
     def refuse(*_args: Any) -> Any:
         raise CudaCallError(Code.cudaErrorInvalidValue, 'graphKernelNodeSetParams')
 
-    monkeypatch.setattr(current().device, 'fuse_node', refuse)
+    monkeypatch.setattr(type(nodes_of(current().device)), 'fuse_node', refuse)
     graph, y, z = record(cp, x)
     before = launched(graph, y, z)
     report = graph.fuse()

@@ -9,11 +9,10 @@ import pytest
 
 import capturekit as ck
 from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.fusion import Fusion, fusion_of
-from capturekit.analysis.fusion_joins import joined
-from capturekit.analysis.fusion_runs import Item
-from capturekit.driver.elementwise import ElementOperand, Elementwise, Piece
-from capturekit.driver.fused_source import source
+from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
+from capturekit.fusion.lines import Fusion, fusion_of, joined
+from capturekit.fusion.runs import Item
+from capturekit.fusion.source import source
 from capturekit.model.dag import Order
 from tests.fusion.test_runs import BASE, BLOCK, array, item, memory, to
 

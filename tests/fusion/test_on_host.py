@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from capturekit.driver import fused_layout
-from capturekit.driver.fused_source import source
+from capturekit.fusion import source as fused_source
+from capturekit.fusion.source import source
 from tests.fusion import on_host, random_kernels
 
 pytestmark = pytest.mark.skipif(on_host.COMPILER is None, reason='no C++ compiler here')
@@ -22,13 +22,13 @@ KERNELS = 16
 def test_random_kernels_compute_what_numpy_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, together: int, wide: bool
 ) -> None:
-    monkeypatch.setattr(fused_layout, '_TOGETHER', together)
-    monkeypatch.setattr(fused_layout, '_MANY', 1)
-    monkeypatch.setattr(fused_layout, '_SHORT', 5)
-    monkeypatch.setattr(fused_layout, 'THREADS', 16)
-    monkeypatch.setattr(fused_layout, '_ALONG', 4)
+    monkeypatch.setattr(fused_source, '_TOGETHER', together)
+    monkeypatch.setattr(fused_source, '_MANY', 1)
+    monkeypatch.setattr(fused_source, '_SHORT', 5)
+    monkeypatch.setattr(fused_source, 'THREADS', 16)
+    monkeypatch.setattr(fused_source, '_ALONG', 4)
     if wide:
-        monkeypatch.setattr(fused_layout, '_MOST', 0)
+        monkeypatch.setattr(fused_source, '_MOST', 0)
     choose = random.Random(f'{seed} {together} {wide}').choice
     drawn = [random_kernels.draw(choose) for _ in range(KERNELS)]
     sources = [source.__wrapped__(one.kernel) for one in drawn]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.fusion import Fusion, fusion_of
-from capturekit.analysis.fusion_ones import MOST_ONES
-from capturekit.analysis.fusion_plan import MOST_OPEN
-from capturekit.analysis.fusion_runs import Item
-from capturekit.driver.elementwise import ARRAY, ElementOperand, ElementOperation, Elementwise, OperationParameter
-from capturekit.driver.fused_kernel import FusedKernel, FusedPlace
+from capturekit.fusion.division import MOST_ONES, MOST_OPEN
+from capturekit.fusion.elementwise import ARRAY, ElementOperand, ElementOperation, Elementwise, OperationParameter
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
+from capturekit.fusion.lines import Fusion, fusion_of
+from capturekit.fusion.runs import Item
 from tests.fusion.test_runs import BASE, BLOCK, N, array, item, memory, to, whole
 
 

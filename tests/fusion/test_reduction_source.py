@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.driver.elementwise import ARRAY, SCALAR, ElementOperand
-from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep
-from capturekit.driver.fused_reduction import FusedReduction, arguments, declared, parts, source, uses_number
 from capturekit.driver.kernel_args import Argument
-from capturekit.driver.reduction import Made, Reduction, ReductionCode, code_of, of_node
+from capturekit.fusion.elementwise import ARRAY, SCALAR, ElementOperand
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
+from capturekit.fusion.fused_reduction import FusedReduction, arguments, declared, parts, source, uses_number
+from capturekit.fusion.reduction import Made, Reduction, ReductionCode, code_of, of_node
 from tests.fusion.test_source import PRODUCT, SUM, ufunc
 
 BASE = 1 << 40

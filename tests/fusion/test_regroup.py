@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from capturekit.analysis import fusion
-from capturekit.analysis.fusion_regroup import Cost
-from capturekit.analysis.fusion_runs import Item
+from capturekit.fusion import lines as fusion
+from capturekit.fusion.division import Cost
+from capturekit.fusion.runs import Item
 from tests.fusion.test_ones import QUOTIENT, every, fused
 from tests.fusion.test_runs import array, item, memory, to
 

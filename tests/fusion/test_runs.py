@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.fusion import fusion_of, lines_of
-from capturekit.analysis.fusion_kernels import kernel_of
-from capturekit.analysis.fusion_liveness import Liveness
-from capturekit.analysis.fusion_plan import FusionPlan, runs_of
-from capturekit.analysis.fusion_runs import MOST_MEMBERS, Item, access_of, key_of
-from capturekit.analysis.iteration_space import apart, common, shortest, split
-from capturekit.driver.elementwise import ElementOperand, Elementwise
 from capturekit.driver.node_accesses import Access
+from capturekit.fusion.division import FusionPlan, runs_of
+from capturekit.fusion.elementwise import ElementOperand, Elementwise
+from capturekit.fusion.lines import Liveness, fusion_of, lines_of
+from capturekit.fusion.runs import MOST_MEMBERS, Item, access_of, apart, common, kernel_of, key_of, shortest, split
 from capturekit.model.dag import Order
 
 BASE, BLOCK, N = 1 << 40, 4096, 100

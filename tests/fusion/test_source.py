@@ -6,20 +6,20 @@ import struct
 
 import pytest
 
-from capturekit.driver.elementwise import (
+from capturekit.driver.kernel_args import Argument
+from capturekit.fusion.cuda_nodes import name_of
+from capturekit.fusion.elementwise import (
     ARRAY,
     SCALAR,
     ElementOperation,
     OperationParameter,
     checked,
     of_node,
+    sealed,
     written_first,
 )
-from capturekit.driver.fused_kernel import FusedKernel, FusedPlace, FusedStep, contiguous, narrow
-from capturekit.driver.fused_nodes import name_of
-from capturekit.driver.fused_source import source
-from capturekit.driver.kernel_args import Argument
-from capturekit.driver.rounding import sealed
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep, contiguous, narrow
+from capturekit.fusion.source import source
 
 BASE = 1 << 40
 

@@ -10,9 +10,9 @@ import pytest
 
 import capturekit as ck
 from capturekit.analysis.free_memory import FreeMemory
-from capturekit.analysis.fusion_thinned import UNREAD, thinned
-from capturekit.driver.elementwise import ElementOperand, Elementwise
 from capturekit.driver.node_accesses import Access
+from capturekit.fusion.elementwise import ElementOperand, Elementwise
+from capturekit.fusion.thinned import UNREAD, thinned
 from capturekit.model.dag import Order
 from capturekit.model.errors import UpdateError
 

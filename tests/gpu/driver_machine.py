@@ -1,14 +1,22 @@
-"""Runs programs on the CUDA driver and notes what it answers, step by step."""
+"""Runs programs on the CUDA driver and notes what it answers, step by step.
+
+``python -m tests.gpu.driver_machine OUT.json.gz COUNT`` writes random programs and the answers to them.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gzip
+import json
 import queue
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from cuda.bindings import runtime as rt
 
-from tests.agreement.programs import LEGACY, Program, Step
+from tests.agreement.programs import LEGACY, Program, Step, random_program
 
 _MODE = {
     'global': rt.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal,
@@ -16,6 +24,7 @@ _MODE = {
     'relaxed': rt.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed,
 }
 _EXTERNAL = 1
+_TO_HOST = rt.cudaMemcpyKind.cudaMemcpyDeviceToHost
 
 
 def ok(answer: tuple[Any, ...]) -> Any:
@@ -85,59 +94,38 @@ class DriverMachine:
     def _call(self, step: Step) -> tuple[Any, ...]:
         s = self.stream(step.s) if step.s is not None else None
         e = self.events[step.e] if step.e is not None else None
-        op = step.op
-        if op == 'begin':
-            return rt.cudaStreamBeginCapture(s, _MODE[step.mode or 'relaxed'])
-        if op == 'end':
-            answer = rt.cudaStreamEndCapture(s)
-            if answer[0] == rt.cudaError_t.cudaSuccess and answer[1]:
+        host = _host_function_pointer()
+        calls: dict[str, Callable[[], tuple[Any, ...]]] = {
+            'begin': lambda: rt.cudaStreamBeginCapture(s, _MODE[step.mode or 'relaxed']),
+            'end': lambda: rt.cudaStreamEndCapture(s),
+            'work': lambda: rt.cudaMemsetAsync(self.buffer, 0, 64, s),
+            'record': lambda: rt.cudaEventRecord(e, s),
+            'record_external': lambda: rt.cudaEventRecordWithFlags(e, s, _EXTERNAL),
+            'wait': lambda: rt.cudaStreamWaitEvent(s, e, 0),
+            'wait_external': lambda: rt.cudaStreamWaitEvent(s, e, _EXTERNAL),
+            'sync': lambda: rt.cudaStreamSynchronize(s),
+            'query': lambda: rt.cudaStreamQuery(s),
+            'event_sync': lambda: rt.cudaEventSynchronize(e),
+            'event_query': lambda: rt.cudaEventQuery(e),
+            'elapsed': lambda: rt.cudaEventElapsedTime(e, self.events[step.e2]),
+            'device_sync': lambda: rt.cudaDeviceSynchronize(),
+            'is_capturing': lambda: rt.cudaStreamIsCapturing(s),
+            'get_flags': lambda: rt.cudaStreamGetFlags(s),
+            'get_priority': lambda: rt.cudaStreamGetPriority(s),
+            'add_callback': lambda: rt.cudaStreamAddCallback(s, rt.cudaStreamCallback_t(host), 0, 0),
+            'host_func': lambda: rt.cudaLaunchHostFunc(s, rt.cudaHostFn_t(host), 0),
+            'graph_launch': lambda: rt.cudaGraphLaunch(self.exec, s),
+            'malloc': lambda: rt.cudaMalloc(1 << 20),
+            'memset_sync': lambda: rt.cudaMemset(self.buffer, 0, 64),
+            'copy_pinned': lambda: rt.cudaMemcpyAsync(self.pinned, self.buffer, 64, _TO_HOST, s),
+        }
+        answer = calls[step.op]()
+        if answer[0] == rt.cudaError_t.cudaSuccess:
+            if step.op == 'end' and answer[1]:
                 rt.cudaGraphDestroy(answer[1])
-            return answer
-        if op == 'work':
-            return rt.cudaMemsetAsync(self.buffer, 0, 64, s)
-        if op == 'record':
-            return rt.cudaEventRecord(e, s)
-        if op == 'record_external':
-            return rt.cudaEventRecordWithFlags(e, s, _EXTERNAL)
-        if op == 'wait':
-            return rt.cudaStreamWaitEvent(s, e, 0)
-        if op == 'wait_external':
-            return rt.cudaStreamWaitEvent(s, e, _EXTERNAL)
-        if op == 'sync':
-            return rt.cudaStreamSynchronize(s)
-        if op == 'query':
-            return rt.cudaStreamQuery(s)
-        if op == 'event_sync':
-            return rt.cudaEventSynchronize(e)
-        if op == 'event_query':
-            return rt.cudaEventQuery(e)
-        if op == 'elapsed':
-            return rt.cudaEventElapsedTime(e, self.events[step.e2])
-        if op == 'device_sync':
-            return rt.cudaDeviceSynchronize()
-        if op == 'is_capturing':
-            return rt.cudaStreamIsCapturing(s)
-        if op == 'get_flags':
-            return rt.cudaStreamGetFlags(s)
-        if op == 'get_priority':
-            return rt.cudaStreamGetPriority(s)
-        if op == 'add_callback':
-            return rt.cudaStreamAddCallback(s, rt.cudaStreamCallback_t(_host_function_pointer()), 0, 0)
-        if op == 'host_func':
-            return rt.cudaLaunchHostFunc(s, rt.cudaHostFn_t(_host_function_pointer()), 0)
-        if op == 'graph_launch':
-            return rt.cudaGraphLaunch(self.exec, s)
-        if op == 'malloc':
-            answer = rt.cudaMalloc(1 << 20)
-            if answer[0] == rt.cudaError_t.cudaSuccess:
+            elif step.op == 'malloc':
                 self.malloced.append(int(answer[1]))
-            return answer
-        if op == 'memset_sync':
-            return rt.cudaMemset(self.buffer, 0, 64)
-        if op == 'copy_pinned':
-            kind = rt.cudaMemcpyKind.cudaMemcpyDeviceToHost
-            return rt.cudaMemcpyAsync(self.pinned, self.buffer, 64, kind, s)
-        raise ValueError(op)
+        return answer
 
     def state(self) -> list[Any]:
         """Per stream: None, or [status, capture, sorted dependencies as node numbers in order of creation]."""
@@ -184,18 +172,9 @@ class DriverMachine:
         rt.cudaGetLastError()
 
 
-_pointer: int | None = None
-
-
 def _host_function_pointer() -> int:
     """Return the address of a C function that does nothing, for callbacks (libc's sync-free ``getpid``)."""
-    global _pointer
-    if _pointer is None:
-        import ctypes
-
-        _pointer = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
-    assert _pointer is not None
-    return _pointer
+    return ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value or 0
 
 
 def run(program: Program) -> list[tuple[str, list[Any]]]:
@@ -205,3 +184,16 @@ def run(program: Program) -> list[tuple[str, list[Any]]]:
         return [(machine.do(step), machine.state()) for step in program.steps]
     finally:
         machine.close()
+
+
+def main() -> None:
+    traces = []
+    for seed in range(int(sys.argv[2])):
+        program = random_program(seed, length=40, illegal=(0.05, 0.2, 0.5, 1.0)[seed % 4])
+        traces.append({'seed': seed, **program.to_json(), 'answers': run(program)})
+    with gzip.open(sys.argv[1], 'wt') as f:
+        json.dump(traces, f, separators=(',', ':'))
+
+
+if __name__ == '__main__':
+    main()

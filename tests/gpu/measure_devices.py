@@ -1,34 +1,34 @@
 """Measures what the driver answers to calls on one device while a stream of another is being captured.
 
-``python -m tests.gpu.measure_devices OUT.json [PROCESSES]`` needs two GPUs. It writes cells of the same form as
-``tests/data/driver_rules.json``: a capture is begun on ``origin``, a stream of device 0, one memset is recorded and
-an event (``captured``); where the name says ``joined``, a stream of device 1 waits for that event and gets one memset
-too. Then device 1 is made current (where the name says ``dev0 current``, it is not), the operation, the status of both
-streams, and ``cudaStreamEndCapture`` with device 0 current. A process measures several operations, and one alone where
-the name says ``cold``: device 1 has not been used in it. ``--list`` prints the operations.
+``python -m tests.gpu.measure_devices --out FILE`` needs two GPUs. It measures as ``tests.gpu.measure_rules`` does, and
+compares with ``tests/data/driver_devices.json``: a capture is begun on ``origin``, a stream of device 0, one memset is
+recorded and an event (``captured``); where the name says ``joined``, a stream of device 1 waits for that event and gets
+one memset too. Then device 1 is made current (where the name says ``dev0 current``, it is not), the operation, the
+status of both streams, and ``cudaStreamEndCapture`` with device 0 current. An operation has a process for itself where
+the name says ``cold``: device 1 has not been used in it.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
+import ctypes
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cuda.bindings import driver, nvrtc
+from cuda.bindings import driver
 from cuda.bindings import runtime as rt
 
-from tests.gpu.driver_machine import _MODE, Worker, _host_function_pointer, ok
+from tests import measured
+from tests.gpu import measure_rules, rule_cells
+from tests.gpu.driver_machine import _MODE, Worker, ok
+from tests.gpu.rule_cells import _KIND, LEGACY, NONBLOCKING, _hostfn, _ptx
 
-NONBLOCKING = rt.cudaStreamNonBlocking
-LEGACY = rt.cudaStream_t(0)
-_KIND = rt.cudaMemcpyKind
-ORIGINS = ('nonblocking', 'blocking')
-#: That a process may take, for all its cells.
-SECONDS = 40
+#: The file that is compared with, and what it says of itself.
+AGAINST = [measured.DATA / 'driver_devices.json']
+ABOUT = (
+    'Answers of the driver to calls on device 1 (or 0, where the name says dev0 current) while a stream of device 0 is '
+    'captured: tests/gpu/measure_devices.py. {devices}, {date}.'
+)
 
 
 class Bench:
@@ -81,18 +81,7 @@ class Bench:
         return self.worker(there)
 
 
-def _ptx() -> bytes:
-    source = b'extern "C" __global__ void k(float* x) { x[0] = 1; }'
-    program = ok(nvrtc.nvrtcCreateProgram(source, b'k.cu', 0, [], []))
-    ok((*nvrtc.nvrtcCompileProgram(program, 1, [b'--gpu-architecture=compute_80']), None))
-    out = b' ' * ok(nvrtc.nvrtcGetPTXSize(program))
-    nvrtc.nvrtcGetPTX(program, out)
-    return out
-
-
 def _launch(function: Any, pointer: Any, stream: Any) -> Any:
-    import ctypes
-
     answer = driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, int(stream), ((int(pointer),), (ctypes.c_void_p,)), 0)
     return (rt.cudaError_t(int(answer[0])),)
 
@@ -109,10 +98,6 @@ def _join_back(b: Bench) -> Any:
 def _join_by_event_of_0(b: Bench) -> Any:
     answer = rt.cudaEventRecord(b.scratch[0], b.side)
     return answer if int(answer[0]) else rt.cudaStreamWaitEvent(b.origin, b.scratch[0], 0)
-
-
-def _host(s: Any) -> Any:
-    return rt.cudaLaunchHostFunc(s, rt.cudaHostFn_t(_host_function_pointer()), 0)
 
 
 OPERATIONS: dict[str, Callable[[Bench], Any]] = {
@@ -207,7 +192,7 @@ OPERATIONS: dict[str, Callable[[Bench], Any]] = {
     'mallocHost with 1 current': lambda b: rt.cudaMallocHost(4096),
     'mallocAsync(side of 1), joined': lambda b: rt.cudaMallocAsync(4096, b.side),
     'mallocAsync(free of 1)': lambda b: rt.cudaMallocAsync(4096, b.free[1]),
-    'launchHostFunc(side of 1), joined': lambda b: _host(b.side),
+    'launchHostFunc(side of 1), joined': lambda b: _hostfn(b.side),
     'graphInstantiate with 1 current': lambda b: rt.cudaGraphInstantiate(b.graph, 0),
     'graphLaunch(graph of 0, free of 1)': lambda b: rt.cudaGraphLaunch(b.exec, b.free[1]),
     'graphLaunch(graph of 0, side of 1), joined': lambda b: rt.cudaGraphLaunch(b.exec, b.side),
@@ -225,9 +210,9 @@ OPERATIONS: dict[str, Callable[[Bench], Any]] = {
 }
 
 
-def cell(name: str, mode: str, origin: str) -> dict[str, Any]:
+def cell(name: str, mode: str, blocking: bool) -> dict[str, Any]:
     """Measure one cell, in this process."""
-    b = Bench(name, origin == 'blocking')
+    b = Bench(name, blocking)
     ok((*rt.cudaStreamBeginCapture(b.origin, _MODE[mode]), None))
     ok((*rt.cudaMemsetAsync(b.buf[0], 0, 64, b.origin), None))
     ok((*rt.cudaEventRecord(b.captured, b.origin), None))
@@ -250,7 +235,7 @@ def cell(name: str, mode: str, origin: str) -> dict[str, Any]:
     return {
         'operation': name,
         'mode': mode,
-        'origin': origin,
+        'origin': 'blocking' if blocking else 'nonblocking',
         'result': answer[0].name,
         'value': str(answer[1]) if len(answer) > 1 and ('Get' in name or 'Is' in name or 'Can' in name) else '',
         'status_after': status[1].name.replace('cudaStreamCaptureStatus', ''),
@@ -260,69 +245,22 @@ def cell(name: str, mode: str, origin: str) -> dict[str, Any]:
     }
 
 
-def _apart(cells: list[list[str]]) -> list[dict[str, Any]]:
-    """Measure some cells in a process of their own, and after one at which it ended, the rest in another."""
-    found: list[dict[str, Any]] = []
-    while len(found) < len(cells):
-        command = [sys.executable, os.path.abspath(__file__), '--cells']
-        given = json.dumps(cells[len(found) :])
-        try:
-            done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=SECONDS)
-            told, fault = done.stdout, done.stderr.strip()[-300:]
-        except subprocess.TimeoutExpired as late:
-            told, fault = (late.stdout or b'').decode(), f'no answer in {SECONDS} s'
-        found += [json.loads(line) for line in told.splitlines() if line.startswith('{')]
-        if len(found) < len(cells):
-            name, mode, origin = cells[len(found)]
-            found.append({'operation': name, 'mode': mode, 'origin': origin, 'error': fault})
-    for name in dict.fromkeys(name for name, _mode, _origin in cells):
-        print(f'{name}: {_short([one for one in found if one["operation"] == name])}', flush=True)
-    return found
+def risky(name: str) -> bool:
+    """Whether a call is measured in a process of its own: where device 1 must not have been used before."""
+    return 'cold' in name
 
 
-def _short(cells: list[dict[str, Any]]) -> str:
-    """One line an operation: the answers in the order of the modes, for either origin, those that are equal once."""
-    if any('error' in c for c in cells):
-        return 'not measured: ' + str(next(c['error'] for c in cells if 'error' in c))[-120:].replace('\n', ' ')
-    texts = [
-        f'{c["result"].replace("cudaError", "").replace("StreamCapture", "")}/{c["status_after"]}/'
-        f'{c["end_capture"].replace("cudaError", "").replace("StreamCapture", "")}/{c["nodes"]}'
-        + (f' value {c["value"]}' if c['value'] else '')
-        for c in cells
-    ]
-    if len(set(texts)) == 1:
-        return texts[0]
-    return '; '.join(f'{c["mode"][0]}{c["origin"][0]} {t}' for c, t in zip(cells, texts, strict=True))
+def pairs(name: str) -> list[tuple[str, str]]:
+    """The modes and origins in which an operation is measured: each cold one takes a process, so fewer."""
+    if risky(name):
+        return [(mode, 'nonblocking') for mode in ('relaxed', 'global')]
+    return [(mode, origin) for mode in _MODE for origin in ('nonblocking', 'blocking')]
 
 
-def main() -> None:
-    """Measure all cells, or those asked for."""
-    arguments = sys.argv[1:]
-    if arguments[:1] == ['--cells']:
-        for one in json.load(sys.stdin):
-            print(json.dumps(cell(*one)), flush=True)
-        os._exit(0)  # contexts that a cell left in error must not end the process in their own way
-    if arguments[:1] == ['--list']:
-        print('\n'.join(OPERATIONS))
-        return
-    processes = int(arguments[1]) if len(arguments) > 1 else (os.cpu_count() or 4) // 2
-    every = [[name, mode, origin] for name in OPERATIONS for mode in _MODE for origin in ORIGINS]
-    warm = [one for one in every if 'cold' not in one[0]]
-    size = len(warm) // processes // len(every[0]) * len(every[0]) + 6
-    jobs = [[one] for one in every if 'cold' in one[0] and one[1] != 'thread_local' and one[2] == 'nonblocking']
-    jobs += [warm[at : at + size] for at in range(0, len(warm), size)]
-    with ThreadPoolExecutor(processes) as pool:
-        cells = [one for found in pool.map(_apart, jobs) for one in found]
-    about = {
-        'driver_version': ok(rt.cudaDriverGetVersion()),
-        'runtime_version': ok(rt.cudaRuntimeGetVersion()),
-        'devices': [ok(rt.cudaGetDeviceProperties(d)).name.decode() for d in range(ok(rt.cudaGetDeviceCount()))],
-        'cells': cells,
-    }
-    with open(arguments[0], 'w') as f:
-        json.dump(about, f)
-    print(len(cells), 'cells', sum('error' in c for c in cells), 'not measured')
+def machine() -> dict[str, Any]:
+    names = [ok(rt.cudaGetDeviceProperties(d)).name.decode() for d in range(ok(rt.cudaGetDeviceCount()))]
+    return {**rule_cells.machine(), 'devices': names}
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(measure_rules.main(['--cells', 'tests.gpu.measure_devices', *sys.argv[1:]]))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -30,7 +31,7 @@ from typing import Any
 from tests import measured
 from tests.measured import Cell
 
-_ORIGINS = {'nonblocking': False, 'blocking': True}
+_ORIGINS = ('nonblocking', 'blocking')
 #: Cells of one process, where they can share one.
 _BATCH = 60
 _ABOUT = (
@@ -104,7 +105,8 @@ def batches(names: Sequence[str], cells: Any) -> list[Batch]:
     alone: list[Batch] = []
     shared: Batch = []
     for name in names:
-        of_one = [{'operation': name, 'mode': mode, 'origin': o} for mode in measured.MODES for o in _ORIGINS]
+        pairs = cells.pairs(name) if hasattr(cells, 'pairs') else itertools.product(measured.MODES, _ORIGINS)
+        of_one = [{'operation': name, 'mode': mode, 'origin': origin} for mode, origin in pairs]
         if cells.risky(name):
             alone.append(of_one)
         else:
@@ -134,13 +136,13 @@ def measure(names: Sequence[str], cells: Any, jobs: int, patience: float) -> Mea
     return made
 
 
-def report(cells: list[Cell], against: Sequence[Path], names: Sequence[str]) -> bool:
-    """Say what differs from files and from the table; whether anything does."""
+def report(cells: list[Cell], against: Sequence[Path], names: Sequence[str], has_table: bool) -> bool:
+    """Say what differs from files, and from the table where there is one; whether anything does."""
     old = [cell for cell in measured.read(against) if cell['operation'] in names]
     differ = False
     for whom, lines in (
         (' + '.join(path.name for path in against), list(measured.differences(cells, old))),
-        ('capturekit/model/rules.py', list(measured.against_the_table(cells))),
+        ('capturekit/model/rules.py', list(measured.against_the_table(cells if has_table else []))),
     ):
         print(f'{len(lines)} of {len(cells)} differ from {whom}')
         for line in lines:
@@ -158,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--only', default='', metavar='TEXT', help='only operations that have TEXT in their label')
     parser.add_argument('--patience', type=float, default=60, help='seconds for each process (%(default)s)')
     parser.add_argument(
-        '--against', type=Path, nargs='+', metavar='FILE', help='what to compare with (all of tests/data)'
+        '--against', type=Path, nargs='+', metavar='FILE', help='what to compare with (those of tests/data)'
     )
     parser.add_argument('--cells', default='tests.gpu.rule_cells', help=argparse.SUPPRESS)
     parser.add_argument('--worker', action='store_true', help=argparse.SUPPRESS)
@@ -185,12 +187,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     ordered = [made.found[measured.key(cell)] for name in names for batch in batches([name], cells) for cell in batch]
     date = datetime.date.today().isoformat()
-    head = {'about': _ABOUT.format(**made.machine, date=date), 'date': date, **made.machine}
+    about = getattr(cells, 'ABOUT', _ABOUT).format(**made.machine, date=date)
+    head = {'about': about, 'date': date, **made.machine}
     print(f'{made.machine["device"]}, driver {made.machine["driver"]}, {len(ordered)} cells')
     if given.out is not None:
         measured.write(given.out, head, ordered)
     with_version = [{**cell, 'driver_version': made.machine['driver_version']} for cell in ordered]
-    return int(report(with_version, given.against or measured.files(), names))
+    own = getattr(cells, 'AGAINST', None)
+    return int(report(with_version, given.against or own or measured.files(), names, own is None))
 
 
 if __name__ == '__main__':

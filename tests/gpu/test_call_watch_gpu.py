@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
-from tests.gpu.world import ROOT, in_process
+from tests.gpu.world import in_process, script
 
 pytestmark = pytest.mark.gpu
 
@@ -148,7 +146,7 @@ def test_an_interrupt_while_recording_arrives() -> None:
         cap.graph.launch()
         print('good')
     """)
-    ran = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ran = script('-c', code, timeout=60)
     assert ran.stdout.split() == ['interrupted', 'False', 'good'], ran.stderr
     assert 'Exception ignored' not in ran.stderr
 

@@ -7,20 +7,21 @@ What holds on the simulated machine as well is in ``tests/guard/test_devices.py`
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
 import sys
-import threading
+import textwrap
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.driver import cupti
+from tests.gpu.world import SPIN, in_process, script
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
@@ -29,14 +30,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 #: Seconds that a process of a test may take.
 LIMIT = 60
 N = 1 << 16
-SPIN = """
-extern "C" __global__ void spin(unsigned long long us)
-{
-    unsigned long long start, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - start < us * 1000);
-}
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -72,16 +65,34 @@ def filled(value: float, device: int) -> Any:
         return x
 
 
-def test_lanes_of_all_devices_run_at_once(count: int) -> None:
-    """A launch in which each device is busy for as long takes about as long as one of one device."""
+@pytest.fixture
+def spin() -> Any:
+    """A kernel that takes so many microseconds, loaded on each device."""
     kernel = cp.RawKernel(SPIN, 'spin')
+    for device in range(cp.cuda.runtime.getDeviceCount()):
+        with cp.cuda.Device(device):
+            kernel((1,), (1,), (np.uint64(1), np.uint64(0)))
+            cp.cuda.Device().synchronize()
+    return lambda us: kernel((1,), (1,), (np.uint64(us), np.uint64(0)))
+
+
+def summed(nccl: Any, comms: Any, xs: list[Any], ys: list[Any], streams: Any) -> None:
+    """Add up the arrays of all devices into one on each, in streams of theirs."""
+    nccl.groupStart()
+    for comm, x, y, stream in zip(comms, xs, ys, streams):
+        comm.allReduce(x.data.ptr, y.data.ptr, N, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream.ptr)
+    nccl.groupEnd()
+
+
+def test_lanes_of_all_devices_run_at_once(count: int, spin: Any) -> None:
+    """A launch in which each device is busy for as long takes about as long as one of one device."""
     us = 20_000
 
     def taken(devices: list[int]) -> float:
         with ck.capture() as cap, cap.fork(devices=devices) as lanes:
             for lane in lanes:
                 with lane:
-                    kernel((1,), (1,), (np.uint64(us),))
+                    spin(us)
         cap.graph.launch()
         cp.cuda.Device().synchronize()
         start = time.perf_counter()
@@ -89,32 +100,9 @@ def test_lanes_of_all_devices_run_at_once(count: int) -> None:
         cp.cuda.get_current_stream().synchronize()
         return time.perf_counter() - start
 
-    for device in range(count):
-        with cp.cuda.Device(device):
-            kernel((1,), (1,), (np.uint64(1),))
-            cp.cuda.Device().synchronize()
     alone, together = taken([0]), taken(list(range(count)))
     assert alone >= us * 1e-6
     assert together < 1.5 * alone
-
-
-@pytest.fixture
-def spin() -> Any:
-    """A kernel that takes so many microseconds, loaded on each device."""
-    kernel = cp.RawKernel(SPIN, 'spin')
-    for device in range(cp.cuda.runtime.getDeviceCount()):
-        with cp.cuda.Device(device):
-            kernel((1,), (1,), (np.uint64(1),))
-            cp.cuda.Device().synchronize()
-    return lambda us: kernel((1,), (1,), (np.uint64(us),))
-
-
-@pytest.fixture
-def profiler_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, others = threading.active_count, threading.active_count() - 1
-    monkeypatch.setattr(threading, 'active_count', lambda: real() - others)
-    if isinstance(found := cupti.profiler(), str):
-        pytest.skip(found)
 
 
 @pytest.mark.usefixtures('profiler_beside_threads')
@@ -156,10 +144,7 @@ def test_lanes_of_all_devices_are_seen_to_run_at_once(count: int, spin: Any) -> 
 def test_the_parts_of_a_collective_end_together(count: int, comms: Any, nccl: Any) -> None:
     xs = [filled(1, device) for device in range(count)]
     with ck.capture() as cap, cap.fork(devices=list(range(count))) as lanes:
-        nccl.groupStart()
-        for comm, x, lane in zip(comms, xs, lanes):
-            comm.allReduce(x.data.ptr, x.data.ptr, N, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, lane.ptr)
-        nccl.groupEnd()
+        summed(nccl, comms, xs, xs, lanes)
     line = cap.graph.measure()
     ends = [span[1] for node, span in zip(cap.graph.nodes, line.nodes) if node.kind == 'kernel' and span is not None]
     assert len(ends) == count and max(ends) - min(ends) < 5, ends
@@ -182,7 +167,7 @@ def test_bare_cupy_loses_the_work_of_a_device_without_a_lane() -> None:
 
 def test_the_first_copy_between_two_devices_may_be_recorded() -> None:
     """CuPy enables peer access at the first copy, which the relaxed mode allows; in a process of its own."""
-    done = run("""
+    said = in_process("""
         import cupy as cp, numpy as np, capturekit as ck
         x = cp.arange(10.)
         with cp.cuda.Device(1):
@@ -195,14 +180,7 @@ def test_the_first_copy_between_two_devices_may_be_recorded() -> None:
             np.testing.assert_array_equal(cp.asnumpy(y), cp.asnumpy(x))
         print('fine')
         """)
-    assert done.stdout.strip() == 'fine', done.stderr
-
-
-def run(program: str, *args: str) -> subprocess.CompletedProcess[str]:
-    lines = program.strip('\n').splitlines()
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    command = [sys.executable, '-W', 'ignore', '-c', '\n'.join(line[indent:] for line in lines), *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ})
+    assert said.strip() == 'fine'
 
 
 SUM = """
@@ -238,44 +216,33 @@ SUM = """
 )
 def test_a_process_with_collectives_in_a_graph_ends(nccl: Any, end: str) -> None:
     """``ncclCommDestroy`` waits for graphs that hold the communicator: an end in the wrong order would never come."""
-    done = run(SUM + end)
-    assert (done.returncode, done.stdout.strip()) == (0, 'True'), done.stderr[-2000:]
+    assert in_process(SUM + end, timeout=LIMIT).strip() == 'True'
 
 
 def test_a_failed_capture_lets_communicators_go(nccl: Any) -> None:
-    done = run(
-        SUM.replace('    cap.graph.launch()\n    cp.cuda.Device().synchronize()\n', '').replace(
-            'print(', 'print(0 and '
-        )
-        + """
+    good, failing = SUM.split('    with ck.capture()')
+    failing = failing.partition('    cap.graph.launch()')[0].replace('\n    ', '\n        ')
+    in_process(
+        f"""{good}
     try:
-        with ck.capture() as cap, cap.fork(devices=range(n)) as lanes:
-            nccl.groupStart()
-            for comm, x, y, lane in zip(comms, xs, ys, lanes):
-                comm.allReduce(x.data.ptr, y.data.ptr, 100, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, lane.ptr)
-            nccl.groupEnd()
+        with ck.capture(){failing}
             raise ZeroDivisionError
     except ZeroDivisionError:
         pass
-    """
+    """,
+        timeout=LIMIT,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_graph_on_each_device_launched_one_by_one(count: int, nccl: Any, comms: Any) -> None:
     """A capture on each device, a collective over all: one launch on each, by one thread."""
-    from contextlib import ExitStack
-
     xs, ys = [filled(d + 1, d) for d in range(count)], [filled(0, d) for d in range(count)]
     caps = []
     with ExitStack() as stack:
         for device in range(count):
             stack.enter_context(cp.cuda.Device(device))
             caps.append(stack.enter_context(ck.capture()))
-        nccl.groupStart()
-        for comm, x, y, cap in zip(comms, xs, ys, caps):
-            comm.allReduce(x.data.ptr, y.data.ptr, N, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, cap.stream.ptr)
-        nccl.groupEnd()
+        summed(nccl, comms, xs, ys, [cap.stream for cap in caps])
     assert [cap.recording.devices for cap in caps] == [[device] for device in range(count)]
     for times in (1, 2):
         for device, cap in enumerate(caps):
@@ -314,11 +281,9 @@ RANK = """
 
 def test_a_process_for_each_device(count: int, nccl: Any) -> None:
     """Each records its own graph, with the collective in it, and launches it."""
-    lines = RANK.strip('\n').splitlines()
-    program = '\n'.join(line[4:] for line in lines)
     ranks = [
         subprocess.Popen(
-            [sys.executable, '-W', 'ignore', '-c', program, str(rank), str(count)],
+            [sys.executable, '-W', 'ignore', '-c', textwrap.dedent(RANK), str(rank), str(count)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(count)
@@ -344,10 +309,7 @@ def test_nodes_of_a_collective_are_on_the_lanes_of_their_devices(count: int, ncc
         for lane, x in zip(lanes, xs):
             with lane:
                 x *= 2
-        nccl.groupStart()
-        for comm, x, y, lane in zip(comms, xs, ys, lanes):
-            comm.allReduce(x.data.ptr, y.data.ptr, N, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, lane.ptr)
-        nccl.groupEnd()
+        summed(nccl, comms, xs, ys, lanes)
     kernels = [node for node in cap.graph.nodes if 'ncclDevKernel' in node.name]
     assert sorted(node.lane or 0 for node in kernels) == list(range(1, count + 1))
     print([str(node) for node in cap.graph.nodes], cap.graph.edges)
@@ -356,38 +318,24 @@ def test_nodes_of_a_collective_are_on_the_lanes_of_their_devices(count: int, ncc
 
 def test_threads_capture_on_devices_of_their_own(count: int) -> None:
     """Each thread on its own device, at once; a device-wide wait outside of the captures ends."""
-    import threading
-
-    failed: list[BaseException] = []
 
     def work(device: int) -> None:
-        try:
-            with cp.cuda.Device(device):
-                x = cp.zeros(1000)
+        with cp.cuda.Device(device):
+            x = cp.zeros(1000)
+            cp.cuda.Device().synchronize()
+            for times in range(1, 6):
+                with ck.capture() as cap:
+                    x += 1
+                cap.graph.launch()
                 cp.cuda.Device().synchronize()
-                for times in range(1, 6):
-                    with ck.capture() as cap:
-                        x += 1
-                    cap.graph.launch()
-                    cp.cuda.Device().synchronize()
-                    assert float(x[0]) == times
-        except BaseException as error:
-            failed.append(error)
+                assert float(x[0]) == times
 
-    threads = [threading.Thread(target=work, args=(device,)) for device in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
-    assert not failed and not any(thread.is_alive() for thread in threads)
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(work, range(count), timeout=LIMIT))
 
 
 def test_the_sample_runs_on_all_devices(count: int, tmp_path: Any) -> None:
-    checkout = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    sample = os.path.join(checkout, 'samples', 'two_devices.py')
-    command = [sys.executable, sample, '--out', str(tmp_path / 'picture.svg')]
-    where = {**os.environ, 'PYTHONPATH': os.pathsep.join([checkout, os.environ.get('PYTHONPATH', '')])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=where)
+    done = script('samples/two_devices.py', '--out', str(tmp_path / 'picture.svg'))
     print(done.stdout)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith(f'{count} devices')

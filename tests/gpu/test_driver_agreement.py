@@ -6,15 +6,19 @@ trace holds, and lets hypothesis shrink what they disagree on.
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from capturekit.driver.cuda import current
 from tests.agreement import simulated_machine, topology_machine
 from tests.agreement.programs import Program, random_program
 from tests.agreement.test_agreement import ancestors, compare, finished, programs
+from tests.model.followed_programs import KINDS, STEPS, Step, agree
 
 pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
@@ -56,3 +60,33 @@ def test_random_programs(part: int) -> None:
 @given(programs())
 def test_programs_that_shrink(program: Program) -> None:
     told_to_all(program)
+
+
+@pytest.fixture
+def target() -> Iterator[tuple[Any, Any]]:
+    """CuPy, and memory to write into. Nothing is collected meanwhile, for a destructor may lose a capture."""
+    import cupy as cp
+
+    memory = cp.zeros(16)
+    cp.cuda.Device().synchronize()
+    gc.collect()
+    gc.disable()
+    yield cp, memory
+    gc.enable()
+
+
+@pytest.mark.serial
+@given(STEPS, KINDS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_the_account_agrees_with_the_driver(target: tuple[Any, Any], steps: list[Step], kinds: list[bool]) -> None:
+    """The account that is made of CUPTI's callbacks, after every call."""
+    cp, memory = target
+    runtime = cp.cuda.runtime
+
+    def work(stream: int) -> None:
+        runtime.memsetAsync(memory.data.ptr, 0, 64, stream)
+
+    def unsafe() -> None:
+        runtime.free(runtime.malloc(256))
+
+    agree(current().device, work, unsafe, steps, kinds)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.driver.cuda import current
-from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.gpu.world import set_thread_mode, status, thread_mode, world
 
@@ -103,79 +101,6 @@ def test_lost_again_and_again(scene: Scene) -> None:
             scene.work()
             lose()
         good_capture(scene)
-
-
-def failing(error: BaseException) -> Callable[..., Any]:
-    def fail(*_args: Any) -> Any:
-        raise error
-
-    return fail
-
-
-def test_instantiation_fails(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy ends and instantiates in one call, in C: the failing one ends the capture, too."""
-    error = CudaCallError(Code.cudaErrorMemoryAllocation, 'graphInstantiate')
-    end = cp.cuda.stream._BaseStream.end_capture
-
-    def ended_only(stream: Any) -> Any:
-        end(stream)
-        raise error
-
-    with monkeypatch.context() as patched:
-        patched.setattr(cp.cuda.stream._BaseStream, 'end_capture', ended_only)
-        patched.setattr(current().device, 'graph_instantiate', failing(error))
-        with pytest.raises(RuntimeError, match='cudaErrorMemoryAllocation'), scene.open():
-            scene.work()
-    assert scene.cap.recording.outcome == 'failed'
-
-
-@pytest.mark.parametrize('really', [True, False], ids=['after it ended', 'before it ended, once'])
-def test_the_end_fails(scene: Scene, monkeypatch: pytest.MonkeyPatch, really: bool) -> None:
-    """Whichever way the capture is ended, by CuPy's stream or by the device."""
-    device, kind = current().device, cp.cuda.stream._BaseStream
-    ends = {'device': device.end_capture, 'stream': kind.end_capture}
-    error = CudaCallError(Code.cudaErrorStreamCaptureInvalidated, 'streamEndCapture')
-    failed: list[str] = []
-
-    def failing_once(way: str) -> Callable[[Any], Any]:
-        def end(stream: Any) -> Any:
-            if failed:
-                return ends[way](stream)
-            failed.append(way)
-            if really:
-                ends[way](stream)
-            raise error
-
-        return end
-
-    with monkeypatch.context() as patched:
-        patched.setattr(device, 'end_capture', failing_once('device'))
-        patched.setattr(kind, 'end_capture', failing_once('stream'))
-        with pytest.raises(RuntimeError, match='cudaErrorStreamCaptureInvalidated'), scene.open():
-            scene.work()
-    assert len(failed) == 1
-    assert scene.cap.recording.outcome == 'failed'
-
-
-def test_opening_fails(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    error = CudaCallError(Code.cudaErrorMemoryAllocation, 'streamBeginCapture')
-    entered = []
-    with monkeypatch.context() as patched:
-        patched.setattr(current().device, 'begin_capture', failing(error))
-        with pytest.raises(CudaCallError) as info, ck.capture(scene.origin):
-            entered.append(True)
-    assert info.value is error
-    assert not entered
-
-
-def test_a_generator_suspends(scene: Scene) -> None:
-    def generator() -> Iterator[int]:
-        with scene.open():
-            scene.work()
-            yield 1
-
-    with pytest.raises(ck.GeneratorError):
-        next(generator())
 
 
 @pytest.mark.parametrize('mode', [0, 1, 2], ids=['global', 'thread_local', 'relaxed'])

@@ -236,7 +236,3 @@ def test_the_line_that_lost_a_capture_is_named(name: str) -> None:
         pytest.skip('lines of destructors are followed from Python 3.12 on')
     code = f'from tests.gpu.test_first_cause_gpu import trial\nprint(trial({name!r}))'
     assert in_process(code).splitlines()[-1] == f'{name} named'
-
-
-def test_there_are_ten_ways_at_least() -> None:
-    assert len(WAYS) >= 10

@@ -1,8 +1,9 @@
-"""What libraries' calls touch on a GPU, observed: no byte is written that they are not said to write, and what they are
-not said to read makes no difference."""
+"""What nodes touch on a GPU, observed: libraries write no byte that they are not said to write, and what they are not
+said to read makes no difference. Kernels keep their names and arguments, and textures their memory."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,12 +19,6 @@ pytestmark = pytest.mark.gpu
 #: Bytes of the memory that operands lie in, and where each of them begins.
 ARENA = 1 << 20
 X, Y, Z = 1 << 16, 5 << 16, 9 << 16
-
-
-@pytest.fixture
-def gpu() -> Any:
-    pytest.importorskip('cuda.bindings')
-    return pytest.importorskip('cupy')
 
 
 def bytes_of(accesses: Iterable[Access], start: int, *kinds: bool) -> Any:
@@ -139,3 +134,68 @@ def test_transforms_and_reductions_beside_each_other(gpu: Any, name: str) -> Non
         for a, b in zip(found, wanted):
             assert a.get().tobytes() == b.get().tobytes()
     assert cap.relaned.compared == 'the same as with the recorded edges'
+
+
+#: The array is the first argument or the last.
+SOURCES = (
+    'extern "C" __global__ void {name}(double* y, double by) {{ y[threadIdx.x] += by; }}',
+    'extern "C" __global__ void {name}(double by, int n, double* y) {{ y[threadIdx.x % n] += by; }}',
+)
+
+
+def recorded(cp: Any, number: int) -> tuple[list[str], list[bool]]:
+    """The names of a graph's kernels, and whether each is seen to have the array; the kernel is dropped afterwards."""
+    name = f'kernel_{number}'
+    kernel = cp.RawKernel(SOURCES[number % 2].format(name=name), name)
+    y = cp.zeros(4)
+    kernel.compile()
+    cp.cuda.Device().synchronize()
+    with ck.capture() as cap:
+        kernel((1,), (4,), (y, 2.0) if number % 2 == 0 else (2.0, cp.int32(4), y))
+    names = [node.name for node in cap.graph.nodes]
+    seen = [y.data.ptr in {one.address for one in node.pointers} for node in cap.graph.nodes]
+    cap.graph.launch()
+    cp.cuda.Device().synchronize()
+    assert y.get().tolist() == [2.0] * 4
+    cap.graph.close()
+    return names, seen
+
+
+def test_each_node_has_the_name_and_the_arguments_of_its_kernel(gpu: Any) -> None:
+    for number in range(40):
+        assert recorded(gpu, number) == ([f'kernel_{number}'], [True])
+        gpu.clear_memo()
+        gc.collect()
+
+
+def texture(cp: Any, data: Any) -> Any:
+    kind = cp.cuda.texture.ChannelFormatDescriptor(32, 0, 0, 0, cp.cuda.runtime.cudaChannelFormatKindFloat)
+    made = cp.cuda.texture.CUDAarray(kind, 4, 4)
+    made.copy_from(data)
+    return made
+
+
+def test_a_cuda_array_lives_as_long_as_the_graph(gpu: Any) -> None:
+    cp = gpu
+    data, out = cp.arange(16, dtype='f').reshape(4, 4), cp.zeros((4, 4), 'f')
+    with ck.capture() as cap:
+        texture(cp, data).copy_to(out)
+    for number in (0, 3):
+        data += number
+        cap.graph.launch()
+        assert np.array_equal(out.get(), data.get())
+
+
+def test_a_function_that_uses_texture_memory(gpu: Any) -> None:
+    from cupyx.scipy import ndimage
+
+    cp = gpu
+    matrix = cp.asarray([[1, 0, 0.5], [0, 1, 0.25], [0, 0, 1]], 'f')
+    fn = ck.graphed(lambda x: ndimage.affine_transform(x, matrix, order=1, texture_memory=True) * 2)
+    for number in range(4):
+        x = cp.arange(64, dtype='f').reshape(8, 8) + number
+        expected = ndimage.affine_transform(x, matrix, order=1, texture_memory=True) * 2
+        assert np.array_equal(fn(x).get(), expected.get())
+    with ck.capture() as cap, pytest.raises(ck.UnsupportedCallError, match='affine_transformation'):
+        ndimage.affine_transform(x, matrix, order=1, texture_memory=True)
+    cap.graph.launch()

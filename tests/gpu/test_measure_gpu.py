@@ -8,9 +8,6 @@ within 2 us or 3 %, whichever is more; by events they can't, and what is claimed
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,31 +19,11 @@ import pytest
 import capturekit as ck
 from capturekit.driver import cupti
 from capturekit.render import to_timeline_svg, to_trace
+from tests.gpu.world import SPIN, in_process
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
-pytestmark = [pytest.mark.gpu, pytest.mark.serial]
-
-SPIN = """
-extern "C" __global__ void spin(unsigned long long us, unsigned long long* stamps)
-{
-    unsigned long long start, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - start < us * 1000);
-    stamps[0] = start;
-    stamps[1] = now;
-}
-"""
-
-
-@pytest.fixture(autouse=True)
-def profiler_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests here hold what the profiler tells. The threads that are there, as pytest-xdist's, do not count."""
-    real, others = threading.active_count, threading.active_count() - 1
-    monkeypatch.setattr(threading, 'active_count', lambda: real() - others)
-    if isinstance(found := cupti.profiler(), str):
-        pytest.skip(found)
-
+pytestmark = [pytest.mark.gpu, pytest.mark.serial, pytest.mark.usefixtures('profiler_beside_threads')]
 
 #: Lengths of a row of kernels, in microseconds.
 ROW = [20, 100, 50, 300, 10]
@@ -246,21 +223,10 @@ for _ in range(2):
 """
 
 
-def apart(program: str) -> list[str]:
-    """What a process of its own prints. A profiler of another's stays in the process."""
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')])}
-    ran = subprocess.run(
-        [sys.executable, '-c', program], capture_output=True, text=True, timeout=120, cwd=root, env=environment
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.splitlines()
-
-
 def test_torch_profiles_afterwards_and_stays() -> None:
     pytest.importorskip('torch')
     note = 'events | By events: another profiler uses CUPTI in this process.'
-    assert apart(APART) == ['profiler', 'True', note, 'True', note]
+    assert in_process(APART).splitlines() == ['profiler', 'True', note, 'True', note]
 
 
 def test_beside_another_thread_it_has_to_be_asked_for() -> None:

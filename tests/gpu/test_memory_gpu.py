@@ -216,22 +216,6 @@ def test_a_chain_of_a_thousand_temporaries_holds_a_few_blocks() -> None:
     assert cap.graph.memory_bytes <= 4 * BLOCK
 
 
-def test_open_lanes_hold_a_few_blocks_each() -> None:
-    x = warm()
-    with ck.capture() as cap, cap.fork(4) as lanes:
-        found = []
-        for n, lane in enumerate(lanes):
-            with lane:
-                y = x * 2
-                for _ in range(200 + n):
-                    y = y + 1
-                found.append(y)
-    assert cap.graph.memory_bytes <= 4 * 4 * BLOCK
-    cap.graph.launch()
-    for n, y in enumerate(found):
-        assert np.array_equal(y.get(), np.arange(N) * 2 + 200.0 + n)
-
-
 def rounds_of_forks(x: Any, count: int) -> ck.Graph:
     """``count`` times: two lanes with ten temporaries each, joined again."""
     with ck.capture() as cap:
@@ -259,24 +243,6 @@ def test_lanes_use_blocks_again_after_their_join() -> None:
     x = warm()
     once, often = rounds_of_forks(x, 1), rounds_of_forks(x, 20)
     assert often.memory_bytes <= 2 * once.memory_bytes
-
-
-def test_lanes_by_events_use_blocks_again_after_their_join() -> None:
-    x, side = warm(), cp.cuda.Stream(non_blocking=True)
-
-    def recorded(count: int) -> int:
-        with ck.capture() as cap:
-            for _ in range(count):
-                side.wait_event(cap.stream.record())
-                with side:
-                    chain(x)
-                chain(x)
-                cap.stream.wait_event(side.record())
-        cap.graph.launch()
-        cp.cuda.Device().synchronize()
-        return cap.graph.memory_bytes
-
-    assert recorded(20) <= 2 * recorded(1)
 
 
 def test_closing_gives_the_memory_back() -> None:
@@ -324,19 +290,6 @@ def test_memory_runs_out_in_the_block(given: bool, forked: bool) -> None:
     assert world() == before
     assert cap.recording.outcome == 'failed'
     with ck.capture() as cap:
-        y = x * 2
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(N) * 2.0)
-
-
-def test_the_block_can_go_on_without_the_memory() -> None:
-    """An OutOfMemoryError that the body handles costs nothing: the capture is still good."""
-    x, pool = warm(), cp.cuda.MemoryPool()
-    pool.set_limit(size=1 << 20)
-    with ck.capture(pool=pool) as cap:
-        with pytest.raises(cp.cuda.memory.OutOfMemoryError):
-            cp.zeros(4 << 20, 'u1')
-        assert status(cap.stream) == 'Active'
         y = x * 2
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(N) * 2.0)

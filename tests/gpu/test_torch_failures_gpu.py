@@ -55,13 +55,9 @@ def test_nothing_else_is_told(ran: subprocess.CompletedProcess[str]) -> None:
 
 def test_the_guide_s_example_says_what_is_shown(tmp_path: Path) -> None:
     pytest.importorskip('torch')
-    page = blocks((DOCS / 'guide' / 'lost-capture.md').read_text())
+    page = blocks((DOCS / 'guide' / 'existing-code.md').read_text())
     at = next(number for number, block in enumerate(page) if 'torch.cuda.graph(graph)' in block.text)
     path = tmp_path / 'train.py'
     path.write_text(page[at].text)
     told = without_handles(started('run', '--watch', str(path)).stderr)
     assert told.endswith(without_handles(page[at + 1].text)), told
-
-
-def test_there_are_ten_at_least() -> None:
-    assert len(FAILURES) >= 10

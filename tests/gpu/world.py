@@ -6,7 +6,7 @@ Where the stand-in is installed, the simulated device answers for the driver.
 from __future__ import annotations
 
 import gc
-import inspect
+import os
 import subprocess
 import sys
 import textwrap
@@ -19,6 +19,16 @@ from typing import Any
 from capturekit.model.rules import Mode
 
 ROOT = Path(__file__).parents[2]
+#: A kernel that waits on the device's own nanosecond clock and leaves when it began and ended.
+SPIN = """
+extern "C" __global__ void spin(unsigned long long us, unsigned long long* stamps)
+{
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - start < us * 1000);
+    if (stamps && !threadIdx.x) { stamps[0] = start; atomicMax(stamps + 1, now); }
+}
+"""
 
 
 def simulated() -> Any:
@@ -117,37 +127,48 @@ def world() -> World:
     )
 
 
-def set_wait_seconds(monkeypatch: Any, seconds: float) -> None:
-    """Change how long another thread's device-wide wait lasts, in whichever module of the guard it is kept."""
-    from capturekit.guard import GUARD
+class Started:
+    """A call running in another thread: ``waiting`` until it comes back, ``result()`` gives or raises what it did."""
 
-    monkeypatch.setitem(inspect.unwrap(type(GUARD.verdicts)._wait).__globals__, 'WAIT_SECONDS', seconds)
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._box: list[Any] = []
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._box.append((self._call(), None))
+        except BaseException as error:
+            self._box.append((None, error))
+
+    @property
+    def waiting(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self, timeout: float = 30) -> Any:
+        self._thread.join(timeout)
+        assert not self.waiting, f'the other thread did not come back in {timeout:g} s'
+        value, error = self._box[0]
+        if error is not None:
+            raise error
+        return value
 
 
 def in_thread(call: Callable[[], Any], *, timeout: float = 30) -> Any:
     """Run a call in another thread; hand back what it returns or raises."""
-    box: list[Any] = []
-
-    def run() -> None:
-        try:
-            box.append((call(), None))
-        except BaseException as error:
-            box.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    assert not thread.is_alive(), f'the other thread did not come back in {timeout:g} s'
-    value, error = box[0]
-    if error is not None:
-        raise error
-    return value
+    return Started(call).result(timeout)
 
 
 def in_process(code: str, *, timeout: float = 120) -> str:
     """Run Python code in a process of its own, from the repository's root; return its output, fail if it fails."""
-    done = subprocess.run(
-        [sys.executable, '-c', textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True, timeout=timeout
-    )
+    done = script('-c', textwrap.dedent(code), timeout=timeout)
     assert done.returncode == 0, f'exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}'
     return done.stdout
+
+
+def script(*args: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments in a process of its own, from the repository's root."""
+    paths = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
+    where = {**os.environ, 'PYTHONPATH': paths}
+    return subprocess.run([sys.executable, *args], cwd=ROOT, env=where, capture_output=True, text=True, timeout=timeout)

@@ -14,7 +14,7 @@ from capturekit.simulated import body, memory_at
 from tests.analysis.test_races import HALF, WRITES_FIRST
 from tests.captured import flag, values
 from tests.examples import examples
-from tests.graph.test_relane import SAME, quiet
+from tests.lanes.test_relane import SAME, quiet
 
 COUNT = 8
 #: Adds to ``x`` through an address that no argument shows.

@@ -11,12 +11,8 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.analysis.fused import Fused
-from capturekit.analysis.relaned import Relaned
-from capturekit.graph.fused_state import FusedState
 from capturekit.graph.launching import aim, launch_of, launch_then, plain_launch, upload
-from capturekit.graph.new_edges import NewEdges
-from capturekit.graph.state import GraphState
+from capturekit.graph.state import Alteration, GraphState
 from capturekit.model.errors import ClosedError
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
@@ -43,6 +39,18 @@ def function_of(state: GraphState) -> Any:
     """The function behind ``launch``, with an owner that destroys nothing."""
     owner: Any = SimpleNamespace(state=state)
     return launch_of(owner, plain_launch(state))
+
+
+class Altered(Alteration):
+    """An alteration that notes its launches."""
+
+    call = 'altered()'
+
+    def __init__(self, name: str, trial: Any, calls: list[Any]) -> None:
+        self.name, self.trial, self.calls = name, trial, calls
+
+    def launch(self, state: GraphState, stream: int) -> None:
+        self.calls.append((self.name, state, stream))
 
 
 @pytest.fixture
@@ -89,21 +97,17 @@ def test_another_executable_graph_is_launched_once_aimed_at(calls: list[Any]) ->
 
 @pytest.mark.parametrize('stream', [None, OTHER])
 def test_what_is_to_be_compared_launches_in_its_place(calls: list[Any], stream: Any) -> None:
-    """Fused kernels come first: their comparison is one with the graph as recorded."""
+    """What was done first comes first: its comparison is one with the graph as recorded."""
     state = state_of(calls)
     launch = function_of(state)
     trial: Any = object()
-    state.new_edges = NewEdges([], Relaned(), lambda of, ptr: calls.append(('edges', of, ptr)), trial)
-    state.fused = FusedState(Fused(), None, [], {}, lambda of, ptr: calls.append(('fused', of, ptr)), trial)
+    state.alterations = [Altered(name, trial, calls) for name in ('fused', 'edges')]
     ptr = 16 if stream is None else 32
     for expected in (('fused', state, ptr), ('edges', state, ptr), ('launch', 2, ptr)):
         aim(state)
         launch(stream)
         assert calls.pop() == expected
-        if state.fused is not None:
-            state.fused = None
-        else:
-            state.new_edges = None
+        state.alterations = state.alterations[1:]
 
 
 def test_a_launch_is_refused_from_then_on(calls: list[Any]) -> None:

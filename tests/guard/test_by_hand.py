@@ -17,7 +17,7 @@ import capturekit as ck
 from capturekit import guard
 from capturekit.cli.main import main
 from capturekit.guard import GUARD, watch
-from capturekit.guard.manual_remedies import REMEDIES, without_cap
+from capturekit.guard.remedies import REMEDIES, without_cap
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus
 from capturekit.model.source_line import here
 

@@ -13,16 +13,14 @@ import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.captures import Captures
-from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.components import MADE_OF, Components, assemble
-from capturekit.guard.copies import Copies
 from capturekit.guard.effects import Effects
-from capturekit.guard.lanes import Lanes
-from capturekit.guard.placeholders import Placeholders
+from capturekit.guard.lanes import Joins, Lanes
+from capturekit.guard.outside_streams import Placeholders
 from capturekit.guard.state import State
-from capturekit.guard.stream_properties import StreamProperties
-from capturekit.guard.unjoined import Joins
-from capturekit.guard.uploads import Uploads
+from capturekit.guard.stream_switches import StreamProperties
+from capturekit.guard.stream_work import Copies
+from capturekit.guard.uploads import CompiledUploads, Uploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import LedgerCapture

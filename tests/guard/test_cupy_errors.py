@@ -13,8 +13,8 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import watch
-from capturekit.guard.cupy_errors import HANDED_BACK, REFUSED_BY_CUPY, REFUSED_BY_LIBRARIES, make_catchable
 from capturekit.guard.entry_points import ENTRIES
+from capturekit.guard.refusals import HANDED_BACK, REFUSED_BY_CUPY, REFUSED_BY_LIBRARIES, make_catchable
 from capturekit.model.errors import CaptureError
 from capturekit.model.rules import ROWS, RULES, Code, Operation, Target, row
 from capturekit.model.rules import Mode as ModeOf

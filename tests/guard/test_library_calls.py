@@ -13,7 +13,7 @@ import capturekit as ck
 from capturekit.driver import library_accesses
 from tests.captured import flag
 from tests.examples import examples
-from tests.graph.test_relane import SAME, quiet
+from tests.lanes.test_relane import SAME, quiet
 
 ROOM = 1 << 30
 

@@ -15,7 +15,7 @@ import pytest
 import capturekit as ck
 from capturekit.functions.kinds import Kind
 from capturekit.guard import GUARD, watch
-from capturekit.guard.left_open import unended
+from capturekit.guard.refusals import unended
 from tests.guard.test_manual_notes import said
 
 HERE = 'test_said_of_captures.py'

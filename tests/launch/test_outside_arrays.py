@@ -18,7 +18,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.node_reader import Kernel
-from capturekit.guard.records import CollectiveRecord
+from capturekit.guard.open_capture import CollectiveRecord
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import ArrayBlocks, held_by
 from capturekit.recorder import ending, setup

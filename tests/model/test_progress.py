@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import re
-import subprocess
 import sys
 import threading
 import types
@@ -152,12 +149,3 @@ def test_tqdm_itself(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Non
         progress.say('above')
         assert threading.active_count() == threads
     assert 'capturekit: words:' in terminal.getvalue() and 'above\n' in terminal.getvalue()
-
-
-def test_a_command_of_the_tests_shows_nothing_in_a_pipe() -> None:
-    ran = subprocess.run(
-        [sys.executable, '-m', 'tests.zoo'], cwd=ROOT, capture_output=True, text=True, timeout=120,
-        env={**os.environ, 'PYTHONPATH': str(ROOT)},
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert not re.search('capturekit: programs', ran.stderr)

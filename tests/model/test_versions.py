@@ -1,10 +1,10 @@
-"""Which versions work, as docs/evidence/versions.md has them, and what is said of others."""
+"""Which versions work, as tests/versions.json has them, and what is said of others."""
 
 from __future__ import annotations
 
 import configparser
 import importlib.metadata
-import re
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -38,10 +38,9 @@ def test_verdicts(known: Known, version: str, verdict: str) -> None:
 
 
 def test_what_is_supported_is_what_was_tried() -> None:
-    page = (ROOT / 'docs' / 'evidence' / 'versions.md').read_text()
-    rows = re.findall(r'^\| ([\d.]+) \| cupy-\w+ ([\d.]+) \| ([\d.]+) \|', page, re.MULTILINE)
-    columns = [sorted(set(map(numbers, column))) for column in zip(*rows)]
-    for known, tried in zip((PYTHON, CUPY, BINDINGS), columns):
+    rows = json.loads((ROOT / 'tests' / 'versions.json').read_text())['cupy']
+    for known, name in ((PYTHON, 'python'), (CUPY, 'cupy'), (BINDINGS, 'cuda-bindings')):
+        tried = sorted({numbers(row[name]) for row in rows})
         assert dotted((*known.least, 0)[:2]) == dotted(tried[0]), known
         last = tuple(max(one for one in tried if one[0] == major) for major in sorted({one[0] for one in tried}))
         assert known.tried == last, known

@@ -6,9 +6,11 @@ A process that ends before its last program has *died* in the one it had begun; 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -168,13 +170,31 @@ def results(families: list[Family], tell: Callable[[str], None], jobs: int = 1) 
     return {'machine': machine, 'rows': rows}
 
 
+def write(path: Path, rows: list[Row]) -> None:
+    """Write the results as CSV, without the folders of this machine."""
+    with path.open('w', newline='') as file:
+        writer = csv.writer(file, lineterminator='\n')
+        writer.writerow(['package', 'program', 'outcome', 'state', 'launches', 'ratio', 'reason'])
+        for row in rows:
+            ratio = ratio_of(row)
+            reason = re.sub(r'(?:/[\w.+-]+)+/(?=[\w.-]+)', '', ' '.join((row.get('reason') or row['text']).split()))
+            known = [row[name] for name in ('package', 'program', 'outcome')]
+            more = [
+                row.get('state', ''),
+                row.get('launches', ''),
+                '' if ratio is None else f'{ratio:.2f}',
+                reason[:300],
+            ]
+            writer.writerow([*known, *more])
+
+
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='python -m tests.packages', description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--install', type=Path, metavar='DIR', help='install requirements.txt into DIR and use it')
     parser.add_argument('--wheels', type=Path, metavar='FOLDER', help='install from these wheels, without an index')
     parser.add_argument('--only', nargs='+', metavar='PACKAGE', help='only the programs of these packages')
     parser.add_argument('--programs', nargs='+', metavar='NAME', help='only programs of these names')
-    parser.add_argument('--json', type=Path, metavar='FILE', help='where the results go')
+    parser.add_argument('--csv', type=Path, metavar='FILE', help='where the results go')
     parser.add_argument('--numpy', action='store_true', help='run plainly with NumPy in the place of CuPy')
     parser.add_argument('--launched', action='store_true', help='launch also what is faster when it runs eagerly')
     parser.add_argument(
@@ -208,7 +228,8 @@ def main() -> int:
         for some in (every[at : at + size] for at in range(0, len(every), size))
     ]
     found = results(families, lambda text: print(text, flush=True), given.jobs)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1, sort_keys=True) + '\n')
+    if given.csv:
+        write(given.csv, found['rows'])
+    print(', '.join(f'{name} {version}' for name, version in found['machine'].items()))
     print('\n'.join(summary(found['rows'])))
     return int(any(row['outcome'] not in (*RIGHT, FAILS, UNSTEADY) for row in found['rows']))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import csv
 import re
 import signal
 import subprocess
@@ -17,7 +17,6 @@ from tests.packages import judge, registry, run
 from tests.packages.child import run as run_child
 from tests.packages.compare import compare, leaves
 from tests.packages.registry import PROGRAMS, Case, Draw, Program, load, program
-from tests.packages.table import page
 
 FOLDER = Path(__file__).parent
 
@@ -244,7 +243,7 @@ def test_a_program_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch
     assert rows[0]['text'].startswith(f'status {-signal.SIGKILL}')
 
 
-# -- what is made of it
+# -- what is written
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -260,25 +259,21 @@ ROWS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_the_page_has_each_program_and_each_reason() -> None:
-    found = {'machine': {'gpu': 'NVIDIA H100', 'cupy': '14.2.0', 'einops': '0.8.2', 'POT': '0.9.7'}, 'rows': ROWS}
-    made = page(json.loads(json.dumps(found)))
-    assert 'Run on: NVIDIA H100, cupy 14.2.0.' in made
-    assert 'Packages: einops 0.8.2, POT 0.9.7.' in made
-    assert '| einops | 2 | 2 | 1 | 0 | 0 | 1 | 0 |' in made
-    assert '| all | 3 | 2 | 1 | 0 | 0 | 1 | 0 |' in made
-    assert '| `rearrange` | Something is moved. | yes, bit by bit | recorded | 5 | 0.25 |' in made
-    assert '| it reads x.py | 1 | einops: `repeat` |' in made
-    assert '| POT: `emd` | status -11: |' in made
-    assert '| POT: `dist` | ImportError: no |' in made
-    assert r'call 1: a \| b' in made
-    assert 'A call of what is launched (1 program, of which 0 take longer) takes 0.25 of the eager time' in made
+def test_results_are_written_without_folders(tmp_path: Path) -> None:
+    run.write(tmp_path / 'results.csv', ROWS)
+    assert (tmp_path / 'results.csv').read_text().splitlines() == [
+        'package,program,outcome,state,launches,ratio,reason',
+        'einops,rearrange,equal,recorded,5,0.25,',
+        'einops,repeat,near,eager,0,,it reads x.py',
+        'POT,emd,died,,,,status -11:',
+        'POT,dist,fails,,,,ImportError: no',
+    ]
 
 
-def test_what_is_recorded_and_never_launched_is_counted_apart() -> None:
-    rows = [{**row, 'launches': 0} for row in ROWS]
-    made = page(json.loads(json.dumps({'machine': {'gpu': 'NVIDIA H100'}, 'rows': rows})))
-    assert '| einops | 2 | 2 | 0 | 0 | 1 | 1 | 0 |' in made
+def test_committed_results_have_each_program() -> None:
+    with (FOLDER / 'results.csv').open(newline='') as file:
+        found = [(row['package'], row['program']) for row in csv.DictReader(file)]
+    assert sorted(found) == sorted((one.package, one.name) for some in load().values() for one in some)
 
 
 def test_the_summary_counts_outcomes_ways_and_reasons() -> None:

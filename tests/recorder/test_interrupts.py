@@ -154,3 +154,22 @@ def test_interrupted_at_any_place(sim: Any, number: int, kind: type[Points], par
         assert len(raised.seen) >= at
         assert view(sim) == before, points.seen[at]
         guarded(x, s, a)
+
+
+@pytest.mark.parametrize('place', ['outside_streams.here', 'line_trace.Trace.taken'])
+def test_no_stream_stays_held(sim: Any, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    s, other = (sim.cuda.Stream(non_blocking=True) for _ in range(2))
+    came: list[str] = []
+
+    def interrupted(*_: Any) -> None:
+        if not came:
+            came.append(place)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ck.capture(s), other:
+        with other:  # it is held again below
+            pass
+        monkeypatch.setattr(f'capturekit.guard.{place}', interrupted)
+        with s:
+            pass
+    assert came and not other.is_capturing() and not s.is_capturing()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import capturekit
-from capturekit.guard.manual_remedies import _INSTEAD
+from capturekit.guard.remedies import _INSTEAD
 from capturekit.model.rules import RULES, VARIANTS
 
 _PACKAGE = Path(capturekit.__file__).parent
@@ -27,7 +27,7 @@ def remedies() -> dict[str, str]:
                     found.update((text, str(path.relative_to(_PACKAGE))) for text in _texts(value, known))
     for rules, file in (RULES, 'model/rules.py'), (VARIANTS, 'model/rules.py'):
         found.update((text, file) for rule in rules.values() for text in (rule.remedy, rule.waited) if text)
-    found.update((text, 'guard/manual_remedies.py') for text in _INSTEAD.values())
+    found.update((text, 'guard/remedies.py') for text in _INSTEAD.values())
     return found
 
 

@@ -23,7 +23,20 @@ class Bench:
     """A device, and all streams that a test made on it, which are freed of their captures at the end."""
 
     device: Any
-    timed = True
+    work: Callable[[int], None]
+    timing_event: Callable[[], int]
+    #: The address of 64 bytes of device memory, which are 0 at first; and the first byte there.
+    cell: Callable[[int], int]
+    read: Callable[[int], int]
+    #: The address of 64 bytes of the host's.
+    pinned: Callable[[], int]
+    #: Every byte of a cell becomes a value: a memset. A copy of 64 bytes between addresses.
+    fill: Callable[[int, int, int], None]
+    copy: Callable[[int, int, int], None]
+    #: The first byte of a cell becomes a value: a kernel, of (address, int).
+    put: Callable[[int, int, int], None]
+    #: The host calls a function.
+    call: Callable[[int, Callable[[], None]], None]
 
     def __init__(self) -> None:
         self.streams: list[int] = []
@@ -32,46 +45,12 @@ class Bench:
         self.streams.append(self.device.stream_create(non_blocking=not blocking))
         return self.streams[-1]
 
-    def work(self, s: int) -> None:
-        raise NotImplementedError
-
-    def cell(self, number: int) -> int:
-        """The address of 64 bytes of device memory, which are 0 at first."""
-        raise NotImplementedError
-
-    def read(self, number: int) -> int:
-        """The first byte of a cell."""
-        raise NotImplementedError
-
-    def pinned(self) -> int:
-        """The address of 64 bytes of the host's."""
-        raise NotImplementedError
-
-    def fill(self, s: int, number: int, value: int) -> None:
-        """Every byte of a cell becomes the value: a memset."""
-        raise NotImplementedError
-
-    def copy(self, s: int, to: int, of: int) -> None:
-        """A copy of 64 bytes between addresses."""
-        raise NotImplementedError
-
-    def put(self, s: int, number: int, value: int) -> None:
-        """The first byte of a cell becomes the value: a kernel, of (address, int)."""
-        raise NotImplementedError
-
-    def call(self, s: int, fn: Callable[[], None]) -> None:
-        """The host calls a function."""
-        raise NotImplementedError
-
     def recorded(self, work: Callable[[int], Any]) -> int:
         """A graph of what a function does on a stream."""
         s = self.stream()
         self.device.begin_capture(s)
         work(s)
         return int(self.device.end_capture(s))
-
-    def timing_event(self) -> int:
-        raise NotImplementedError
 
     def events(self) -> list[int]:
         """One event of each kind: with timing and without."""

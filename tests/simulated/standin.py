@@ -9,11 +9,7 @@ from capturekit.simulated.cupy import assembly
 from capturekit.simulated.device.machine import SimulatedDevice
 
 D2H = 'the current stream is capturing, so D2H transfers are disallowed'
-
-
 H2D = 'the current stream is capturing, so H2D transfers are disallowed'
-
-
 SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
 
 

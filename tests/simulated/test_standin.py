@@ -6,6 +6,7 @@ import gc
 import pickle
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import capturekit as ck
 from capturekit.simulated.cupy import assembly
 from capturekit.simulated.device.machine import SimulatedDevice
 from tests.examples import examples
@@ -534,8 +536,6 @@ def test_what_is_missing_says_so(cp: Any) -> None:
 
 
 def test_a_device_is_not_kept_alive_by_its_modules() -> None:
-    import weakref
-
     cp = fresh()
     cp.arange(3).sum()
     device = weakref.ref(cp.__capturekit_simulated__)
@@ -555,3 +555,32 @@ def test_indices_into_an_axis_of_length_0_write_outside() -> None:
     EAGER.zeros((0, 0))[[0, 1]] = 3.0
     EAGER.zeros((2, 0))[[0, 1]] = 3.0
     assert x.shape == (0, 3)
+
+
+def used() -> Any:
+    """Use what asks the guard about its functions, and the decorator about the compiler."""
+    cp: Any = sys.modules['cupy']
+    x = cp.arange(4.0)
+    with ck.capture() as cap:
+        stream = cp.cuda.get_current_stream()
+        stream.wait_event(event=stream.record())
+        y = x.astype('f4', copy=True)
+    cap.graph.launch()
+    assert y.get(order='C').tolist() == [0, 1, 2, 3]
+    graphed = ck.graphed(lambda a: cp.sqrt(a) + 1)
+    for _ in range(4):
+        assert np.allclose(graphed(x).get(), np.sqrt(np.arange(4)) + 1)
+    assert graphed.variants[0].launches == 3
+    return weakref.ref(cp)
+
+
+def test_a_stand_in_that_was_used_is_freed() -> None:
+    kept = []
+    for _ in range(3):
+        assembly.install(SimulatedDevice())
+        try:
+            kept.append(used())
+        finally:
+            assembly.uninstall()
+    gc.collect()
+    assert [one() for one in kept[:-1]] == [None, None], 'the last one is remembered until the next is used'

@@ -248,6 +248,61 @@ def test_pinned_memory(cp: Any, side: Any) -> None:
     assert x.tolist() == [5] * 8
 
 
+def test_a_finalizer_does_not_wait_for_the_pool(sim: Any) -> None:
+    """Its thread may hold the device, for which whoever has the pool waits: the two would wait for each other."""
+    held, done = threading.Event(), threading.Event()
+    other = sim.cuda.MemoryPool()
+
+    def allocate(size: int) -> Any:
+        if size > 512:  # the other thread has the pool
+            held.set()
+            done.wait(30)
+        return other.malloc(size)
+
+    pool = sim.cuda.MemoryPool(allocate)
+    memory = pool.malloc(512)
+    address = memory.ptr
+    kept: list[Any] = []
+    thread = threading.Thread(target=lambda: kept.append(pool.malloc(1024)))
+    thread.start()
+    assert held.wait(30)
+    del memory  # would not return
+    done.set()
+    thread.join(30)
+    assert (pool.used_bytes(), pool.n_free_blocks()) == (1024, 1)
+    assert pool.malloc(512).ptr == address
+
+
+def test_the_drivers_pool(sim: Any) -> None:
+    pool = sim.cuda.MemoryAsyncPool()
+    with sim.cuda.using_allocator(pool.malloc):
+        x = sim.arange(100.0)
+    assert (pool.used_bytes(), pool.total_bytes(), pool.get_limit()) == (1024, 32 << 20, 2**64 - 1)
+    assert x.get()[99] == 99
+    del x
+    pool.free_all_blocks()
+    assert pool.used_bytes() == pool.free_bytes() == 0
+    with pytest.raises(ValueError, match='handle must be'):
+        sim.cuda.MemoryAsyncPool('none')
+
+
+def test_an_array_is_assigned_by_memcpy_from_another_device() -> None:
+    """CuPy does so where shapes, strides and dtypes are alike: no kernel has to reach the other device."""
+    cp = assembly.build(SimulatedDevice(devices=2))['cupy']
+    here = cp.arange(6.0).reshape(2, 3)
+    with cp.cuda.Device(1):
+        there = cp.zeros((2, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        there[...] = here
+        assert there.get().tolist() == here.get().tolist()
+        there[1:] = here[:1]
+        assert there[1].get().tolist() == here[0].get().tolist()
+    for work in (lambda: there.__setitem__(Ellipsis, here[0]), lambda: there.T.__setitem__(Ellipsis, here.T)):
+        with pytest.warns(cp._util.PerformanceWarning, match='different from the current device'):
+            work()
+
+
 # -- refusals -------------------------------------------------------------------------------------------------
 
 
@@ -517,6 +572,24 @@ def test_elementwise_kernels(cp: Any, side: Any) -> None:
     reduce = cp.ReductionKernel('T x', 'T y', 'x * x', 'a + b', 'y = a', '0', 'standin_sum_of_squares')
     assert float(reduce(x)) == 5
     assert reduce(x.reshape(1, 3), axis=1).shape == (1,)
+
+
+def test_a_body_that_a_kernel_can_not_call_is_refused(cp: Any) -> None:
+    raw = cp.RawKernel('source', 'axpy')
+    with pytest.raises(TypeError, match=r"of RawKernel 'axpy' with \(grid, block, args\), and wrong\(a, x, y, n\)"):
+
+        @body('axpy')
+        def wrong(a: Any, x: Any, y: Any, n: Any) -> None: ...
+
+    with pytest.raises(NotImplementedError):
+        raw((1,), (1,), ())
+    body('early')(lambda x: x)  # before its kernel: refused when that calls it
+    reduce = cp.ReductionKernel('T x', 'T y', 'x', 'a + b', 'y = a', '0', 'early')
+    with pytest.raises(TypeError, match=r'with \(x, axis, keepdims\)'):
+        reduce(cp.ones(3))
+    two = cp.ElementwiseKernel('T x, T y', 'T z', 'z = x + y', 'early')
+    with pytest.raises(TypeError, match=r'\(x, y, z\) or \(x, y\)'):
+        two(cp.ones(3), cp.ones(3))
 
 
 def test_raw_kernels_write_at_the_launch(cp: Any, side: Any) -> None:

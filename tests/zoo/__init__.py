@@ -1,5 +1,5 @@
 """A zoo of broken programs, each taken from trouble that people report, with its repair beside it.
 
 ``cases`` says what a case is, ``trial`` puts one to the test, on the simulated device or on a GPU; the other files hold
-the programs, one file for each family. ``python -m tests.zoo > docs/evidence/zoo.md`` writes them all into a table.
+the programs, one file for each family.
 """

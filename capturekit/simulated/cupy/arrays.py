@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import GenericAlias
 from typing import Any
 
 import numpy as np
 
-from . import current, exchange, indexing, launches, operators, peers, runtime, streams, syncdetect
+from capturekit.simulated.cupy.signatures import declared, signature_like
+
+from . import conversions, current, indexing, launches, operators, peers, runtime, streams, syncdetect
 from .calculations import Calculations
 from .layout import Layout, Shape, check_dtype
 from .operators import full
+
+
+def _not_simulated(name: str, instead: str = '') -> property:
+    def refuse(self: Any) -> Any:
+        raise NotImplementedError(f'cupy.ndarray.{name} is not simulated{instead}')
+
+    return property(refuse)
 
 
 class _ndarray_base(Calculations):
@@ -47,10 +56,10 @@ class _ndarray_base(Calculations):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        return exchange.to_dlpack(self, stream, max_version, dl_device, copy)
+        return conversions.to_dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return exchange.device_of(self)
+        return conversions.device_of(self)
 
     def __array__(self, dtype: Any = None) -> Any:
         raise TypeError(
@@ -80,20 +89,12 @@ class _ndarray_base(Calculations):
     def mT(self) -> Any:
         if self.ndim < 2:
             raise ValueError('matrix transpose with ndim < 2 is undefined')
-        return self.swapaxes(-1, -2)
+        return launches.view(np.swapaxes, self, -1, -2)
 
-    @property
-    def flat(self) -> Any:
-        """Not simulated."""
-        raise NotImplementedError('cupy.ndarray.flat is not simulated; use ravel()')
-
-    @property
-    def cstruct(self) -> Any:
-        """Not simulated."""
-        raise NotImplementedError('cupy.ndarray.cstruct is not simulated')
+    flat = _not_simulated('flat', '; use ravel()')
+    cstruct = _not_simulated('cstruct')
 
     def mdspan(self, *, index_type: Any, allow_unsafe: bool = False) -> Any:
-        """Not simulated."""
         raise NotImplementedError('cupy.ndarray.mdspan is not simulated')
 
     @property
@@ -129,23 +130,13 @@ class _ndarray_base(Calculations):
         wanted = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
         return launches.view(np.transpose, self, wanted or None)
 
-    def swapaxes(self, axis1: int, axis2: int) -> Any:
-        return launches.view(np.swapaxes, self, axis1, axis2)
-
     def flatten(self, order: str = 'C') -> Any:
         return launches.launch('cupy_flatten', lambda a: a.flatten(order), (self,))
 
     def ravel(self, order: str = 'C') -> Any:
         """Return the elements in one dimension: a view where that can be."""
         found = launches.view(np.ravel, self, order=order)
-        return exchange.ascontiguous(found)
-
-    def squeeze(self, axis: Any = None) -> Any:
-        """Return a view without axes of length one."""
-        return launches.view(np.squeeze, self, axis)
-
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        return launches.view(np.diagonal, self, offset, axis1, axis2)
+        return conversions.ascontiguous(found)
 
     def view(self, dtype: Any = None, array_class: type | None = None) -> Any:
         if isinstance(dtype, type) and issubclass(dtype, Layout):
@@ -165,11 +156,11 @@ class _ndarray_base(Calculations):
             stream = streams.get_current_stream()
         if out is None and self.size == 0:
             return np.ndarray(self._shape, dtype=self.dtype)
-        order = exchange.order_for(self, order, out)
+        order = conversions.order_for(self, order, out)
         source = self
         if not (self._c_contiguous if order == 'C' else self._f_contiguous):
             with stream:
-                source = exchange.in_order(self, order)
+                source = conversions.in_order(self, order)
         host = np.empty(self._shape, self.dtype, order) if out is None else out  # type: ignore[call-overload]
         syncdetect._declare_synchronize()
         source.data.copy_to_host_async(host.ctypes.data, source.nbytes, stream)
@@ -224,13 +215,13 @@ class _ndarray_base(Calculations):
             raise TypeError(f'{"subok" if casting is None else "casting"} is not supported yet')
         order = (order or 'K').upper()
         found = check_dtype(dtype)
-        if found == self.dtype and not copy and exchange.fits(self, order):
+        if found == self.dtype and not copy and conversions.fits(self, order):
             return self
         if copy is False:
             raise ValueError('Unable to avoid copy while creating an array as requested.')
-        order = exchange.resolve(self, order)
-        made = ndarray(self.shape, found, None, exchange.strides_like(self, found, order), 'C')
-        launches.mutate('cupy_copy', exchange.assign, made, (self,), rehearse=False, elementwise=True)
+        order = conversions.resolve(self, order)
+        made = ndarray(self.shape, found, None, conversions.strides_like(self, found, order), 'C')
+        launches.mutate('cupy_copy', conversions.assign, made, (self,), rehearse=False, elementwise=True)
         return made
 
     def astype(self, dtype: Any, order: str = 'K', casting: Any = None, subok: Any = None, copy: bool = True) -> Any:
@@ -255,7 +246,7 @@ class _ndarray_base(Calculations):
         if given is not None:
             if given.shape != ():
                 raise ValueError('non-scalar cupy.ndarray cannot be used for fill')
-            launches.mutate('cupy_fill', exchange.assign, self, (given,), rehearse=False)
+            launches.mutate('cupy_fill', conversions.assign, self, (given,), rehearse=False)
             return
         scalar = np.asarray(value, dtype=self.dtype)
         if scalar.shape != ():
@@ -263,7 +254,7 @@ class _ndarray_base(Calculations):
         if self.dtype.kind != 'V' and scalar == 0 and self._c_contiguous:
             self.data.memset_async(0, self.nbytes)
         else:
-            launches.mutate('cupy_fill', exchange.assign, self, (scalar[()],), rehearse=False, elementwise=True)
+            launches.mutate('cupy_fill', conversions.assign, self, (scalar[()],), rehearse=False, elementwise=True)
 
     # -- Python ---------------------------------------------------------------------------------------------------
 
@@ -280,27 +271,6 @@ class _ndarray_base(Calculations):
         if self.size == 1:
             return bool(self.get())
         raise ValueError('The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()')
-
-    def __int__(self) -> int:
-        return int(self.get())
-
-    def __float__(self) -> float:
-        return float(self.get())
-
-    def __complex__(self) -> complex:
-        return complex(self.get())
-
-    def __bytes__(self) -> bytes:
-        return bytes(self.get())
-
-    def __repr__(self) -> str:
-        return repr(self.get())
-
-    def __str__(self) -> str:
-        return str(self.get())
-
-    def __format__(self, format_spec: str) -> str:
-        return format(self.get(), format_spec)
 
     def __copy__(self) -> Any:
         return self.copy()
@@ -330,6 +300,25 @@ class _ndarray_base(Calculations):
 
     def __class_getitem__(cls, item: Any) -> Any:
         return GenericAlias(ndarray, item)
+
+
+def _of_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *args: function(self.get(), *args)
+
+
+def _view_by(name: str) -> Callable[..., Any]:
+    function = getattr(np, name)
+    return declared(
+        name,
+        signature_like(f'ndarray.{name}', function),
+        lambda args, kwargs: launches.view(function, *args, **kwargs),
+    )
+
+
+for _name in ('diagonal', 'squeeze', 'swapaxes'):
+    setattr(_ndarray_base, _name, _view_by(_name))
+for _function in (int, float, complex, bytes, repr, str, format):
+    setattr(_ndarray_base, f'__{_function.__name__}__', _of_host(_function))
 
 
 class ndarray(_ndarray_base):

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
 from types import CodeType, ModuleType
 from typing import Any
 
+from capturekit.simulated.cupy.surface import ABSENT, SCIPY
 from capturekit.simulated.device.machine import SimulatedDevice
 
 VERSION = '14.2.0+simulated'
@@ -43,65 +42,22 @@ _FROM_NUMPY = """
 
 
 _HERE = os.path.dirname(__file__)
-#: The code of each file, by the module's name: each after those that it imports, as the first build found them.
-_codes: dict[str, CodeType] = {}
+#: The modules of each build, each after those that it imports.
+_ORDER = """
+    runtime_calls runtime_memory runtime current syncdetect devices streams memory pools pinned layout peers launches
+    conversions indexing ufuncs operators decisions calculations arrays creation selection extras vendor cufft
+    functions kernels curand random_state randoms scipy_functions sparse nccl
+""".split()
 #: The public names of what the first build had to give a public module: (module, name).
 _homes: list[tuple[str, str]] = []
 
 
-class _Source(SourceFileLoader):
-    """Keeps the code that it runs."""
-
-    codes: dict[str, CodeType]
-
-    def exec_module(self, module: ModuleType) -> None:
-        code = self.get_code(module.__name__)
-        assert code is not None, 'a file of source has code'
-        exec(code, vars(module))
-        self.codes[module.__name__.rpartition('.')[2]] = code
-
-
-class _Sources:
-    """Finds the files of this package under a private package's name."""
-
-    def __init__(self, package: str) -> None:
-        self._package = package
-        self.codes: dict[str, CodeType] = {}
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        parent, _, child = name.rpartition('.')
-        if parent != self._package:
-            return None
-        file = os.path.join(_HERE, f'{child}.py')
-        loader = _Source(name, file)
-        loader.codes = self.codes
-        return spec_from_file_location(name, file, loader=loader)
-
-
-#: The modules that import all the others.
-_IMPORTED = 'accelerators csr eigen extras functions kernels nccl pools randoms selection'.split()
-
-
-def _import_first(package: str) -> None:
-    """Import the modules by Python's own way, and keep the code of each."""
-    sources = _Sources(package)
-    sys.meta_path.insert(0, sources)
-    try:
-        for name in _IMPORTED:
-            importlib.import_module(f'{package}.{name}')
-    finally:
-        sys.meta_path.remove(sources)
-    _codes.update(sources.codes)
-
-
-def _import_again(package: str, holder: ModuleType) -> None:
-    """Run the kept code in new modules, which takes half as long."""
-    for name, code in _codes.items():
-        module = ModuleType(f'{package}.{name}')
-        module.__package__, module.__file__ = package, code.co_filename
-        sys.modules[module.__name__] = module
-        exec(code, vars(module))
-        setattr(holder, name, module)
+@functools.cache
+def _code(name: str) -> CodeType:
+    """The code of a file of this package: to import a file anew takes twice as long."""
+    code = SourceFileLoader(name, os.path.join(_HERE, f'{name}.py')).get_code(name)
+    assert code is not None, 'a file of source has code'
+    return code
 
 
 class _Parts:
@@ -109,15 +65,16 @@ class _Parts:
 
     def __init__(self, device: SimulatedDevice) -> None:
         package = f'_capturekit_simulated_{next(_numbers)}'
-        holder = ModuleType(package)
-        holder.__path__ = [_HERE]
-        sys.modules[package] = holder
+        holder = sys.modules[package] = ModuleType(package)
+        self._modules: dict[str, ModuleType] = {}
         try:
-            if _codes:
-                _import_again(package, holder)
-            else:
-                _import_first(package)
-            self._modules = {name: sys.modules[f'{package}.{name}'] for name in _codes}
+            for name in _ORDER:
+                code = _code(name)
+                module = self._modules[name] = ModuleType(f'{package}.{name}')
+                module.__package__, module.__file__ = package, code.co_filename
+                sys.modules[module.__name__] = module
+                exec(code, vars(module))
+                setattr(holder, name, module)
         finally:
             # Nothing is imported late, and a name that stays would keep every device alive.
             for name in [n for n in sys.modules if n == package or n.startswith(f'{package}.')]:
@@ -132,8 +89,16 @@ class _Parts:
             raise AttributeError(name) from None
 
 
-def _publish(name: str, contents: dict[str, Any], module: ModuleType | None = None) -> Any:
-    """Return a module of this name with these contents, which says by name what it has not."""
+def _publish(
+    name: str,
+    contents: dict[str, Any],
+    module: ModuleType | None = None,
+    late: tuple[list[str], Callable[[str], Any]] | None = None,
+) -> Any:
+    """Return a module of this name with these contents, which says by name what it has not.
+
+    ``late``: names of what is made when it is first asked for, and what makes it.
+    """
     found: Any = ModuleType(name) if module is None else module
     found.__name__ = name
     found.__path__ = []
@@ -142,19 +107,21 @@ def _publish(name: str, contents: dict[str, Any], module: ModuleType | None = No
     found.__loader__ = None
     found.__doc__ = f"The simulated device's {name}."
     vars(found).update(contents)
+    names, make = late or ([], None)
 
     def __getattr__(key: str) -> Any:
-        known = f'; real CuPy has {name}.{key}' if name == 'cupy' and key in _absent() else ''
+        if make is not None and key in names:
+            made = vars(found)[key] = make(key)
+            return made
+        known = ''
+        if name == 'cupy':
+            known = f'; real CuPy has {name}.{key}' if key in ABSENT else f', and CuPy 14 has no {name}.{key}, either'
         raise AttributeError(f"the simulated CuPy has no '{key}' in module '{name}'{known}")
 
     found.__getattr__ = __getattr__
+    if late is not None:
+        found.__all__, found.__dir__ = names, lambda: names
     return found
-
-
-def _absent() -> frozenset[str]:
-    from capturekit.simulated.cupy.surface import ABSENT
-
-    return ABSENT
 
 
 def _public(module: ModuleType, *also: str) -> dict[str, Any]:
@@ -175,8 +142,8 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     parts = _Parts(device)
     found: dict[str, ModuleType] = {}
 
-    def add(name: str, contents: dict[str, Any], module: ModuleType | None = None) -> None:
-        found[name] = _publish(name, contents, module)
+    def add(name: str, contents: dict[str, Any], module: ModuleType | None = None, late: Any = None) -> None:
+        found[name] = _publish(name, contents, module, late)
 
     _add_backends(parts, add)
     _add_cuda(parts, add, found)
@@ -193,7 +160,7 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
     parts.launches.public = parts.extras.public = parts.vendor.public = found
     parts.operators.namespace = top = found['cupy']
-    parts.csr.namespace, parts.eigen.random = found['cupyx.cusparse'], found['cupy.random']
+    parts.sparse.namespace, parts.sparse.random = found['cupyx.cusparse'], found['cupy.random']
     parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
     parts.pinned.set_pinned_memory_allocator(vars(top)['_default_pinned_memory_pool'].malloc)
     return found
@@ -256,9 +223,9 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     ):
         contents.update({name: getattr(module, name) for name in names.split()})
     contents.update(
-        Graph=parts.graphs.Graph,
+        Graph=parts.streams.Graph,
         MemoryPool=parts.pools.MemoryPool,
-        MemoryHook=parts.hooks.MemoryHook,
+        MemoryHook=parts.pools.MemoryHook,
         is_available=lambda: True,
         get_local_runtime_version=lambda: parts.runtime.runtimeGetVersion(),
         profile=parts.extras.profile,
@@ -269,10 +236,11 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     add('cupy.cuda', contents)
     add('cupy.cuda.stream', _public(streams))
     add('cupy.cuda.memory', {**_public(memory), **_public(parts.pools, 'CUDARuntimeError')})
-    add('cupy.cuda.memory_hook', _public(parts.hooks))
+    hooks = ('MemoryHook', 'get_memory_hooks', 'told')
+    add('cupy.cuda.memory_hook', {name: getattr(parts.pools, name) for name in hooks})
     add('cupy.cuda.pinned_memory', _public(pinned))
     add('cupy.cuda.device', _public(devices))
-    add('cupy.cuda.graph', _public(parts.graphs))
+    add('cupy.cuda.graph', {'Graph': streams.Graph})
     add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
     add('cupy.cuda.nvtx', parts.extras.nvtx())
     add('cupy.cuda.cufft', _public(parts.cufft, 'CuFFTError'))
@@ -311,8 +279,8 @@ def _add_core(parts: _Parts, add: Any) -> None:
         'RawKernel': kernels.RawKernel,
         'RawModule': kernels.RawModule,
         'ufunc': parts.ufuncs.ufunc,
-        'from_dlpack': parts.exchange.from_dlpack,
-        **{name: value for name, value in vars(parts.accelerators).items() if name.startswith(('get_', 'set_'))},
+        'from_dlpack': parts.conversions.from_dlpack,
+        **parts.extras.accelerators(),
     }
     add('cupy._core', contents, parts.creation._core)
     add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.conversions.array})
@@ -331,8 +299,8 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     contents.update({'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, 'infty': np.inf})
     contents.update(parts.functions.top_level())
     contents.update(parts.ufuncs.TABLE)
-    contents.update(_public(parts.creation, 'mgrid', 'ogrid', 'r_', 'c_', *_TEXT_READERS))
-    contents.update(_public(parts.selection))
+    for part, also in ((parts.creation, ('mgrid', 'ogrid', 'r_', 'c_')), (parts.selection, ())):
+        contents.update({**_public(part, *also), **part.SHORT})
     del contents['NpzFile']
     kernels, pools = parts.kernels, (parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool())
     contents.update({name: getattr(kernels, name) for name in kernels.__all__ if name not in ('body', 'rawkernel')})
@@ -340,8 +308,8 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     contents.update(
         ndarray=parts.arrays.ndarray,
         ufunc=parts.ufuncs.ufunc,
-        from_dlpack=parts.exchange.from_dlpack,
-        fromDlpack=parts.exchange.fromDlpack,
+        from_dlpack=parts.conversions.from_dlpack,
+        fromDlpack=parts.conversions.fromDlpack,
         disable_experimental_feature_warning=False,
         matmul=_matmul(parts),
         is_available=lambda: True,
@@ -355,8 +323,7 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     add('cupy', {k: v for k, v in contents.items() if not k.startswith('_') or k in _KEPT})
     add('cupy.linalg', parts.functions.linalg())
     add('cupy.fft', parts.functions.fft())
-    add('cupy.random._generator', {}, parts.randomstate)
-    add('cupy.random._kernels', {}, parts.randomstate._kernels)
+    add('cupy.random._generator', {}, parts.random_state)
     add('cupy.random._bit_generator', {}, parts.randoms)
     add('cupy.random', parts.randoms.names())
     add('cupy.exceptions', _exceptions())
@@ -364,7 +331,6 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
 
 
 _KEPT = {'_default_memory_pool', '_default_pinned_memory_pool', '__version__', '__capturekit_simulated__'}
-_TEXT_READERS = ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')
 
 
 def _matmul(parts: _Parts) -> Any:
@@ -401,17 +367,20 @@ def _add_cupyx(parts: _Parts, add: Any) -> None:
     names = """
         empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
     """.split()
-    errors = {name: getattr(parts.error_state, name) for name in ('seterr', 'geterr', 'errstate', 'get_config_linalg')}
+    errors = {name: getattr(parts.extras, name) for name in ('seterr', 'geterr', 'errstate', 'get_config_linalg')}
     syncdetect = {name: getattr(parts.syncdetect, name) for name in ('DeviceSynchronized', 'allow_synchronize')}
     add('cupyx._ufunc_config', errors)
     public = {name: value for name, value in errors.items() if name != 'get_config_linalg'}
     add('cupyx', {**{name: getattr(extras, name) for name in names}, **public, **syncdetect})
     profiler = ('benchmark', 'time_range', 'profile', '_PerfCaseResult')
     add('cupyx.profiler', {name: getattr(extras, name) for name in profiler})
-    add('cupyx.cusparse', {name: getattr(parts.csr, name) for name in ('spgemm', 'spmm', 'spmv')})
+    add('cupyx.cusparse', {name: getattr(parts.sparse, name) for name in ('spgemm', 'spmm', 'spmv')})
     add('cupyx.scipy', {})
-    add('cupyx.scipy.sparse', {'csr_matrix': parts.csr.csr_matrix})
-    add('cupyx.scipy.sparse.linalg', {'eigsh': parts.eigen.eigsh})
+    for of_scipy in SCIPY:
+        make = functools.partial(parts.scipy_functions.found, of_scipy)
+        add(f'cupyx.scipy.{of_scipy}', {}, late=(SCIPY[of_scipy].split(), make))
+    add('cupyx.scipy.sparse', parts.sparse.names(), late=(parts.sparse._FUNCTIONS, parts.sparse.function))
+    add('cupyx.scipy.sparse.linalg', {'eigsh': parts.sparse.eigsh})
     add('cupyx.jit', {'rawkernel': parts.kernels.rawkernel})
 
 

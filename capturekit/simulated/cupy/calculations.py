@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from capturekit.simulated.cupy.signatures import declarations, declared
+from capturekit.simulated.cupy.signatures import declared, signature_like
+from capturekit.simulated.cupy.surface import METHODS
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import conversions, decisions, indexing, launches, operators
 from .operators import Operators
-from .surface import METHODS
 from .ufuncs import TABLE, ufunc
 
 _CLIP = ufunc('clip', 3, 1, np.clip)
@@ -161,8 +160,9 @@ class Calculations(Operators):
         indexing.scatter(self, slices, value, op)
 
 
-def _method(name: str, signature: inspect.Signature) -> Callable[..., Any]:
-    function = UNCHECKED.get(name, getattr(np, name))
+def _method(name: str) -> Callable[..., Any]:
+    own = getattr(np, name)
+    function = UNCHECKED.get(name, own)
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop('out', None)
@@ -171,8 +171,8 @@ def _method(name: str, signature: inspect.Signature) -> Callable[..., Any]:
         found = launches.launch(f'cupy_{name}', function, args, given, out=out)
         return found if dtype is None else found.astype(dtype, copy=False)
 
-    return declared(name, signature, call)
+    return declared(name, signature_like(f'ndarray.{name}', own), call)
 
 
-for _name, _signature in declarations(METHODS):
-    setattr(Calculations, _name, _method(_name, _signature))
+for _name in METHODS:
+    setattr(Calculations, _name, _method(_name))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from . import arrays, conversions, exchange, launches, operators
+from capturekit.simulated.cupy.signatures import named
+
+from . import arrays, conversions, launches, operators
 from .ufuncs import TABLE
 
 #: The module published as ``cupy._core``. What is on it is looked up at every call, so that it can be replaced.
@@ -37,18 +40,6 @@ def asarray(
     return _core.array(a, dtype, copy, order, blocking=blocking)
 
 
-def asanyarray(
-    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, blocking: bool = False
-) -> Any:
-    """Return ``a`` as an array on the device, copied only if need be."""
-    return _core.array(a, dtype, copy, order, blocking=blocking)
-
-
-def asfarray(a: Any, dtype: Any = np.float64) -> Any:
-    """Return ``a`` as an array of floats."""
-    return asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64)
-
-
 def asarray_chkfinite(a: Any, dtype: Any = None, order: str | None = None) -> Any:
     """Return ``a`` as an array; raises ValueError for NaN and infinity, which the host has to look for."""
     found = asarray(a, dtype=dtype, order=order)
@@ -62,45 +53,18 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
     return conversions.array(a, dtype, None, 'C', ndmin=1)
 
 
-def asfortranarray(a: Any, dtype: Any = None) -> Any:
-    """Return ``a`` in Fortran order."""
-    return conversions.array(a, dtype, None, 'F', ndmin=1)
-
-
 def require(a: Any, dtype: Any = None, requirements: Any = None) -> Any:
     wanted = [requirements] if isinstance(requirements, str) else list(requirements or ())
     order = 'F' if any(r.upper().startswith('F') for r in wanted) else 'C' if wanted else 'A'
     return conversions.array(a, dtype, None, order)
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
-    """Return ``x`` as another dtype."""
-    return x.astype(dtype, copy=copy)
-
-
-def copy(a: Any, order: str = 'K') -> Any:
-    return a.copy(order=order)
-
-
 def empty(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
     return arrays.ndarray(shape, dtype, order=order)
 
 
-def zeros(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
-    found = empty(shape, dtype, order)
+def _zeroed(found: Any) -> Any:
     found.data.memset_async(0, found.nbytes)
-    return found
-
-
-def ones(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
-    found = empty(shape, dtype, order)
-    found.fill(1)
-    return found
-
-
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = 'C') -> Any:
-    found = empty(shape, _dtype_of(fill_value) if dtype is None else dtype, order)
-    _set(found, fill_value)
     return found
 
 
@@ -108,10 +72,11 @@ def _dtype_of(value: Any) -> Any:
     return value.dtype if launches.as_array(value) is not None else np.array(value).dtype
 
 
-def _set(found: Any, value: Any) -> None:
+def _filled(found: Any, value: Any) -> Any:
     if launches.as_array(value) is None:
         value = np.asarray(value)[()]
-    launches.mutate('cupy_fill', exchange.assign, found, (value,))
+    launches.mutate('cupy_fill', conversions.assign, found, (value,))
+    return found
 
 
 def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None) -> Any:
@@ -121,47 +86,14 @@ def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None 
     found = np.dtype(prototype.dtype if dtype is None else dtype)
     if shape is not None:
         return empty(shape, found, order if order in ('C', 'F') else 'C')
-    order = exchange.resolve(prototype, order.upper())
-    return arrays.ndarray(prototype.shape, found, None, exchange.strides_like(prototype, found, order), 'C')
-
-
-def zeros_like(a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None) -> Any:
-    found = empty_like(a, dtype, order, subok, shape)
-    found.data.memset_async(0, found.nbytes)
-    return found
-
-
-def ones_like(a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None) -> Any:
-    found = empty_like(a, dtype, order, subok, shape)
-    found.fill(1)
-    return found
-
-
-def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None
-) -> Any:
-    found = empty_like(a, dtype, order, subok, shape)
-    _set(found, fill_value)
-    return found
+    order = conversions.resolve(prototype, order.upper())
+    return arrays.ndarray(prototype.shape, found, None, conversions.strides_like(prototype, found, order), 'C')
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     start, stop, step = (one.item() if isinstance(one, arrays.ndarray) else one for one in (start, stop, step))
     first, last = (0, start) if stop is None else (start, stop)
     return launches.launch('cupy_arange', np.arange, (first, last, 1 if step is None else step), {'dtype': dtype})
-
-
-def meshgrid(*xi: Any, **kwargs: Any) -> Any:
-    return launches.launch('cupy_meshgrid', lambda *x, **k: list(np.meshgrid(*x, **k)), xi, kwargs)
-
-
-def broadcast_arrays(*args: Any) -> Any:
-    shape = np.broadcast_shapes(*(a.shape for a in args))
-    return [launches.view(np.broadcast_to, a, shape) for a in args]
-
-
-def ix_(*args: Any) -> Any:
-    return launches.launch('cupy_ix_', np.ix_, [asarray(a) for a in args])
 
 
 class _Grid:
@@ -179,23 +111,23 @@ mgrid, ogrid, r_, c_ = _Grid(np.mgrid), _Grid(np.ogrid), _Grid(np.r_), _Grid(np.
 
 
 def _from_numpy(name: str) -> Any:
-    function = getattr(np, name)
-
-    def make(*args: Any, **kwargs: Any) -> Any:
-        return asarray(function(*args, **kwargs))
-
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"Return what NumPy's function of this name does, on the device: see :func:`numpy.{name}`."
-    return make
+    return lambda *args, **kwargs: asarray(getattr(np, name)(*args, **kwargs))
 
 
-frombuffer, fromfile, fromfunction, fromiter, fromstring, genfromtxt, loadtxt = (
-    _from_numpy(name)
-    for name in ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')
-)
+def _saving(name: str) -> Any:
+    return lambda file, *args, **kwds: getattr(np, name)(
+        file, *map(asnumpy, args), **{key: asnumpy(one) for key, one in kwds.items()}
+    )
 
 
-# -- to the host ------------------------------------------------------------------------------------------------
+def _broadcast_arrays(*args: Any) -> Any:
+    shape = np.broadcast_shapes(*(a.shape for a in args))
+    return [launches.view(np.broadcast_to, a, shape) for a in args]
+
+
+def _one(found: Any) -> Any:
+    found.fill(1)
+    return found
 
 
 def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, blocking: bool = True) -> Any:
@@ -213,22 +145,6 @@ def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, bl
 def get_array_module(*args: Any) -> Any:
     """Return ``cupy`` if any argument is on the device, otherwise ``numpy``."""
     return operators.namespace if any(launches.as_array(a) is not None for a in args) else np
-
-
-def save(file: Any, arr: Any, allow_pickle: bool | None = None) -> None:
-    np.save(file, asnumpy(arr), **({} if allow_pickle is None else {'allow_pickle': allow_pickle}))
-
-
-def savez(file: Any, *args: Any, **kwds: Any) -> None:
-    np.savez(file, *map(asnumpy, args), **{k: asnumpy(v) for k, v in kwds.items()})
-
-
-def savez_compressed(file: Any, *args: Any, **kwds: Any) -> None:
-    np.savez_compressed(file, *map(asnumpy, args), **{k: asnumpy(v) for k, v in kwds.items()})
-
-
-def savetxt(fname: Any, X: Any, *args: Any, **kwargs: Any) -> None:
-    np.savetxt(fname, asnumpy(X), *args, **kwargs)
 
 
 class NpzFile:
@@ -251,20 +167,54 @@ class NpzFile:
         self.npz_file.close()
 
 
-def load(file: Any, mmap_mode: str | None = None, allow_pickle: bool | None = None) -> Any:
-    found = np.load(file, mmap_mode, **({} if allow_pickle is None else {'allow_pickle': allow_pickle}))  # type: ignore[arg-type]
+def load(file: Any, mmap_mode: Any = None, allow_pickle: bool | None = None) -> Any:
+    found = np.load(file, mmap_mode, **_ALLOW[allow_pickle])
     return array(found) if isinstance(found, np.ndarray) else NpzFile(found)
 
 
-def array_repr(arr: Any, max_line_width: Any = None, precision: Any = None, suppress_small: Any = None) -> str:
-    """Return ``repr``."""
-    return np.array_repr(asnumpy(arr), max_line_width, precision, suppress_small)
+_ALLOW: Any = {None: {}, False: {'allow_pickle': False}, True: {'allow_pickle': True}}
+#: The functions that are one expression.
+SHORT: dict[str, Callable[..., Any]] = {
+    'asanyarray': lambda a, dtype=None, order=None, *, copy=None, blocking=False: _core.array(
+        a, dtype, copy, order, blocking=blocking
+    ),
+    'asfarray': lambda a, dtype=np.float64: asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64),
+    'asfortranarray': lambda a, dtype=None: conversions.array(a, dtype, None, 'F', ndmin=1),
+    'astype': lambda x, dtype, /, *, copy=True: x.astype(dtype, copy=copy),
+    'copy': lambda a, order='K': a.copy(order=order),
+    'zeros': lambda shape, dtype=float, order='C': _zeroed(empty(shape, dtype, order)),
+    'zeros_like': lambda a, dtype=None, order='K', subok=None, shape=None: _zeroed(
+        empty_like(a, dtype, order, subok, shape)
+    ),
+    'ones': lambda shape, dtype=float, order='C': _one(empty(shape, dtype, order)),
+    'ones_like': lambda a, dtype=None, order='K', subok=None, shape=None: _one(
+        empty_like(a, dtype, order, subok, shape)
+    ),
+    'full': lambda shape, fill_value, dtype=None, order='C': _filled(
+        empty(shape, _dtype_of(fill_value) if dtype is None else dtype, order), fill_value
+    ),
+    'full_like': lambda a, fill_value, dtype=None, order='K', subok=None, shape=None: _filled(
+        empty_like(a, dtype, order, subok, shape), fill_value
+    ),
+    'meshgrid': lambda *xi, **kwargs: launches.launch(
+        'cupy_meshgrid', lambda *x, **k: list(np.meshgrid(*x, **k)), xi, kwargs
+    ),
+    'broadcast_arrays': _broadcast_arrays,
+    'ix_': lambda *args: launches.launch('cupy_ix_', np.ix_, [asarray(a) for a in args]),
+    'save': lambda file, arr, allow_pickle=None: np.save(file, asnumpy(arr), **_ALLOW[allow_pickle]),
+    'savez': _saving('savez'),
+    'savez_compressed': _saving('savez_compressed'),
+    'savetxt': lambda fname, X, *args, **kwargs: np.savetxt(fname, asnumpy(X), *args, **kwargs),
+    'array_repr': lambda arr, max_line_width=None, precision=None, suppress_small=None: np.array_repr(
+        asnumpy(arr), max_line_width, precision, suppress_small
+    ),
+    'array_str': lambda arr, max_line_width=None, precision=None, suppress_small=None: np.array_str(
+        asnumpy(arr), max_line_width, precision, suppress_small
+    ),
+    'array2string': lambda a, *args, **kwargs: np.array2string(asnumpy(a), *args, **kwargs),
+    **{name: _from_numpy(name) for name in
+       ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')},
+}  # fmt: skip
 
-
-def array_str(arr: Any, max_line_width: Any = None, precision: Any = None, suppress_small: Any = None) -> str:
-    """Return ``str``."""
-    return np.array_str(asnumpy(arr), max_line_width, precision, suppress_small)
-
-
-def array2string(a: Any, *args: Any, **kwargs: Any) -> str:
-    return np.array2string(asnumpy(a), *args, **kwargs)
+for _name, _function in SHORT.items():
+    named(_function, _name)

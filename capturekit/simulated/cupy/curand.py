@@ -9,47 +9,39 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.device.devices import reaches
+from capturekit.simulated.cupy.signatures import named
+from capturekit.simulated.device.device_state import reaches
 
 from . import runtime, runtime_calls, runtime_memory
 from .current import get_current_stream_ptr
 
-CURAND_RNG_PSEUDO_DEFAULT = 100
-CURAND_RNG_PSEUDO_XORWOW = 101
-CURAND_RNG_PSEUDO_MRG32K3A = 121
-CURAND_RNG_PSEUDO_MTGP32 = 141
-CURAND_RNG_PSEUDO_MT19937 = 142
-CURAND_RNG_PSEUDO_PHILOX4_32_10 = 161
-CURAND_RNG_QUASI_DEFAULT = 200
-CURAND_RNG_QUASI_SOBOL32 = 201
-CURAND_RNG_QUASI_SCRAMBLED_SOBOL32 = 202
-CURAND_RNG_QUASI_SOBOL64 = 203
-CURAND_RNG_QUASI_SCRAMBLED_SOBOL64 = 204
-CURAND_ORDERING_PSEUDO_BEST = 100
-CURAND_ORDERING_PSEUDO_DEFAULT = 101
-CURAND_ORDERING_PSEUDO_SEEDED = 102
-CURAND_ORDERING_QUASI_DEFAULT = 201
+_CONSTANTS = """
+    CURAND_RNG_PSEUDO_DEFAULT=100 CURAND_RNG_PSEUDO_XORWOW=101 CURAND_RNG_PSEUDO_MRG32K3A=121
+    CURAND_RNG_PSEUDO_MTGP32=141 CURAND_RNG_PSEUDO_MT19937=142 CURAND_RNG_PSEUDO_PHILOX4_32_10=161
+    CURAND_RNG_QUASI_DEFAULT=200 CURAND_RNG_QUASI_SOBOL32=201 CURAND_RNG_QUASI_SCRAMBLED_SOBOL32=202
+    CURAND_RNG_QUASI_SOBOL64=203 CURAND_RNG_QUASI_SCRAMBLED_SOBOL64=204 CURAND_ORDERING_PSEUDO_BEST=100
+    CURAND_ORDERING_PSEUDO_DEFAULT=101 CURAND_ORDERING_PSEUDO_SEEDED=102 CURAND_ORDERING_QUASI_DEFAULT=201
+"""
+_NUMBERS = {name: int(number) for name, number in (pair.split('=') for pair in _CONSTANTS.split())}
+_TYPES = {number for name, number in _NUMBERS.items() if name.startswith('CURAND_RNG')}
+globals().update(_NUMBERS)
 
-STATUS = {
-    0: 'CURAND_STATUS_SUCCESS',
-    100: 'CURAND_STATUS_VERSION_MISMATCH',
-    101: 'CURAND_STATUS_NOT_INITIALIZED',
-    102: 'CURAND_STATUS_ALLOCATION_FAILED',
-    103: 'CURAND_STATUS_TYPE_ERROR',
-    104: 'CURAND_STATUS_OUT_OF_RANGE',
-    105: 'CURAND_STATUS_LENGTH_NOT_MULTIPLE',
-    106: 'CURAND_STATUS_DOUBLE_PRECISION_REQUIRED',
-    201: 'CURAND_STATUS_LAUNCH_FAILURE',
-    202: 'CURAND_STATUS_PREEXISTING_FAILURE',
-    203: 'CURAND_STATUS_INITIALIZATION_FAILED',
-    204: 'CURAND_STATUS_ARCH_MISMATCH',
-    999: 'CURAND_STATUS_INTERNAL_ERROR',
-}
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
+
+_STATUS_NAMES = """
+    0:SUCCESS 100:VERSION_MISMATCH 101:NOT_INITIALIZED 102:ALLOCATION_FAILED 103:TYPE_ERROR 104:OUT_OF_RANGE
+    105:LENGTH_NOT_MULTIPLE 106:DOUBLE_PRECISION_REQUIRED 201:LAUNCH_FAILURE 202:PREEXISTING_FAILURE
+    203:INITIALIZATION_FAILED 204:ARCH_MISMATCH 999:INTERNAL_ERROR
+"""
+STATUS = {int(code): f'CURAND_STATUS_{name}' for code, name in (pair.split(':') for pair in _STATUS_NAMES.split())}
 _NOT_INITIALIZED = 101
 _LAUNCH_FAILURE = 201
 _TYPE_ERROR = 103
@@ -101,13 +93,10 @@ def _find(generator: int) -> _Generator:
 
 
 def createGenerator(rng_type: int) -> int:
-    if rng_type not in (
-        CURAND_RNG_PSEUDO_DEFAULT, CURAND_RNG_PSEUDO_XORWOW, CURAND_RNG_PSEUDO_MRG32K3A, CURAND_RNG_PSEUDO_MTGP32,
-        CURAND_RNG_PSEUDO_MT19937, CURAND_RNG_PSEUDO_PHILOX4_32_10,
-    ):  # fmt: skip
-        if CURAND_RNG_QUASI_DEFAULT <= rng_type <= CURAND_RNG_QUASI_SCRAMBLED_SOBOL64:
-            raise NotImplementedError('quasi-random generators of cuRAND are not simulated')
+    if rng_type not in _TYPES:
         raise CURANDError(_TYPE_ERROR)
+    if rng_type >= _NUMBERS['CURAND_RNG_QUASI_DEFAULT']:
+        raise NotImplementedError('quasi-random generators of cuRAND are not simulated')
     handle = 16 * next(_handles)
     _generators[handle] = made = _Generator()
     made.restart()
@@ -171,56 +160,37 @@ def _draw(generator: int, ptr: int, n: int, dtype: Any, draw: Callable[[Any], ND
     runtime_calls.submit(found.stream, work, 'curand')
 
 
-def _even(n: int, name: str) -> None:
-    if n % 2 == 1:
-        raise ValueError(
-            f'curand{name} can only generate even number of random variables simultaneously. See issue #390 for detail.'
-        )
-
-
-def generate(generator: int, outputPtr: int, num: int) -> None:
-    _draw(generator, outputPtr, num, np.uint32, lambda g: g.integers(0, 1 << 32, num, np.uint32))
-
-
-def generateLongLong(generator: int, outputPtr: int, num: int) -> None:
-    _draw(generator, outputPtr, num, np.uint64, lambda g: g.integers(0, 1 << 64, num, np.uint64))
-
-
-def generateUniform(generator: int, outputPtr: int, num: int) -> None:
-    _draw(generator, outputPtr, num, np.float32, lambda g: 1 - g.random(num, np.float32))
-
-
-def generateUniformDouble(generator: int, outputPtr: int, num: int) -> None:
-    _draw(generator, outputPtr, num, np.float64, lambda g: 1 - g.random(num))
-
-
-def _normal(dtype: Any, n: int, mean: float, stddev: float) -> Callable[[Any], NDArray[Any]]:
+def _normal(g: Any, dtype: Any, n: int, mean: float, stddev: float) -> Any:
     # CuPy hands both on as C floats, to the functions for doubles as well.
     centre, width = (dtype(np.float32(float(v))) for v in (mean, stddev))
-    return lambda g: g.standard_normal(n, dtype) * width + centre
+    return g.standard_normal(n, dtype) * width + centre
 
 
-def generateNormal(generator: int, outputPtr: int, n: int, mean: float, stddev: float) -> None:
-    _even(n, 'GenerateNormal')
-    _draw(generator, outputPtr, n, np.float32, _normal(np.float32, n, mean, stddev))
+#: Functions that draw: what of, and how from NumPy's generator.
+_DRAWING: dict[str, tuple[Any, Callable[..., Any]]] = {
+    'generate': (np.uint32, lambda g, n: g.integers(0, 1 << 32, n, np.uint32)),
+    'generateLongLong': (np.uint64, lambda g, n: g.integers(0, 1 << 64, n, np.uint64)),
+    'generateUniform': (np.float32, lambda g, n: 1 - g.random(n, np.float32)),
+    'generateUniformDouble': (np.float64, lambda g, n: 1 - g.random(n)),
+    'generateNormal': (np.float32, lambda g, n, *of: _normal(g, np.float32, n, *of)),
+    'generateNormalDouble': (np.float64, lambda g, n, *of: _normal(g, np.float64, n, *of)),
+    'generateLogNormal': (np.float32, lambda g, n, *of: np.exp(_normal(g, np.float32, n, *of))),
+    'generateLogNormalDouble': (np.float64, lambda g, n, *of: np.exp(_normal(g, np.float64, n, *of))),
+    'generatePoisson': (np.uint32, lambda g, n, lam: g.poisson(lam, n)),
+}
 
 
-def generateNormalDouble(generator: int, outputPtr: int, n: int, mean: float, stddev: float) -> None:
-    _even(n, 'GenerateNormalDouble')
-    _draw(generator, outputPtr, n, np.float64, _normal(np.float64, n, mean, stddev))
+def _drawing(name: str, dtype: Any, draw: Callable[..., Any]) -> Any:
+    def generate(generator: int, ptr: int, n: int, *of: float) -> None:
+        if 'Normal' in name and n % 2 == 1:
+            raise ValueError(
+                f'curandG{name[1:]} can only generate even number of random variables simultaneously. '
+                'See issue #390 for detail.'
+            )
+        _draw(generator, ptr, n, dtype, lambda g: draw(g, n, *of))
+
+    return named(generate, name, module=__name__)
 
 
-def generateLogNormal(generator: int, outputPtr: int, n: int, mean: float, stddev: float) -> None:
-    _even(n, 'GenerateLogNormal')
-    normal = _normal(np.float32, n, mean, stddev)
-    _draw(generator, outputPtr, n, np.float32, lambda g: np.exp(normal(g)))
-
-
-def generateLogNormalDouble(generator: int, outputPtr: int, n: int, mean: float, stddev: float) -> None:
-    _even(n, 'GenerateLogNormalDouble')
-    normal = _normal(np.float64, n, mean, stddev)
-    _draw(generator, outputPtr, n, np.float64, lambda g: np.exp(normal(g)))
-
-
-def generatePoisson(generator: int, outputPtr: int, n: int, lam: float) -> None:
-    _draw(generator, outputPtr, n, np.uint32, lambda g: g.poisson(lam, n))
+for _name, (_dtype, _drawn) in _DRAWING.items():
+    globals()[_name] = _drawing(_name, _dtype, _drawn)

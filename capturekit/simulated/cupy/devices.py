@@ -7,6 +7,7 @@ import itertools
 import threading
 from typing import Any
 
+from capturekit.simulated.cupy.signatures import named
 from capturekit.simulated.device.constants import CONSTANTS
 
 from . import runtime, syncdetect
@@ -104,7 +105,8 @@ class Device:
         before = runtime.getDevice()
         runtime.setDevice(self.id)
         try:
-            return runtime.memGetInfo()
+            found: tuple[int, int] = runtime.memGetInfo()
+            return found
         finally:
             runtime.setDevice(before)
 
@@ -125,36 +127,23 @@ class Device:
     def pci_bus_id(self) -> str:
         return runtime.deviceGetPCIBusId(self.id)
 
-    @property
-    def cublas_handle(self) -> int:
-        return _get_handle('cublas_handles', self.id)
 
-    @property
-    def cusolver_handle(self) -> int:
-        return _get_handle('cusolver_handles', self.id)
-
-    @property
-    def cusolver_sp_handle(self) -> int:
-        return _get_handle('cusolver_sp_handles', self.id)
-
-    @property
-    def cusparse_handle(self) -> int:
-        return _get_handle('cusparse_sp_handles', self.id)
+def _handle_property(name: str) -> property:
+    return property(lambda self: _get_handle(name, self.id))
 
 
-def get_cublas_handle() -> int:
-    """Return this thread's cuBLAS handle on its device."""
-    return Device().cublas_handle
+for _library, _name in (
+    ('cublas', 'cublas_handles'), ('cusolver', 'cusolver_handles'), ('cusolver_sp', 'cusolver_sp_handles'),
+    ('cusparse', 'cusparse_sp_handles'),
+):  # fmt: skip
+    setattr(Device, f'{_library}_handle', _handle_property(_name))
 
 
-def get_cusolver_handle() -> int:
-    """Return this thread's cuSOLVER handle on its device."""
-    return Device().cusolver_handle
+def _this_threads(name: str) -> Any:
+    return named(lambda: getattr(Device(), f'{name}_handle'), f'get_{name}_handle', module=__name__)
 
 
-def get_cusparse_handle() -> int:
-    """Return this thread's cuSPARSE handle on its device."""
-    return Device().cusparse_handle
+get_cublas_handle, get_cusolver_handle, get_cusparse_handle = map(_this_threads, ('cublas', 'cusolver', 'cusparse'))
 
 
 def from_pointer(ptr: int) -> Device:

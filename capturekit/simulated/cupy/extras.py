@@ -1,16 +1,19 @@
-"""``cupyx``: pinned NumPy arrays, scattering, the profiler; and ``cupy.testing``'s comparisons."""
+"""``cupyx``: pinned arrays, scattering, errors, the profiler; what CuPy is told of libraries; and ``cupy.testing``."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from capturekit.simulated.cupy.signatures import named
 
 from . import creation, devices, indexing, pinned, streams
 
@@ -49,16 +52,87 @@ def zeros_like_pinned(
     return found
 
 
-def scatter_add(a: Any, slices: Any, value: Any) -> None:
-    indexing.scatter(a, slices, value, 'add')
+def _scattering(op: str) -> Any:
+    return named(lambda a, slices, value: indexing.scatter(a, slices, value, op), f'scatter_{op}', module=__name__)
 
 
-def scatter_max(a: Any, slices: Any, value: Any) -> None:
-    indexing.scatter(a, slices, value, 'max')
+scatter_add, scatter_max, scatter_min = map(_scattering, ('add', 'max', 'min'))
 
 
-def scatter_min(a: Any, slices: Any, value: Any) -> None:
-    indexing.scatter(a, slices, value, 'min')
+# -- cupyx.errstate: whether CuPy reads on the host if a factorization has failed ---------------------------------
+
+
+class _Config(threading.local):
+    linalg = 'ignore'
+
+
+_config = _Config()
+
+
+def get_config_linalg() -> str:
+    return _config.linalg
+
+
+def geterr() -> dict[str, Any]:
+    return {'divide': None, 'over': None, 'under': None, 'invalid': None, 'linalg': get_config_linalg()}
+
+
+def seterr(
+    *, divide: Any = None, over: Any = None, under: Any = None, invalid: Any = None, linalg: Any = None
+) -> dict[str, Any]:
+    """Set how errors are treated: ``linalg`` is 'ignore' or 'raise'; CuPy has nothing else."""
+    if not (divide is over is under is invalid is None) or linalg not in (None, 'ignore', 'raise'):
+        raise NotImplementedError
+    old = geterr()
+    _config.linalg = linalg or old['linalg']
+    return old
+
+
+@contextlib.contextmanager
+def errstate(
+    *, divide: Any = None, over: Any = None, under: Any = None, invalid: Any = None, linalg: Any = None
+) -> Iterator[None]:
+    """Set how errors are treated in a block."""
+    old = seterr(divide=divide, over=over, under=under, invalid=invalid, linalg=linalg)
+    try:
+        yield
+    finally:
+        seterr(**old)
+
+
+# -- what CuPy is told of libraries, which is kept and without effect here ----------------------------------------
+
+_NAMES = {'cub': 1, 'cutensor': 2, 'cutensornet': 3}
+_KINDS: dict[str, list[int]] = {kind: [1] for kind in ('elementwise', 'reduction', 'routine')}
+#: Complex numbers go with their parts.
+_INDEX = {'e': 0, 'f': 1, 'F': 1, 'd': 2, 'D': 2}
+_COMPUTED = [1, 1, 1]
+
+
+def set_compute_type(dtype: Any, compute_type: int) -> None:
+    """Set in which type products of arrays of a dtype are computed."""
+    _COMPUTED[_INDEX[np.dtype(dtype).char]] = int(compute_type)
+
+
+def get_compute_type(dtype: Any) -> int:
+    """Return in which type products of arrays of a dtype are computed."""
+    return _COMPUTED[_INDEX[np.dtype(dtype).char]]
+
+
+def accelerators() -> dict[str, Any]:
+    """Return the functions of ``cupy._core`` that choose libraries, and the type of products."""
+
+    def setter(kind: str) -> Any:
+        def set(accelerators: Any) -> None:
+            _KINDS[kind] = [_NAMES[one] if isinstance(one, str) else int(one) for one in accelerators]
+
+        return named(set, f'set_{kind}_accelerators')
+
+    def getter(kind: str) -> Any:
+        return named(lambda: list(_KINDS[kind]), f'get_{kind}_accelerators')
+
+    made = [make(kind) for kind in _KINDS for make in (setter, getter)]
+    return {one.__name__: one for one in (*made, set_compute_type, get_compute_type)}
 
 
 # -- cupyx.profiler ---------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""``cupy``'s functions that do what NumPy's function of the same name does, made from their signatures.
+"""``cupy``'s functions that do what NumPy's function of the same name does, made from tables of names.
 
-Arguments are bound to CuPy's signature, so that what CuPy does not take is refused here as well.
+Arguments are bound to CuPy's signature, which is NumPy's or a part of it, so that what CuPy does not take is refused
+here as well.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.simulated import factorizations
-from capturekit.simulated.cupy.signatures import Call, declarations, declared
-from capturekit.simulated.unchecked_functions import UNCHECKED
+from capturekit.simulated.cupy.signatures import Call, declared, signature_like
+from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
+from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
-from . import creation, cufft, decisions, error_state, launches, operators, runtime, runtime_calls, vendor
+from . import creation, cufft, decisions, extras, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
-from .surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
 
 
 def numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:
@@ -67,7 +67,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         vendor.allocate_inside(name)
         if name in WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
-        if name in LOOKING_AT_INFO and error_state.get_config_linalg() == 'raise':
+        if name in LOOKING_AT_INFO and extras.get_config_linalg() == 'raise':
             _check_info(name, args, kwargs)
         if name in decisions.READ_AFTERWARDS:
             decisions.READ_AFTERWARDS[name](found)
@@ -79,7 +79,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
 def _check_info(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     function = getattr(np.linalg, name, getattr(np, name, None))
     assert function is not None
-    info = launches.launch('cusolver_info', factorizations.info_of(function), args, kwargs)
+    info = launches.launch('cusolver_info', info_of(function), args, kwargs)
     if (info != 0).any():
         raise np.linalg.LinAlgError(
             f'Error reported by {name} in cuSOLVER. devInfo = {info}. Please refer to the cuSOLVER documentation.'
@@ -189,12 +189,15 @@ def _answering(fn: Callable[..., Any]) -> Call:
     return call
 
 
-def _made(text: str, source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str) -> dict[str, Any]:
+def _made(
+    names: list[str], source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str
+) -> dict[str, Any]:
     found = {}
-    for name, signature in declarations(text):
+    for name in names:
         fn = numpy_function(name, source)
         if fn is not None:
-            found[name] = declared(name, signature, way(name, fn), module)
+            own = getattr(source, SAME_AS.get(name, name), None) or getattr(source, name)
+            found[name] = declared(name, signature_like(name, own), way(name, fn), module)
     return found
 
 

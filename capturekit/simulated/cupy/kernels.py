@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.values import Parameter, declared
-from capturekit.simulated.kernel_bodies import body, body_of
+from capturekit.simulated.cupy.signatures import Parameter, parameters_of
+from capturekit.simulated.kernel_bodies import body, body_of, kernel_made
 
 from . import launches
 from .layout import Layout
@@ -34,15 +33,6 @@ def _check_name(name: str) -> None:
 
 def _on(stream: Any) -> Any:
     return contextlib.nullcontext() if stream is None else stream
-
-
-def _takes(fn: Callable[..., Any], n: int) -> bool:
-    """Whether ``fn`` takes ``n`` positional arguments."""
-    try:
-        inspect.signature(fn).bind(*range(n))
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _types(parameters: tuple[Parameter, ...], args: tuple[Any, ...]) -> dict[str, np.dtype[Any]]:
@@ -67,6 +57,8 @@ def _dtype(name: str, known: dict[str, np.dtype[Any]]) -> np.dtype[Any]:
 class ElementwiseKernel:
     """A kernel for every element."""
 
+    body_keywords = ()
+
     def __init__(
         self,
         in_params: str,
@@ -80,8 +72,8 @@ class ElementwiseKernel:
         **kwargs: Any,
     ) -> None:
         _check_name(name)
-        self.in_params = declared(in_params)
-        self.out_params = declared(out_params)
+        self.in_params = parameters_of(in_params)
+        self.out_params = parameters_of(out_params)
         self.nin = len(self.in_params)
         self.nout = len(self.out_params)
         self.nargs = self.nin + self.nout
@@ -94,6 +86,9 @@ class ElementwiseKernel:
         self.kwargs = kwargs
         if any(p.name == 'i' for p in self.in_params + self.out_params):
             raise ValueError("Can not use 'i' as a parameter name")
+        inputs = [p.name for p in self.in_params]
+        self.body_calls = ([*inputs, *(p.name for p in self.out_params)], inputs)
+        kernel_made(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; outputs are new arrays or given as further arguments."""
@@ -119,12 +114,12 @@ class ElementwiseKernel:
         return tuple(found) if self.return_tuple or self.nout != 1 else found[0]
 
     def _work(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], size: int) -> Callable[..., Any]:
-        fn = body_of(self.name, 'ElementwiseKernel')
+        fn, names = body_of(self)
         known = _types(self.in_params, inputs)
         known.update(_types(self.out_params, outputs))
         dtypes = [_dtype(p.type, known) for p in self.out_params]
         raw = [p.raw for p in self.in_params]
-        with_outputs = _takes(fn, self.nargs)
+        with_outputs = len(names) > self.nin
 
         def work(*values: Any, out: tuple[NDArray[Any], ...] | None = None) -> Any:
             if size != -1:
@@ -144,6 +139,8 @@ class ElementwiseKernel:
 class ReductionKernel:
     """A kernel that reduces along axes."""
 
+    body_keywords = ('axis', 'keepdims')
+
     def __init__(
         self,
         in_params: str,
@@ -159,8 +156,8 @@ class ReductionKernel:
         options: tuple[str, ...] = (),
     ) -> None:
         _check_name(name)
-        self.in_params = declared(in_params)
-        self.out_params = declared(out_params)
+        self.in_params = parameters_of(in_params)
+        self.out_params = parameters_of(out_params)
         self.nin = len(self.in_params)
         self.nout = len(self.out_params)
         self.name = self.__name__ = name
@@ -168,6 +165,8 @@ class ReductionKernel:
         self.map_expr = map_expr
         self.reduce_expr = reduce_expr
         self.post_map_expr = post_map_expr
+        self.body_calls = ([p.name for p in self.in_params],)
+        kernel_made(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel along ``axis``."""
@@ -176,7 +175,7 @@ class ReductionKernel:
         stream = kwargs.pop('stream', None)
         if kwargs:
             raise TypeError(f'Wrong arguments {kwargs}')
-        fn = body_of(self.name, 'ReductionKernel')
+        fn, _ = body_of(self)
         dtype = _dtype(self.out_params[0].type, _types(self.in_params, args[: self.nin]))
 
         def work(*values: Any, out: Any = None) -> Any:
@@ -193,6 +192,8 @@ class ReductionKernel:
 class RawKernel:
     """A kernel given as CUDA source."""
 
+    body_calls, body_keywords = (('grid', 'block', 'args'),), ()
+
     def __init__(
         self,
         code: str | None,
@@ -208,10 +209,11 @@ class RawKernel:
         self.name = self.__name__ = name
         self.options = options
         self.backend = backend
+        kernel_made(self)
 
     def __call__(self, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, stream: Any = None) -> None:
         """Run the kernel on ``grid`` x ``block`` threads."""
-        fn = body_of(self.name, 'RawKernel')
+        fn, _ = body_of(self)
         grid, block = tuple(grid), tuple(block)
         with _on(stream):
             launches.run(self.name, fn, tuple(args), grid=grid, block=block, shared=shared_mem)

@@ -9,7 +9,8 @@ looks at a result too early, or a graph that misses an edge, shows wrong numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,7 @@ from capturekit.simulated.device.graph_nodes import Given
 
 from . import memory, peers, runtime, runtime_calls
 from .current import get_current_stream_ptr
-from .layout import Layout, Shape, Slot
-from .poison import is_recording
+from .layout import Layout, Shape, Slot, is_recording
 
 #: The modules that programs see, by name.
 public: dict[str, Any] = {}
@@ -127,61 +127,61 @@ def _store(view: NDArray[Any], value: NDArray[Any]) -> None:
     view[...] = value
 
 
-def _store_all(slots: Iterable[Slot], values: Iterable[NDArray[Any]]) -> None:
-    for slot, value in zip(slots, values):
-        if 0 not in slot.shape:
-            _store(slot.view(), value)
+#: Makes a piece of work's results: takes inputs, keywords and the arrays to write into.
+Write = Callable[[Sequence[Any], dict[str, Any], Sequence[NDArray[Any]]], None]
 
 
-#: Does to each element, or to all of them, what a kernel does: takes values in the place of its arguments.
-Each = Callable[[Sequence[Any]], None] | None
-
-
-def _given(
-    args: tuple[Any, ...],
-    make: Callable[..., Callable[[], None]],
-    writes: Iterable[int] | None,
-    beside: Any = (),
-    each: Each = None,
-    whole: Each = None,
-) -> Given:
-    """The arguments of a kernel of CuPy's, which decides about its grid itself."""
-    values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
-    return Given(
-        values, make, writes=None if writes is None else frozenset(writes), beside=beside, each=each, whole=whole
-    )
-
-
-def _into(
-    recipe: Any,
+def _submit(
+    name: str,
+    recipe: tuple[tuple[Any, ...], dict[str, Any]],
     slots: Sequence[Slot],
-    make: Callable[..., Callable[[], None]],
-    whole: Each,
-    elementwise: bool,
+    write: Write,
+    ready: Sequence[NDArray[Any]] | None,
+    elementwise: bool = False,
     opaque: bool = False,
-) -> Given:
-    """The same, of inputs followed by outputs; ``opaque``: nobody knows which are outputs."""
-    count = len(recipe[0])
-    writes = None if opaque else range(count, count + len(slots))
-    return _given((*recipe[0], *slots), make, writes, recipe[1], whole if elementwise else None, whole)
+) -> None:
+    """Give the current stream a kernel of CuPy's, which decides about its grid itself.
 
+    Its arguments are inputs followed by outputs. ``ready``: the results, for work that runs at once. ``opaque``: nobody
+    knows which arguments are outputs.
+    """
+    inputs, kwargs = recipe
+    count = len(inputs)
+    if runtime_calls.is_late():
+        ready = None
 
-def _each(fn: Callable[..., Any], recipe: Any, several: bool | None = None) -> Each:
-    """How a function works on values; ``several``: whether ``out`` was a tuple, None: there was none."""
-    count, kwargs = len(recipe[0]), recipe[1]
+    def whole(values: Sequence[Any]) -> None:
+        _quietly(lambda *a, **k: write(a, k, values[count:]), (values[:count], kwargs))
 
-    def each(values: Sequence[Any]) -> None:
-        outputs = values[count:]
-        if several is None:
-            found = list(_leaves(_quietly(fn, (values[:count], kwargs))))
+    def calculate(args: Sequence[Any]) -> None:
+        whole([*args[:count], *(slot.view() for slot in args[count:])])
+
+    def work() -> None:
+        nonlocal ready
+        found, ready = ready, None
+        if found is None:
+            calculate((*inputs, *slots))
         else:
-            found = [np.array(one) for one in outputs]
-            into = tuple(found) if several else found[0]
-            _quietly(lambda *a, **k: fn(*a, **k, out=into), (values[:count], kwargs))
-        for output, value in zip(outputs, found):
-            output[...] = value
+            for slot, value in zip(slots, found):
+                _store(slot.view(), value)
 
-    return each
+    given = Given(
+        {'args': (*inputs, *slots), 'grid': None, 'block': None, 'shared': 0},
+        lambda args, **_shape: functools.partial(calculate, args),
+        writes=None if opaque else frozenset(range(count, count + len(slots))),
+        beside=kwargs,
+        each=whole if elementwise else None,
+        whole=whole,
+    )
+    if runtime_calls.submit(get_current_stream_ptr(), work, name, 'kernel', given):
+        ready = None
+
+
+def _rehearsed(write: Write, recipe: Any, slots: Sequence[Slot]) -> list[NDArray[Any]]:
+    """What outputs would hold, so that wrong shapes raise at the call and not at the launch."""
+    scratch = [np.array(slot.view()) for slot in slots]
+    _try(lambda *args, **kwargs: write(args, kwargs, scratch), recipe)
+    return scratch
 
 
 def launch(
@@ -192,7 +192,6 @@ def launch(
     *,
     out: Any = None,
     shapes: Sequence[Shape] | None = None,
-    kind: str = 'kernel',
     elementwise: bool = False,
     opaque: bool = False,
 ) -> Any:
@@ -204,31 +203,21 @@ def launch(
     """
     recipe = (lower(tuple(args)), lower(dict(kwargs or {})))
     if out is not None:
-        return _launch_into(name, fn, recipe, out, kind, elementwise, opaque)
+        return _launch_into(name, fn, recipe, out, elementwise, opaque)
     result = _try(fn, recipe)
     values = list(_leaves(result))
     derived = [a for a in args if isinstance(a, Layout) and type(a) is not Layout.array_class] if elementwise else []
     arrays = [
         Layout.for_result(v.shape if shapes is None else shapes[i], v.dtype, *derived[:1]) for i, v in enumerate(values)
     ]
-    fresh: list[NDArray[Any]] | None = None if runtime_calls.is_late() else values
     slots = [a._slot() for a in arrays]
 
-    def work() -> None:
-        nonlocal fresh
-        found, fresh = fresh, None
-        _store_all(slots, _leaves(_quietly(fn, recipe)) if found is None else found)
+    def write(args: Sequence[Any], kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+        for output, value in zip(outputs, _leaves(fn(*args, **kwargs))):
+            _store(output, value)
 
-    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
-        count = len(recipe[0])
-        return lambda: _store_all(args[count:], _leaves(_quietly(fn, (args[:count], recipe[1]))))
-
-    del values
-    if all(0 in slot.shape for slot in slots):
-        return _rebuild(result, iter(arrays))
-    given = _into(recipe, slots, make, _each(fn, recipe), elementwise)
-    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
-        fresh = None
+    if not all(0 in slot.shape for slot in slots):
+        _submit(name, recipe, slots, write, values, elementwise)
     return _rebuild(result, iter(arrays))
 
 
@@ -238,45 +227,20 @@ def _reachable(array: Any) -> Slot:
     return slot
 
 
-def _launch_into(
-    name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool, opaque: bool
-) -> Any:
+def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, elementwise: bool, opaque: bool) -> Any:
     several = isinstance(out, tuple)  # what is submitted must not hold the arrays: a kernel does not
     targets = out if several else (out,)
     if not all(isinstance(target, Layout) for target in targets):
         raise TypeError('Output arguments type must be cupy.ndarray')
     slots = [_reachable(target) for target in targets]
 
-    def compute(*args: Any, **kwargs: Any) -> list[NDArray[Any]]:
-        scratch = [np.array(slot.view()) for slot in slots]
+    def write(args: Sequence[Any], kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+        scratch = [np.array(one) for one in outputs]
         fn(*args, **kwargs, out=tuple(scratch) if several else scratch[0])
-        return scratch
+        for output, value in zip(outputs, scratch):
+            output[...] = value
 
-    fresh: list[NDArray[Any]] | None = _try(compute, recipe)
-    if runtime_calls.is_late():
-        fresh = None
-
-    def work() -> None:
-        nonlocal fresh
-        found, fresh = fresh, None
-        for slot, value in zip(slots, _quietly(compute, recipe) if found is None else found):
-            slot.view()[...] = value
-
-    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
-        inputs, outputs = args[: len(recipe[0])], args[len(recipe[0]) :]
-
-        def again() -> None:
-            scratch = [np.array(slot.view()) for slot in outputs]
-            into = tuple(scratch) if several else scratch[0]
-            _quietly(lambda *a, **k: fn(*a, **k, out=into), (inputs, recipe[1]))
-            for slot, value in zip(outputs, scratch):
-                slot.view()[...] = value
-
-        return again
-
-    given = _into(recipe, slots, make, _each(fn, recipe, several), elementwise, opaque)
-    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
-        fresh = None
+    _submit(name, recipe, slots, write, _rehearsed(write, recipe, slots), elementwise, opaque)
     return out
 
 
@@ -287,7 +251,6 @@ def mutate(
     args: Sequence[Any] = (),
     *,
     rehearse: bool = True,
-    kind: str = 'kernel',
     elementwise: bool = False,
 ) -> None:
     """Run ``fn(view of target, *args)``, which writes into its first argument.
@@ -297,39 +260,20 @@ def mutate(
     """
     if target.size == 0:
         return
-    peers.check_access(target.data.device_id)
-    slot = target._slot()
+    slots = [_reachable(target)]
     recipe: tuple[Any, dict[str, Any]] = (lower(tuple(args)), {})
-    fresh: NDArray[Any] | None = None
-    if rehearse:
-        scratch = np.array(slot.view())
-        _try(lambda *a: fn(scratch, *a), recipe)
-        fresh = None if runtime_calls.is_late() else scratch
 
-    def work() -> None:
-        nonlocal fresh
-        if fresh is not None:
-            slot.view()[...] = fresh
-            fresh = None
-        else:
-            _quietly(lambda *a: fn(slot.view(), *a), recipe)
+    def write(args: Sequence[Any], _kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+        fn(outputs[0], *args)
 
-    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
-        return lambda: _quietly(lambda *a: fn(args[0].view(), *a), (args[1:], {}))
-
-    def each(values: Sequence[Any]) -> None:
-        _quietly(lambda *a: fn(values[0], *a), (tuple(values[1:]), {}))
-
-    given = _given((slot, *recipe[0]), make, [0], each=each if elementwise else None)
-    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
-        fresh = None
+    ready = _rehearsed(write, recipe, slots) if rehearse else None
+    _submit(name, recipe, slots, write, ready, elementwise)
 
 
 def run(
     name: str,
     fn: Callable[..., Any],
     args: Sequence[Any],
-    kind: str = 'kernel',
     grid: tuple[int, ...] = (),
     block: tuple[int, ...] = (),
     shared: int = 0,
@@ -340,7 +284,7 @@ def run(
         return lambda: _quietly(lambda *a: fn(grid, block, a), (args, {}))
 
     given = Given({'args': lower(tuple(args)), 'grid': grid, 'block': block, 'shared': shared}, make)
-    runtime_calls.submit(get_current_stream_ptr(), given.work(), name, kind, given)
+    runtime_calls.submit(get_current_stream_ptr(), given.work(), name, 'kernel', given)
 
 
 def view(fn: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Where an array's elements lie: shape, strides, dtype and a pointer, with no operation on them yet."""
+"""Where an array's elements lie: shape, strides, dtype and a pointer, with no operation on them yet.
+
+New arrays hold poison while a capture is open: nothing has been computed, and it must show.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.values import Elements
+from capturekit.simulated.cupy.signatures import Elements
 
-from . import devices, memory, runtime_memory
-from .poison import is_recording, poison
+from . import devices, memory, runtime, runtime_memory
+from .current import get_current_stream_ptr
 
 Shape = tuple[int, ...]
 
@@ -68,6 +71,31 @@ class Slot(Elements):
         block, offset = runtime_memory.device_block(self.ptr + low, high - low)
         found: NDArray[Any] = np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
         return found
+
+
+def is_recording() -> bool:
+    """Whether the current stream is being captured, as far as it will say."""
+    try:
+        return runtime.streamIsCapturing(get_current_stream_ptr())
+    except RuntimeError:
+        return False
+
+
+def poison(view: NDArray[Any]) -> None:
+    """Fill with a visible constant: NaN, the smallest signed int, the largest unsigned int, True."""
+    kind = view.dtype.kind
+    if kind == 'f':
+        view[...] = np.nan
+    elif kind == 'c':
+        view[...] = complex(np.nan, np.nan)
+    elif kind == 'i':
+        view[...] = np.iinfo(view.dtype).min
+    elif kind == 'u':
+        view[...] = np.iinfo(view.dtype).max
+    elif kind == 'b':
+        view[...] = True
+    else:
+        view[...] = np.frombuffer(b'\xff' * view.dtype.itemsize, view.dtype)[0]
 
 
 class Flags:

@@ -81,11 +81,11 @@ class ManagedMemory(Memory):
 
     def prefetch(self, stream: Any, *, device_id: int = -2) -> None:
         """Prefetch: not simulated."""
-        runtime.memPrefetchAsync(self.ptr, self.size, device_id, stream.ptr)  # type: ignore[attr-defined]
+        runtime.memPrefetchAsync(self.ptr, self.size, device_id, stream.ptr)
 
     def advise(self, advise: int, dev: devices.Device) -> None:
         """Advise: not simulated."""
-        runtime.memAdvise(self.ptr, self.size, advise, dev.id)  # type: ignore[attr-defined]
+        runtime.memAdvise(self.ptr, self.size, advise, dev.id)
 
 
 class MemoryAsync(BaseMemory):

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.simulated.cupy.nccl_processes import NobodyError, Processes, new_id
+
 from . import runtime, runtime_calls, runtime_memory
-from .nccl_processes import NobodyError, Processes, new_id
 
 NCCL_INT8 = NCCL_CHAR = 0
 NCCL_UINT8 = 1

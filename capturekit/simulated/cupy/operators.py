@@ -59,6 +59,10 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     return operator
 
 
+def _unary(name: str) -> Callable[[Any], Any]:
+    return lambda self: TABLE[name](self)
+
+
 def _comparison(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
         if isinstance(other, Layout):
@@ -126,36 +130,10 @@ class Operators(Layout):
             return NotImplemented
         return function(*args, **kwargs)
 
-    __add__, __radd__, __iadd__ = _binary('add'), _reflected('add'), _in_place('add')
-    __sub__, __rsub__, __isub__ = _binary('subtract'), _reflected('subtract'), _in_place('subtract')
-    __mul__, __rmul__, __imul__ = _binary('multiply'), _reflected('multiply'), _in_place('multiply')
-    __matmul__, __rmatmul__ = _binary('matmul'), _reflected('matmul')
-    __truediv__, __rtruediv__, __itruediv__ = (
-        _binary('true_divide'), _reflected('true_divide'), _in_place('true_divide'),
-    )  # fmt: skip
-    __floordiv__, __rfloordiv__, __ifloordiv__ = (
-        _binary('floor_divide'), _reflected('floor_divide'), _in_place('floor_divide'),
-    )  # fmt: skip
-    __mod__, __rmod__, __imod__ = _binary('remainder'), _reflected('remainder'), _in_place('remainder')
-    __divmod__, __rdivmod__ = _binary('divmod'), _reflected('divmod')
-    __rpow__, __ipow__ = _reflected('power'), _in_place('power')
-    __lshift__, __rlshift__, __ilshift__ = _binary('left_shift'), _reflected('left_shift'), _in_place('left_shift')
-    __rshift__, __rrshift__, __irshift__ = (
-        _binary('right_shift'), _reflected('right_shift'), _in_place('right_shift'),
-    )  # fmt: skip
-    __and__, __rand__, __iand__ = _binary('bitwise_and'), _reflected('bitwise_and'), _in_place('bitwise_and')
-    __or__, __ror__, __ior__ = _binary('bitwise_or'), _reflected('bitwise_or'), _in_place('bitwise_or')
-    __xor__, __rxor__, __ixor__ = _binary('bitwise_xor'), _reflected('bitwise_xor'), _in_place('bitwise_xor')
     __lt__, __le__ = _comparison('less'), _comparison('less_equal')
     __gt__, __ge__ = _comparison('greater'), _comparison('greater_equal')
     __eq__, __ne__ = _comparison('equal'), _comparison('not_equal')
     __hash__ = None  # type: ignore[assignment]
-
-    def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        return _binary('power')(self, other)
-
-    def __neg__(self) -> Any:
-        return TABLE['negative'](self)
 
     def __pos__(self: Any) -> Any:
         if self.dtype == np.bool_:
@@ -168,8 +146,19 @@ class Operators(Layout):
             return self.copy()
         return TABLE['positive'](self)
 
-    def __abs__(self) -> Any:
-        return TABLE['absolute'](self)
 
-    def __invert__(self) -> Any:
-        return TABLE['invert'](self)
+#: Python's operators, by CuPy's functions.
+_BINARY = {
+    'add': 'add', 'sub': 'subtract', 'mul': 'multiply', 'matmul': 'matmul', 'truediv': 'true_divide',
+    'floordiv': 'floor_divide', 'mod': 'remainder', 'divmod': 'divmod', 'pow': 'power', 'lshift': 'left_shift',
+    'rshift': 'right_shift', 'and': 'bitwise_and', 'or': 'bitwise_or', 'xor': 'bitwise_xor',
+}  # fmt: skip
+_UNARY = {'neg': 'negative', 'abs': 'absolute', 'invert': 'invert'}
+
+for _short, _name in _BINARY.items():
+    setattr(Operators, f'__{_short}__', _binary(_name))
+    setattr(Operators, f'__r{_short}__', _reflected(_name))
+    if _short not in ('divmod', 'matmul'):
+        setattr(Operators, f'__i{_short}__', _in_place(_name))
+for _short, _name in _UNARY.items():
+    setattr(Operators, f'__{_short}__', _unary(_name))

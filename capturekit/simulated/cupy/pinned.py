@@ -35,9 +35,8 @@ class PinnedMemory:
         return self.ptr
 
 
-# Only Python 3.12 lets a Python class offer its bytes (PEP 688). Before, a NumPy array is the one class of those that
-# can point anywhere and be subclassed.
-_Bytes: Any = object if sys.version_info >= (3, 12) else np.ndarray
+#: Before Python 3.12 a NumPy array is the one class with a buffer that can point anywhere and be subclassed.
+_Bytes: Any = np.ndarray
 
 
 class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
@@ -47,14 +46,11 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
     ptr: int
 
     def __new__(cls, mem: Any, offset: int) -> PinnedMemoryPointer:
-        if _Bytes is object:
-            self: PinnedMemoryPointer = object.__new__(cls)
-        else:
-            nbytes = mem.size - offset
-            # An array of ctypes in between: NumPy takes the base's base where both are plain arrays (or a memoryview of
-            # one), and what is made of this pointer would hold the bytes without holding the memory.
-            there = (ctypes.c_byte * nbytes).from_buffer(runtime_memory.host_bytes(mem.ptr + offset, nbytes))
-            self = np.ndarray.__new__(cls, nbytes, np.int8, there)
+        nbytes = mem.size - offset
+        # An array of ctypes in between: NumPy takes the base's base where both are plain arrays (or a memoryview of
+        # one), and what is made of this pointer would hold the bytes without holding the memory.
+        there = (ctypes.c_byte * nbytes).from_buffer(runtime_memory.host_bytes(mem.ptr + offset, nbytes))
+        self: PinnedMemoryPointer = super().__new__(cls, nbytes, np.int8, there)
         self.mem = mem
         self.ptr = mem.ptr + offset
         return self
@@ -70,25 +66,15 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
 
     __radd__ = __add__
 
-    def __iadd__(self, offset: int) -> PinnedMemoryPointer:
-        if _Bytes is not object:
-            return self + offset  # an array can't be moved
-        self.ptr += offset
-        return self
-
     def __sub__(self, offset: int) -> PinnedMemoryPointer:
         return self + -offset
 
-    def __isub__(self, offset: int) -> PinnedMemoryPointer:
-        return self.__iadd__(-offset)
+    __iadd__, __isub__ = __add__, __sub__  # an array can't be moved
 
     def size(self) -> int:
         """Return the bytes from here to the memory's end."""
         nbytes: int = self.mem.size - (self.ptr - self.mem.ptr)
         return nbytes
-
-    def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(runtime_memory.host_bytes(self.ptr, self.size())).cast('b')
 
 
 class _EventWatcher:

@@ -1,4 +1,4 @@
-"""``cupy.cuda.MemoryPool``.
+"""``cupy.cuda.MemoryPool`` and ``MemoryHook``.
 
 It is CuPy's: free lists per stream, the smallest block that fits, split and merged again; what a stream frees that
 stream gets back at once. So the hazards of graphs over pooled memory happen here as well: a replay writes into blocks
@@ -8,16 +8,19 @@ that others have taken over since, and two lanes of one capture are handed the s
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import threading
 import warnings
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from . import hooks, runtime, runtime_memory
+from capturekit.simulated.cupy.signatures import named
+
+from . import runtime, runtime_memory
 from .current import STREAM_PER_THREAD, get_current_stream_ptr
 from .memory import Allocator, BaseMemory, Memory, MemoryPointer, OutOfMemoryError, _limit_of, _malloc
 from .runtime import CUDARuntimeError
@@ -42,6 +45,69 @@ def _parse_limit_string(limit: str | None = None) -> dict[str, Any]:
 def _stream_identifier() -> int:
     ptr = get_current_stream_ptr()
     return -threading.get_ident() if ptr == STREAM_PER_THREAD else ptr
+
+
+# -- hooks: told before and after every allocation, per thread --------------------------------------------------
+
+_thread_local = threading.local()
+
+
+def get_memory_hooks() -> OrderedDict[str, MemoryHook]:
+    try:
+        hooks: OrderedDict[str, MemoryHook] = _thread_local.hooks
+    except AttributeError:
+        hooks = _thread_local.hooks = OrderedDict()
+    return hooks
+
+
+class MemoryHook:
+    """Something to be told of allocations while it is entered."""
+
+    name = 'MemoryHook'
+
+    def __enter__(self) -> MemoryHook:
+        hooks = get_memory_hooks()
+        if self.name in hooks:
+            raise KeyError(f'memory hook {self.name} already exists')
+        hooks[self.name] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del get_memory_hooks()[self.name]
+
+    def alloc_preprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``mem_size`` before memory is taken from the device."""
+
+    def alloc_postprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``mem_size``, ``mem_ptr`` after memory was taken from the device."""
+
+    def malloc_preprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``size``, ``mem_size`` before memory is taken from the pool."""
+
+    def malloc_postprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``size``, ``mem_size``, ``mem_ptr``, ``pmem_id`` after memory was taken."""
+
+    def free_preprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``mem_size``, ``mem_ptr``, ``pmem_id`` before memory returns to the pool."""
+
+    def free_postprocess(self, **kwargs: Any) -> None:
+        """Be told ``device_id``, ``mem_size``, ``mem_ptr``, ``pmem_id`` after memory returned to the pool."""
+
+
+@contextmanager
+def told(event: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[None]:
+    """Tell every hook of ``event``, with ``before`` and then with ``after`` (filled in by the block)."""
+    hooks = list(get_memory_hooks().values())
+    for hook in hooks:
+        getattr(hook, f'{event}_preprocess')(**before)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            getattr(hook, f'{event}_postprocess')(**before, **after)
+
+
+# -- the pool ---------------------------------------------------------------------------------------------------
 
 
 class _Chunk:
@@ -172,11 +238,11 @@ class PooledMemory(BaseMemory):
         pool = self.pool()
         if ptr == 0 or pool is None:
             return
-        if not hooks.get_memory_hooks():
+        if not get_memory_hooks():
             pool._free(self.chunk)
             return
         facts = {'device_id': self.device_id, 'mem_size': self.size, 'mem_ptr': ptr, 'pmem_id': id(self)}
-        with hooks.told('free', facts, {}):
+        with told('free', facts, {}):
             pool._free(self.chunk)
 
     def __del__(self) -> None:
@@ -204,11 +270,11 @@ class SingleDeviceMemoryPool:
 
     def malloc(self, size: int) -> MemoryPointer:
         rounded = _round_size(size)
-        if not hooks.get_memory_hooks():
+        if not get_memory_hooks():
             return self._malloc(rounded)
         after = {'mem_ptr': 0, 'pmem_id': 0}
         before = {'device_id': self._device_id, 'size': size, 'mem_size': rounded}
-        with hooks.told('malloc', before, after):
+        with told('malloc', before, after):
             pointer = self._malloc(rounded)
             after.update(mem_ptr=pointer.ptr, pmem_id=id(pointer.mem))
             return pointer
@@ -254,7 +320,7 @@ class SingleDeviceMemoryPool:
 
     def _alloc(self, size: int) -> MemoryPointer:
         after = {'mem_ptr': 0}
-        with hooks.told('alloc', {'device_id': self._device_id, 'mem_size': size}, after):
+        with told('alloc', {'device_id': self._device_id, 'mem_size': size}, after):
             pointer = self._allocator(size)
             after['mem_ptr'] = pointer.ptr
             return pointer
@@ -335,31 +401,18 @@ class MemoryPool:
         """Allocate, from the current stream's free blocks if possible."""
         return self.device_pool().malloc(size)
 
-    def free_all_blocks(self, stream: Any = None) -> None:
-        """Give free blocks that are not split back to the device: those of ``stream``, or all."""
-        self.device_pool().free_all_blocks(stream=stream)
-
     def free_all_free(self) -> None:
         """(Deprecated) Use :meth:`free_all_blocks`."""
         warnings.warn('free_all_free is deprecated. Use free_all_blocks instead.', DeprecationWarning, stacklevel=2)
-        self.free_all_blocks()
+        self.device_pool().free_all_blocks()
 
-    def n_free_blocks(self) -> int:
-        return self.device_pool().n_free_blocks()
 
-    def used_bytes(self) -> int:
-        return self.device_pool().used_bytes()
+def _of_device(name: str) -> Callable[..., Any]:
+    def call(self: MemoryPool, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.device_pool(), name)(*args, **kwargs)
 
-    def free_bytes(self) -> int:
-        return self.device_pool().free_bytes()
+    return named(call, name, inspect.signature(getattr(SingleDeviceMemoryPool, name)), __name__)
 
-    def total_bytes(self) -> int:
-        return self.device_pool().total_bytes()
 
-    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        """Limit the bytes held; 0 means no limit."""
-        self.device_pool().set_limit(size, fraction)
-
-    def get_limit(self) -> int:
-        """Return the limit in bytes, 0 if there is none."""
-        return self.device_pool().get_limit()
+for _name in 'free_all_blocks n_free_blocks used_bytes free_bytes total_bytes set_limit get_limit'.split():
+    setattr(MemoryPool, _name, _of_device(_name))

@@ -14,35 +14,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import declarations, declared
+from capturekit.simulated.cupy.signatures import declarations, declared, named, signature
 
-from . import launches, randomstate
-from .surface import RANDOM
+from . import launches, random_state
+from .random_state import BY_SEED, BY_UNIFORM, RandomState
+
+# -- functions --------------------------------------------------------------------------------------------------
+
+#: Functions by their methods of ``RandomState``, where the names differ.
+_METHODS = {'random': 'random_sample', 'ranf': 'random_sample', 'sample': 'random_sample'}
+#: Functions named as their methods, which are not in the tables of these.
+_OTHERS = """
+    choice lognormal multivariate_normal negative_binomial normal permutation rand randint randn shuffle standard_normal
+    wald
+""".split()
+#: Parameters of functions, where the method's are others.
+_PARAMETERS = {'exponential': 'scale, size=None, dtype=float'}
 
 
-def _drawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any, name: str) -> Any:
-    def draw(*a: Any, **k: Any) -> Any:
-        found = fn(*a, **k)
-        return found if dtype is None else np.asarray(found).astype(dtype)
+def _function(name: str) -> Callable[..., Any]:
+    method = getattr(RandomState, _METHODS.get(name, name))
 
-    return launches.launch(f'cupy_random_{name}', draw, args, kwargs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(random_state.get_random_state(), _METHODS.get(name, name))(*args, **kwargs)
 
-
-_SAME = {'random': 'random_sample', 'ranf': 'random_sample', 'sample': 'random_sample', 'random_integers': 'randint'}
-#: Functions that draw from no state, or have no method.
-_OTHERS = ('default_rng', 'get_random_state', 'set_random_state', 'reset_states', 'bytes', 'seed', 'multinomial')
+    whole = inspect.signature(method)
+    own = whole.replace(parameters=list(whole.parameters.values())[1:])
+    return named(call, name, signature(_PARAMETERS[name]) if name in _PARAMETERS else own, 'cupy.random')
 
 
-def _function(name: str, signature: inspect.Signature) -> Callable[..., Any]:
-    method = _SAME.get(name, name)
+def random_integers(low: Any, high: Any = None, size: Any = None) -> Any:
+    """Return integers from ``low`` to ``high``, that included; from 1 to ``low`` where there is one bound."""
+    low, high = (1, low) if high is None else (low, high)
+    return random_state.get_random_state().randint(low, high + 1, size)
 
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if name == 'random_integers':
-            high = kwargs.pop('high', None)
-            args, kwargs['high'] = ((1,), args[0] + 1) if high is None else (args, high + 1)
-        return getattr(randomstate.get_random_state(), method)(*args, **kwargs)
 
-    return declared(name, signature, call, 'cupy.random')
+def default_rng(seed: Any = None) -> Generator:
+    if isinstance(seed, BitGenerator):
+        return Generator(seed)
+    return seed if isinstance(seed, Generator) else Generator(XORWOW(seed))
+
+
+def bytes(length: int) -> Any:
+    """Return random bytes, NumPy's."""
+    return np.random.bytes(length)
+
+
+def names() -> dict[str, Any]:
+    """Return what ``cupy.random`` exports."""
+    of_state = 'RandomState get_random_state set_random_state reset_states seed multinomial'.split()
+    own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, default_rng, bytes, random_integers)
+    return {
+        **{one.__name__: one for one in own},
+        **{name: getattr(random_state, name) for name in of_state},
+        **{name: _function(name) for name in (*BY_UNIFORM, *BY_SEED, *_METHODS, *_OTHERS)},
+    }
+
+
+# -- generators -------------------------------------------------------------------------------------------------
 
 
 class BitGenerator:
@@ -62,6 +91,18 @@ class _cuRANDGenerator(BitGenerator):
 
     def state(self) -> int:
         return int(self._state.data.ptr)
+
+
+class XORWOW(_cuRANDGenerator):
+    """cuRAND's XORWOW by name."""
+
+
+class MRG32k3a(XORWOW):
+    """cuRAND's MRG32k3a by name."""
+
+
+class Philox4x3210(XORWOW):
+    """cuRAND's Philox4x32-10 by name."""
 
 
 _HALF = (1 << 64) - 1
@@ -99,18 +140,6 @@ def _drawn_from(generator: np.random.Generator, name: str, args: tuple[Any, ...]
         return np.full_like(like, np.nan if like.dtype.kind == 'f' else -1)
 
 
-class XORWOW(_cuRANDGenerator):
-    """cuRAND's XORWOW by name."""
-
-
-class MRG32k3a(XORWOW):
-    """cuRAND's MRG32k3a by name."""
-
-
-class Philox4x3210(XORWOW):
-    """cuRAND's Philox4x32-10 by name."""
-
-
 _GENERATOR = """
     beta(self, a, b, size=None, dtype=float64)
     binomial(self, n, p, size=None)
@@ -142,9 +171,14 @@ class Generator:
     def _draw(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bits: Any = self.bit_generator
         bits.state()
+        out = kwargs.pop('out', None)
+        dtype = kwargs.pop('dtype', None) if name in ('beta', 'uniform') else None
+        if out is not None:
+            kwargs |= {'size': out.shape, 'dtype': out.dtype}
 
-        def fn(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
-            return _drawn_from(_generator(words)[0], name, a, k)
+        def drawn(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
+            found = _drawn_from(_generator(words)[0], name, a, k)
+            return found if dtype is None else np.asarray(found).astype(dtype)
 
         def moved_on(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
             generator, state = _generator(words)
@@ -152,51 +186,17 @@ class Generator:
             return _words(state)
 
         args = (bits._state, *args)
-        out = kwargs.pop('out', None)
-        dtype = kwargs.pop('dtype', None) if name in ('beta', 'uniform') else None
-        if out is not None:
-            kwargs['size'] = out.shape
-            kwargs['dtype'] = out.dtype
-        found = _drawn(fn, args, kwargs, dtype, name)
-        bits._state[...] = _drawn(moved_on, args, kwargs, None, f'{name}_state')
+        found = launches.launch(f'cupy_random_{name}', drawn, args, kwargs)
+        bits._state[...] = launches.launch(f'cupy_random_{name}_state', moved_on, args, kwargs)
         if out is None:
             return found
         out[...] = found
         return out
 
 
-def _generator_method(name: str, signature: inspect.Signature) -> Callable[..., Any]:
-    return declared(name, signature, lambda args, kwargs: args[0]._draw(name, args[1:], kwargs), 'cupy.random')
+def _generator_method(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    return lambda args, kwargs: args[0]._draw(name, args[1:], kwargs)
 
 
-def default_rng(seed: Any = None) -> Generator:
-    if isinstance(seed, BitGenerator):
-        return Generator(seed)
-    return seed if isinstance(seed, Generator) else Generator(XORWOW(seed))
-
-
-def bytes(length: int) -> Any:
-    """Return random bytes, NumPy's."""
-    return np.random.bytes(length)
-
-
-def names() -> dict[str, Any]:
-    """Return what ``cupy.random`` exports."""
-    found: dict[str, Any] = {
-        'Generator': Generator, 'BitGenerator': BitGenerator, 'XORWOW': XORWOW, 'MRG32k3a': MRG32k3a,
-        'Philox4x3210': Philox4x3210, 'default_rng': default_rng, 'bytes': bytes,
-    }  # fmt: skip
-    of_state = ('RandomState', 'get_random_state', 'set_random_state', 'reset_states', 'seed', 'multinomial')
-    found.update({name: getattr(randomstate, name) for name in of_state})
-    for name, signature in declarations(RANDOM):
-        if name not in _OTHERS:
-            found[name] = _function(name, signature)
-    return found
-
-
-def _complete() -> None:
-    for name, signature in declarations(_GENERATOR):
-        setattr(Generator, name, _generator_method(name, signature))
-
-
-_complete()
+for _name, _signature in declarations(_GENERATOR):
+    setattr(Generator, _name, declared(_name, _signature, _generator_method(_name), 'cupy.random'))

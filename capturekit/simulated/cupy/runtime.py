@@ -6,8 +6,9 @@ The calls about memory are in :mod:`runtime_memory`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capturekit.model.rules import CaptureStatus, Mode
 from capturekit.simulated.cupy import signatures
@@ -16,24 +17,18 @@ from capturekit.simulated.device.constants import ATTRIBUTES, COMPUTE_CAPABILITY
 from . import runtime_calls as calls
 from . import runtime_memory
 from .runtime_calls import CUDARuntimeError as CUDARuntimeError
-from .runtime_memory import free as free
-from .runtime_memory import freeAsync as freeAsync
-from .runtime_memory import freeHost as freeHost
-from .runtime_memory import hostAlloc as hostAlloc
-from .runtime_memory import malloc as malloc
-from .runtime_memory import mallocAsync as mallocAsync
-from .runtime_memory import mallocManaged as mallocManaged
-from .runtime_memory import memcpy as memcpy
-from .runtime_memory import memcpy2D as memcpy2D
-from .runtime_memory import memcpy2DAsync as memcpy2DAsync
-from .runtime_memory import memcpyAsync as memcpyAsync
-from .runtime_memory import memcpyPeer as memcpyPeer
-from .runtime_memory import memcpyPeerAsync as memcpyPeerAsync
-from .runtime_memory import memGetInfo as memGetInfo
-from .runtime_memory import memset as memset
-from .runtime_memory import memsetAsync as memsetAsync
 
 globals().update(CONSTANTS)
+_OF_MEMORY = """
+    free freeAsync freeHost hostAlloc malloc mallocAsync mallocManaged memcpy memcpy2D memcpy2DAsync memcpyAsync
+    memcpyPeer memcpyPeerAsync memGetInfo memset memsetAsync
+""".split()
+globals().update({name: getattr(runtime_memory, name) for name in _OF_MEMORY})
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
 
 is_hip = False
 
@@ -78,22 +73,6 @@ def check_status(status: int) -> None:
 # -- device ---------------------------------------------------------------------------------------------------
 
 
-def driverGetVersion() -> int:
-    return 13000
-
-
-def runtimeGetVersion() -> int:
-    return 13000
-
-
-def _getLocalRuntimeVersion() -> int:
-    return 13000
-
-
-def _getCUDAMajorVersion() -> int:
-    return runtimeGetVersion() // 1000
-
-
 def getDevice() -> int:
     # Stand-ins that nothing is bound to yet are being imported.
     return calls.device().get_device() if calls.is_bound() else 0
@@ -101,10 +80,6 @@ def getDevice() -> int:
 
 def getDeviceCount() -> int:
     return calls.device().device_count
-
-
-def setDevice(device: int) -> None:
-    calls.ask(calls.device().set_device, device)
 
 
 def check_device(device: int) -> None:
@@ -129,7 +104,7 @@ def getDeviceProperties(device: int) -> dict[str, Any]:
     properties: dict[str, Any] = {name[0].lower() + name[1:]: value for name, value in ATTRIBUTES.items()}
     properties.update(
         name=b'capturekit simulated device',
-        totalGlobalMem=memGetInfo()[1],
+        totalGlobalMem=runtime_memory.memGetInfo()[1],
         major=COMPUTE_CAPABILITY[0],
         minor=COMPUTE_CAPABILITY[1],
         sharedMemPerBlock=ATTRIBUTES['MaxSharedMemoryPerBlock'],
@@ -152,34 +127,47 @@ def deviceGetPCIBusId(device: int) -> str:
     return f'0000:{device:02x}:00.0'
 
 
-def deviceSynchronize() -> None:
-    calls.ask(calls.device().device_synchronize)
-
-
 def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
     return int(calls.ask(calls.device().can_access_peer, device, peerDevice))
 
 
-def deviceEnablePeerAccess(peerDevice: int) -> None:
-    calls.ask(calls.device().enable_peer_access, peerDevice)
-
-
 def _deviceEnsurePeerAccess(peerDevice: int) -> None:
     try:
-        deviceEnablePeerAccess(peerDevice)
+        calls.ask(calls.device().enable_peer_access, peerDevice)
     except CUDARuntimeError as e:
         if e.status != _PEER_ENABLED:
             raise
 
 
-def profilerStart() -> None:
-    """Be an unsafe call, as on a GPU, and do nothing else: there is no profiler."""
-    calls.ask(calls.device().unsafe_call, 'profilerStart')
+#: Functions that ask one verb of the device with their arguments.
+_VERBS = """
+    deviceEnablePeerAccess(peerDevice):enable_peer_access deviceSynchronize():device_synchronize
+    eventRecord(event,stream):event_record eventSynchronize(event):event_synchronize
+    graphDestroy(graph):graph_destroy graphExecDestroy(graphExec):graph_exec_destroy
+    graphInstantiate(graph):graph_instantiate graphLaunch(graphExec,stream):graph_launch
+    graphUpload(graphExec,stream):graph_upload setDevice(device):set_device streamDestroy(stream):stream_destroy
+    streamEndCapture(stream):end_capture streamGetFlags(stream):stream_flags
+    streamGetPriority(stream):stream_priority streamSynchronize(stream):stream_synchronize
+"""
 
 
-def profilerStop() -> None:
-    """Be an unsafe call, as on a GPU, and do nothing else: there is no profiler."""
-    calls.ask(calls.device().unsafe_call, 'profilerStop')
+def _verb(name: str, parameters: str, verb: str) -> Callable[..., Any]:
+    call = eval(f'lambda {parameters}: calls.ask(calls.device().{verb}, {parameters or "*()"})', globals())
+    return signatures.named(call, name, module=__name__)
+
+
+for _name, _parameters, _verb_name in re.findall(r'(\w+)\(([\w,]*)\):(\w+)', _VERBS):
+    globals()[_name] = _verb(_name, _parameters, _verb_name)
+for _name in ('driverGetVersion', 'runtimeGetVersion', '_getLocalRuntimeVersion'):
+    globals()[_name] = signatures.named(lambda: 13000, _name, module=__name__)
+for _name in ('profilerStart', 'profilerStop'):  # unsafe calls, as on a GPU, and nothing else: there is no profiler
+    globals()[_name] = signatures.named(
+        lambda: calls.ask(calls.device().unsafe_call, 'profilerStart'), _name, module=__name__
+    )
+
+
+def _getCUDAMajorVersion() -> int:
+    return 13
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
@@ -214,24 +202,6 @@ def streamCreateWithPriority(flags: int, priority: int) -> int:
     return s
 
 
-def streamGetFlags(stream: int) -> int:
-    flags: int = calls.ask(calls.device().stream_flags, stream)
-    return flags
-
-
-def streamGetPriority(stream: int) -> int:
-    priority: int = calls.ask(calls.device().stream_priority, stream)
-    return priority
-
-
-def streamDestroy(stream: int) -> None:
-    calls.ask(calls.device().stream_destroy, stream)
-
-
-def streamSynchronize(stream: int) -> None:
-    calls.ask(calls.device().stream_synchronize, stream)
-
-
 def streamAddCallback(stream: int, callback: Callable[..., Any], arg: int, flags: int = 0) -> None:
     calls.ask(calls.device().add_callback, stream, lambda: calls.of_cuda(lambda: callback(stream, 0, arg)))
 
@@ -257,11 +227,6 @@ def streamBeginCapture(stream: int, mode: int = _RELAXED) -> None:
     if mode not in tuple(Mode):
         raise CUDARuntimeError(_INVALID_VALUE)
     calls.ask(calls.device().begin_capture, stream, Mode(mode))
-
-
-def streamEndCapture(stream: int) -> int:
-    graph: int = calls.ask(calls.device().end_capture, stream)
-    return graph
 
 
 def streamIsCapturing(stream: int) -> bool:
@@ -296,38 +261,6 @@ def eventElapsedTime(start: int, end: int) -> float:
 
 def eventQuery(event: int) -> int:
     return calls.status_of(calls.device().event_query, event)
-
-
-def eventRecord(event: int, stream: int) -> None:
-    calls.ask(calls.device().event_record, event, stream)
-
-
-def eventSynchronize(event: int) -> None:
-    calls.ask(calls.device().event_synchronize, event)
-
-
-# -- graphs ---------------------------------------------------------------------------------------------------
-
-
-def graphDestroy(graph: int) -> None:
-    calls.ask(calls.device().graph_destroy, graph)
-
-
-def graphExecDestroy(graphExec: int) -> None:
-    calls.ask(calls.device().graph_exec_destroy, graphExec)
-
-
-def graphInstantiate(graph: int) -> int:
-    executable: int = calls.ask(calls.device().graph_instantiate, graph)
-    return executable
-
-
-def graphLaunch(graphExec: int, stream: int) -> None:
-    calls.ask(calls.device().graph_launch, graphExec, stream)
-
-
-def graphUpload(graphExec: int, stream: int) -> None:
-    calls.ask(calls.device().graph_upload, graphExec, stream)
 
 
 def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:

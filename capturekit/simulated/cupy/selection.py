@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.simulated.cupy.values import UniqueAllResult, UniqueCountsResult, UniqueInverseResult
+from capturekit.simulated.cupy.signatures import UniqueAllResult, UniqueCountsResult, UniqueInverseResult, named
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import arrays, creation, indexing, launches, peers
@@ -28,14 +28,6 @@ def _array(a: Any) -> Any:
 # -- where ------------------------------------------------------------------------------------------------------
 
 
-def nonzero(a: Any) -> Any:
-    return _array(a).nonzero()
-
-
-def flatnonzero(a: Any) -> Any:
-    return _array(a).ravel().nonzero()[0]
-
-
 def argwhere(a: Any) -> Any:
     """Return the indices of what is not zero, a row each."""
     a = _array(a)
@@ -49,28 +41,13 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if missing == 1:
         raise ValueError("Must provide both 'x' and 'y' or neither.")
     if missing == 2:
-        return nonzero(condition)
+        return _array(condition).nonzero()
     if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in (x, y)):
         return _WHERE(condition, x, y)
     return launches.launch('cupy_where', np.where, (condition, x, y), elementwise=True)
 
 
 _WHERE = ufunc('where', 3, 1, np.where)
-
-
-def extract(condition: Any, a: Any) -> Any:
-    """Return the elements where ``condition`` holds."""
-    return _array(a).ravel()[_array(condition).ravel().astype(bool)]
-
-
-def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
-    """Return the slices where ``condition`` holds."""
-    return _array(a).compress(condition, axis, out)
-
-
-def take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
-    """Return the elements at ``indices``; those out of bounds wrap around."""
-    return _array(a).take(indices, axis, out)
 
 
 def delete(arr: Any, indices: Any, axis: int | None = None) -> Any:
@@ -161,41 +138,9 @@ def unique_all(x: Any) -> UniqueAllResult:
     return UniqueAllResult(values, index, inverse.reshape(x.shape), counts)
 
 
-def unique_counts(x: Any) -> UniqueCountsResult:
-    return UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False))
-
-
 def unique_inverse(x: Any) -> UniqueInverseResult:
     values, inverse = unique(x, return_inverse=True, equal_nan=False)
     return UniqueInverseResult(values, inverse.reshape(x.shape))
-
-
-def unique_values(x: Any) -> Any:
-    return unique(x, equal_nan=False)
-
-
-def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Return whether each element of ``ar1`` is in ``ar2``."""
-    return launches.launch('cupy_in1d', np.isin, (ar1.ravel(), ar2, assume_unique, invert))
-
-
-def intersect1d(arr1: Any, arr2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
-    flags = {'assume_unique': assume_unique, 'return_indices': return_indices}
-    return _set_operation('intersect1d', (arr1, arr2), flags, (0, 1, 2))
-
-
-def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
-    """Return what is in ``ar1`` only."""
-    return _set_operation('setdiff1d', (ar1, ar2), {'assume_unique': assume_unique})
-
-
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
-    """Return what is in one only."""
-    return _set_operation('setxor1d', (ar1, ar2), {'assume_unique': assume_unique})
-
-
-def union1d(arr1: Any, arr2: Any) -> Any:
-    return _set_operation('union1d', (arr1, arr2), {})
 
 
 # -- histograms -------------------------------------------------------------------------------------------------
@@ -307,10 +252,6 @@ def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) ->
     launches.mutate('cupy_copyto', write, dst, (src, where))
 
 
-def put(a: Any, ind: Any, v: Any, mode: str = 'wrap') -> None:
-    a.put(ind, v, mode)
-
-
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """Set the elements where ``mask`` holds, to ``vals`` in order."""
     mask = creation._core.array(mask, None, None).astype(bool)
@@ -332,45 +273,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     launches.mutate('cupy_putmask', np.putmask, a, (_array(mask), creation._core.array(values, None, None)))
 
 
-def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    launches.mutate('cupy_fill_diagonal', lambda x, v: np.fill_diagonal(x, v, wrap), a, (val,))
-
-
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    write = UNCHECKED['put_along_axis']
-    launches.mutate('cupy_put_along_axis', lambda a, i, v: write(a, i, v, axis), arr, (indices, values))
-
-
 # -- the rest ---------------------------------------------------------------------------------------------------
-
-
-def real(val: Any) -> Any:
-    return val.real if launches.as_array(val) is not None else np.real(val)
-
-
-def imag(val: Any) -> Any:
-    return val.imag if launches.as_array(val) is not None else np.imag(val)
-
-
-def reshape(a: Any, newshape: Any, order: str = 'C', *, copy: bool | None = None) -> Any:
-    return _array(a).reshape(newshape, order=order, copy=copy)
-
-
-def msort(a: Any) -> Any:
-    """Return the array sorted along its first axis."""
-    return launches.launch('cupy_msort', lambda x: np.sort(x, axis=0, kind='stable'), (a,))
-
-
-def diag_indices_from(arr: Any) -> Any:
-    return launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim))
-
-
-def tril_indices_from(arr: Any, k: int = 0) -> Any:
-    return launches.launch('cupy_tril_indices', np.tril_indices, (arr.shape[-2], k, arr.shape[-1]))
-
-
-def triu_indices_from(arr: Any, k: int = 0) -> Any:
-    return launches.launch('cupy_triu_indices', np.triu_indices, (arr.shape[-2], k, arr.shape[-1]))
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
@@ -396,12 +299,62 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     return launches.view(np.moveaxis, found, tuple(new), tuple(range(axis, axis + len(new))))
 
 
-def size(a: Any, axis: int | None = None) -> int:
-    return int(a.size if axis is None else a.shape[axis])
-
-
 def byte_bounds(a: Any) -> tuple[int, int]:
     """Return the addresses of the first byte and past the last."""
     reach = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
     low = a.data.ptr + sum(r for r in reach if r < 0)
     return low, a.data.ptr + sum(r for r in reach if r > 0) + a.itemsize
+
+
+def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    write = UNCHECKED['put_along_axis']
+    launches.mutate('cupy_put_along_axis', lambda a, i, v: write(a, i, v, axis), arr, (indices, values))
+
+
+def _part(name: str) -> Callable[[Any], Any]:
+    return lambda val: getattr(val, name) if launches.as_array(val) is not None else getattr(np, name)(val)
+
+
+#: The functions that are one expression.
+SHORT: dict[str, Callable[..., Any]] = {
+    'compress': lambda condition, a, axis=None, out=None: _array(a).compress(condition, axis, out),
+    'extract': lambda condition, a: _array(a).ravel()[_array(condition).ravel().astype(bool)],
+    'flatnonzero': lambda a: _array(a).ravel().nonzero()[0],
+    'nonzero': lambda a: _array(a).nonzero(),
+    'put': lambda a, ind, v, mode='wrap': a.put(ind, v, mode),
+    'put_along_axis': _put_along_axis,
+    'real': _part('real'),
+    'imag': _part('imag'),
+    'reshape': lambda a, newshape, order='C', *, copy=None: _array(a).reshape(newshape, order=order, copy=copy),
+    'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
+    'take': lambda a, indices, axis=None, out=None: _array(a).take(indices, axis, out),
+    'unique_counts': lambda x: UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False)),
+    'unique_values': lambda x: unique(x, equal_nan=False),
+    'in1d': lambda ar1, ar2, assume_unique=False, invert=False: launches.launch(
+        'cupy_in1d', np.isin, (ar1.ravel(), ar2, assume_unique, invert)
+    ),
+    'intersect1d': lambda arr1, arr2, assume_unique=False, return_indices=False: _set_operation(
+        'intersect1d', (arr1, arr2), {'assume_unique': assume_unique, 'return_indices': return_indices}, (0, 1, 2)
+    ),
+    'setdiff1d': lambda ar1, ar2, assume_unique=False: _set_operation(
+        'setdiff1d', (ar1, ar2), {'assume_unique': assume_unique}
+    ),
+    'setxor1d': lambda ar1, ar2, assume_unique=False: _set_operation(
+        'setxor1d', (ar1, ar2), {'assume_unique': assume_unique}
+    ),
+    'union1d': lambda arr1, arr2: _set_operation('union1d', (arr1, arr2), {}),
+    'msort': lambda a: launches.launch('cupy_msort', lambda x: np.sort(x, axis=0, kind='stable'), (a,)),
+    'diag_indices_from': lambda arr: launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim)),
+    'tril_indices_from': lambda arr, k=0: launches.launch(
+        'cupy_tril_indices', np.tril_indices, (arr.shape[-2], k, arr.shape[-1])
+    ),
+    'triu_indices_from': lambda arr, k=0: launches.launch(
+        'cupy_triu_indices', np.triu_indices, (arr.shape[-2], k, arr.shape[-1])
+    ),
+    'fill_diagonal': lambda a, val, wrap=False: launches.mutate(
+        'cupy_fill_diagonal', lambda x, v: np.fill_diagonal(x, v, wrap), a, (val,)
+    ),
+}
+
+for _name, _function in SHORT.items():
+    named(_function, _name)

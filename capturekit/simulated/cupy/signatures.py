@@ -1,16 +1,16 @@
-"""Signatures from their text, and functions with them.
-
-The parts of the stand-in ask for signatures at each build: each text is read once.
-"""
+"""Signatures of functions, and classes of plain values: what all stand-ins share, so that it is made once."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from capturekit.simulated.cupy.surface import FFT, LACKING, PARAMETERS
 
 Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
@@ -27,6 +27,21 @@ def signature(parameters: str) -> inspect.Signature:
     return inspect.signature(eval(f'lambda {parameters}: None', dict(_NAMES)))
 
 
+_OF_NAMES = {name: text for names, text in PARAMETERS.items() for name in names.split()}
+
+
+@functools.cache
+def signature_like(name: str, function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of CuPy's function or method of a name, which is like that of a function of NumPy's."""
+    if name in _OF_NAMES:
+        return signature(_OF_NAMES[name])
+    lacking = LACKING | {'out'} if name in FFT else LACKING
+    kept = [one for key, one in inspect.signature(function).parameters.items() if key not in lacking]
+    if name.startswith('ndarray.'):
+        kept[0] = kept[0].replace(name='self')
+    return inspect.Signature(kept)
+
+
 @functools.cache
 def declarations(text: str) -> tuple[tuple[str, inspect.Signature], ...]:
     """Return names and signatures from a table of :mod:`surface`."""
@@ -40,12 +55,21 @@ def declared(name: str, signature: inspect.Signature, call: Call, module: str = 
     def function(*args: Any, **kwargs: Any) -> Any:
         return call(*_spread(signature, signature.bind(*args, **kwargs)))
 
+    function.__doc__ = f'See :func:`numpy.{name}`.'
+    return named(function, name, signature, module)
+
+
+def named(
+    function: Any, name: str, signature: inspect.Signature | None = None, module: str = 'cupy'
+) -> Callable[..., Any]:
+    """Return the function with a name, and a signature if its own is another."""
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name)  # what looks for CuPy's function in the stack finds it
     function.__module__ = module
-    function.__doc__ = f'See :func:`numpy.{name}`.'
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    return function
+    if signature is not None:
+        function.__signature__ = signature
+    found: Callable[..., Any] = function
+    return found
 
 
 def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -64,3 +88,57 @@ def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tupl
         else:
             named[name] = value
     return tuple(positional), named
+
+
+# -- classes of plain values: to make one takes a hundred times as long as to make an ordinary class -------------------
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Where elements lie: the address of the first one, shape, strides in bytes, dtype."""
+
+    ptr: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Parameter(NamedTuple):
+    """A parameter of an elementwise kernel, as it is declared."""
+
+    type: str
+    name: str
+    raw: bool
+
+
+@functools.lru_cache(maxsize=512)
+def parameters_of(text: str) -> tuple[Parameter, ...]:
+    """Read declarations as ``'float32 x, raw T y'``."""
+    found = []
+    for part in filter(None, (p.strip() for p in text.split(','))):
+        words = part.split()
+        found.append(Parameter(words[-2], words[-1], 'raw' in words[:-2]))
+    return tuple(found)
+
+
+class UniqueAllResult(NamedTuple):
+    """What ``cupy.unique_all`` returns."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCountsResult(NamedTuple):
+    """What ``cupy.unique_counts`` returns."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverseResult(NamedTuple):
+    """What ``cupy.unique_inverse`` returns."""
+
+    values: Any
+    inverse_indices: Any

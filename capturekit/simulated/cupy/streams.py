@@ -1,4 +1,4 @@
-"""``cupy.cuda.stream``: streams, events and the thread's current stream.
+"""``cupy.cuda.stream`` and ``cupy.cuda.graph``: streams, events, the thread's current stream, graphs.
 
 Follows CuPy 14's ``stream.pyx`` line by line where behaviour can be seen: the two books that make ``with`` and
 ``use()`` rewind as they do, ``done`` that turns every error into False, the refusal to capture the default stream.
@@ -6,7 +6,9 @@ Follows CuPy 14's ``stream.pyx`` line by line where behaviour can be seen: the t
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable
@@ -14,7 +16,6 @@ from typing import Any, ClassVar
 
 from . import current, runtime
 from .current import STREAM_LEGACY, STREAM_PER_THREAD, get_current_stream_ptr
-from .graphs import Graph, from_stream
 
 _thread_local = threading.local()
 
@@ -96,6 +97,48 @@ class Event:
 
 def get_elapsed_time(start_event: Event, end_event: Event) -> float:
     return runtime.eventElapsedTime(start_event.ptr, end_event.ptr)
+
+
+class Graph:
+    """A CUDA graph and its executable form; made by ``Stream.end_capture()``."""
+
+    graph: int
+    graphExec: int
+    host_funcargs: list[Any] | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            'currently this class cannot be initiated by the user and must be created via stream capture'
+        )
+
+    def __del__(self) -> None:
+        if getattr(self, 'graph', 0) > 0:
+            runtime.graphDestroy(self.graph)
+        if getattr(self, 'graphExec', 0) > 0:
+            runtime.graphExecDestroy(self.graphExec)
+
+    def launch(self, stream: Any = None) -> None:
+        """Launch the graph on ``stream``, by default on the current stream."""
+        runtime.graphLaunch(self.graphExec, current.get_current_stream_ptr() if stream is None else stream.ptr)
+
+    def upload(self, stream: Any = None) -> None:
+        """Upload the graph to ``stream``, by default to the current stream."""
+        runtime.graphUpload(self.graphExec, current.get_current_stream_ptr() if stream is None else stream.ptr)
+
+    def debug_dot_str(self, flags: int = 0) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'graph.dot')
+            runtime.graphDebugDotPrint(self.graph, path, flags)
+            with open(path) as text:
+                return text.read()
+
+
+def from_stream(g: int, host_funcargs: list[Any] | None) -> Graph:
+    """Return the object for a captured graph, which it instantiates."""
+    executable = runtime.graphInstantiate(g)
+    graph = Graph.__new__(Graph)
+    graph.graph, graph.graphExec, graph.host_funcargs = g, executable, host_funcargs
+    return graph
 
 
 def _check_device(device_id: int) -> int:
@@ -208,7 +251,7 @@ class _BaseStream:
 
     @property
     def priority(self) -> int:
-        return runtime.streamGetPriority(self.ptr)
+        return int(runtime.streamGetPriority(self.ptr))
 
 
 class Stream(_BaseStream):

@@ -1,316 +1,90 @@
-"""The functions that CuPy 14 exports, by signature: plain data, from which :mod:`functions` makes them."""
+"""The functions that CuPy 14 exports, by name: plain data, from which :mod:`functions` makes them from NumPy's."""
 
 from __future__ import annotations
 
 #: Called as NumPy's function of the same name (or ``SAME_AS``), as one launch.
 PLAIN = """
-    all(a, axis=None, out=None, keepdims=False)
-    allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False)
-    alltrue(a, axis=None, out=None, keepdims=False)
-    amax(a, axis=None, out=None, keepdims=False)
-    amin(a, axis=None, out=None, keepdims=False)
-    angle(z, deg=False)
-    any(a, axis=None, out=None, keepdims=False)
-    append(arr, values, axis=None)
-    argmax(a, axis=None, dtype=None, out=None, keepdims=False)
-    argmin(a, axis=None, dtype=None, out=None, keepdims=False)
-    argpartition(a, kth, axis=-1)
-    argsort(a, axis=-1, kind=None)
-    around(a, decimals=0, out=None)
-    array_equal(a1, a2, equal_nan=False)
-    array_equiv(a1, a2)
-    average(a, axis=None, weights=None, returned=False, *, keepdims=False)
-    bartlett(M)
-    blackman(M)
-    choose(a, choices, out=None, mode='raise')
-    clip(a, a_min, a_max, out=None)
-    column_stack(tup)
-    concat(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
-    concatenate(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
-    convolve(a, v, mode='full')
-    corrcoef(a, y=None, rowvar=True, bias=None, ddof=None, *, dtype=None)
-    correlate(a, v, mode='valid')
-    count_nonzero(a, axis=None)
-    cov(a, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, *, dtype=None)
-    cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None)
-    cumprod(a, axis=None, dtype=None, out=None)
-    cumproduct(a, axis=None, dtype=None, out=None)
-    cumsum(a, axis=None, dtype=None, out=None)
-    cumulative_prod(x, /, *, axis=None, dtype=None, out=None, include_initial=False)
-    cumulative_sum(x, /, *, axis=None, dtype=None, out=None, include_initial=False)
-    diag_indices(n, ndim=2)
-    diagflat(v, k=0)
-    diff(a, n=1, axis=-1, prepend=None, append=None)
-    digitize(x, bins, right=False)
-    dot(a, b, out=None)
-    dstack(tup)
-    ediff1d(arr, to_end=None, to_begin=None)
-    einsum(*operands, **kwargs)
-    eye(N, M=None, k=0, dtype=float, order='C')
-    gradient(f, *varargs, axis=None, edge_order=1)
-    hamming(M)
-    hanning(M)
-    hstack(tup, *, dtype=None, casting='same_kind')
-    identity(n, dtype=float)
-    indices(dimensions, dtype=int)
-    inner(a, b)
-    interp(x, xp, fp, left=None, right=None, period=None)
-    isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False)
-    iscomplex(x)
-    isin(element, test_elements, assume_unique=False, invert=False)
-    isneginf(x, out=None)
-    isposinf(x, out=None)
-    isreal(x)
-    kaiser(M, beta)
-    kron(a, b)
-    lexsort(keys)
-    linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0)
-    logspace(start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0)
-    max(a, axis=None, out=None, keepdims=False)
-    mean(a, axis=None, dtype=None, out=None, keepdims=False)
-    median(a, axis=None, out=None, overwrite_input=False, keepdims=False)
-    min(a, axis=None, out=None, keepdims=False)
-    nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None)
-    nanargmax(a, axis=None, dtype=None, out=None, keepdims=False)
-    nanargmin(a, axis=None, dtype=None, out=None, keepdims=False)
-    nancumprod(a, axis=None, dtype=None, out=None)
-    nancumsum(a, axis=None, dtype=None, out=None)
-    nanmax(a, axis=None, out=None, keepdims=False)
-    nanmean(a, axis=None, dtype=None, out=None, keepdims=False)
-    nanmedian(a, axis=None, out=None, overwrite_input=False, keepdims=False)
-    nanmin(a, axis=None, out=None, keepdims=False)
-    nanprod(a, axis=None, dtype=None, out=None, keepdims=False)
-    nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-    nansum(a, axis=None, dtype=None, out=None, keepdims=False)
-    nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-    outer(a, b, out=None)
-    packbits(a, axis=None, bitorder='big')
-    pad(array, pad_width, mode='constant', **kwargs)
-    partition(a, kth, axis=-1)
-    percentile(a, q, axis=None, out=None, overwrite_input=False, method='linear', keepdims=False, *, interpolation=None)
-    piecewise(x, condlist, funclist)
-    poly(seq_of_zeros)
-    polyadd(a1, a2)
-    polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False)
-    polymul(a1, a2)
-    polysub(a1, a2)
-    polyval(p, x)
-    prod(a, axis=None, dtype=None, out=None, keepdims=False)
-    product(a, axis=None, dtype=None, out=None, keepdims=False)
-    ptp(a, axis=None, out=None, keepdims=False)
-    quantile(a, q, axis=None, out=None, overwrite_input=False, method='linear', keepdims=False, *, interpolation=None)
-    ravel_multi_index(multi_index, dims, mode='wrap', order='C')
-    real_if_close(a, tol=100)
-    repeat(a, repeats, axis=None)
-    resize(a, new_shape)
-    roll(a, shift, axis=None)
-    roots(p)
-    round(a, decimals=0, out=None)
-    round_(a, decimals=0, out=None)
-    row_stack(tup, *, dtype=None, casting='same_kind')
-    searchsorted(a, v, side='left', sorter=None)
-    select(condlist, choicelist, default=0)
-    sometrue(a, axis=None, out=None, keepdims=False)
-    sort(a, axis=-1, kind=None)
-    sort_complex(a)
-    stack(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
-    std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-    sum(a, axis=None, dtype=None, out=None, keepdims=False)
-    take_along_axis(a, indices, axis)
-    tensordot(a, b, axes=2)
-    tile(A, reps)
-    trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None)
-    trapezoid(y, x=None, dx=1.0, axis=-1)
-    trapz(y, x=None, dx=1.0, axis=-1)
-    tri(N, M=None, k=0, dtype=float)
-    tril(m, k=0)
-    tril_indices(n, k=0, m=None)
-    triu(m, k=0)
-    triu_indices(n, k=0, m=None)
-    unpackbits(a, axis=None, bitorder='big')
-    unravel_index(indices, dims, order='C')
-    unwrap(p, discont=None, axis=-1, *, period=6.283185307179586)
-    vander(x, N=None, increasing=False)
-    var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-    vdot(a, b)
-    vstack(tup, *, dtype=None, casting='same_kind')
-"""
+    all allclose alltrue amax amin angle any append argmax argmin argpartition argsort around array_equal array_equiv
+    average bartlett blackman choose clip column_stack concat concatenate convolve corrcoef correlate count_nonzero cov
+    cross cumprod cumproduct cumsum cumulative_prod cumulative_sum diag_indices diagflat diff digitize dot dstack
+    ediff1d einsum eye gradient hamming hanning hstack identity indices inner interp isclose iscomplex isin isneginf
+    isposinf isreal kaiser kron lexsort linspace logspace max mean median min nan_to_num nanargmax nanargmin nancumprod
+    nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar outer packbits pad partition percentile
+    piecewise poly polyadd polyfit polymul polysub polyval prod product ptp quantile ravel_multi_index real_if_close
+    repeat resize roll roots round round_ row_stack searchsorted select sometrue sort sort_complex stack std sum
+    take_along_axis tensordot tile trace trapezoid trapz tri tril tril_indices triu triu_indices unpackbits
+    unravel_index unwrap vander var vdot vstack
+""".split()
 
 #: Methods of ``ndarray`` that are one launch of NumPy's function of the same name.
 METHODS = """
-    all(self, axis=None, out=None, keepdims=False)
-    any(self, axis=None, out=None, keepdims=False)
-    argmax(self, axis=None, out=None, dtype=None, keepdims=False)
-    argmin(self, axis=None, out=None, dtype=None, keepdims=False)
-    cumprod(self, axis=None, dtype=None, out=None)
-    cumsum(self, axis=None, dtype=None, out=None)
-    max(self, axis=None, out=None, keepdims=False)
-    mean(self, axis=None, dtype=None, out=None, keepdims=False)
-    min(self, axis=None, out=None, keepdims=False)
-    prod(self, axis=None, dtype=None, out=None, keepdims=None)
-    ptp(self, axis=None, out=None, keepdims=False)
-    round(self, decimals=0, out=None)
-    searchsorted(self, v, side='left', sorter=None)
-    std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-    sum(self, axis=None, dtype=None, out=None, keepdims=False)
-    var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-"""
+    all any argmax argmin cumprod cumsum max mean min prod ptp round searchsorted std sum var
+""".split()
 
 #: Return views of their first argument where NumPy's function does.
 VIEWS = """
-    array_split(ary, indices_or_sections, axis=0)
-    atleast_1d(*arys)
-    atleast_2d(*arys)
-    atleast_3d(*arys)
-    broadcast_to(array, shape)
-    diag(v, k=0)
-    diagonal(a, offset=0, axis1=0, axis2=1)
-    dsplit(ary, indices_or_sections)
-    expand_dims(a, axis)
-    flip(a, axis=None)
-    fliplr(a)
-    flipud(a)
-    hsplit(ary, indices_or_sections)
-    matrix_transpose(x, /)
-    moveaxis(a, source, destination)
-    permute_dims(a, axes=None)
-    ravel(a, order='C')
-    rollaxis(a, axis, start=0)
-    rot90(a, k=1, axes=(0, 1))
-    split(ary, indices_or_sections, axis=0)
-    squeeze(a, axis=None)
-    swapaxes(a, axis1, axis2)
-    transpose(a, axes=None)
-    vsplit(ary, indices_or_sections)
-"""
+    array_split atleast_1d atleast_2d atleast_3d broadcast_to diag diagonal dsplit expand_dims flip fliplr flipud hsplit
+    matrix_transpose moveaxis permute_dims ravel rollaxis rot90 split squeeze swapaxes transpose vsplit
+""".split()
 
 #: Answered from shapes and dtypes, with no launch.
 HOST = """
-    base_repr(number, base=2, padding=0)
-    binary_repr(num, width=None)
-    broadcast_shapes(*args)
-    can_cast(from_, to, casting='safe')
-    common_type(*arrays)
-    format_float_positional(x, *args, **kwargs)
-    format_float_scientific(x, *args, **kwargs)
-    iscomplexobj(x)
-    isdtype(dtype, kind)
-    isfortran(a)
-    isrealobj(x)
-    isscalar(element)
-    issubdtype(arg1, arg2)
-    iterable(y)
-    may_share_memory(a, b, max_work=None)
-    mintypecode(typechars, typeset='GDFgdf', default='d')
-    ndim(a)
-    result_type(*arrays_and_dtypes)
-    shape(a)
-    shares_memory(a, b, max_work=None)
-    typename(char)
-"""
+    base_repr binary_repr broadcast_shapes can_cast common_type format_float_positional format_float_scientific
+    iscomplexobj isdtype isfortran isrealobj isscalar issubdtype iterable may_share_memory mintypecode ndim result_type
+    shape shares_memory typename
+""".split()
 
 #: ``cupy.linalg``.
 LINALG = """
-    cholesky(a)
-    cond(x, p=None)
-    cross(x1, x2, /, *, axis=-1)
-    det(a)
-    eig(a)
-    eigh(a, UPLO='L')
-    eigvals(a)
-    eigvalsh(a, UPLO='L')
-    inv(a)
-    lstsq(a, b, rcond=None)
-    matrix_power(M, n)
-    matrix_rank(M, tol=None)
-    matrix_transpose(a)
-    norm(x, ord=None, axis=None, keepdims=False)
-    pinv(a, rcond=1e-15)
-    qr(a, mode='reduced')
-    slogdet(a)
-    solve(a, b)
-    svd(a, full_matrices=True, compute_uv=True)
-    tensorinv(a, ind=2)
-    tensorsolve(a, b, axes=None)
-"""
+    cholesky cond cross det eig eigh eigvals eigvalsh inv lstsq matrix_power matrix_rank matrix_transpose norm pinv qr
+    slogdet solve svd tensorinv tensorsolve
+""".split()
 
 #: ``cupy.fft``.
 FFT = """
-    fft(a, n=None, axis=-1, norm=None)
-    fft2(a, s=None, axes=(-2, -1), norm=None)
-    fftfreq(n, d=1.0)
-    fftn(a, s=None, axes=None, norm=None)
-    fftshift(x, axes=None)
-    hfft(a, n=None, axis=-1, norm=None)
-    ifft(a, n=None, axis=-1, norm=None)
-    ifft2(a, s=None, axes=(-2, -1), norm=None)
-    ifftn(a, s=None, axes=None, norm=None)
-    ifftshift(x, axes=None)
-    ihfft(a, n=None, axis=-1, norm=None)
-    irfft(a, n=None, axis=-1, norm=None)
-    irfft2(a, s=None, axes=(-2, -1), norm=None)
-    irfftn(a, s=None, axes=None, norm=None)
-    rfft(a, n=None, axis=-1, norm=None)
-    rfft2(a, s=None, axes=(-2, -1), norm=None)
-    rfftfreq(n, d=1.0)
-    rfftn(a, s=None, axes=None, norm=None)
-"""
+    fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn
+""".split()
 
-#: ``cupy.random``.
-RANDOM = """
-    beta(a, b, size=None, dtype=float)
-    binomial(n, p, size=None, dtype=int)
-    bytes(length)
-    chisquare(df, size=None, dtype=float)
-    choice(a, size=None, replace=True, p=None)
-    default_rng(seed=None)
-    dirichlet(alpha, size=None, dtype=float)
-    exponential(scale, size=None, dtype=float)
-    f(dfnum, dfden, size=None, dtype=float)
-    gamma(shape, scale=1.0, size=None, dtype=float)
-    geometric(p, size=None, dtype='l')
-    get_random_state()
-    gumbel(loc=0.0, scale=1.0, size=None, dtype=float)
-    hypergeometric(ngood, nbad, nsample, size=None, dtype='l')
-    laplace(loc=0.0, scale=1.0, size=None, dtype=float)
-    logistic(loc=0.0, scale=1.0, size=None, dtype=float)
-    lognormal(mean=0.0, sigma=1.0, size=None, dtype=float)
-    logseries(p, size=None, dtype='l')
-    multinomial(n, pvals, size=None)
-    multivariate_normal(mean, cov, size=None, check_valid='ignore', tol=1e-08, method='cholesky', dtype=float)
-    negative_binomial(n, p, size=None, dtype=int)
-    noncentral_chisquare(df, nonc, size=None, dtype=float)
-    noncentral_f(dfnum, dfden, nonc, size=None, dtype=float)
-    normal(loc=0.0, scale=1.0, size=None, dtype=float)
-    pareto(a, size=None, dtype=float)
-    permutation(a)
-    poisson(lam=1.0, size=None, dtype='l')
-    power(a, size=None, dtype=float)
-    rand(*size, **kwarg)
-    randint(low, high=None, size=None, dtype='l')
-    randn(*size, **kwarg)
-    random(size=None, dtype=float)
-    random_integers(low, high=None, size=None)
-    random_sample(size=None, dtype=float)
-    ranf(size=None, dtype=float)
-    rayleigh(scale=1.0, size=None, dtype=float)
-    reset_states()
-    sample(size=None, dtype=float)
-    seed(seed=None)
-    set_random_state(rs)
-    shuffle(a)
-    standard_cauchy(size=None, dtype=float)
-    standard_exponential(size=None, dtype=float)
-    standard_gamma(shape, size=None, dtype=float)
-    standard_normal(size=None, dtype=float)
-    standard_t(df, size=None, dtype=float)
-    triangular(left, mode, right, size=None, dtype=float)
-    uniform(low=0.0, high=1.0, size=None, dtype=float)
-    vonmises(mu, kappa, size=None, dtype=float)
-    wald(mean, scale, size=None, dtype=float)
-    weibull(a, size=None, dtype=float)
-    zipf(a, size=None, dtype=int)
-"""
+#: Parameters of NumPy's functions that CuPy's have not; those of ``fft`` have no ``out``, either.
+LACKING = frozenset('where initial like device subok stable mean correction hermitian upper sparse'.split())
+
+#: The parameters of CuPy's functions that are not NumPy's without those, by the names of functions.
+PARAMETERS = {
+    'ndarray.argmax ndarray.argmin': 'self, axis=None, out=None, dtype=None, keepdims=False',
+    'argmax argmin nanargmax nanargmin': 'a, axis=None, dtype=None, out=None, keepdims=False',
+    'argpartition partition': 'a, kth, axis=-1',
+    'argsort sort': 'a, axis=-1, kind=None',
+    'concat concatenate stack': "tup, axis=0, out=None, *, dtype=None, casting='same_kind'",
+    'clip': 'a, a_min, a_max, out=None',
+    'corrcoef': 'a, y=None, rowvar=True, bias=None, ddof=None, *, dtype=None',
+    'count_nonzero': 'a, axis=None',
+    'cov': 'a, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, *, dtype=None',
+    'cumulative_prod cumulative_sum': 'x, /, *, axis=None, dtype=None, out=None, include_initial=False',
+    'dot': 'a, b, out=None',
+    'ediff1d': 'arr, to_end=None, to_begin=None',
+    'einsum': '*operands, **kwargs',
+    'inner vdot': 'a, b',
+    'isin': 'element, test_elements, assume_unique=False, invert=False',
+    'lexsort': 'keys',
+    'packbits unpackbits': "a, axis=None, bitorder='big'",
+    'percentile quantile': (
+        "a, q, axis=None, out=None, overwrite_input=False, method='linear', keepdims=False, *, interpolation=None"
+    ),
+    'piecewise': 'x, condlist, funclist',
+    'ravel_multi_index': "multi_index, dims, mode='wrap', order='C'",
+    'take_along_axis': 'a, indices, axis',
+    'unravel_index': "indices, dims, order='C'",
+    'flip': 'a, axis=None',
+    'fliplr flipud matrix_transpose': 'a',
+    'rot90': 'a, k=1, axes=(0, 1)',
+    'can_cast': "from_, to, casting='safe'",
+    'format_float_positional format_float_scientific': 'x, *args, **kwargs',
+    'may_share_memory shares_memory': 'a, b, max_work=None',
+    'result_type': '*arrays_and_dtypes',
+    'matrix_power': 'M, n',
+    'matrix_rank': 'M, tol=None',
+    'pinv': 'a, rcond=1e-15',
+}  # fmt: skip
 
 #: CuPy's name for a function -> NumPy's, where it is another (or was another once).
 SAME_AS = {
@@ -343,3 +117,72 @@ WAITING = frozenset('cond eig eigh eigvals eigvalsh lstsq matrix_rank pinv polyf
 
 #: Those that look at cuSOLVER's ``info``, under ``cupyx.errstate(linalg='raise')``.
 LOOKING_AT_INFO = (CUSOLVER | {'matrix_power'}) - {'det', 'slogdet'}
+
+#: What ``cupyx.scipy`` has of SciPy's functions; what takes Python functions or classes of systems is left out.
+SCIPY = {
+    'fft': """
+        dct dctn dst dstn fft fft2 fftfreq fftn fftshift fht hfft hfft2 hfftn idct idctn idst idstn ifft ifft2 ifftn
+        ifftshift ifht ihfft ihfft2 ihfftn irfft irfft2 irfftn next_fast_len rfft rfft2 rfftfreq rfftn
+    """,
+    'linalg': """
+        bandwidth block_diag circulant companion convolution_matrix dft expm fiedler fiedler_companion hadamard hankel
+        helmert hilbert khatri_rao leslie lu lu_factor lu_solve solve_triangular toeplitz
+    """,
+    'ndimage': """
+        affine_transform binary_closing binary_dilation binary_erosion binary_fill_holes binary_hit_or_miss
+        binary_opening binary_propagation black_tophat center_of_mass convolve convolve1d correlate correlate1d
+        distance_transform_edt extrema find_objects fourier_ellipsoid fourier_gaussian fourier_shift fourier_uniform
+        gaussian_filter gaussian_filter1d gaussian_gradient_magnitude gaussian_laplace generate_binary_structure
+        grey_closing grey_dilation grey_erosion grey_opening histogram iterate_structure label laplace map_coordinates
+        maximum maximum_filter maximum_filter1d maximum_position mean median median_filter minimum minimum_filter
+        minimum_filter1d minimum_position morphological_gradient morphological_laplace percentile_filter prewitt
+        rank_filter rotate shift sobel spline_filter spline_filter1d standard_deviation sum sum_labels uniform_filter
+        uniform_filter1d value_indices variance white_tophat zoom
+    """,
+    'signal': """
+        argrelextrema argrelmax argrelmin band_stop_obj bilinear bilinear_zpk buttap butter buttord cheb1ap cheb1ord
+        cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA chirp choose_conv_method coherence convolve convolve2d
+        correlate correlate2d correlation_lags csd cspline1d cspline1d_eval cspline2d decimate deconvolve detrend ellip
+        ellipap ellipord fftconvolve filtfilt find_peaks findfreqs firls firwin firwin2 freqs freqs_zpk freqz
+        freqz_sos freqz_zpk gammatone gauss_spline gausspulse get_window group_delay hilbert hilbert2 iircomb
+        iirdesign iirfilter iirnotch iirpeak invres invresz istft kaiser_atten kaiser_beta kaiserord lfilter
+        lfilter_zi lfiltic lombscargle lp2bp lp2bp_zpk lp2bs lp2bs_zpk lp2hp lp2hp_zpk lp2lp lp2lp_zpk max_len_seq
+        medfilt medfilt2d minimum_phase normalize oaconvolve order_filter peak_prominences peak_widths periodogram
+        qspline1d qspline1d_eval qspline2d resample resample_poly residue residuez savgol_coeffs savgol_filter
+        sawtooth sepfir2d sos2tf sos2zpk sosfilt sosfilt_zi sosfiltfilt spectrogram spline_filter square ss2tf ss2zpk
+        stft sweep_poly symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots unit_impulse upfirdn vectorstrength
+        welch wiener zpk2sos zpk2ss zpk2tf
+    """,
+    'special': """
+        bdtr bdtrc bdtri beta betainc betaincinv betaln binom boxcox boxcox1p cbrt chdtr chdtrc chdtri cosdg cosm1
+        cotdg digamma ellipeinc ellipj ellipk ellipkinc ellipkm1 entr erf erfc erfcinv erfcx erfinv exp1 exp10 exp2
+        expi expit expm1 expn exprel fdtr fdtrc fdtri gamma gammainc gammaincc gammainccinv gammaincinv gammaln
+        gammasgn gdtr gdtrc huber i0 i0e i1 i1e inv_boxcox inv_boxcox1p j0 j1 k0 k0e k1 k1e kl_div lambertw log1p
+        log_expit log_ndtr log_softmax loggamma logit logsumexp lpmv multigammaln nbdtr nbdtrc nbdtri ndtr ndtri pdtr
+        pdtrc pdtri poch polygamma pseudo_huber psi radian rel_entr rgamma round shichi sici sinc sindg softmax
+        sph_harm_y spherical_yn tandg wright_bessel xlog1py xlogy y0 y1 yn zeta zetac
+    """,
+    'stats': 'boxcox_llf entropy trim_mean zmap zscore',
+}
+
+#: Those of them for which CuPy's host reads arrays.
+READING = {
+    'linalg': frozenset('bandwidth expm lu lu_factor lu_solve solve_triangular'.split()),
+    'ndimage': frozenset(
+        """
+        binary_hit_or_miss extrema find_objects generate_binary_structure iterate_structure label maximum_position
+        minimum_position value_indices
+        """.split()
+    ),
+    'signal': frozenset(
+        """
+        argrelextrema argrelmax argrelmin band_stop_obj bilinear bilinear_zpk buttap butter buttord cheb1ap cheb1ord
+        cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA choose_conv_method ellip ellipap ellipord find_peaks
+        findfreqs firls firwin firwin2 gammatone group_delay iircomb iirdesign iirfilter iirnotch iirpeak invres
+        invresz kaiser_atten kaiser_beta kaiserord lombscargle lp2bp_zpk lp2bs_zpk lp2hp_zpk lp2lp_zpk minimum_phase
+        normalize peak_prominences peak_widths residue residuez sos2tf sos2zpk sosfilt sosfilt_zi sosfiltfilt ss2tf
+        ss2zpk symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots vectorstrength zpk2sos zpk2ss zpk2tf
+        """.split()
+    ),
+    'special': frozenset(['multigammaln']),
+}

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from capturekit.simulated.cupy.surface import CUBLAS, CUSOLVER, WAITING
+
 from . import current, devices, runtime, runtime_calls
 from .current import get_current_stream_ptr
-from .surface import CUBLAS, CUSOLVER, WAITING
 
 
 def _library(name: str, spoken: str) -> Any:
@@ -87,7 +88,7 @@ def can_multiply(x1: Any, x2: Any) -> bool:
 
 
 def _on_the_stream_it_has(handle: int, *args: Any) -> None:
-    """One step of a product of sparse matrices, whose work :mod:`csr` does: the handle's stream stays what it is."""
+    """One step of a product of sparse matrices, whose work :mod:`sparse` does: the handle's stream stays what it is."""
 
 
 cusparse.spGEMM_workEstimation = cusparse.spGEMM_compute = cusparse.spGEMM_copy = _on_the_stream_it_has
@@ -95,10 +96,8 @@ cusparse.spGEMM_workEstimation = cusparse.spGEMM_compute = cusparse.spGEMM_copy 
 
 def handle_of(library: Any) -> int:
     """The handle that this thread has for a library on its device."""
-    device = devices.Device()
-    if library is cublas:
-        return device.cublas_handle
-    return device.cusolver_handle if library is cusolver else device.cusparse_handle
+    name = next(name for name in ('cublas', 'cusolver', 'cusparse') if library is globals()[name])
+    return int(getattr(devices.Device(), f'{name}_handle'))
 
 
 def use(library: Any, waits: bool = False) -> None:

@@ -1,22 +1,126 @@
-"""Graphs of the simulated device: read, built node by node, destroyed."""
+"""Captures and graphs of the simulated device: begun, ended, built node by node, instantiated, launched, destroyed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import last_node, next_after
-from capturekit.model.rules import Code
+from capturekit.model.rules import CaptureStatus, Code, Mode, Operation
+from capturekit.simulated.device.device_state import LEGACY, SimulatedCapture, SimulatedStream
 from capturekit.simulated.device.device_streams import Streams
 from capturekit.simulated.device.graph_nodes import ExecutableGraph, GraphDefinition, GraphNode
 from capturekit.simulated.device.node_changes import info_of
+from capturekit.simulated.device.stream_queues import any_order
+
+#: Of so many nodes drawn from those that may run now, the one of the highest priority runs.
+_DRAWS = 3
 
 
 class Graphs(Streams):
-    """The calls about graphs of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
+    """The calls about captures and graphs of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
+
+    # -- captures ---------------------------------------------------------------------------------------------
+
+    def exchange_thread_mode(self, mode: Mode) -> Mode:
+        """``cudaThreadExchangeStreamCaptureMode``: set this thread's mode, return the old one."""
+        with self._lock:
+            me = threading.get_ident()
+            old = self._thread_modes.get(me, Mode.GLOBAL)
+            self._thread_modes[me] = Mode(mode)
+            return old
+
+    def begin_capture(self, s: int, mode: Mode = Mode.RELAXED) -> None:
+        """``cudaStreamBeginCapture``."""
+        with self._lock:
+            self._begin(s, mode, None)
+
+    def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
+        """``cudaStreamBeginCaptureToGraph``: add to a graph, behind the nodes ``after``; to a body, say."""
+        with self._lock:
+            graph = self._graph(g)
+            known = {n.handle: n for n in graph.nodes}
+            if not known.keys() >= set(after):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'beginCaptureToGraph')
+            self._begin(s, mode, graph)
+            self._stream(s).after = frozenset(known[a] for a in after)
+
+    def can_continue(self) -> bool:
+        """Whether captures can add to a graph that has nodes."""
+        return True
+
+    def set_dependencies(self, s: int, after: Sequence[int]) -> None:
+        """``cudaStreamUpdateCaptureDependencies``: what a captured stream's next node comes after."""
+        with self._lock:
+            stream = self._stream(s)
+            capture = self._live(stream, 'streamUpdateCaptureDependencies')
+            if capture is None:
+                self._fail(Code.cudaErrorIllegalState, 'streamUpdateCaptureDependencies')
+            known = {n.handle: n for n in capture.graph.nodes}
+            if not known.keys() >= set(after):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'streamUpdateCaptureDependencies')
+            stream.after = frozenset(known[a] for a in after)
+
+    def _begin(self, s: int, mode: Mode, graph: GraphDefinition | None) -> None:
+        if s in LEGACY:
+            self._legacy('beginCapture')
+            self._fail(Code.cudaErrorStreamCaptureUnsupported, 'beginCapture')
+        stream = self._stream(s)
+        if stream.capture is not None:
+            self._fail(Code.cudaErrorIllegalState, 'beginCapture')
+        self._captures_opened += 1
+        to = GraphDefinition(self._handle()) if graph is None else graph
+        capture = SimulatedCapture(self._captures_opened, s, Mode(mode), threading.get_ident(), to)
+        self.captures.append(capture)
+        self._enter(stream, s, capture)
+        stream.after = frozenset()
+
+    def end_capture(self, s: int) -> int:
+        """``cudaStreamEndCapture``: return the graph's handle, which :meth:`capture_info` has told before."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('endCapture')
+                self._fail(Code.cudaErrorIllegalState, 'endCapture')
+            stream = self._stream(s)
+            capture = stream.capture
+            if capture is None:
+                self._fail(Code.cudaErrorIllegalState, 'endCapture')
+            if capture.origin != s:
+                self._fail(Code.cudaErrorStreamCaptureUnmatched, 'endCapture', [capture])
+            code = self._ending(stream, capture)
+            self._release(capture)
+            if code is not Code.cudaSuccess:
+                self._forget(capture.graph)  # one that was there before, and the body of a node, too
+                capture.graph.destroyed = True
+                self._fail(code, 'endCapture')
+            self.graphs[capture.graph.handle] = capture.graph
+            return capture.graph.handle
+
+    def _ending(self, origin: SimulatedStream, capture: SimulatedCapture) -> Code:
+        if capture.status is CaptureStatus.INVALIDATED:
+            return Code.cudaErrorStreamCaptureInvalidated
+        joined = _ancestors(origin.after)
+        left = set(capture.orphans)
+        for s in capture.streams:
+            left |= self._stream(s).after
+        if not left <= joined:
+            return Code.cudaErrorStreamCaptureUnjoined
+        if capture.mode is not Mode.RELAXED and capture.thread != threading.get_ident():
+            return Code.cudaErrorStreamCaptureWrongThread
+        return Code.cudaSuccess
+
+    def _release(self, capture: SimulatedCapture) -> None:
+        capture.status = CaptureStatus.NONE
+        self.captures.remove(capture)
+        for s in capture.streams:
+            stream = self._stream(s)
+            stream.capture, stream.after = None, frozenset()
+
+    # -- definitions ------------------------------------------------------------------------------------------
 
     def graph_nodes(self, g: int) -> list[int]:
         """Handles of a graph's nodes, in order of recording; ``g`` may be a graph still being captured."""
@@ -163,6 +267,160 @@ class Graphs(Streams):
         """The simulated device's nodes are Python functions: what they hold can't be read."""
         return []
 
+    # -- executable graphs ------------------------------------------------------------------------------------
+
+    def condition_set(self, condition: int, value: int) -> None:
+        """``cudaGraphSetConditional``, which a kernel calls while it runs in a launch of the condition's graph.
+
+        Raises InvalidValue anywhere else, where CUDA would do what it likes.
+        """
+        for values in reversed(self._launching()):
+            if condition in values:
+                values[condition] = value & 0xFFFFFFFF
+                return
+        raise CudaCallError(Code.cudaErrorInvalidValue, f'condition {condition:#x} belongs to no graph that runs here')
+
+    def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
+        """``cudaGraphInstantiate``; a body alone is refused, and so are bodies that allocate memory.
+
+        Of a graph with conditional nodes there is one executable graph at a time (measured: driver 580.159.04).
+        ``by_node_priority``: kernels have the priorities of the streams that they were recorded on.
+        """
+        with self._lock:
+            self._unsafe('graphInstantiate')
+            graph = self._whole(self._graph(g))
+            executable = ExecutableGraph.of(graph, by_node_priority)
+            lost = not executable.conditions.keys() >= executable.used()
+            if graph.is_body or graph.maimed or lost or executable.allocates_in_a_body():
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
+            if executable.bodies and any(one.source == g for one in self.executables.values()):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'graphInstantiate')
+            x = self._handle()
+            executable.source = g
+            self.executables[x] = executable
+            return x
+
+    def graph_launch(self, x: int, s: int) -> None:
+        """``cudaGraphLaunch``: run the nodes in a random order among those that the edges allow."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('graphLaunch')
+            else:
+                self._conflict(self._stream(s), Operation.GRAPH_LAUNCH)
+            executable = self._exec(x)
+            self.launches += 1
+            queue = self.queue
+            if queue is not None:
+                now = executable.as_now()
+                queue.launched[x] = queue.put(self._line(s), lambda: self._launch(now), [queue.launched.get(x)])
+        self._begin_work(None if queue is not None else lambda: self._launch(executable))
+
+    def _launch(self, executable: ExecutableGraph) -> None:
+        values = dict(executable.conditions)
+        launching = self._launching()
+        launching.append(values)
+        try:
+            self._run(executable, values, executable.by_priority)
+        finally:
+            launching.pop()
+
+    def launch_in_order(self, x: int, order: Sequence[int]) -> None:
+        """Run an executable graph in an order of its nodes that the edges allow, at once. CUDA can not.
+
+        Raises InvalidValue for any other order.
+        """
+        self.finish()
+        with self._lock:
+            executable = self._exec(x)
+            nodes = [executable.anchors.get(handle) for handle in order]
+        done: set[GraphNode | None] = set()
+        for node in nodes:
+            if node is None or node in done or not done >= node.after:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'launchInOrder')
+            done.add(node)
+        if len(done) != len(executable.nodes):
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'launchInOrder')
+        values = dict(executable.conditions)
+        launching = self._launching()
+        launching.append(values)
+        try:
+            self._run(executable, values, False, [node for node in nodes if node is not None])
+        finally:
+            launching.pop()
+
+    def _launching(self) -> list[dict[int, int]]:
+        """The values of conditions in the launches that this thread is in."""
+        try:
+            found: list[dict[int, int]] = self._running.values
+        except AttributeError:
+            found = self._running.values = []
+        return found
+
+    def _run(
+        self,
+        executable: ExecutableGraph,
+        values: dict[int, int],
+        by_priority: bool,
+        order: list[GraphNode] | None = None,
+    ) -> None:
+        with self._lock:
+            order = self._order(executable, by_priority) if order is None else order
+        for node in order:
+            if self.queue is not None:
+                self.queue.between()
+            bodies = executable.bodies.get(node)
+            if node in executable.off:
+                continue
+            if node in executable.children:
+                self._run(executable.children[node], {}, by_priority)
+            elif bodies is None:
+                _do(node, executable.works[node])
+            elif node.decides == 'while':
+                while values[node.condition]:
+                    self._run(bodies[0], values, by_priority)
+            else:
+                chosen = values[node.condition] if node.decides == 'switch' else int(not values[node.condition])
+                if chosen < len(bodies):
+                    self._run(bodies[chosen], values, by_priority)
+
+    def _order(self, graph: ExecutableGraph, by_priority: bool) -> list[GraphNode]:
+        draws = _DRAWS if by_priority else 1
+
+        def choose(ready: list[GraphNode]) -> int:
+            drawn = (self.random.randrange(len(ready)) for _ in range(draws))
+            return min(drawn, key=lambda at: graph.priorities.get(ready[at], 0))
+
+        return any_order({n: n.after for n in graph.nodes}, choose)
+
+    def graph_upload(self, x: int, s: int) -> None:
+        """``cudaGraphUpload``."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('graphUpload')
+            else:
+                self._conflict(self._stream(s), Operation.GRAPH_UPLOAD)
+            self._exec(x)
+
+    def graph_exec_destroy(self, x: int) -> None:
+        """``cudaGraphExecDestroy``: unsafe, so kept away by modes that do."""
+        with self._lock:
+            self._unsafe('graphExecDestroy')
+            self._exec(x)
+            del self.executables[x]
+            if self.queue is not None:
+                self.queue.launched.pop(x, None)
+
+
+def _ancestors(nodes: Iterable[GraphNode]) -> set[GraphNode]:
+    seen: set[GraphNode] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.after)
+    return seen
+
 
 def _dot(graph: GraphDefinition, indent: str = '  ') -> list[str]:
     lines = [f'{indent}"{n.handle:#x}" [label="{n.kind}\\n{n.name}"];' for n in graph.nodes]
@@ -174,3 +432,14 @@ def _dot(graph: GraphDefinition, indent: str = '  ') -> list[str]:
             lines += _dot(body, indent + '  ')
             lines.append(f'{indent}}}')
     return lines
+
+
+def _do(node: GraphNode, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except (ValueError, ArithmeticError, LookupError) as error:  # what NumPy raises for values
+        raise RuntimeError(
+            f'The Python body of kernel {node.name!r} raised {type(error).__name__} in a launch ({error}). No kernel '
+            'on a GPU raises: a body that was given by `capturekit.simulated.body` has to take any values; '
+            'that any other body does not is a fault of the simulated device.'
+        ) from error

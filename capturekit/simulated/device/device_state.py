@@ -1,4 +1,4 @@
-"""The streams, events, captures and graphs of a simulated machine, and how it refuses a call."""
+"""What a simulated machine keeps: devices, memory, streams, events, captures, graphs; and how it refuses a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 from capturekit.driver.node_accesses import Touched
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, table
-from capturekit.simulated.device.devices import Devices
 from capturekit.simulated.device.graph_nodes import ExecutableGraph, GraphDefinition, GraphNode
 from capturekit.simulated.device.stream_queues import Line, Queue
 from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
@@ -28,6 +27,9 @@ class Handles(tuple[int, ...]):
 
 LEGACY = Handles((0, 1))
 PER_THREAD = 2
+#: ``cudaErrorInvalidDevice`` and ``cudaErrorPeerAccessAlreadyEnabled``.
+_INVALID, _ENABLED = 101, 704
+_TOTAL_MEMORY = 1 << 34
 #: Handles are never given twice in a process, so that a late destructor can't hit something of a newer device.
 _next_handle = itertools.count(0x100)
 
@@ -67,11 +69,20 @@ class SimulatedEvent:
     operation: Queued | None = None
 
 
-class DeviceState(Devices):
-    """What all parts of :class:`capturekit.simulated.device.machine.SimulatedDevice` share."""
+class DeviceState:
+    """What all parts of :class:`capturekit.simulated.device.machine.SimulatedDevice` share.
+
+    Each thread begins on device 0.
+    """
 
     def __init__(self, seed: int = 0, driver: int | None = None, devices: int = 1, late: bool | None = None) -> None:
-        super().__init__(devices)
+        if isinstance(devices, bool) or not isinstance(devices, int):
+            raise TypeError(f'devices must be a whole number, got {devices!r}')
+        if devices < 1:
+            raise ValueError(f'devices must be at least 1, got {devices}')
+        self.device_count = devices
+        self._current = threading.local()
+        self._peers: set[tuple[int, int]] = set()
         self.random = random.Random(seed)
         self._driver = driver
         self.table = table(driver)
@@ -104,7 +115,6 @@ class DeviceState(Devices):
         self.deaths: list[str] = []
         #: Kernels of capturekit's own, compiled once.
         self.kernels: dict[str, Any] = {}
-        self.fusing: list[float] = [0, 0.0]
         #: Where the bytes behind addresses are found: each stand-in for CuPy on this device adds its own.
         self.address_spaces: list[Any] = []
 
@@ -234,3 +244,84 @@ class DeviceState(Devices):
             work()
         elif self.queue is not None:
             self.queue.relieve()
+
+    # -- devices ----------------------------------------------------------------------------------------------
+
+    def get_device(self) -> int:
+        """``cudaGetDevice``: the number of this thread's device."""
+        return getattr(self._current, 'number', 0)
+
+    def set_device(self, number: int) -> None:
+        """``cudaSetDevice``."""
+        self._known(number)
+        self._current.number = number
+
+    def _known(self, number: int) -> None:
+        if not 0 <= number < self.device_count:
+            raise CudaCallError(_INVALID, f'device {number}')
+
+    def can_access_peer(self, device: int, peer: int) -> bool:
+        """``cudaDeviceCanAccessPeer``: any two may, no device is its own peer."""
+        self._known(device)
+        self._known(peer)
+        return device != peer
+
+    def enable_peer_access(self, peer: int) -> None:
+        """``cudaDeviceEnablePeerAccess``, from this thread's device."""
+        pair = self.get_device(), peer
+        if not self.can_access_peer(*pair):
+            raise CudaCallError(_INVALID, f'device {peer}')
+        if pair in self._peers:
+            raise CudaCallError(_ENABLED, f'device {peer}')
+        self._peers.add(pair)
+
+    @staticmethod
+    def _same_device(one: int, other: int, call: str) -> None:
+        if one != other:
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: the devices are {one} and {other}')
+
+    # -- memory: addresses are given, the bytes behind them lie elsewhere --------------------------------------
+
+    def malloc(self, nbytes: int) -> int:
+        """``cudaMalloc``: an address in a simulated space; the bytes are the caller's business."""
+        with self._lock:
+            self._unsafe('malloc')
+            if self.mem_get_info()[0] < nbytes:
+                raise CudaCallError(Code.cudaErrorMemoryAllocation, 'malloc')
+            address = self._addresses
+            self._addresses += (max(nbytes, 1) + 511) // 512 * 512
+            here = self.get_device()
+            self._memory[address], self._lies_on[address] = nbytes, here
+            self._used[here] = self._used.get(here, 0) + nbytes
+            return address
+
+    def free(self, ptr: int) -> None:
+        """``cudaFree``."""
+        with self._lock:
+            self._unsafe('free')
+            nbytes = self._memory.pop(ptr, None)
+            if nbytes is None:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
+            self._used[self._lies_on.pop(ptr)] -= nbytes
+
+    def memory_device(self, address: int) -> int:
+        """The device that the memory which begins at an address lies on; 0 where there is none."""
+        return self._lies_on.get(address, 0)
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        return _TOTAL_MEMORY - self._used.get(self.get_device(), 0), _TOTAL_MEMORY
+
+    def host_alloc(self, nbytes: int) -> int:
+        """``cudaHostAlloc``: pinned memory, addressed like :meth:`malloc`."""
+        return self.malloc(nbytes)
+
+    def host_free(self, ptr: int) -> None:
+        """``cudaFreeHost``."""
+        self.free(ptr)
+
+
+def reaches(devices: DeviceState, device: int) -> bool:
+    """Whether kernels of this thread's device reach the memory of a device: its own, or that of an enabled peer."""
+    here = devices.get_device()
+    return device == here or (here, device) in devices._peers

@@ -18,18 +18,12 @@ calls raise :class:`~capturekit.model.errors.CudaCallError` with ``code``. Safe 
 from __future__ import annotations
 
 from capturekit.simulated.device.call_notices import NoticedCalls
-from capturekit.simulated.device.device_captures import Captures
-from capturekit.simulated.device.device_events import Events
-from capturekit.simulated.device.device_launches import Launches
-from capturekit.simulated.device.device_memory import Memory
-from capturekit.simulated.device.device_work import Work
-from capturekit.simulated.device.fused_nodes import FusedNodes
-from capturekit.simulated.device.fused_reductions import FusedReductions
+from capturekit.simulated.device.device_graphs import Graphs
 from capturekit.simulated.device.node_changes import Changes
 from capturekit.simulated.device.node_timing import Timing
 
 
-class SimulatedDevice(Work, Events, Captures, Launches, Memory, Changes, FusedNodes, FusedReductions, Timing):
+class SimulatedDevice(Graphs, Changes, Timing):
     """A machine of one or more devices; see the module's text.
 
     ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now
-from tests.benchmarks.workloads.chosen import ALL, Chosen
 from tests.benchmarks.workloads.way import Absent, Way, Workload, check
 
 ROUNDS = 15
@@ -30,20 +29,19 @@ AGAINST = (
 )
 
 
-def lines(cp: Any, workload: Workload, timed: bool = True, chosen: Chosen = ALL) -> Iterator[Line]:
+def lines(cp: Any, workload: Workload, timed: bool = True, ways: Sequence[str] = ()) -> Iterator[Line]:
     """Check every way of a workload, then time those that passed: a line for each, and for each further ratio.
 
-    A way that fails is a line with an error, and one that is not here says so; both have no ratio.
+    A way that fails is a line with an error, and one that is not here says so; both have no ratio. ``ways``: only
+    these, and ``eager``, with which all are compared.
     """
-    if not chosen.row(workload.title):
-        return
     good: dict[str, Way] = {}
     bad: list[Line] = []
     made: list[Way] = []
     try:
         wanted = workload.reference()
         for name, make in workload.ways().items():
-            if not chosen.way(name):
+            if ways and name not in ('eager', *ways):
                 continue
             try:
                 made.append(way := make())

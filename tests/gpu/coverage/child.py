@@ -21,10 +21,11 @@ Outcomes:
 
 from __future__ import annotations
 
-import gc
 import itertools
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import cupy as cp
@@ -33,9 +34,10 @@ import numpy as np
 from tests.gpu.coverage import cases
 from tests.gpu.coverage.values import arrays, difference, to_host
 
-COLUMNS = ('bare', 'strict', 'rehearsed', 'pieces', 'graphed')
-TEMPERATURES = ('warm', 'cold')
 CALLS = 4
+#: What has to live as long as the process: memory that was written over, and what a graph works in.
+KEPT: list[Any] = []
+Row = dict[str, Any]
 
 
 class Wrong(Exception):
@@ -49,14 +51,14 @@ def capturekit() -> Any:
     return ck
 
 
-def synchronize() -> None:
+def eager(fn: Callable[[], Any]) -> Any:
     cp.cuda.runtime.deviceSynchronize()
+    out = fn()
+    cp.cuda.runtime.deviceSynchronize()
+    return to_host(out)
 
 
-# -- the columns ----------------------------------------------------------------------------------------------------
-
-
-def record_bare(fn: Callable[[], Any], row: dict[str, Any]) -> tuple[Any, Callable[[], None]]:
+def record_bare(fn: Callable[[], Any], row: Row) -> tuple[Any, Callable[[], None]]:
     stream, pool = cp.cuda.Stream(non_blocking=True), cp.cuda.MemoryPool()
     with cp.cuda.using_allocator(pool.malloc), stream:
         stream.begin_capture()
@@ -69,87 +71,64 @@ def record_bare(fn: Callable[[], Any], row: dict[str, Any]) -> tuple[Any, Callab
                 row['at end'] = f'{type(at_end).__name__}: {at_end}'
             raise error
         graph = stream.end_capture()
-    row['keep'] = pool
+    KEPT.append(pool)
     return out, lambda: graph.launch(stream)
 
 
-def record_strict(fn: Callable[[], Any], row: dict[str, Any]) -> tuple[Any, Callable[[], None]]:
-    with capturekit().capture() as cap:
+def record(fn: Callable[[], Any], row: Row) -> tuple[Any, Callable[[], None]]:
+    """Record a case in the row's column; return what it returned, and the launch of its graph."""
+    if row['column'] == 'bare':
+        return record_bare(fn, row)
+    ck, rehearsal = capturekit(), None
+    if row['column'] != 'strict':
+        rehearsal = ck.rehearse(fn)
+        cp.cuda.runtime.deviceSynchronize()
+        row['rehearsal'] = to_host(rehearsal.result)
+    with ck.capture(rehearsal=rehearsal, pieces=row['column'] == 'pieces') as cap:
         out = fn()
-    row['keep'] = cap
+    KEPT.append(cap)
     return out, cap.graph.launch
 
 
-def record_rehearsed(
-    fn: Callable[[], Any], row: dict[str, Any], pieces: bool = False
-) -> tuple[Any, Callable[[], None]]:
-    ck = capturekit()
-    rehearsal = ck.rehearse(fn)
-    synchronize()
-    row['rehearsal'] = to_host(rehearsal.result)
-    with ck.capture(rehearsal=rehearsal, pieces=pieces) as cap:
-        out = fn()
-    row['keep'] = cap
-    return out, cap.graph.launch
-
-
-def record_pieces(fn: Callable[[], Any], row: dict[str, Any]) -> tuple[Any, Callable[[], None]]:
-    return record_rehearsed(fn, row, pieces=True)
-
-
-RECORD = {'bare': record_bare, 'strict': record_strict, 'rehearsed': record_rehearsed, 'pieces': record_pieces}
-
-
-def launched(column: str, fn: Callable[[], Any], row: dict[str, Any]) -> list[Any]:
-    """What two launches of the recorded case gave, with memory poisoned between them."""
+def answers_of(fn: Callable[[], Any], row: Row) -> list[Any]:
+    """What two launches of the recorded case gave, or four calls of the graphed one, with memory poisoned between."""
+    found = []
     row['stage'] = 'recording'
-    out, launch = RECORD[column](fn, row)
-    row['stage'] = 'launching'
-    answers = []
-    for _ in range(2):
-        launch()
-        synchronize()
-        answers.append(to_host(out))
-        row['poison'] = poison(out)
-    return answers
-
-
-def called(fn: Callable[[], Any], row: dict[str, Any]) -> list[Any]:
-    """What four calls of the graphed case gave, with memory poisoned between them."""
-    row['stage'] = 'recording'
+    if row['column'] != 'graphed':
+        out, launch = record(fn, row)
+        row['stage'] = 'launching'
+        for _ in range(2):
+            launch()
+            cp.cuda.runtime.deviceSynchronize()
+            found.append(to_host(out))
+            poison(out)
+        return found
     graphed = capturekit().graphed(fn)
-    answers = []
     try:
         for _ in range(CALLS):
             out = graphed()
-            synchronize()
-            answers.append(to_host(out))
-            row['poison'] = poison(out)
+            cp.cuda.runtime.deviceSynchronize()
+            found.append(to_host(out))
+            poison(out)
             del out
     finally:
         row['variants'] = [described(variant) for variant in getattr(graphed, 'variants', [])]
-        row['how'] = how(row['variants'])
-    return answers
+        used = {variant['state'] for variant in row['variants'] if variant['launches'] != 0}
+        row['how'] = next((state for state in ('recorded', 'pieces') if state in used), 'eager')
+    return found
 
 
-def described(variant: Any) -> dict[str, Any]:
-    seams = [' '.join(str(seam).split())[:200] for seam in getattr(variant, 'seams', None) or ()]
+def described(variant: Any) -> Row:
     return {
-        'state': str(getattr(variant, 'state', '?')),
-        'reason': ' '.join(str(getattr(variant, 'reason', '') or '').split())[:600],
-        'seams': seams,
-        'calls': getattr(variant, 'calls', None),
-        'launches': getattr(variant, 'launches', None),
+        'state': str(variant.state),
+        'reason': ' '.join(str(variant.reason or '').split())[:600],
+        'seams': [' '.join(str(seam).split())[:200] for seam in variant.seams or ()],
+        'calls': variant.calls,
+        'launches': variant.launches,
     }
 
 
-def how(variants: list[dict[str, Any]]) -> str:
-    """'recorded' or 'pieces' if a graph was launched for any call, else 'eager'."""
-    used = {variant['state'] for variant in variants if variant['launches'] != 0}
-    return next((state for state in ('recorded', 'pieces') if state in used), 'eager')
-
-
-def poison(out: Any) -> list[Any]:
+def poison(out: Any) -> None:
     """Fill freed memory: blocks as large as the answer's arrays and many others, every byte 255 (NaN, or -1).
 
     Memory that nobody holds is written over, or given back to the driver: a graph that still reads it shows.
@@ -161,14 +140,11 @@ def poison(out: Any) -> list[Any]:
     blocks += [pool.malloc(size) for size in sizes]
     for block in blocks:
         cp.cuda.runtime.memset(block.ptr, 255, block.mem.size)
-    synchronize()
-    return blocks
+    cp.cuda.runtime.deviceSynchronize()
+    KEPT[:] = [one for one in KEPT if not isinstance(one, list)] + [blocks]
 
 
-# -- judging --------------------------------------------------------------------------------------------------------
-
-
-def check(label: str, want: Any, answers: list[Any], row: dict[str, Any]) -> None:
+def check(label: str, want: Any, answers: list[Any], row: Row) -> None:
     """Raises Wrong where an answer is not what it should be."""
     values = label not in cases.RANDOM
     if 'rehearsal' in row and (text := difference(want, row['rehearsal'], values)):
@@ -183,53 +159,36 @@ def check(label: str, want: Any, answers: list[Any], row: dict[str, Any]) -> Non
                 raise Wrong(f'{what} {number} drew the same numbers as the one before')
 
 
-def story(error: BaseException | None) -> str:
-    """The text of an exception with its notes, and those of the exceptions behind it."""
-    parts = []
-    while error is not None:
-        parts += [f'{type(error).__name__}: {error}', *getattr(error, '__notes__', ())]
-        error = error.__cause__ or error.__context__
-    return '\n'.join(parts)
-
-
-def outcome_of(error: BaseException, row: dict[str, Any]) -> str:
+def outcome_of(error: BaseException, row: Row) -> str:
     if isinstance(error, Wrong):
         return 'wrong'
-    if row['column'] != 'bare':
-        ck = capturekit()
-        if isinstance(error, ck.InvalidatedError):
-            return 'lost'
-        if isinstance(error, ck.CaptureError):
-            return 'refused'
-    if 'StreamCaptureInvalidated' in story(error) + row.get('at end', ''):
+    if row['column'] != 'bare' and isinstance(error, capturekit().CaptureError):
+        return 'lost' if isinstance(error, capturekit().InvalidatedError) else 'refused'
+    told, behind = row.get('at end', ''), error
+    while behind is not None:
+        told += ''.join([str(behind), *getattr(behind, '__notes__', ())])
+        behind = behind.__cause__ or behind.__context__
+    if 'StreamCaptureInvalidated' in told:
         return 'lost'
     return 'wrong' if row['stage'] == 'launching' else 'other error'
 
 
-def aftermath(column: str, names: dict[str, Any]) -> str:
+def aftermath(column: str, streams: Iterable[Any]) -> str:
     """'good' if no stream captures any more and a small capture works, else what is wrong."""
     try:
-        streams = [thing for thing in names.values() if isinstance(thing, cp.cuda.Stream)]
         if any(stream.is_capturing() for stream in [cp.cuda.get_current_stream(), *streams]):
             return 'a stream is still captured'
-        x, stream = cp.arange(8.0), cp.cuda.Stream(non_blocking=True)
-        if column == 'bare':
-            with stream:
-                stream.begin_capture()
-                y = x * 2
-                graph = stream.end_capture()
-            graph.launch(stream)
-        else:
-            with capturekit().capture() as cap:
-                y = x * 2
-            cap.graph.launch()
-        synchronize()
+        x = cp.arange(8.0)
+        cp.cuda.runtime.deviceSynchronize()
+        y, launch = record(lambda: x * 2, {'column': 'bare' if column == 'bare' else 'strict'})
+        launch()
+        cp.cuda.runtime.deviceSynchronize()
         return 'good' if np.array_equal(y.get(), np.arange(8) * 2.0) else 'a small capture gives wrong values'
     except Exception as error:
         return f'a small capture fails: {type(error).__name__}: {str(error)[:200]}'
 
 
-def fill(row: dict[str, Any], error: BaseException, outcome: str) -> None:
+def fill(row: Row, error: BaseException, outcome: str) -> None:
     row['outcome'] = outcome
     row['error'] = '' if isinstance(error, Wrong) else type(error).__name__
     row['text'] = str(error)[: 1000 if outcome == 'refused' else 300]
@@ -237,71 +196,52 @@ def fill(row: dict[str, Any], error: BaseException, outcome: str) -> None:
         row['operation'] = str(getattr(error, 'operation', ''))
 
 
-def run(label: str, expression: str, column: str, temperature: str) -> dict[str, Any]:
+def judge(label: str, fn: Callable[[], Any], want: Callable[[], Any], row: Row, streams: Iterable[Any] = ()) -> None:
+    """Run a case in the row's column, compare its answers with what is wanted, and note in the row what came of it."""
+    try:
+        answers = answers_of(fn, row)
+    except Exception as error:
+        fill(row, error, outcome_of(error, row))
+        row['after'] = aftermath(row['column'], streams)
+        row.pop('rehearsal', None)
+        want()
+        return
+    try:
+        check(label, want(), answers, row)
+        row['outcome'] = 'equal'
+    except Wrong as error:
+        fill(row, error, 'wrong')
+    finally:
+        row.pop('rehearsal', None)
+
+
+def run(label: str, column: str, temperature: str) -> Row:
     """Run one case and tell what became of it."""
     start = time.perf_counter()
-    row: dict[str, Any] = {'label': label, 'column': column, 'temperature': temperature, 'stage': 'eager'}
-    want: Any = None
-    fn: Any = None
-
-    def eager() -> Any:
-        synchronize()
-        out = fn()
-        synchronize()
-        return to_host(out)
-
+    row: Row = {'label': label, 'column': column, 'temperature': temperature, 'stage': 'eager'}
+    expression = cases.ALL[label]
     try:
         names = cases.namespace(expression)
         names['__builtins__'] = __builtins__
         fn = eval(f'lambda: (\n{expression}\n)', names)  # a function like any other: one that calls eval stays eager
-        synchronize()
-        if temperature == 'warm':
-            want = eager()
-    except Exception as error:
+        warm = eager(fn) if temperature == 'warm' else None
+        streams = [thing for thing in names.values() if isinstance(thing, cp.cuda.Stream)]
+        judge(label, fn, lambda: eager(fn) if temperature == 'cold' else warm, row, streams)
+    except Exception as error:  # of the case itself; where it was recorded before, that may have broken it
+        row['recorded'] = {name: row[name] for name in ('outcome', 'error', 'text', 'operation') if name in row}
+        row.pop('rehearsal', None)
         fill(row, error, 'eager failed')
-        return finished(row, start)
-    answers, fault = None, None
-    try:
-        answers = called(fn, row) if column == 'graphed' else launched(column, fn, row)
-    except Exception as error:
-        fault = error
-        fill(row, error, outcome_of(error, row))
-        row['after'] = aftermath(column, names)
-    if temperature == 'cold':
-        try:
-            want = eager()
-        except Exception as error:
-            row['recorded'] = {name: row[name] for name in ('outcome', 'error', 'text', 'operation') if name in row}
-            fill(row, error, 'eager failed')
-            return finished(row, start)
-    if fault is None:
-        try:
-            check(label, want, answers or [], row)
-            row['outcome'] = 'equal'
-        except Wrong as error:
-            fill(row, error, 'wrong')
-    return finished(row, start)
-
-
-def finished(row: dict[str, Any], start: float) -> dict[str, Any]:
-    for name in ('poison', 'rehearsal', 'keep'):
-        row.pop(name, None)
     row['seconds'] = round(time.perf_counter() - start, 2)
     return row
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Row:
     """What the numbers were taken on."""
-    properties = cp.cuda.runtime.getDeviceProperties(0)
-    try:
-        with open('/proc/driver/nvidia/version') as file:
-            driver = next((word for word in file.readline().split() if word[0].isdigit() and '.' in word), '')
-    except OSError:
-        driver = ''
-    gc.collect()
+    version = Path('/proc/driver/nvidia/version')
+    words = version.read_text().split() if version.exists() else []
     return {
-        'gpu': properties['name'].decode(),
-        'driver': driver,
+        'gpu': cp.cuda.runtime.getDeviceProperties(0)['name'].decode(),
+        'driver': next((word for word in words if re.fullmatch(r'[\d.]+\.\d+', word)), ''),
         'cuda driver': cp.cuda.runtime.driverGetVersion(),
         'cuda runtime': cp.cuda.runtime.runtimeGetVersion(),
         'cupy': cp.__version__,

@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,11 +34,7 @@ SHARE, ROWS, WAYS = 'CAPTUREKIT_CUPYS_SHARE', 'CAPTUREKIT_CUPYS_ROWS', 'CAPTUREK
 UNSTEADY, UNKNOWN = 'two eager runs differ', 'not compared'
 #: Why calls are eager that no variant has a reason for.
 OTHER_VALUES = 'each call reads other values on the host than the recordings'
-NOT_TOLD = ('poison', 'rehearsal', 'keep')
 NAMES = ('equal', 'refused', 'lost', 'wrong', 'other error')
-
-
-# -- the plugin -------------------------------------------------------------------------------------------------------
 
 
 class Plugin:
@@ -64,45 +59,27 @@ class Plugin:
         from tests.gpu.coverage import child
         from tests.gpu.coverage.values import difference
 
-        row: dict[str, Any] = {'test': self.test}
         try:
-            first, second = eager(call), eager(call)
+            first, second = child.eager(call), child.eager(call)
         except TypeError as error:
-            self.write({**row, 'left out': f'{UNKNOWN}: {error}'})
+            self.write({'left out': f'{UNKNOWN}: {error}'})
             return
         except Exception as error:
-            self.write({**row, 'left out': f'{UNSTEADY}: {type(error).__name__}: {error}'[:200]})
+            self.write({'left out': f'{UNSTEADY}: {type(error).__name__}: {error}'[:200]})
             return
         if text := difference(first, second):
-            self.write({**row, 'left out': f'{UNSTEADY}: {text}'})
+            self.write({'left out': f'{UNSTEADY}: {text}'})
             return
         for column in os.environ[WAYS].split():
-            one: dict[str, Any] = {**row, 'column': column, 'stage': 'recording'}
-            begun = time.perf_counter()
-            self.write({**row, 'begun': column})
-            try:
-                answers = child.called(call, one) if column == 'graphed' else child.launched(column, call, one)
-                child.check(self.test, first, answers, one)
-                one['outcome'] = 'equal'
-            except Exception as error:
-                child.fill(one, error, child.outcome_of(error, one))
-                one['after'] = child.aftermath(column, {})
-            one['seconds'] = time.perf_counter() - begun
-            self.write({key: value for key, value in one.items() if key not in NOT_TOLD})
+            self.write({'begun': column})
+            row: dict[str, Any] = {'column': column}
+            child.judge(self.test, call, lambda: first, row)
+            child.KEPT.clear()
+            self.write(row)
 
     def write(self, row: dict[str, Any]) -> None:
-        self.rows.write(json.dumps(row, default=str) + '\n')
+        self.rows.write(json.dumps({'test': self.test, **row}, default=str) + '\n')
         self.rows.flush()
-
-
-def eager(call: Callable[[], Any]) -> Any:
-    from tests.gpu.coverage import child
-    from tests.gpu.coverage.values import to_host
-
-    child.synchronize()
-    out = call()
-    child.synchronize()
-    return to_host(out)
 
 
 def pytest_configure(config: Any) -> None:
@@ -136,9 +113,6 @@ def module_names(name: str, sp_name: str | None, scipy_name: str | None) -> dict
     if scipy_name:
         names[scipy_name] = cupyx.scipy
     return names
-
-
-# -- the command ------------------------------------------------------------------------------------------------------
 
 
 def rows_in(folder: Path) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the rows are made of: a world around the capture, the scene inside of it, and the table ``CASES``.
+"""What the rows are made of: a world around the capture, the scene inside of it.
 
 The rows name CuPy by ``cp``, which is looked up at each call: the same rows are called on a GPU and on the stand-in.
 """
@@ -15,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
-import capturekit as ck
 from capturekit.guard.patching import resolve
 
 N = 1024
 BYTES = 64
 #: How many random numbers are drawn at a time: an even number, as cuRAND wants it, and BYTES are enough for them.
 COUNT = 8
-MODES = ('thread_local', 'global')
 
 
 class Installed:
@@ -39,14 +37,6 @@ class Installed:
 cp: Any = Installed('cupy')
 rt: Any = Installed('cupy.cuda.runtime')
 curand: Any = Installed('cupy_backends.cuda.libs.curand')
-sync, read, legacy = ck.SynchronizationError, ck.HostReadError, ck.LegacyStreamError
-escaped, unsupported, unmatched = ck.EscapedWorkError, ck.UnsupportedCallError, ck.UnmatchedError
-
-#: The holders whose entries several modules name.
-STREAM = 'cupy.cuda.stream._BaseStream'
-EVENT = 'cupy.cuda.stream.Event'
-ARRAY = 'cupy.ndarray'
-RUNTIME = 'cupy.cuda.runtime'
 CURAND = 'cupy_backends.cuda.libs.curand'
 
 
@@ -138,7 +128,7 @@ Check = Callable[[Scene], bool]
 
 @dataclass(frozen=True)
 class Case:
-    """A row: ``expect`` is the exception, or None; ``check``: what else must hold after ``launches`` launches.
+    """A row: ``expect`` is the exception, or None; ``check``: what else must hold after two launches.
 
     ``needs``: an optional module without which the call can't be made.
     """
@@ -146,24 +136,13 @@ class Case:
     entry: str
     call: str
     run: Call
-    expect: type[BaseException] | None
+    expect: type[BaseException] | None = None
     mode: str = 'relaxed'
     check: Check | None = None
-    launches: int = 2
     needs: str = ''
 
     def __str__(self) -> str:
         return f'{self.entry}-{self.call}' + ('' if self.mode == 'relaxed' else f'-{self.mode}')
-
-
-CASES: list[Case] = []
-
-
-def row(
-    entry: str, call: str, run: Call, expect: type[BaseException] | None = None, *, mode: str = 'relaxed',
-    check: Check | None = None, launches: int = 2, needs: str = '',
-) -> None:  # fmt: skip
-    CASES.append(Case(entry, call, run, expect, mode, check, launches, needs))
 
 
 def external(stream: Any) -> Any:
@@ -179,21 +158,3 @@ class OfOtherLibrary:
     def __init__(self, array: Any, stream: int | None) -> None:
         self.owner = array
         self.__cuda_array_interface__ = {**array.__cuda_array_interface__, 'stream': stream, 'version': 3}
-
-
-def equal(got: Any, want: Any) -> Any:
-    assert got == want, (got, want)
-    return got
-
-
-def keep(s: Scene, value: Any) -> None:
-    s.kept.append(value)
-
-
-def kept_equals(*want: float) -> Check:
-    return lambda s: bool(np.array_equal(s.kept[0].get(), np.array(want)))
-
-
-def in_lane(s: Scene, call: Call) -> None:
-    with s.side:
-        call(s)

@@ -1,0 +1,1 @@
+"""Kernels of a recorded graph that become one kernel: ``graph.fuse()`` and ``fuse=``."""

@@ -1,0 +1,177 @@
+"""Nodes of a GPU's graphs: read as elementwise work and reductions, and put in the place of others as fused kernels.
+
+A fused kernel is compiled by CuPy, and found in its caches by its source. CUDA Driver API, "Graph Management":
+``cuGraphKernelNodeSetParams`` takes another function of the same context.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_reader import Described, NodeInfo
+from capturekit.fusion import fused_reduction
+from capturekit.fusion.elementwise import ElementOperation, Elementwise, Rounded, copying, of_node, operations
+from capturekit.fusion.fused_reduction import FusedReduction
+from capturekit.fusion.reduction import CUB, Reduction, block_codes, of_block_node, reductions
+from capturekit.fusion.reduction import of_node as reduction_of_node
+from capturekit.model.errors import CudaCallError
+
+if TYPE_CHECKING:
+    from capturekit.fusion.fused_kernel import FusedKernel
+    from capturekit.fusion.source import Source
+
+_OPTIONS = ('--std=c++17',)
+#: So many elements of a reduction are loaded at once; they are combined one after the other.
+_TOGETHER = 4
+#: What was compiled, by its source and the device.
+_MADE: dict[Any, Any] = {}
+
+
+class FusingError(ValueError):
+    """A kernel can not be made; the text says why."""
+
+
+def name_of(kernel: Any, names: tuple[str, ...], text: tuple[str, ...]) -> str:
+    """A name that tells the first operations, and is another one for another source."""
+    from hashlib import sha256  # with OpenSSL, for those who fuse
+
+    words = '_'.join(name.removeprefix('cupy_').partition('__')[0] for name in names)
+    words = re.sub(r'\W|_+', '_', words)[:48].rstrip('_')
+    digest = sha256('\0'.join(text).encode()).hexdigest()[:8]
+    return f'cupy_fused_{words}_{digest}'
+
+
+def _source(kernel: FusedKernel) -> Source:
+    """A kernel's source. What writes it is imported here, for those who fuse."""
+    from capturekit.fusion.source import source
+
+    return source(kernel)
+
+
+class CudaNodes:
+    """Reads and fuses the nodes of a :class:`capturekit.driver.cuda.CudaDevice`.
+
+    ``seconds``: how long CuPy took for the kernels that were asked of it.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self.seconds = 0.0
+
+    # -- what nodes do ------------------------------------------------------------------------------------------------
+
+    def copy_operation(self, dtype: str) -> ElementOperation:
+        """The operation that copies an element of a dtype."""
+        return copying(dtype)
+
+    def graph_elementwise(self, g: int) -> dict[int, Elementwise | str]:
+        """What each kernel's node of a definition computes for each element, by its handle; or why that is not known.
+
+        Other nodes are left out.
+        """
+        known = operations()
+        found: dict[int, Elementwise | str] = {}
+        for info, function, arguments in self._kernels(g):
+            if arguments is None:
+                found[info.handle] = 'its arguments can not be read'
+                continue
+            operation = known.get(function, "it is not one of CuPy's elementwise kernels") if function else 'a library'
+            found[info.handle] = of_node(info.name, operation, arguments)
+        return found
+
+    def graph_reductions(self, g: int) -> dict[int, Reduction | str]:
+        """What each reduction kernel's node of a definition reduces, by its handle; or why it can not be fused.
+
+        Other nodes are left out.
+        """
+        known, blocks = reductions(), block_codes()
+        found: dict[int, Reduction | str] = {}
+        for info, function, arguments in self._kernels(g):
+            library = '_cub_' in info.name or ('cub' in info.name and 'educe' in info.name)
+            if library:
+                found[info.handle] = CUB
+            if arguments is None:
+                continue
+            if library or function in blocks:
+                does = of_block_node(info, blocks.get(function), arguments)
+                found[info.handle] = CUB if does is None else Rounded.of(CUB, does)
+                continue
+            code = known.get(function) if function else None
+            if code is not None:
+                found[info.handle] = reduction_of_node(info, code, arguments)
+        return found
+
+    def _kernels(self, g: int) -> Iterator[tuple[NodeInfo, int, list[Argument] | None]]:
+        """The kernels of a definition, each with its function and its arguments; None where these can't be read."""
+        writer = self._device._writer()
+        described: Described = {}
+        for info in self._device.reader.infos(g):
+            if info.kind == 'kernel':
+                try:
+                    function, arguments = writer.kernel(info.handle, described)
+                except CudaCallError:
+                    function, arguments = 0, None
+                yield info, function, arguments
+
+    # -- fused kernels ------------------------------------------------------------------------------------------------
+
+    def fused_function(self, kernel: FusedKernel | FusedReduction, names: tuple[str, ...]) -> tuple[str, Any]:
+        """The name and the function of a fused kernel, on the current device, by way of CuPy's caches.
+
+        Raises:
+            FusingError: the compiler refuses the source, or CuPy's template of a reduction is another one.
+        """
+        cupy = sys.modules['cupy']
+        start = time.perf_counter()
+        try:
+            if isinstance(kernel, FusedReduction):
+                name, code, options = _reduction_source(cupy, kernel, names)
+            else:
+                name, code, options = _kernel_source(cupy, kernel, names)
+            key = (code, name, str(cupy.cuda.Device().id))
+            if key not in _MADE:
+                _MADE[key] = cupy._core.core.compile_with_cache(code, options).get_function(name)
+        except cupy.cuda.compiler.CompileException as error:
+            raise FusingError(f'the compiler refuses the kernel: {str(error).strip().splitlines()[0]}') from error
+        self.seconds += time.perf_counter() - start
+        return name, _MADE[key]
+
+    def fuse_node(self, g: int, node: int, kernel: FusedKernel | FusedReduction, name: str, function: Any) -> None:
+        """``cuGraphKernelNodeSetParams``: a kernel's node of a definition runs a fused kernel from now on."""
+        if isinstance(kernel, FusedReduction):
+            grid, block = (kernel.reduction.blocks, 1, 1), (kernel.reduction.code.block, 1, 1)
+            arguments = fused_reduction.arguments(kernel)
+        else:
+            made = _source(kernel)
+            grid, block, arguments = (made.layout.blocks, 1, 1), (*made.layout.block, 1), made.arguments()
+        self._device._writer().put_function(node, int(function.ptr), grid, block, arguments)
+
+
+def _kernel_source(cupy: Any, kernel: FusedKernel, names: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
+    """The name and the source of a fused kernel, and the options to compile it with."""
+    made = _source(kernel)
+    name = name_of(kernel, names, made.text)
+    described = (*made.text, name)
+    if described not in _MADE:  # kept, because its parameters say what the kernel reads and writes
+        _MADE[described] = cupy.ElementwiseKernel(*made.text[:2], made.operation, name)
+    return name, made.code(name), _OPTIONS
+
+
+def _reduction_source(cupy: Any, kernel: FusedReduction, names: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
+    """The same for a fused reduction. Raises FusingError."""
+    inputs, outputs = fused_reduction.declared(kernel)
+    words = (inputs, outputs, *fused_reduction.parts(kernel).text, *kernel.reduction.code.text)
+    name = name_of(kernel, names, words)
+    try:
+        if words not in _MADE:  # kept, because its parameters say what the kernel reads and writes
+            made = cupy.ReductionKernel(inputs, outputs, '0', 'a + b', '', '0', name, reduce_type='int')
+            _MADE[words] = made
+        infos = fused_reduction.infos(kernel, cupy)
+        return name, fused_reduction.source(kernel, name, _MADE[words]._params, infos, _TOGETHER), ()
+    except ValueError as error:
+        raise FusingError(str(error)) from error

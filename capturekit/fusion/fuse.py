@@ -1,0 +1,427 @@
+"""Elementwise kernels of a graph that become one kernel, and the graph as it was recorded kept beside it.
+
+The definition is copied, the copy's nodes are replaced, and an executable graph is made of it. The first launch runs
+both graphs and compares all memory that anybody can see; where a byte differs the graph is as it was recorded again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.node_memory import NotRepeatableError, joined, written_ranges
+from capturekit.analysis.node_view import Look, Node, fill
+from capturekit.driver.cuda import StreamHandle
+from capturekit.fusion.cuda_nodes import FusingError
+from capturekit.fusion.fusible import Fusible
+from capturekit.fusion.nodes import nodes_of
+from capturekit.fusion.report import Fused, FusedNodes
+from capturekit.graph.addresses import NodeAt
+from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.half_changed import whole_or_closed
+from capturekit.graph.launching import aim
+from capturekit.graph.nodes import NOT_COPIED, forget_nodes
+from capturekit.graph.refused import refused
+from capturekit.graph.sight import OURS, PIECES, Ranges, Sight, sight_of, unsteady_of
+from capturekit.graph.state import Alteration, GraphState
+from capturekit.graph.whole import must_be_changeable
+from capturekit.launch.declared import of_copy
+from capturekit.launch.executable_graph import ExecutableGraph
+from capturekit.model.cleanup import GARBAGE
+from capturekit.model.counted import counted
+from capturekit.model.counters import LOG, count
+from capturekit.model.errors import CudaCallError
+from capturekit.model.recording import Span
+from capturekit.model.source_line import here
+
+if TYPE_CHECKING:
+    from capturekit.fusion.lines import Fusing, Fusion
+    from capturekit.fusion.nodes import FusingNodes
+
+
+# -- the first launch of a graph with fused kernels: it is compared with one without them, and may undo them ----------
+
+
+_CALL = 'Graph.fuse()'
+
+
+@dataclass
+class FusedState(Alteration):
+    """What a graph with fused kernels has to know.
+
+    Attributes:
+        report: the report that ``fuse()`` returned.
+        recorded: the graph as it was recorded; None where it can not be had back.
+        spans: which line made which nodes, as recorded.
+        members: by the handle of a fused kernel's node, the nodes that it replaces.
+        fuse: fuses another graph, given its state and whether results may be rounded otherwise.
+        trial: the first launch, which is still to be compared; None after it.
+        keeps: what the kernels' code lives in.
+        by_calls: whether calls of a graphed function launch it.
+        fast: whether its results may be rounded otherwise.
+    """
+
+    call: ClassVar[str] = _CALL
+    as_aimed: ClassVar[bool] = False
+
+    report: Fused
+    recorded: ExecutableGraph | None
+    spans: list[Span]
+    members: dict[int, tuple[Node, ...]]
+    fuse: Callable[[GraphState, bool], Fused]
+    trial: FirstLaunch | None = None
+    keeps: list[Any] = field(default_factory=list)
+    by_calls: bool = False
+    fast: bool = False
+
+    def not_compared(self, why: str) -> None:
+        """Do without the comparison."""
+        if self.trial is not None:
+            self.trial, self.report.compared = None, f'not compared: {why}'
+
+    def launch(self, state: GraphState, stream: int) -> None:
+        first_launch(state, stream)
+
+    def look(self, look: Look) -> Look:
+        return with_members(look, self.members)
+
+    def of_copy(self, copies: Mapping[int, int]) -> FusedState:
+        compared = 'not compared: the graph is a copy' if self.trial is not None else self.report.compared
+        members = {copies[handle]: nodes for handle, nodes in self.members.items()}
+        return replace(self, report=replace(self.report, compared=compared), recorded=None, members=members, trial=None)
+
+    def before_change(self, state: GraphState, why: str, node: NodeAt | None = None) -> None:
+        """The graph does something else from now on than the graph that was recorded."""
+        if node is not None and node.handle in self.members:
+            made_of = counted(len(self.members[node.handle]), 'recorded node')
+            rule = f'Node {node.number} is a fused kernel, made of {made_of}.'
+            raise refused(node.call, rule, 'Record again without fusing, and change the node there.')
+        waits = self.trial is not None
+        self.not_compared(why)
+        self.recorded = None
+        if waits:
+            aim(state)
+
+    def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
+        if fused_of(other) is not None or not self.fuse(other, self.fast):
+            return []
+        return [lambda instantiated: None if instantiated else unfuse(other, '')]
+
+    def make_unlike(self, other: GraphState) -> None:
+        if self.recorded is not None:
+            unfuse(other, 'another graph that is not fused has taken it over')
+
+    def handed_over(self) -> None:
+        super().handed_over()
+        self.recorded = None
+
+
+def fused_of(state: GraphState) -> FusedState | None:
+    """What there is to know of a graph's fused kernels; None where it has none."""
+    return state.altered_by(FusedState)
+
+
+def with_members(look: Look, members: Mapping[int, tuple[Node, ...]]) -> Look:
+    """A look at a graph in which fused kernels have the nodes that they replace."""
+    for handle, replaced in members.items():
+        number = look.numbers.get(handle)
+        if number is not None:
+            node = look.nodes[number]
+            lines = [f'{one.name} at {one.at}' if one.at is not None else one.name for one in replaced]
+            look.nodes[number] = replace(node, inner=replaced, detail={**node.detail, 'fused': lines})
+    return look
+
+
+class Besides(NamedTuple):
+    """What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there."""
+
+    ranges: Sequence[tuple[int, int]]
+    arrays: Sequence[Any]
+
+
+def trial_of(
+    state: GraphState, report: Fused, fusible: Fusible, fusion: Fusion, also: Besides | None
+) -> FirstLaunch | None:
+    """The comparison of the first launch. ``also``: memory that is written besides; None: nothing is."""
+    sight, own = fusible.sight, fusible.own
+    try:
+        ranges = written_ranges(
+            sight.platform,
+            sight.definitions,
+            state.made.graph,
+            sight.blocks,
+            OURS if also is not None else '',
+            own,
+        )
+    except NotRepeatableError as error:
+        report.compared = f'not compared: {error}'
+        return None
+    report.compared = 'not yet'
+    every = joined([*ranges, *(also.ranges if also is not None else ())])
+    again, unseen = also is not None, state.memory.unseen()
+    loose = unsteady_of(sight, state.made.graph)
+    arrays = also.arrays if also is not None else ()
+    rounded = fusible.rounded(fusion, arrays) if report.fast else ()
+    return FirstLaunch(sight.platform, state.made, every, sight.blocks, again, unseen, loose, rounded)
+
+
+def first_launch(state: GraphState, stream: int) -> None:
+    """Launch on a stream, by its handle, with the comparison that is still to come."""
+    fused = fused_of(state)
+    assert fused is not None and fused.trial is not None
+    for one in state.alterations:
+        if one is not fused:
+            one.not_compared('the launch is compared with the graph before it was fused')
+    trial = fused.trial
+    with state.relaxed():
+        try:
+            apart = trial.run(state.made.graphExec, stream)
+            same = f'the same as without fused kernels{trial.besides}'
+            fused.report.compared = f'differs: {apart}' if apart else same
+        except MemoryError as error:
+            fused.report.compared, apart = f'not compared: no memory for copies ({error})', ''
+            state.device.graph_launch(state.made.graphExec, stream)
+        fused.trial = None
+        with whole_or_closed(state, _CALL):
+            if apart:
+                unfuse(state, f'the first launch gave something else: {apart}')
+            aim(state)
+    if apart:
+        words = f'{_CALL} is undone: the first launch gave something else than without it ({apart})'
+        if fused.by_calls:
+            LOG.warning('%s', words)
+        else:
+            _warn(words)
+
+
+def unfuse(state: GraphState, why: str) -> None:
+    """Be the graph again that was recorded."""
+    fused = fused_of(state)
+    assert fused is not None and fused.recorded is not None
+    fused.report.kept = why
+    state.alterations = []
+    state.made = fused.recorded
+    forget_nodes(state)
+    state.recording.spans = fused.spans
+    aim(state)  # the launch was bound to an executable graph that is gone
+    note_graph(state)
+
+
+def note_graph(state: GraphState) -> None:
+    """The recording tells of the nodes and edges that the graph has now."""
+    recording, g = state.recording, state.made.graph
+    recording.timeline = None
+    recording.node_count = state.device.graph_node_count(g)
+    recording.edge_count = state.device.graph_edge_count(g)
+    if recording.arrows or recording.graph:
+        fill(recording, state.look())
+
+
+def _warn(words: str) -> None:
+    at = here()
+    if at is None:
+        warnings.warn(words, RuntimeWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
+
+
+if TYPE_CHECKING:
+    #: What is to become one kernel, with the kernel's name and its function.
+    _Made = tuple[Fusing, tuple[str, Any]]
+
+#: By whether results may be rounded otherwise.
+_HOW = {False: 'with equal bits', True: "with 'fast'"}
+_NOTHING = 'no two elementwise kernels of the same elements follow each other'
+
+
+def fuse(state: GraphState, launch: Callable[..., None], how: str, report: bool) -> Fused:
+    """Let runs of elementwise kernels become one kernel each.
+
+    ``launch`` is the graph's, by which it must be launchable. ``how``: 'exact' keeps every bit; 'fast' does not.
+    ``report``: only tell what would be done.
+    """
+    if how not in ('exact', 'fast'):
+        raise ValueError(f"how must be 'exact' or 'fast', got {how!r}")
+    with state.lock:
+        must_be_changeable(state, launch, _CALL, report, 'Write @ck.graphed(fuse=True).')
+        return fuse_now(state, not report, how == 'fast')
+
+
+def fuse_recorded(
+    state: GraphState, fast: bool, gathers: bool, also: tuple[Ranges, Sequence[Any]] | None = None
+) -> Fused:
+    """Fuse a graph that has just been recorded; the arguments are those of :func:`fuse_now`."""
+    with state.lock:
+        return fuse_now(state, True, fast, gathers, None if also is None else Besides(*also))
+
+
+def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, also: Besides | None = None) -> Fused:
+    """Fuse a graph whose lock the caller holds.
+
+    ``gathers``: whether values between fused kernels come to lie in few blocks. ``also``: what a launch writes by
+    addresses that no node shows.
+    """
+    if (fused := fused_of(state)) is not None:
+        if fused.fast is not fast:
+            rule = f'The graph has been fused {_HOW[fused.fast]}.'
+            raise refused(_CALL, rule, f'Record again to fuse {_HOW[fast]}.')
+        return fused.report
+    GARBAGE.hold()
+    try:
+        with state.relaxed():
+            return _fuse(state, apply, fast, gathers, also)
+    finally:
+        GARBAGE.release()
+
+
+# -- what can be fused --------------------------------------------------------------------------------------------
+
+
+def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: Besides | None) -> Fused:
+    known = Fused(nodes=state.recording.node_count, fast=fast)
+    sight = sight_of(state)
+    known.kept = _can_not_fuse(state, sight)
+    if known.kept:
+        return known
+    fusible = Fusible(sight, state.made.graph, _free(state, sight), OURS, gathers)
+    try:
+        fusion, made = _compiled(fusible, known)
+    except CudaCallError as error:
+        known.kept = f'CUDA does not describe its nodes: {error}'
+        return known
+    nodes = sight.look.nodes
+    known.alone = sorted(((nodes[n], why) for n, why in fusion.why.items()), key=lambda one: one[0].number)
+    known.kernels = [
+        FusedNodes.of(name, tuple(nodes[n] for n in one.parts), one.kernel) for one, (name, _function) in made
+    ]
+    known.unneeded = [(nodes[n], why) for n, why in sorted(fusion.unneeded.items())]
+    if not made and not fusion.unneeded:
+        known.kept = _NOTHING
+    elif apply:
+        trial = trial_of(state, known, fusible, fusion, also)
+        with whole_or_closed(state, _CALL):
+            _take_fused(state, known, fusion, made, sight, trial, also is not None)
+    else:
+        known.kept = 'only a report was asked for'
+    return known
+
+
+def _compiled(fusible: Fusible, known: Fused) -> tuple[Fusion, list[_Made]]:
+    """What becomes of the graph, and the kernels for it. Where the compiler refuses one, its nodes stay alone."""
+    alone: dict[int, str] = {}
+    while True:
+        fusion, made = fusible.fusion(alone, known.fast), []
+        for one in fusion.kernels:
+            try:
+                made.append((one, _function(fusible.nodes, one, known)))
+            except FusingError as error:
+                alone.update(dict.fromkeys(one.nodes, str(error)))
+        if len(made) == len(fusion.kernels):
+            fusion.why = fusion.why if known.fast else fusible.reasons(fusion, alone)
+            return fusion, made
+
+
+def _can_not_fuse(state: GraphState, sight: Sight) -> str:
+    if state.plan is not None:
+        return PIECES if not state.plan.plain else 'it has conditional nodes'
+    if state.alterations:
+        return 'it was relaned before: fuse it first'
+    if state.names.off:
+        return 'some of its nodes are switched off'
+    if {info.kind for info in sight.definitions.infos(state.made.graph)} & NOT_COPIED:
+        return 'CUDA copies no graph that has conditional nodes or memory nodes'
+    return 'it is of several devices' if len(state.recording.devices) > 1 else ''
+
+
+def _free(state: GraphState, sight: Sight) -> FreeMemory:
+    """The graph's own memory that no array lies in."""
+    cuda = sight.platform.cupy.cuda
+    streams = [cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in state.recording.lanes]
+    held = state.memory.spare(streams)
+    return FreeMemory((int(p.ptr), int(p.mem.ptr) + int(p.mem.size)) for p in held)
+
+
+def _function(nodes: FusingNodes, one: Fusing, known: Fused) -> tuple[str, Any]:
+    before = nodes.seconds
+    try:
+        return nodes.fused_function(one.kernel, one.names)
+    finally:
+        taken = nodes.seconds - before
+        known.seconds += taken
+        count('fusions', taken)
+
+
+# -- the change ---------------------------------------------------------------------------------------------------
+
+
+def _take_fused(
+    state: GraphState,
+    known: Fused,
+    fusion: Fusion,
+    made: Sequence[_Made],
+    sight: Sight,
+    trial: FirstLaunch | None,
+    by_calls: bool,
+) -> None:
+    device, old, nodes = state.device, state.made, sight.look.nodes
+    try:
+        copy = ExecutableGraph.of_definition(device, device.graph_clone(old.graph), old.host_funcargs)
+        handles = device.graph_nodes(copy.graph)
+        declared = of_copy(state.declared, device, old.graph, handles)
+        _put_kernels_last(handles, fusion, nodes)
+        _replace_nodes(device, copy.graph, handles, fusion, made)
+        new = copy.instantiated(device, state.recording.by_priority)
+    except CudaCallError as error:
+        known.kept, known.compared = f'CUDA refuses: {error}', ''
+        return
+    members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
+    members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
+    again = lambda other, fast: fuse_now(other, True, fast)  # noqa: E731
+    fused = FusedState(known, old, state.recording.spans, members, again, trial, by_calls=by_calls, fast=known.fast)
+    fused.keeps = [function for _one, (_name, function) in made]
+    state.alter(fused)
+    state.made = new
+    state.declared |= declared
+    forget_nodes(state)
+    by_handle = dict(zip(handles, nodes))
+    left = device.graph_nodes(new.graph)
+    state.recording.spans = _spans(by_handle[handle] for handle in left)
+    number = {handle: n for n, handle in enumerate(left)}
+    known.kernels = [
+        replace(one, number=number[handles[fusing.nodes[-1]]]) for one, fusing in zip(known.kernels, fusion.kernels)
+    ]
+    note_graph(state)
+    aim(state)
+
+
+def _put_kernels_last(handles: list[int], fusion: Fusion, nodes: Sequence[Node]) -> None:
+    """Let the last node of each fused kernel be one that can run a kernel: a node that copies bytes can not."""
+    for one in fusion.kernels:
+        last = one.nodes[-1]
+        able = next(n for n in reversed(one.nodes) if nodes[n].kind == 'kernel')
+        handles[last], handles[able] = handles[able], handles[last]
+
+
+def _replace_nodes(device: Any, g: int, handles: Sequence[int], fusion: Fusion, made: Sequence[_Made]) -> None:
+    put = nodes_of(device).fuse_node
+    for one, (name, function) in made:
+        put(g, handles[one.nodes[-1]], one.kernel, name, function)
+    for n in fusion.gone:
+        device.node_destroy(handles[n])
+    wanted = {(handles[a], handles[b]) for a, b in fusion.edges}
+    present = set(device.graph_edges(g))
+    device.graph_rewire(g, sorted(present - wanted), sorted(wanted - present))
+
+
+def _spans(nodes: Iterable[Node]) -> list[Span]:
+    """Which line made which nodes, of nodes in their order."""
+    found, first = [], 0
+    for (lane, at), group in groupby(nodes, key=lambda one: (one.lane, one.at)):
+        count = len(list(group))
+        found.append(Span(first, count, lane, None if at is None else at.to_json()))
+        first += count
+    return found

@@ -1,0 +1,182 @@
+"""One kernel that does what several elementwise kernels do, element by element: its description, its operations' code.
+
+Each operation keeps the code that CuPy has for it, in a function of its own. Between operations a value has the dtype
+that it would have in memory, and is kept from being computed together with the next one, so that each result is rounded
+as if it had been stored (:mod:`capturekit.fusion.elementwise`).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from capturekit.fusion.elementwise import SCALAR, ElementOperation, OperationParameter, Piece, kind_of, rounded_code
+
+#: Types of CUDA's, by dtype.
+_C_TYPES = {
+    'bool': 'bool', 'int8': 'signed char', 'int16': 'short', 'int32': 'int', 'int64': 'long long',
+    'uint8': 'unsigned char', 'uint16': 'unsigned short', 'uint32': 'unsigned int', 'uint64': 'unsigned long long',
+    'float16': 'float16', 'bfloat16': 'bfloat16', 'float32': 'float', 'float64': 'double',
+    'complex64': 'thrust::complex<float>', 'complex128': 'thrust::complex<double>',
+}  # fmt: skip
+_SEALS = """
+#include "cupy/float16.cuh"
+template <typename T> __device__ __forceinline__ void ck_seal(T &, unsigned int) {}
+__device__ __forceinline__ void ck_seal(float &x, unsigned int z) { x = __uint_as_float(__float_as_uint(x) ^ z); }
+__device__ __forceinline__ void ck_seal(double &x, unsigned int z) {
+  x = __hiloint2double(__double2hiint(x), static_cast<int>(static_cast<unsigned int>(__double2loint(x)) ^ z));
+}
+__device__ __forceinline__ void ck_seal(float16 &x, unsigned int z) {
+  unsigned short &bits = reinterpret_cast<unsigned short &>(x);
+  bits = static_cast<unsigned short>(bits ^ z);
+}
+class bfloat16;
+__device__ __forceinline__ void ck_seal(bfloat16 &x, unsigned int z) {
+  unsigned short &bits = reinterpret_cast<unsigned short &>(x);
+  bits = static_cast<unsigned short>(bits ^ z);
+}
+template <typename T> __device__ __forceinline__ void ck_seal(thrust::complex<T> &x, unsigned int z) {
+  T re = x.real(), im = x.imag();
+  ck_seal(re, z);
+  ck_seal(im, z);
+  x = thrust::complex<T>(re, im);
+}
+"""
+_INCLUDE = re.compile(r'^\s*#\s*include\b.*$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class FusedPlace:
+    """Elements of memory that a fused kernel has in a register: how they lie, whether it loads and stores them.
+
+    With ``pieces`` they are loaded from these instead.
+    """
+
+    dtype: str
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    loads: bool
+    stores: bool
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the kernel touches the memory."""
+        return self.loads or self.stores
+
+    @property
+    def one(self) -> bool:
+        """Whether it is one element of memory for all elements of the kernel."""
+        return not any(self.strides) and prod(self.shape) > 1
+
+
+@dataclass(frozen=True)
+class FusedStep:
+    """One operation. ``operands`` are numbers of places, and for a number among its arguments -1 - its place in
+    ``FusedKernel.numbers``."""
+
+    operation: Any
+    operands: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """What a fused kernel does to each of its elements: steps in order, over places of one shape.
+
+    ``fast``: the compiler may round the result of one step together with the next one.
+    """
+
+    shape: tuple[int, ...]
+    places: tuple[FusedPlace, ...]
+    numbers: tuple[tuple[str, Any], ...]
+    steps: tuple[FusedStep, ...]
+    fast: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+
+# -- its operations ----------------------------------------------------------------------------------------------
+
+
+def _function(operation: ElementOperation, number: int, fast: bool = False) -> str:
+    """An operation as a function, in a namespace with the names of its types and its preamble."""
+    types = [f'typedef {_C_TYPES[dtype]} {name};' for name, dtype in operation.types]
+    taken = ['const ptrdiff_t i', *(_taken(p, operation.ufunc) for p in operation.parameters)]
+    lines = ['#include "cupy/bfloat16.cuh"'] if 'bfloat16' in _dtypes(operation) else []
+    lines += [f'namespace ck_{number} {{', *types, _INCLUDE.sub('', operation.preamble)]
+    lines += [f'__device__ __forceinline__ void run({", ".join(taken)}) {{', 'do {']
+    code = operation.code if fast else rounded_code(operation)
+    lines += _converted(operation, code) if operation.ufunc else [operation.code, ';']
+    return '\n'.join([*lines, '} while (0);', '}', '}'])
+
+
+def _dtypes(operation: ElementOperation) -> set[str]:
+    return {dtype for _name, dtype in operation.types} | {one.dtype for one in operation.parameters}
+
+
+def _taken(p: OperationParameter, ufunc: bool) -> str:
+    kind = _C_TYPES[p.dtype]
+    if p.kind == SCALAR:
+        return f'const {kind} {p.name}'
+    name = f'ck_{p.name}' if ufunc and p.name != '_where' else p.name
+    return f'{kind} &{name}' if p.written else f'const {kind} &{name}'
+
+
+def _converted(operation: ElementOperation, code: str) -> list[str]:
+    """The code of a ufunc, between the conversions of its operands, as CuPy makes it."""
+    lines, after = [], []
+    if code.startswith('if (!_where)'):
+        first, _, code = code.partition('\n')
+        lines.append(first)
+    for p in operation.parameters:
+        if p.name == '_where' or p.kind == SCALAR:
+            continue
+        if p.written:
+            lines.append(f'{p.name}_type {p.name};')
+            after.append(f'ck_{p.name} = {_cast(p.computed, p.dtype, p.name)};')
+        else:
+            lines.append(f'const {p.name}_type {p.name}({_cast(p.dtype, p.computed, f"ck_{p.name}")});')
+    return [*lines, code, ';', *after]
+
+
+def _cast(of: str, to: str, code: str) -> str:
+    kind, wanted = kind_of(of), kind_of(to)
+    if kind == wanted or kind not in 'bc':
+        return code
+    if kind == 'b':
+        return f'({code}) ? 1 : 0'
+    return f'({code}) != {_C_TYPES[of]}()' if wanted == 'b' else f'({code}).real()'
+
+
+# -- its arrays --------------------------------------------------------------------------------------------------
+
+
+def _array(place: FusedPlace) -> bytes:
+    ndim = len(place.shape)
+    return struct.pack(f'{2 + 2 * ndim}q', place.address, prod(place.shape), *place.shape, *place.strides)
+
+
+def contiguous(place: FusedPlace) -> bool:
+    """Whether its elements lie one after the other."""
+    step = np.dtype(place.dtype).itemsize
+    for length, stride in zip(reversed(place.shape), reversed(place.strides)):
+        if length != 1 and stride != step:
+            return False
+        step *= length
+    return True
+
+
+def narrow(place: FusedPlace) -> bool:
+    """Whether 32 bits are enough for the distances between its elements."""
+    low = sum(min(0, (n - 1) * s) for n, s in zip(place.shape, place.strides))
+    high = sum(max(0, (n - 1) * s) for n, s in zip(place.shape, place.strides))
+    return high - low + np.dtype(place.dtype).itemsize <= 1 << 31 and prod(place.shape) <= 1 << 31

@@ -1,0 +1,508 @@
+"""Reductions that take in the elementwise kernel in front of them, and the one behind.
+
+A fused reduction computes each element that it reads, in the place of loading it, and goes on with each of its results.
+Elements in front are computed by threads all over the device while the first results are already there, so nothing that
+is written behind may lie where the front reads or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.needed_order import Memory
+from capturekit.driver.node_accesses import Access, overlap
+from capturekit.fusion.elementwise import ElementOperand, Elementwise
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
+from capturekit.fusion.fused_reduction import FusedReduction, uses_number
+from capturekit.fusion.lines import Fusing, Fusion, Liveness, edges_between
+from capturekit.fusion.reduction import Halves, Reduction
+from capturekit.fusion.runs import MOST_BYTES, MOST_PLACES, Run, Shape, kernel_of, shortest
+from capturekit.fusion.thinned import operand_access
+from capturekit.model.dag import Order
+
+# -- two ways to go through the same elements of memory, brought to one: axes split and put into another order --------
+#
+# A reduction goes through its input with the axes that it reduces first; the kernel that made the input went through it
+# in C order of another shape. As each element has an address, the two ways can be compared by their strides alone.
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of both ways: its length, which axis of each it is a part of, and its step there, in elements."""
+
+    length: int
+    mine: int
+    my_step: int
+    theirs: int
+    their_step: int
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How one way to go through elements is gone through in the order of another one."""
+
+    axes: tuple[_Axis, ...]
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of both, in the order of the other one."""
+        return tuple(one.length for one in self.axes)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether both number the elements alike."""
+        return list(self.axes) == sorted(self.axes, key=lambda one: (one.mine, -one.my_step))
+
+    def mine(self, strides: Sequence[int]) -> Shape:
+        """The strides of an array of the one way."""
+        return tuple(strides[one.mine] * one.my_step if one.length > 1 else 0 for one in self.axes)
+
+    def theirs(self, strides: Sequence[int]) -> Shape:
+        """The strides of an array of the other way."""
+        return tuple(strides[one.theirs] * one.their_step if one.length > 1 else 0 for one in self.axes)
+
+
+def arranged(mine: tuple[Shape, Shape], theirs: tuple[Shape, Shape]) -> Arrangement | None:
+    """Bring two ways together, each given by the shape and the strides of elements that lie apart.
+
+    None if they do not go through the same elements, or no axes can be found for both.
+    """
+    left, right = (_steps(*one) for one in (mine, theirs))
+    found: list[_Axis] = []
+    while left and right:
+        (length, stride, at, step), (other, same, there, place) = left.pop(), right.pop()
+        part, more = min(length, other), max(length, other)
+        if stride != same or more % part:
+            return None
+        found.append(_Axis(part, at, step, there, place))
+        if length > part:
+            left.append((length // part, stride * part, at, step * part))
+        elif other > part:
+            right.append((other // part, same * part, there, place * part))
+    if left or right:
+        return None
+    return Arrangement(tuple(sorted(found, key=lambda one: (one.theirs, -one.their_step))))
+
+
+def itself(shape: Shape) -> Arrangement:
+    """A way as it is."""
+    return Arrangement(tuple(_Axis(length, n, 1, n, 1) for n, length in enumerate(shape)))
+
+
+def _steps(shape: Shape, strides: Shape) -> list[tuple[int, int, int, int]]:
+    """Axes by falling strides: length, stride, number, and how many elements of the axis one step is."""
+    axes = [(n, s, at, 1) for at, (n, s) in enumerate(zip(shape, strides)) if n > 1]
+    return sorted(axes, key=lambda one: -abs(one[1]))
+
+
+def padded(shape: Shape, strides: Shape, ndim: int) -> tuple[Shape, Shape]:
+    """The same elements with so many axes."""
+    more = ndim - len(shape)
+    return (1,) * more + shape, (0,) * more + strides
+
+
+def count(shape: Shape) -> int:
+    """How many elements there are."""
+    return prod(shape)
+
+
+_ALONE = 'no elementwise kernel of its elements is in front of it, and none of its results behind it'
+#: A reduction whose threads combine so many elements in turn is made anew: it loads several at once then.
+_IN_TURN = 16
+
+
+@dataclass(frozen=True)
+class _Around:
+    """A reduction with what becomes part of it."""
+
+    node: int
+    front: Fusing | None
+    behind: Fusing | None
+
+    @property
+    def units(self) -> list[Fusing]:
+        """The elementwise kernels."""
+        return [one for one in (self.front, self.behind) if one is not None]
+
+    @property
+    def nodes(self) -> set[int]:
+        """All nodes."""
+        return {self.node, *(n for one in self.units for n in one.nodes)}
+
+
+def accesses_of(kernel: FusedKernel | FusedReduction) -> list[Access]:
+    """What a fused kernel touches in memory."""
+    found = []
+    for place in kernel.places:
+        found += [_access(place, writes) for writes, does in ((False, place.loads), (True, place.stores)) if does]
+        size = np.dtype(place.dtype).itemsize
+        found += [Access(one.address, one.lengths, one.strides, size, False) for one in place.pieces]
+    return [one for one in found if one.address]
+
+
+def _access(place: FusedPlace, writes: bool) -> Access:
+    return Access(place.address, place.shape, place.strides, np.dtype(place.dtype).itemsize, writes)
+
+
+def _meets(a: Sequence[Access], b: Sequence[Access]) -> bool:
+    """Whether two nodes need their order."""
+    return any((x.writes or y.writes) and overlap(x, y) is not False for x in a for y in b)
+
+
+@dataclass(frozen=True)
+class Reductions:
+    """What nodes reduce.
+
+    ``moved`` are nodes that read from other memory than they were recorded with. ``halves`` are pairs of a library's
+    nodes, both of which become kernels of CuPy's template if the first one does.
+    """
+
+    does: Mapping[int, Reduction]
+    moved: Collection[int] = ()
+    halves: tuple[Halves, ...] = ()
+
+
+class _Reducing:
+    """One pass over the lines of a definition.
+
+    ``memory`` is what each node touches after elementwise kernels became one; None where that is not known.
+    """
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        does: Sequence[Elementwise | str | None],
+        memory: list[Memory],
+        known: Reductions,
+        live: Liveness,
+    ) -> None:
+        self._fusion, self._does, self._memory = fusion, does, memory
+        self._live, self._moved = live, known.moved
+        self._reductions = dict(known.does)
+        self._reductions.update((one.nodes[0], one.does[0]) for one in known.halves)
+        #: By the first of two nodes the other one and what it does.
+        self._then = {one.nodes[0]: (one.nodes[1], one.does[1]) for one in known.halves}
+        #: Nodes that have to be kernels of CuPy's template.
+        self._owed: set[int] = set()
+        self._absorbed = set(fusion.gone)
+        self._units = {one.nodes[-1]: one for one in fusion.kernels}
+        self.made: list[Fusing] = []
+
+    def line(self, line: Sequence[int]) -> None:
+        """Let the reductions of a line take in what is around them."""
+        for place, node in enumerate(line):
+            reduction = self._reductions.get(node)
+            if reduction is None or node in self._absorbed:
+                continue
+            found = self._around(line, place, reduction)
+            if found is not None:
+                self._take(line, *found)
+                self._owe(node)
+            elif node not in self._then:
+                assert node not in self._owed, 'the first half was replaced'
+                self._fusion.why[node] = _ALONE
+
+    def _owe(self, node: int) -> None:
+        """A library's kernel was replaced: so must be the one that goes on with its results."""
+        if node in self._then:
+            other, does = self._then[node]
+            self._reductions[other] = does
+            self._owed.add(other)
+
+    def moved(self) -> None:
+        """Nodes that read from other memory than they were recorded with are kernels by themselves at least."""
+        for node in sorted(set(self._moved) - self._absorbed - set(self._units)):
+            unit = self._unit(node) if node not in self._reductions else None
+            if unit is not None:
+                self.made.append(unit)
+                self._fusion.why.pop(node, None)
+
+    def _take(self, line: Sequence[int], around: _Around, kernel: FusedReduction) -> None:
+        nodes = tuple(n for n in line if n in around.nodes)
+        names = [one.names if one is not None else () for one in (around.front, around.behind)]
+        made = Fusing(nodes, kernel, (*names[0], self._reductions[around.node].name, *names[1]))
+        self.made.append(made)
+        for one in around.units:
+            self._units.pop(one.nodes[-1], None)
+        for n in nodes:
+            self._memory[n] = ()
+            self._fusion.why.pop(n, None)
+        self._absorbed |= set(nodes)
+        self._memory[nodes[-1]] = accesses_of(kernel)
+
+    # -- what is around -----------------------------------------------------------------------------------------
+
+    def _around(self, line: Sequence[int], place: int, reduction: Reduction) -> tuple[_Around, FusedReduction] | None:
+        """What a reduction takes in, and the kernel; None if that is nothing."""
+        fronts = [*self._fronts(line, place, reduction), None]
+        behinds = [*self._behinds(line, place, reduction), None]
+        for front in fronts:
+            for behind in behinds:
+                around = _Around(line[place], front, behind)
+                if (around.units or self._pays_alone(line[place])) and self._moves(line, around, reduction):
+                    kernel = self._kernel(around, reduction)
+                    if kernel is not None:
+                        return around, kernel
+        return None
+
+    def _pays_alone(self, node: int) -> bool:
+        """Whether a reduction is a kernel of its own with nothing around it."""
+        return node in self._moved or node in self._owed or self._reductions[node].in_turn >= _IN_TURN
+
+    def _unit(self, node: int) -> Fusing | None:
+        """The elementwise kernel that a node is, or that it is the last node of."""
+        does = self._does[node]
+        if node in self._units or node in self._absorbed or not isinstance(does, Elementwise):
+            return self._units.get(node)
+        run = Run().joined(0, does)
+        if isinstance(run, str):
+            return None
+        stores = {key: use.writes for key, use in run.used.items()}
+        return Fusing((node,), kernel_of(run, stores), (does.name,))
+
+    def _fronts(self, line: Sequence[int], place: int, reduction: Reduction) -> Iterator[Fusing]:
+        """The kernel that makes an input of a reduction."""
+        for operand in reduction.inputs:
+            if operand.number is not None:
+                continue
+            access = [operand_access(operand)]
+            for node in reversed(line[:place]):
+                memory = self._memory[node]
+                if memory is None or _meets(access, memory):
+                    unit = self._unit(node)
+                    if unit is not None:
+                        yield unit
+                    break
+
+    def _behinds(self, line: Sequence[int], place: int, reduction: Reduction) -> Iterator[Fusing]:
+        """The first kernel that reads the result of a reduction."""
+        output = operand_access(reduction.output)
+        for node in line[place + 1 :]:
+            memory = self._memory[node]
+            if memory is None or _meets([output], memory):
+                unit = self._unit(node)
+                if unit is not None and unit.kernel.size == prod(output.shape):
+                    yield unit
+                return
+
+    def _moves(self, line: Sequence[int], around: _Around, reduction: Reduction) -> bool:
+        """Whether all can be done where the last of them is done."""
+        mine = around.nodes
+        done: list[Access] = []
+        for node in line[: max(line.index(n) for n in mine)]:
+            if node == around.node:
+                done += map(operand_access, (one for one in reduction.operands if one.number is None))
+            elif around.front is not None and node == around.front.nodes[-1]:
+                done += accesses_of(around.front.kernel)
+            elif node not in mine and done:
+                memory = self._memory[node]
+                if memory is None or _meets(done, memory):
+                    return False
+        return True
+
+    # -- the kernel ---------------------------------------------------------------------------------------------
+
+    def _kernel(self, around: _Around, reduction: Reduction) -> FusedReduction | None:
+        front = _front(_elementwise(around.front), reduction)
+        behind = _behind(_elementwise(around.behind), reduction)
+        if front is None or behind is None:
+            return None
+        (places, steps, numbers, inputs), (results, more, others, output) = front, behind
+        last = around.node if around.front is None else around.front.nodes[-1]
+        # what is behind would read what other threads write, or what is not written at all
+        if any(_meets(_written(one), _read(other)) for one in places for other in results):
+            return None
+        places = [self._stored(one, last, around) for one in places]
+        last = around.node if around.behind is None else around.behind.nodes[-1]
+        results = [self._stored(one, last, around) for one in results]
+        if not any(one.stores for one in (*places, *results)):  # one write does no harm, and a kernel needs one
+            results[output] = behind[0][output]
+        if _tangled(places, results):
+            return None
+        shapes = _shape(places, reduction.inner), _shape(results, reduction.output.shape)
+        ndim = max(1, *map(len, shapes))
+        halves = _half(shapes[0], places, numbers, steps, ndim), _half(shapes[1], results, others, more, ndim)
+        kernel = FusedReduction(reduction, *halves, inputs, output)
+        return kernel if _fits(kernel) else None
+
+    def _stored(self, place: FusedPlace, node: int, around: _Around) -> FusedPlace:
+        """A place that is only written if anybody else reads it."""
+        if not place.stores or self._live.needed(node, [_access(place, True)], around.nodes):
+            return place
+        if place.loads:
+            return replace(place, stores=False)
+        return FusedPlace(place.dtype, 0, (), (), False, False)
+
+
+_Numbers = tuple[tuple[str, Any], ...]
+_Front = tuple[list[FusedPlace], tuple[FusedStep, ...], _Numbers, tuple[Any, ...]]
+_Behind = tuple[list[FusedPlace], tuple[FusedStep, ...], _Numbers, int]
+
+
+def _elementwise(unit: Fusing | None) -> FusedKernel | None:
+    return unit.kernel if unit is not None and isinstance(unit.kernel, FusedKernel) else None
+
+
+def _taken(kernel: FusedKernel, way: Arrangement) -> list[FusedPlace] | None:
+    """The places of a kernel in another order; None if that can not be."""
+    if any(one.pieces for one in kernel.places):
+        return None
+    if not way.in_order and any(uses_number(step.operation) for step in kernel.steps):
+        return None
+    return [
+        replace(one, shape=way.shape, strides=way.mine(one.strides)) if one.in_memory else one for one in kernel.places
+    ]
+
+
+def _front(kernel: FusedKernel | None, reduction: Reduction) -> _Front | None:
+    """The part in front: places, steps, numbers, and for each input of the reduction its place or its number."""
+    way, places = itself(reduction.inner), []
+    if kernel is not None:
+        found = _way(kernel, reduction.inputs)
+        taken = None if found is None else _taken(kernel, found)
+        if found is None or taken is None:
+            return None
+        way, places = found, taken
+    inputs: list[Any] = []
+    for operand in reduction.inputs:
+        if operand.number is not None:
+            inputs.append(operand.number)
+            continue
+        strides = way.theirs(operand.strides)
+        wanted = (operand.dtype, operand.address, strides)
+        same = [n for n, one in enumerate(places) if one.in_memory and (one.dtype, one.address, one.strides) == wanted]
+        if not same:
+            new = FusedPlace(operand.dtype, operand.address, way.shape, strides, True, False)
+            if any(one.stores and overlap(_access(one, True), _access(new, False)) is not False for one in places):
+                return None
+            places.append(new)
+        inputs.append(same[0] if same else len(places) - 1)
+    steps, numbers = (kernel.steps, kernel.numbers) if kernel is not None else ((), ())
+    return places, steps, numbers, tuple(inputs)
+
+
+def _way(kernel: FusedKernel, inputs: Sequence[ElementOperand]) -> Arrangement | None:
+    """How the elements that a kernel makes are gone through by a reduction that reads them."""
+    for operand in inputs:
+        for place in kernel.places:
+            if operand.number is None and place.stores and place.address == operand.address:
+                way = arranged((place.shape, place.strides), (operand.shape, operand.strides))
+                if way is not None and place.dtype == operand.dtype:
+                    return way
+    return None
+
+
+def _behind(kernel: FusedKernel | None, reduction: Reduction) -> _Behind | None:
+    """The part behind: places, steps, numbers, and the place of the result."""
+    output = reduction.output
+    if kernel is None:
+        return [FusedPlace(output.dtype, output.address, output.shape, output.strides, False, True)], (), (), 0
+    for n, place in enumerate(kernel.places):
+        if not place.loads or place.pieces or (place.dtype, place.address) != (output.dtype, output.address):
+            continue
+        way = arranged((place.shape, place.strides), (output.shape, output.strides))
+        places = None if way is None else _taken(kernel, way)
+        if places is None:
+            return None
+        places[n] = replace(places[n], loads=False, stores=True)
+        return places, kernel.steps, kernel.numbers, n
+    return None
+
+
+def _tangled(places: Sequence[FusedPlace], results: Sequence[FusedPlace]) -> bool:
+    """Whether what is done to results needs its order with what is done to the elements in front.
+
+    All elements of one result are done by one block, before the result: what the front reads once for each result may
+    be written over by that result.
+    """
+    for result in results:
+        for place in places:
+            own = not place.stores and result.in_memory and _of_results(place, result)
+            if not own and _meets(_touched(place), _touched(result)):
+                return True
+    return False
+
+
+def _of_results(place: FusedPlace, result: FusedPlace) -> bool:
+    """Whether a place of the front is, for all elements of a result, the memory of that result."""
+    if np.dtype(place.dtype).itemsize != np.dtype(result.dtype).itemsize or place.address != result.address:
+        return False
+    first = len(place.shape)
+    while first and prod(place.shape[first:]) < prod(result.shape):
+        first -= 1
+    if prod(place.shape[first:]) != prod(result.shape) or any(place.strides[:first]):
+        return False
+    return shortest(place.shape[first:], place.strides[first:]) == shortest(result.shape, result.strides)
+
+
+def _touched(place: FusedPlace) -> list[Access]:
+    return [*_read(place), *_written(place)]
+
+
+def _written(place: FusedPlace) -> list[Access]:
+    return [_access(place, True)] if place.stores else []
+
+
+def _read(place: FusedPlace) -> list[Access]:
+    return [_access(place, False)] if place.loads else []
+
+
+def _shape(places: Sequence[FusedPlace], otherwise: Shape) -> Shape:
+    return next((one.shape for one in places if one.in_memory), otherwise)
+
+
+def _half(
+    shape: Shape, places: Sequence[FusedPlace], numbers: _Numbers, steps: tuple[FusedStep, ...], ndim: int
+) -> FusedKernel:
+    """A part of the kernel, with so many axes."""
+    even = []
+    for one in places:
+        lengths, strides = padded(one.shape, one.strides, ndim) if one.in_memory else ((), ())
+        even.append(replace(one, shape=lengths, strides=strides))
+    return FusedKernel(padded(shape, shape, ndim)[0], tuple(even), numbers, steps)
+
+
+def _fits(kernel: FusedReduction) -> bool:
+    """Whether its arguments and its registers are as many as a kernel may have."""
+    ndim = len(kernel.front.shape)
+    size = sum(16 + 16 * ndim for one in kernel.places if one.in_memory) + 2 * (8 + 16 * ndim)
+    size += 16 * (len(kernel.front.numbers) + len(kernel.behind.numbers) + len(kernel.inputs) + 2)
+    return len(kernel.places) <= MOST_PLACES and size <= MOST_BYTES
+
+
+def reduced(
+    fusion: Fusion,
+    order: Order,
+    lines: Sequence[Sequence[int]],
+    does: Sequence[Elementwise | str | None],
+    memory: Sequence[Memory],
+    free: FreeMemory,
+    blind: frozenset[int],
+    reductions: Reductions,
+) -> None:
+    """Let the reductions of a definition take in what is around them; ``fusion`` is changed.
+
+    Args:
+        memory: what each node touches, of nodes as they were recorded. Others: those of ``fusion_of``.
+        reductions: what nodes reduce.
+    """
+    seen: list[Memory] = list(memory)
+    for n in fusion.gone:
+        seen[n] = ()
+    for one in fusion.kernels:
+        seen[one.nodes[-1]] = accesses_of(one.kernel)
+    live = Liveness(order, [() if n in blind and one is None else one for n, one in enumerate(seen)], [], free)
+    work = _Reducing(fusion, does, seen, reductions, live)
+    for line in lines:
+        work.line(line)
+    work.moved()
+    inside = {n for one in work.made for n in one.nodes}
+    fusion.kernels = [one for one in fusion.kernels if not inside.intersection(one.nodes)] + work.made
+    fusion.gone = sorted({*fusion.gone, *(n for one in work.made for n in one.nodes[:-1])})
+    fusion.edges = edges_between(order, lines, set(fusion.gone))

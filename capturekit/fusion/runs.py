@@ -1,0 +1,327 @@
+"""Which nodes of a line of nodes can become one kernel, and the memory that such a run of nodes uses.
+
+A fused kernel does all that its members do to one element, before or after it does so to any other one. So members have
+one number of elements, and two members use the same memory only element by element: the same elements with the same
+numbers, or none. A member may be moved behind nodes that are no members, if these touch nothing that it touches.
+
+A temporary that is never needed in memory is only a register: it may lie across other memory of the kernel. Each array
+that takes the memory of one that is gone is a register of its own, as often as that happens.
+
+Work on one element can be *spread*: each thread of a kernel over many elements does it, and the thread of the first
+element writes its result. So nobody in the kernel may read from memory what it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capturekit.driver.node_accesses import Access, overlap
+from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
+
+# -- the shapes in which elements are gone through: brought to their shortest form, and several brought to one --------
+#
+# CuPy numbers the elements of an iteration in C order. Two arrays belong to one iteration if they have as many
+# elements; their axes can be split and joined as long as each element keeps its number.
+
+
+Shape = tuple[int, ...]
+
+
+def shortest(shape: Sequence[int], strides: Sequence[int]) -> tuple[Shape, Shape]:
+    """The same elements in the same order, with as few axes as possible."""
+    lengths: list[int] = []
+    steps: list[int] = []
+    for length, stride in zip(shape, strides):
+        if length == 1:
+            continue
+        if lengths and steps[-1] == length * stride:
+            lengths[-1], steps[-1] = lengths[-1] * length, stride
+        else:
+            lengths.append(length)
+            steps.append(stride)
+    return tuple(lengths), tuple(steps)
+
+
+def common(shapes: Iterable[Shape]) -> Shape | None:
+    """The shape with the fewest axes into which all of these, of one size, can be split; None if there is none."""
+    found = {1}
+    for shape in shapes:
+        inner = 1
+        for length in reversed(shape):
+            inner *= length
+            found.add(inner)
+    inner_first = sorted(found)
+    if any(b % a for a, b in pairwise(inner_first)):
+        return None
+    return tuple(b // a for a, b in pairwise(inner_first))[::-1]
+
+
+def split(shape: Shape, strides: Shape, to: Shape) -> Shape:
+    """The strides of an array of ``shape`` whose axes are split into those of ``to``."""
+    found: list[int] = []
+    axes = list(zip(shape, strides))
+    length, stride = axes.pop() if axes else (1, 0)
+    for wanted in reversed(to):
+        while length == 1 and axes:
+            length, stride = axes.pop()
+        found.append(stride if length > 1 else 0)
+        length, stride = max(length // wanted, 1), stride * wanted
+    return tuple(reversed(found))
+
+
+def apart(shape: Shape, strides: Shape, itemsize: int) -> bool:
+    """True if surely no two elements share a byte."""
+    reach = itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(strides, shape) if n > 1):
+        if stride < reach:
+            return False
+        reach += stride * (length - 1)
+    return True
+
+
+def size(shape: Shape) -> int:
+    """The number of elements."""
+    return prod(shape)
+
+
+#: The most members of a run, and the most arrays: beyond these registers run out.
+MOST_MEMBERS = 64
+MOST_PLACES = 40
+#: A kernel may have 4 KB of arguments.
+MOST_BYTES = 3500
+#: The largest number, a complex one.
+_NUMBER = 16
+#: Beyond every place of a line.
+_NEVER = 1 << 62
+_ARRANGED = 'it uses memory of the run in another arrangement'
+_GONE = 'it uses memory again that the run has used for something else'
+_READ = 'it changes an element that every thread reads'
+
+
+class Key(NamedTuple):
+    """What makes two operands the same elements of memory, in the same order."""
+
+    dtype: str
+    address: int
+    shape: Shape
+    strides: Shape
+    pieces: tuple[Piece, ...] = ()
+    #: Whether it is only a part that is read by index.
+    part: bool = False
+    #: How often the run has used these elements and something else in their place before.
+    turn: int = 0
+
+
+def key_of(operand: ElementOperand) -> Key:
+    """The elements of an operand that is an array."""
+    return Key(operand.dtype, operand.address, *shortest(operand.shape, operand.strides), operand.pieces)
+
+
+def parts_of(operand: ElementOperand) -> list[Key]:
+    """The parts that an operand is read from."""
+    return [Key(operand.dtype, one.address, one.lengths, one.strides, (), True) for one in operand.pieces]
+
+
+def access_of(key: Key, writes: bool) -> Access:
+    """The memory of these elements."""
+    return Access(key.address, key.shape, key.strides, np.dtype(key.dtype).itemsize, writes)
+
+
+@dataclass
+class Used:
+    """The elements that a run uses: whether the memory is read first, and whether they are written.
+
+    ``since`` is the place of the member that uses them first. ``gone`` is that of a member that wrote other elements
+    across them, so that they must stay in a register; -1 if there is none. ``across``: they lie across other elements
+    that the run reads from memory, so that they must stay in a register as well.
+    """
+
+    access: Access
+    reads: bool
+    writes: bool
+    since: int
+    gone: int = -1
+    across: bool = False
+
+
+@dataclass
+class Item:
+    """A node of a line. ``does`` is what it computes for each element, or why that is not known or of no use here.
+
+    ``memory`` is all that it touches; None where that is not known. ``copies``: of a copy of bytes on the device, where
+    to, where from, and how many. ``copying``: by a dtype the operation that does such a copy element by element.
+    ``reduces``: it is a reduction, which may take in the run in front of it.
+    """
+
+    number: int
+    does: Elementwise | str
+    memory: Sequence[Access] | None
+    copies: tuple[int, int, int] | None = None
+    copying: Callable[[str], Any] | None = None
+    reduces: bool = False
+
+
+@dataclass
+class Run:
+    """Members, by their places in the line, and the elements that they use.
+
+    ``does`` is what each member does as a part of the run. ``operands`` has for each member the elements of its
+    operands, in their order; None for numbers. ``spread`` are the places of members whose work is spread. ``until`` is
+    the place of the node at which the run ended: it could be moved to any place before that.
+    """
+
+    members: list[int] = field(default_factory=list)
+    does: list[Elementwise] = field(default_factory=list)
+    spread: set[int] = field(default_factory=set)
+    until: int = _NEVER
+    used: dict[Key, Used] = field(default_factory=dict)
+    operands: list[tuple[Key | None, ...]] = field(default_factory=list)
+    #: By the elements as they are in memory those that the run has in their place now.
+    latest: dict[Key, Key] = field(default_factory=dict)
+    #: Operands that are read from several parts.
+    joins: dict[Key, None] = field(default_factory=dict)
+    size: int = 0
+    #: Bytes of the numbers among the arguments, at most.
+    numbers: int = 0
+
+    def joined(self, place: int, does: Elementwise, spread: bool = False) -> Run | str:
+        """This run with one more member; or why that can not be."""
+        if len(self.members) >= MOST_MEMBERS:
+            return 'the run before it is as long as a run may be'
+        used = {key: Used(**vars(one)) for key, one in self.used.items()}
+        made = Run([*self.members, place], [*self.does, does], self.spread | ({place} if spread else set()))
+        made.used, made.operands = used, list(self.operands)
+        made.latest, made.joins = dict(self.latest), dict(self.joins)
+        made.size = does.size
+        made.numbers = self.numbers + _NUMBER * sum(one.number is not None for one in does.operands)
+        why = made._use_all(place, does)
+        if why:
+            return why
+        shapes = [key.shape for key in made.used if not key.part]
+        if common([*shapes, *(piece.whole for key in made.joins for piece in key.pieces)]) is None:
+            return 'its elements are arranged in another way'
+        in_memory = [key for key, use in made.used.items() if use.gone < 0 or use.reads]
+        if len(in_memory) > MOST_PLACES or _bytes(in_memory) + made.numbers > MOST_BYTES:
+            return 'the run before it has as many arrays as a kernel may have'
+        return made
+
+    def _use_all(self, place: int, does: Elementwise) -> str:
+        """A member uses its operands, those that it only reads first. Return why it can not."""
+        keys: dict[int, Key] = {}
+        for n, operand in sorted(enumerate(does.operands), key=lambda one: one[1].writes):
+            if operand.number is not None:
+                continue
+            found = self._use_parts(place, operand) if operand.pieces else self._use(place, operand)
+            if isinstance(found, str):
+                return found
+            keys[n] = found
+        self.operands.append(tuple(keys.get(n) for n in range(len(does.operands))))
+        return ''
+
+    def _use_parts(self, place: int, operand: ElementOperand) -> Key | str:
+        """An operand is read from its parts, by index: nothing that the run writes may lie there."""
+        for key in parts_of(operand):
+            access = access_of(key, False)
+            if any(use.writes and overlap(access, use.access) is not False for use in self.used.values()):
+                return _ARRANGED
+            self.used.setdefault(key, Used(access, True, False, place))
+        self.joins[key_of(operand)] = None
+        return key_of(operand)
+
+    def _use(self, place: int, operand: ElementOperand) -> Key | str:
+        base = key_of(operand)
+        access = access_of(base, operand.writes)
+        spread = place in self.spread
+        if operand.writes and not spread and not apart(base.shape, base.strides, access.itemsize):
+            return 'it writes elements more than once'
+        key = self.latest.get(base, base)
+        known = self.used.get(key)
+        if known is not None and known.gone >= 0:
+            if not operand.sure:
+                return _GONE
+            key, known = base._replace(turn=key.turn + 1), None
+        if operand.writes and spread and (operand.reads or (known is not None and known.reads)):
+            return _READ
+        across = False
+        for other, use in self.used.items():
+            if other._replace(turn=0) == base or not (use.writes or operand.writes):
+                continue
+            if overlap(access, use.access) is False or (use.gone >= 0 and known is not None):
+                continue
+            if known is not None or not operand.sure or use.since == place:
+                return _ARRANGED
+            across = across or use.reads
+            if use.gone < 0:
+                use.gone = place
+        if known is None:
+            self.used[key] = Used(access, operand.reads, operand.writes, place, across=across)
+            self.latest[base] = key
+        elif operand.writes and not known.writes:
+            known.writes, known.access = True, access
+        return key
+
+
+def _bytes(used: Sequence[Key]) -> int:
+    return sum((48 if key.part else 16) + 24 * max(len(key.shape), 1) for key in used) + 64
+
+
+def conflict(run: Run, memory: Sequence[Access] | None) -> bool:
+    """Whether a node needs its order with a member of a run."""
+    if memory is None:
+        return True
+    return any(
+        (one.writes is not False or use.writes) and overlap(one, use.access) is not False
+        for use in run.used.values()
+        for one in memory
+    )
+
+
+# -- the description of a fused kernel, made from a run of nodes and from what of it has to be written ----------------
+
+
+def harmless(run: Run) -> list[Key]:
+    """What a run may write although nobody needs it."""
+    return [key for key, use in run.used.items() if use.writes and use.gone < 0 and not use.across]
+
+
+def kernel_of(run: Run, stores: Mapping[Key, bool]) -> FusedKernel:
+    """One kernel for the members of a run. ``stores`` says which elements it writes."""
+    written = dict(stores)
+    if not any(written.values()):  # a kernel that writes nothing can not be described; one write does no harm
+        written[harmless(run)[-1]] = True
+    in_memory = [key for key, use in run.used.items() if not key.part and (use.reads or written[key])]
+    wholes = [piece.whole for key in run.joins for piece in key.pieces]
+    shape = common([*(key.shape for key in in_memory), *wholes]) or (1,)
+    places: list[FusedPlace] = []
+    number_of: dict[Key, int] = {}
+    for key, use in run.used.items():
+        if key.part:
+            continue
+        number_of[key] = len(places)
+        if key in in_memory:
+            strides = split(key.shape, key.strides, shape)
+            places.append(FusedPlace(key.dtype, key.address, shape, strides, use.reads, written[key]))
+        else:
+            places.append(FusedPlace(key.dtype, 0, (), (), False, False))
+    for key in run.joins:
+        number_of[key] = len(places)
+        places.append(FusedPlace(key.dtype, 0, (), (), True, False, key.pieces))
+    numbers: list[tuple[str, bytes]] = []
+    steps: list[FusedStep] = []
+    for does, keys in zip(run.does, run.operands):
+        operands = []
+        for operand, used in zip(does.operands, keys):
+            if used is None:
+                numbers.append((operand.dtype, operand.number))
+                operands.append(-len(numbers))
+            else:
+                operands.append(number_of[used])
+        steps.append(FusedStep(does.operation, tuple(operands)))
+    return FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps))

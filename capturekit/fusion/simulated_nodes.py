@@ -1,0 +1,308 @@
+"""Fused kernels on the simulated device: elements are copied, computed in NumPy, and stored at the end.
+
+As in a GPU's registers, what a step computes is seen by later steps, and by nobody else until the kernel ends: elements
+that the kernel does not write keep what they had.
+
+NumPy adds in an order that depends on how the elements lie. So a fused reduction reduces a copy that lies as the array
+lay which is not in memory any more; but one that lies in another way where sums may be rounded otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.driver.node_accesses import Access
+from capturekit.fusion.cuda_nodes import name_of
+from capturekit.fusion.elementwise import ElementOperand, Elementwise, Rounded
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
+from capturekit.fusion.fused_reduction import FusedReduction
+from capturekit.fusion.reduction import CUB, Reduction
+from capturekit.simulated.device.graph_nodes import Given, GraphNode
+
+#: Reductions of CuPy's that are one kernel of its own.
+_NAMES = frozenset({'cupy_sum', 'cupy_prod', 'cupy_max', 'cupy_min', 'cupy_mean', 'cupy_var', 'cupy_all', 'cupy_any'})
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """What a node does to each element, on values in the place of its arguments; the numbers of those it writes.
+
+    ``told`` is equal for nodes that do the same: the name and the options of a universal function.
+    """
+
+    each: Callable[[Sequence[Any]], None] = field(compare=False)
+    writes: frozenset[int]
+    told: Any
+
+
+@dataclass(frozen=True)
+class _Code:
+    """What a reduction does: the name, what it was told besides its input, and the work on two arrays.
+
+    ``axes``: the axes of the array in the order in which they are gone through; () where that is their own order.
+    """
+
+    name: str
+    told: str
+    whole: Callable[[Sequence[Any]], None] = field(compare=False)
+    inputs: tuple[Any, ...] = ()
+    axes: tuple[int, ...] = ()
+
+
+class SimulatedNodes:
+    """Reads and fuses the nodes of a :class:`capturekit.simulated.device.machine.SimulatedDevice`.
+
+    It has the methods of :class:`capturekit.fusion.cuda_nodes.CudaNodes`.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self.seconds = 0.0
+
+    def copy_operation(self, dtype: str) -> Any:
+        """The operation that copies an element of a dtype."""
+        return _Operation(_copy, frozenset({1}), ('copy', dtype))
+
+    def graph_elementwise(self, g: int) -> dict[int, Elementwise | str]:
+        """What each kernel's node of a definition computes for each element, by its handle; or why that is not known.
+
+        Other nodes are left out.
+        """
+        return {node.handle: _elementwise(node) for node in self._kernels(g)}
+
+    def graph_reductions(self, g: int) -> dict[int, Reduction | str]:
+        """What each reduction kernel's node of a definition reduces, by its handle. Other nodes are left out."""
+        found = {node.handle: _reduction(node) for node in self._kernels(g)}
+        return {handle: one for handle, one in found.items() if one is not None}
+
+    def _kernels(self, g: int) -> list[GraphNode]:
+        with self._device._lock:
+            return [node for node in self._device._graph(g).nodes if node.kind == 'kernel']
+
+    def fused_function(self, kernel: FusedKernel | FusedReduction, names: tuple[str, ...]) -> tuple[str, Any]:
+        """The name and the function of a fused kernel."""
+        words = tuple(repr((one.dtype, one.shape, one.loads, one.stores)) for one in kernel.places)
+        return name_of(kernel, names, words), kernel
+
+    def fuse_node(self, g: int, node: int, kernel: FusedKernel | FusedReduction, name: str, function: Any) -> None:
+        """``cuGraphKernelNodeSetParams``: a kernel's node of a definition runs a fused kernel from now on."""
+        with self._device._lock:
+            found = self._device._node(g, node, 'kernel')
+            assert found.given is not None
+            form = next(one for one in found.given.values['args'] if hasattr(one, 'ptr'))
+            if isinstance(kernel, FusedReduction):
+                given = _given_reduction(kernel, form)
+            else:
+                given = _given_kernel(kernel, form)
+            found.given, found.work, found.name = given, given.work(), name
+
+
+def _slot(form: Any, place: FusedPlace) -> Any:
+    """An argument like ``form`` that is a place of a fused kernel."""
+    return replace(form, ptr=place.address, shape=place.shape, strides=place.strides, dtype=np.dtype(place.dtype))
+
+
+# -- elementwise kernels ---------------------------------------------------------------------------------------------
+
+
+def _copy(values: Sequence[Any]) -> None:
+    values[1][...] = values[0]
+
+
+def _elementwise(node: GraphNode) -> Elementwise | str:
+    given = node.given
+    if given is None or given.each is None or given.writes is None:
+        return "it is not one of CuPy's elementwise kernels"
+    args = given.values['args']
+    shape = next(args[number].shape for number in sorted(given.writes))
+    operands = []
+    for number, value in enumerate(args):
+        if not hasattr(value, 'ptr'):
+            operands.append(ElementOperand('', number=(value,)))
+            continue
+        writes = number in given.writes
+        strides = _broadcast(value.shape, value.strides, shape)
+        operands.append(ElementOperand(str(value.dtype), value.ptr, shape, strides, None, not writes, writes, writes))
+    copies = node.name == 'cupy_copy' and len({one.dtype for one in operands}) == 1 and len(operands) == 2
+    return Elementwise(node.name, _Operation(given.each, given.writes, _told(node, given)), tuple(operands), copies)
+
+
+def _told(node: GraphNode, given: Given) -> Any:
+    if isinstance(getattr(np, node.name.removeprefix('cupy_'), None), np.ufunc):
+        return node.name, repr(given.beside)
+    return node.handle
+
+
+def _broadcast(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
+    own = [0 if length == 1 else stride for length, stride in zip(shape, strides)]
+    return (*[0] * (len(to) - len(shape)), *own)[-len(to) or len(own) :]
+
+
+def _given_kernel(kernel: FusedKernel, form: Any) -> Given:
+    """What a node is given that runs this kernel. ``form`` is an array among the arguments of a node."""
+
+    loaded = [n for n, place in enumerate(kernel.places) if place.loads and not place.stores and not place.pieces]
+    stored = [n for n, place in enumerate(kernel.places) if place.stores]
+    pieces = [(n, k) for n, place in enumerate(kernel.places) for k in range(len(place.pieces))]
+    first = len(loaded) + len(pieces) + len(kernel.numbers)
+    numbers = [number[0] for _dtype, number in kernel.numbers]
+    parts = [_part(kernel.places[n], k) for n, k in pieces]
+    read = [*(kernel.places[n] for n in loaded), *parts]
+    args = (*(_slot(form, one) for one in read), *numbers, *(_slot(form, kernel.places[n]) for n in stored))
+
+    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
+        memory: dict[Any, Any] = dict(zip([*loaded, *pieces], args))
+        memory |= {n: args[first + at] for at, n in enumerate(stored)}
+        return lambda: _run_kernel(kernel, memory, args[first - len(numbers) : first])
+
+    values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
+    return Given(values, make, writes=frozenset(range(first, first + len(stored))))
+
+
+def _part(place: FusedPlace, k: int) -> FusedPlace:
+    piece = place.pieces[k]
+    return FusedPlace(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
+
+
+def _loaded(kernel: FusedKernel, n: int, memory: dict[Any, Any]) -> NDArray[Any]:
+    """The elements of a place before the first step."""
+    place = kernel.places[n]
+    found = np.empty(kernel.size, np.dtype(place.dtype))
+    for k, piece in enumerate(place.pieces):
+        box = tuple(slice(start, start + length) for start, length in zip(piece.offsets, piece.lengths))
+        found.reshape(piece.whole)[box] = memory[n, k].view()
+    return memory[n].view().reshape(-1).copy() if place.loads and not place.pieces else found
+
+
+def _run_kernel(kernel: FusedKernel, memory: dict[Any, Any], numbers: Sequence[Any]) -> None:
+    """The threads run in two parts: those of the second one see what those of the first one have written."""
+    first = np.random.default_rng(kernel.size).random(kernel.size) < 0.5
+    first[0] = True
+    for part in (first, ~first):
+        with np.errstate() if part is first else np.errstate(all='ignore'):  # the others' work is done in vain
+            values = _computed(kernel, memory, numbers)
+        for n, place in enumerate(kernel.places):
+            if place.stores:
+                _store(memory[n].view(), values[n].reshape(place.shape), part.reshape(place.shape))
+
+
+def _computed(kernel: FusedKernel, memory: dict[Any, Any], numbers: Sequence[Any]) -> list[NDArray[Any]]:
+    """What all threads have in their registers after the last step."""
+    values = [_loaded(kernel, n, memory) for n in range(len(kernel.places))]
+    for step in kernel.steps:
+        step.operation.each([values[n] if n >= 0 else numbers[-1 - n] for n in step.operands])
+    return values
+
+
+def _store(array: NDArray[Any], values: NDArray[Any], part: NDArray[Any]) -> None:
+    """Store the values of a part of the threads. What all threads have is stored by that of the first element."""
+    if array.size > 1 and not any(array.strides):
+        if part.flat[0]:
+            array[(0,) * array.ndim] = values.flat[0]
+    else:
+        array[part] = values[part]
+
+
+# -- reductions ------------------------------------------------------------------------------------------------------
+
+
+def _reduction(node: GraphNode) -> Reduction | str | None:
+    given = node.given
+    if given is None or node.name not in _NAMES or given.whole is None or not isinstance(given.beside, Mapping):
+        return None
+    args, beside = given.values['args'], given.beside.values()
+    if len(args) != 2 or given.writes != frozenset({1}) or any(not hasattr(one, 'ptr') for one in args):
+        return None
+    if any(hasattr(one, 'ptr') for one in beside) or any(0 in one.shape for one in args):
+        return None
+    source, output = (
+        ElementOperand(str(one.dtype), one.ptr, one.shape, one.strides, None, not writes, writes, writes)
+        for one, writes in zip(args, (False, True))
+    )
+    code = _Code(node.name, repr(sorted(given.beside.items())), given.whole)
+    axis = given.beside.get('axis')
+    if node.name == 'cupy_var' or not _in_rows(args[0], axis):
+        return Reduction(node.name, code, (source,), output)
+    ndim = len(source.shape)
+    going = range(ndim) if axis is None else sorted(n % ndim for n in np.atleast_1d(axis))
+    axes = (*going, *(n for n in range(ndim) if n not in going))
+    shape, strides = (tuple(one[n] for n in axes) for one in (source.shape, source.strides))
+    rows = replace(source, shape=shape, strides=strides)
+    return Rounded.of(CUB, Reduction(node.name, replace(code, axes=axes), (rows,), output))
+
+
+def _in_rows(source: Any, axis: Any) -> bool:
+    """Whether what is reduced to one element lies in one piece: such rows CuPy gives to CUB."""
+    ndim = len(source.shape)
+    axes = range(ndim) if axis is None else sorted(n % ndim for n in np.atleast_1d(axis))
+    for order in (range(ndim), reversed(range(ndim))):
+        inner_first, step = list(order)[::-1], source.dtype.itemsize
+        strides = {}
+        for n in inner_first:
+            strides[n] = step
+            step *= source.shape[n]
+        if all(source.strides[n] == strides[n] for n in range(ndim) if source.shape[n] > 1):
+            return sorted(inner_first[: len(axes)]) == list(axes)
+    return False
+
+
+def _given_reduction(kernel: FusedReduction, form: Any) -> Given:
+    """What a node is given that runs this kernel. ``form`` is an array among the arguments of a node."""
+
+    places = kernel.places
+    loaded = [n for n, place in enumerate(places) if place.loads and not place.stores]
+    stored = [n for n, place in enumerate(places) if place.stores]
+    numbers = [number[0] for _dtype, number in (*kernel.front.numbers, *kernel.behind.numbers)]
+    first = len(loaded) + len(numbers)
+    args = (*(_slot(form, places[n]) for n in loaded), *numbers, *(_slot(form, places[n]) for n in stored))
+
+    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
+        memory = dict(zip([*loaded, *stored], [*args[: len(loaded)], *args[first:]]))
+        return lambda: _run_reduction(kernel, memory, args[len(loaded) : first])
+
+    values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
+    return Given(values, make, writes=frozenset(range(first, first + len(stored))))
+
+
+def _run_reduction(kernel: FusedReduction, memory: Mapping[int, Any], numbers: Sequence[Any]) -> None:
+    count, reduction = len(kernel.front.places), kernel.reduction
+    front = _values(kernel.front, memory, 0)
+    _steps(kernel.front, front, numbers)
+    source, output = reduction.inputs[0], reduction.output
+    axes = reduction.code.axes
+    elements = np.empty(source.shape, source.dtype, 'C' if axes else 'F') if kernel.front.fast else _lying(source)
+    elements[...] = front[kernel.inputs[0]].reshape(source.shape)
+    result = np.empty(output.shape, np.dtype(output.dtype))
+    reduction.code.whole([elements.transpose(np.argsort(axes)) if axes else elements, result])
+    behind = _values(kernel.behind, memory, count)
+    behind[kernel.output] = result.reshape(-1).copy()
+    _steps(kernel.behind, behind, numbers[len(kernel.front.numbers) :])
+    for n, values in enumerate((*front, *behind)):
+        if kernel.places[n].stores:
+            memory[n].view()[...] = values.reshape(kernel.places[n].shape)
+
+
+def _values(half: FusedKernel, memory: Mapping[int, Any], first: int) -> list[NDArray[Any]]:
+    """The elements of each place before the first step."""
+    return [
+        memory[n].view().reshape(-1).copy() if place.loads else np.empty(half.size, np.dtype(place.dtype))
+        for n, place in enumerate(half.places, first)
+    ]
+
+
+def _steps(half: FusedKernel, values: list[NDArray[Any]], numbers: Sequence[Any]) -> None:
+    for step in half.steps:
+        step.operation.each([values[n] if n >= 0 else numbers[-1 - n] for n in step.operands])
+
+
+def _lying(operand: ElementOperand) -> NDArray[Any]:
+    """Memory for elements that lie as those of an operand."""
+    dtype = np.dtype(operand.dtype)
+    low, high = Access(0, operand.shape, operand.strides, dtype.itemsize, True).extent
+    found: NDArray[Any] = np.ndarray(operand.shape, dtype, bytearray(high - low), -low, operand.strides)
+    return found

@@ -1,0 +1,295 @@
+"""``cupyx.scipy.sparse`` and ``cupyx.cusparse``: on whose stream each product runs is the point of it.
+
+``spmv`` and ``spmm`` give cuSPARSE's handle the current stream, as nearly all of CuPy's functions do. ``spgemm`` does
+not (CuPy 14): it works on the stream that the handle was given last. What makes other formats, adds or selects is
+SciPy's, from matrices that are read to the host: CuPy's host reads how many elements there will be.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.simulated.cupy.signatures import named
+from capturekit.simulated.device.constants import CONSTANTS
+
+from . import arrays, conversions, launches, runtime, scipy_functions, vendor
+from .layout import Layout
+
+#: The modules that products and random numbers are looked up in, as CuPy does: ``cupyx.cusparse``, ``cupy.random``.
+namespace: Any = None
+random: Any = None
+_STEPS = 500
+
+
+class _spbase:
+    """A matrix by its parts, which lie on the device."""
+
+    __array_priority__ = 101
+    __array_ufunc__ = None
+    format = ''
+    _parts: tuple[str, ...] = ('data', 'indices', 'indptr')
+    data: Any
+
+    def __init__(self, given: Any, shape: tuple[int, int] | None = None, **options: Any) -> None:
+        parts = given if isinstance(given, tuple) and len(given) == len(self._parts) and shape is not None else ()
+        if not parts or not all(isinstance(one, Layout) for one in parts):
+            made = scipy_functions.scipys('sparse', f'{self.format}_matrix')
+            host = made(scipy_functions.on_host(given), shape, **options)
+            parts, shape = tuple(conversions.array(getattr(host, name)) for name in self._parts), host.shape
+        vars(self).update(zip(self._parts, parts))
+        assert shape is not None
+        self._shape = (int(shape[0]), int(shape[1]))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    @property
+    def nnz(self) -> int:
+        return int(self.data.size)
+
+    def get(self, stream: Any = None) -> Any:
+        """Return SciPy's matrix of the same elements, on the host."""
+        return scipy_functions.scipys('sparse', f'{self.format}_matrix')(self._on_host(), shape=self.shape)
+
+    def _on_host(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name).get() for name in self._parts)
+
+    def _with_data(self, data: Any) -> Any:
+        return type(self)((data, *(getattr(self, name) for name in self._parts[1:])), self.shape)
+
+    def astype(self, dtype: Any) -> Any:
+        return self._with_data(self.data.astype(dtype))
+
+    def copy(self) -> Any:
+        return self._with_data(self.data.copy())
+
+    @property
+    def T(self) -> Any:
+        return self.transpose()
+
+    def transpose(self) -> Any:
+        """Return the transpose: by rows what was by columns."""
+        kind = {'csr': csc_matrix, 'csc': csr_matrix}[self.format]
+        return kind(tuple(getattr(self, name) for name in self._parts), self.shape[::-1])
+
+    def toarray(self) -> Any:
+        """Return the matrix with its zeros."""
+        return self.tocsr().toarray()
+
+    def __neg__(self) -> Any:
+        return self._with_data(-self.data)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with_data(self.data * other) if np.isscalar(other) else self @ other
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with_data(self.data / other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.tocsr() @ other
+
+    def dot(self, other: Any) -> Any:
+        return self * other
+
+    def tocsr(self) -> Any:
+        return _by_scipy(lambda a: a.tocsr(), self)
+
+
+class csr_matrix(_spbase):
+    """A matrix by its rows: ``csr_matrix(dense)`` or ``csr_matrix((data, indices, indptr), shape=...)``."""
+
+    format = 'csr'
+    indices: Any
+    indptr: Any
+
+    def __init__(self, given: Any, shape: tuple[int, int] | None = None, **options: Any) -> None:
+        if isinstance(given, Layout):
+            host = given.get()  # type: ignore[attr-defined]
+            rows, columns = np.nonzero(host)
+            pointers = np.searchsorted(rows, np.arange(host.shape[0] + 1)).astype(np.int32)
+            given = tuple(conversions.array(one) for one in (host[rows, columns], columns.astype(np.int32), pointers))
+            shape = host.shape
+        super().__init__(given, shape, **options)
+
+    def tocsr(self) -> Any:
+        return self
+
+    def toarray(self) -> Any:
+        """Return the matrix with its zeros. CuPy sums duplicates first, and reads how many are left."""
+        int(self.indptr[-1])
+        found = arrays.ndarray(self.shape, self.dtype)
+        parts = [getattr(self, name) for name in self._parts]
+        launches.mutate('cusparseSparseToDense', _fill, found, parts, rehearse=False)
+        return found
+
+    def __matmul__(self, other: Any) -> Any:
+        return namespace.spgemm(self, other.tocsr()) if isinstance(other, _spbase) else namespace.spmv(self, other)
+
+
+class csc_matrix(_spbase):
+    """A matrix by its columns."""
+
+    format = 'csc'
+
+
+class coo_matrix(_spbase):
+    """A matrix by the places of its elements."""
+
+    format = 'coo'
+    _parts = ('data', 'row', 'col')
+
+    def _on_host(self) -> tuple[Any, ...]:
+        data, *places = super()._on_host()
+        return data, tuple(places)
+
+    def transpose(self) -> Any:
+        parts: Any = self
+        return coo_matrix((parts.data, parts.col, parts.row), self.shape[::-1])
+
+
+_CLASSES = {kind.format: kind for kind in (csr_matrix, csc_matrix, coo_matrix)}
+#: Methods, and functions of the module, that are SciPy's.
+_METHODS = """
+    __abs__ __add__ __eq__ __ge__ __getitem__ __gt__ __le__ __lt__ __ne__ __pow__ __radd__ __rsub__ __sub__ argmax
+    argmin conj count_nonzero diagonal max maximum mean min minimum multiply power reshape sum tocoo tocsc
+""".split()
+_FUNCTIONS = 'block_diag bmat diags eye find hstack identity kron kronsum rand random spdiags tril triu vstack'.split()
+
+
+def _by_scipy(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    found = function(*map(scipy_functions.on_host, args), **kwargs)
+    if getattr(found, 'format', None) in ('dia', 'bsr', 'lil', 'dok'):
+        found = found.tocsr()
+    kind = _CLASSES.get(getattr(found, 'format', ''))
+    if kind is None:
+        return scipy_functions.uploaded(np.asarray(found) if isinstance(found, np.matrix) else found)
+    return kind(tuple(conversions.array(getattr(found, name)) for name in kind._parts), found.shape)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: _by_scipy(
+        lambda matrix, *given, **options: getattr(matrix, name)(*given, **options), self, *args, **kwargs
+    )
+
+
+for _name in _METHODS:
+    setattr(_spbase, _name, named(_method(_name), _name))
+
+
+def names() -> dict[str, Any]:
+    """Return what ``cupyx.scipy.sparse`` exports, but for the functions that SciPy has to be there for."""
+    return {
+        **{kind.__name__: kind for kind in _CLASSES.values()},
+        'issparse': lambda x: isinstance(x, _spbase),
+        'isspmatrix': lambda x: isinstance(x, _spbase),
+        **{f'isspmatrix_{name}': lambda x, kind=kind: isinstance(x, kind) for name, kind in _CLASSES.items()},
+    }
+
+
+def function(name: str) -> Any:
+    """Return a function of ``cupyx.scipy.sparse`` that is SciPy's."""
+    return functools.partial(_by_scipy, scipy_functions.scipys('sparse', name))
+
+
+def _fill(out: NDArray[Any], data: Any, indices: Any, indptr: Any) -> None:
+    rows = np.repeat(np.arange(out.shape[0]), np.clip(np.diff(indptr), 0, out.shape[1])[: out.shape[0]])
+    count = min(rows.size, data.size)
+    out[...] = 0
+    np.add.at(out, (rows[:count], indices[:count] % max(out.shape[1], 1)), data[:count])
+
+
+def _dense(shape: tuple[int, int], data: Any, indices: Any, indptr: Any) -> NDArray[Any]:
+    found = np.zeros(shape, data.dtype)
+    _fill(found, data, indices, indptr)
+    return found
+
+
+def spmv(a: csr_matrix, x: Any, y: Any = None, alpha: float = 1, beta: float = 0, transa: bool = False) -> Any:
+    """Return the product of a matrix and a vector, or an array of them, on the current stream."""
+    vendor.use(vendor.cusparse)
+    shape = a.shape
+
+    def product(data: Any, indices: Any, indptr: Any, v: Any) -> Any:
+        return alpha * (_dense(shape, data, indices, indptr) @ v)
+
+    return launches.launch('cusparseSpMV', product, (a.data, a.indices, a.indptr, x))
+
+
+spmm = spmv
+
+
+def spgemm(a: csr_matrix, b: csr_matrix, alpha: float = 1) -> csr_matrix:
+    """Return the product of two sparse matrices, on the stream that the handle was given last.
+
+    How many elements it has the host learns from that stream.
+    """
+    shape = (a.shape[0], b.shape[1])
+    count = arrays.ndarray((1,), np.int64)
+    given = (a.data, a.indices, a.indptr, b.data, b.indices, b.indptr)
+
+    def product(*parts: Any) -> NDArray[Any]:
+        found: NDArray[Any] = alpha * (_dense(a.shape, *parts[:3]) @ _dense(b.shape, *parts[3:]))
+        return found
+
+    def counted(out: NDArray[Any], *parts: Any) -> None:
+        out[0] = np.count_nonzero(product(*parts))
+
+    def filled(number: int, out: NDArray[Any], *parts: Any) -> None:
+        found = product(*parts)
+        rows, columns = np.nonzero(found)
+        pointers = np.searchsorted(rows, np.arange(shape[0] + 1))
+        values = (found[rows, columns], columns, pointers)[number]
+        out[...] = np.resize(values, out.shape)
+
+    handle = vendor.handle_of(vendor.cusparse)
+    vendor.cusparse.spGEMM_workEstimation(handle)
+    vendor.cusparse.spGEMM_compute(handle)
+    with vendor.stream_of(vendor.cusparse) as stream:
+        launches.mutate('cusparseSpGEMM_compute', counted, count, given, rehearse=False)
+    told = np.empty(1, np.int64)
+    runtime.memcpyAsync(told.ctypes.data, count.data.ptr, told.nbytes, CONSTANTS['memcpyDeviceToHost'], stream)
+    nnz = int(told[0])
+    made = (
+        arrays.ndarray((nnz,), np.result_type(a.dtype, b.dtype)),
+        arrays.ndarray((nnz,), np.int32),
+        arrays.ndarray((shape[0] + 1,), np.int32),
+    )
+    vendor.cusparse.spGEMM_copy(handle)
+    with vendor.stream_of(vendor.cusparse):
+        for number, array in enumerate(made):
+            launches.mutate('cusparseSpGEMM_copy', lambda *all, n=number: filled(n, *all), array, given, rehearse=False)
+    return csr_matrix(made, shape)
+
+
+def eigsh(a: Any, k: int = 6, *, which: str = 'LM', v0: Any = None, maxiter: int | None = None, tol: float = 0,
+          return_eigenvectors: bool = True) -> Any:  # fmt: skip
+    """Find the ``k`` eigenvalues that are largest in magnitude, with vectors, by iteration from a drawn vector."""
+    size, at_most = int(a.shape[0]), _STEPS if maxiter is None else maxiter
+    if not 0 < k < size:
+        raise ValueError(f'k must be between 0 and {size} (actual: {k})')
+    begun = random.random((size,)).astype(a.dtype) if v0 is None else v0
+    vectors = conversions.array(np.linalg.qr(np.vander(begun.get() + 2, k))[0])
+    for _ in range(at_most):
+        products = _product(a, vectors)
+        values = (vectors * products).sum(axis=0)
+        if float(abs(products - vectors * values).max()) <= (tol or 1e-10):
+            break
+        vectors = conversions.array(np.linalg.qr(products.get())[0])
+    order = np.argsort(values.get())
+    return (values[order], vectors[:, order]) if return_eigenvectors else values[order]
+
+
+def _product(a: Any, vectors: Any) -> Any:
+    return a @ vectors if isinstance(a, csr_matrix) else a.dot(vectors)

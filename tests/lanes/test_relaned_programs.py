@@ -1,0 +1,31 @@
+"""Random programs in the order that their data needs, and how a difference would be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from capturekit.lanes import needed, new_order
+from tests.lanes import relaned_programs
+
+
+def test_programs_give_equal_bits(cp: Any) -> None:
+    found = [relaned_programs.tried(cp, seed) for seed in range(40)]
+    assert [error for _word, error in found if error] == []
+    assert [word for word, _error in found].count('with other edges') > 20
+
+
+def test_an_order_that_is_lost_is_told(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(_order: Any, _memory: Sequence[Any]) -> list[tuple[int, int]]:
+        return []
+
+    monkeypatch.setattr(needed, 'needed_edges', none)
+    monkeypatch.setattr(new_order, 'races_now', lambda _state, _sight: ())
+    monkeypatch.setattr(new_order, 'trial_of', lambda *_given: None)
+    assert relaned_programs.one_job(sim, 0, 30) > 0
+    out = capsys.readouterr().out
+    assert 'seed ' in out and ' differ; ' in out

@@ -1,0 +1,161 @@
+"""``cupyx.scipy`` of the simulated CuPy: SciPy's functions where it is installed, and what their table says."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.simulated.cupy.surface import READING, SCIPY
+
+IMAGE = np.random.RandomState(1).rand(12, 12)
+SIGNAL = np.random.RandomState(2).rand(300)
+#: Calls of functions that one launch makes: the module, the function, the arguments.
+LAUNCHED: list[tuple[str, str, tuple[Any, ...]]] = [
+    ('ndimage', 'gaussian_filter', (IMAGE, 2)), ('ndimage', 'median_filter', (IMAGE, 3)),
+    ('ndimage', 'zoom', (IMAGE, 2)), ('ndimage', 'binary_dilation', (IMAGE > 0.8,)),
+    ('ndimage', 'center_of_mass', (IMAGE,)), ('ndimage', 'convolve', (IMAGE, np.ones((3, 3)))),
+    ('signal', 'fftconvolve', (SIGNAL, np.ones(3))), ('signal', 'welch', (SIGNAL,)),
+    ('signal', 'lfilter', (np.ones(2), np.ones(1), SIGNAL)), ('special', 'erf', (SIGNAL,)),
+    ('special', 'logsumexp', (SIGNAL,)), ('special', 'sici', (SIGNAL,)), ('fft', 'dct', (SIGNAL,)),
+    ('fft', 'rfft', (SIGNAL,)), ('linalg', 'toeplitz', (SIGNAL[:4],)), ('stats', 'zscore', (SIGNAL,)),
+]  # fmt: skip
+#: Calls for which CuPy's host reads.
+READ: list[tuple[str, str, tuple[Any, ...]]] = [
+    ('ndimage', 'label', (IMAGE > 0.5,)), ('ndimage', 'minimum_position', (IMAGE,)),
+    ('signal', 'find_peaks', (SIGNAL,)), ('linalg', 'lu', (IMAGE,)),
+]  # fmt: skip
+
+
+def on_device(cp: Any, value: Any) -> Any:
+    return cp.asarray(value) if isinstance(value, np.ndarray) else value
+
+
+def leaves(value: Any) -> list[Any]:
+    value = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(value, (list, tuple)):
+        return [leaf for part in value for leaf in leaves(part)]
+    return [value.get() if hasattr(value, 'get') else value]
+
+
+def same(ours: Any, theirs: Any) -> None:
+    found, wanted = leaves(ours), leaves(theirs)
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other)
+
+
+@pytest.mark.parametrize(('module', 'name', 'args'), LAUNCHED, ids=[f'{one[0]}.{one[1]}' for one in LAUNCHED])
+def test_functions_are_scipys_and_are_recorded(sim: Any, module: str, name: str, args: tuple[Any, ...]) -> None:
+    wanted = getattr(pytest.importorskip(f'scipy.{module}'), name)(*args)
+    function = getattr(importlib.import_module(f'cupyx.scipy.{module}'), name)
+    given = [on_device(sim, one) for one in args]
+    same(function(*given), wanted)
+    with ck.capture() as cap:
+        found = function(*given)
+    cap.graph.launch()
+    same(found, wanted)
+
+
+@pytest.mark.parametrize(('module', 'name', 'args'), READ, ids=[f'{one[0]}.{one[1]}' for one in READ])
+def test_what_cupys_host_reads_is_refused_in_a_capture(sim: Any, module: str, name: str, args: tuple[Any, ...]) -> None:
+    wanted = getattr(pytest.importorskip(f'scipy.{module}'), name)(*args)
+    function = getattr(importlib.import_module(f'cupyx.scipy.{module}'), name)
+    given = [on_device(sim, one) for one in args]
+    same(function(*given), wanted)
+    with pytest.raises(ck.HostReadError, match=rf'{name}\(\)'), ck.capture():
+        function(*given)
+
+
+SPARSE: dict[str, Any] = {
+    'T': lambda a, sparse: a.T, 'tocsc': lambda a, sparse: a.tocsc(), 'coo.T': lambda a, sparse: a.tocoo().T,
+    'sum': lambda a, sparse: a.sum(axis=0), 'diagonal': lambda a, sparse: a.diagonal(), 'add': lambda a, sparse: a + a,
+    'scale': lambda a, sparse: 2 * a, 'divide': lambda a, sparse: -a / 2, 'row': lambda a, sparse: a[0],
+    'multiply': lambda a, sparse: a.multiply(a), 'product': lambda a, sparse: a.T @ a,
+    'diags': lambda a, sparse: sparse.diags([1.0, 2.0], 0), 'kron': lambda a, sparse: sparse.kron(a, sparse.eye(2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', SPARSE)
+def test_sparse_matrices_calculate_as_scipys(sim: Any, name: str) -> None:
+    theirs = pytest.importorskip('scipy.sparse')
+    import cupyx.scipy.sparse as ours
+
+    dense = np.array([[0.0, 1, 2], [3, 0, 0]])
+    found = SPARSE[name](ours.csr_matrix(sim.asarray(dense)), ours)
+    wanted = SPARSE[name](theirs.csr_matrix(dense), theirs)
+    assert ours.issparse(found) == theirs.issparse(wanted)
+    found, wanted = (one.toarray() if hasattr(one, 'toarray') else one for one in (found, wanted))
+    np.testing.assert_array_equal(found.get(), wanted)
+
+
+def test_a_sparse_matrix_is_scaled_in_a_capture(sim: Any) -> None:
+    """Without SciPy, too: what keeps the places of its elements needs nobody's help."""
+    import cupyx.scipy.sparse as sparse
+
+    a = sparse.csr_matrix(sim.eye(2))
+    with ck.capture() as cap:
+        twice = (a * 2).T
+    cap.graph.launch()
+    assert (twice.data.get().tolist(), twice.format) == ([2, 2], 'csc')
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module in the place of SciPy's, so that what is made of it is tested where SciPy is not."""
+    made: Any = ModuleType('scipy.ndimage')
+    made.laplace = lambda input, output=None: input * 2
+    made.label = lambda input, structure=None: (input.astype(int), int(input.max()))
+    monkeypatch.setitem(sys.modules, 'scipy', ModuleType('scipy'))
+    monkeypatch.setitem(sys.modules, 'scipy.ndimage', made)
+    return made
+
+
+def test_a_function_writes_into_its_output_and_another_reads(sim: Any, stub: ModuleType) -> None:
+    from cupyx.scipy import ndimage
+
+    x, out = sim.arange(3.0), sim.zeros(3)
+    with ck.capture() as cap:
+        assert ndimage.laplace(x, output=out) is out
+    assert out.get().tolist() == [0, 0, 0]
+    cap.graph.launch()
+    assert out.get().tolist() == [0, 2, 4]
+    labels, count = ndimage.label(x)
+    assert (labels.tolist(), count) == ([0, 1, 2], 2)
+    assert isinstance(count, int)
+    with pytest.raises(ck.HostReadError), ck.capture():
+        ndimage.label(x)
+    assert 'laplace' in dir(ndimage)
+    with pytest.raises(AttributeError, match=r"the simulated CuPy has no 'nonsense' in .*ndimage'"):
+        _ = ndimage.nonsense
+
+
+def test_without_scipy_an_import_error_says_so(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupyx.scipy.special
+
+    for name in ('scipy', 'scipy.special'):
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    with pytest.raises(ImportError, match='Write: pip install scipy'):
+        _ = cupyx.scipy.special.erf
+
+
+@pytest.mark.parametrize('module', SCIPY)
+def test_the_tables_names_are_cupys(module: str) -> None:
+    spec = importlib.util.find_spec('cupy')
+    if spec is None or spec.origin is None:
+        pytest.skip('CuPy is not installed')
+    text = (Path(spec.origin).parents[1] / 'cupyx' / 'scipy' / module / '__init__.py').read_text()
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    theirs = {alias.asname or alias.name for node in imports for alias in node.names}
+    ours = SCIPY[module].split()
+    assert ours == sorted(set(ours))
+    assert set(ours) <= theirs
+    assert READING.get(module, frozenset()) <= set(ours)
