@@ -1,9 +1,10 @@
 """Every test leaves the world clean, and proves it; ``sim`` is the simulated CuPy, ``cp`` that and the real one.
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
-repository, its pages and the tools that test, lists of cases tried once more in another way, and about two thirds of
-the cases of each list of three or more, run where they are asked for. CI runs the others, and half of the tests that
-are the same on each Python, ``once``, on the bare one, and the rest on another (``-m 'slow or not slow'`` runs all).
+repository, its pages and the tools that test, and lists of cases tried once more in another way, say so themselves, and
+run where they are asked for. What Python's version does not touch (``ALIKE``, by folder) is slow where all tests are
+asked for, and so runs on the newest Python only, for which CI has ``-m 'slow or not slow'``. Who names a folder or a
+file runs what is in it.
 
 Hypothesis tries 25 examples, and 35 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
@@ -18,8 +19,8 @@ import logging
 import os
 import subprocess
 import sys
-import zlib
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -51,8 +52,7 @@ tally.FEW = None
 
 #: So many objects that tests have left are passed over as well.
 GROWN = 20_000
-#: A list of so many cases is run in parts.
-MANY = 3
+HERE = Path(__file__).resolve().parent
 #: What is tested in these folders does not depend on Python's version.
 ALIKE = frozenset({'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'launch', 'recorder', 'render', 'simulated'})
 #: Counts the tests that ran.
@@ -113,29 +113,13 @@ def traces() -> list[str]:
     return found
 
 
-def on_standin(case: pytest.Item) -> bool:
-    """Whether a test has the simulated CuPy, and so no other one."""
-    parameters = getattr(getattr(case, 'callspec', None), 'params', {})
-    return 'sim' in getattr(case, 'fixturenames', ()) or parameters.get('cp') == 'simulated'
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a list, about two of three are slow, by a number that their names give; CI runs the others once.
-
-    It also runs once every second test of what Python's version does not touch, if that needs no CuPy.
-    """
-    families: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker('gpu') is None and item.get_closest_marker('slow') is None:
-            families.setdefault(item.nodeid.partition('[')[0], []).append(item)
-    for cases in families.values():
-        for case in cases:
-            number = zlib.crc32(case.nodeid.encode())
-            if len(cases) >= MANY:
-                case.add_marker(pytest.mark.slow if number % 3 else pytest.mark.once)
-            elif number % 2 and case.path.parent.name in ALIKE and on_standin(case):
-                case.add_marker(pytest.mark.once)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where all tests are asked for, those of some folders are slow."""
+    if {(config.invocation_params.dir / one).resolve() for one in config.args} == {HERE}:
+        for item in items:
+            if item.path.relative_to(HERE).parts[0] in ALIKE:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 from typing import Any
 
@@ -12,102 +11,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
-from tests.functions.graphed_calls import Make, seq, square, states
-from tests.twins import twins
-
-
-def test_attributes_that_change(sim: Any) -> None:
-    class Model:
-        lr = 0.1
-
-        def __init__(self, cp: Any) -> None:
-            self.w = cp.ones(4)
-
-    models: list[Model] = []
-
-    def make(cp: Any) -> Any:
-        model = Model(cp)
-        models.append(model)
-
-        def fn(x: Any) -> Any:
-            model.w -= model.lr * x
-            return model.w * 2
-
-        return fn, lambda: model.w
-
-    def step(v: int) -> Make:
-        def go(cp: Any) -> Any:
-            models[-1].lr = 0.1 * (v // 3 % 2)
-            return cp.arange(4.0)
-
-        return go
-
-    twins(sim, make, [step(v) for v in range(14)])
-
-
-def test_a_counter_that_is_computed_with_is_no_constant(sim: Any) -> None:
-    class Model:
-        def __init__(self, cp: Any) -> None:
-            self.t = 0
-            self.w = cp.ones(4)
-
-        def step(self, x: Any) -> Any:
-            self.t += 1
-            self.w = self.w + x * self.t
-            return self.w
-
-    def make(cp: Any) -> Any:
-        model = Model(cp)
-        return model.step, lambda: (model.t, model.w)
-
-    fn = twins(sim, make, seq(0, 1, 2, 3, 4))
-    assert states(fn) == {'rehearsed', 'pieces'}  # the third run shows that launches have to reckon with it
-
-
-def test_methods_of_every_kind(sim: Any) -> None:
-    class Model:
-        scale = 3
-
-        def __init__(self, w: Any) -> None:
-            self.w = w
-
-        @ck.graphed
-        def plain(self, x: Any) -> Any:
-            return self.w * x
-
-        @classmethod
-        @ck.graphed
-        def of_class(cls, x: Any) -> Any:
-            return x * cls.scale
-
-        @staticmethod
-        @ck.graphed
-        def static(x: Any) -> Any:
-            return x + 1
-
-    models = [Model(sim.arange(4.0) + i) for i in range(3)]
-    for v in range(6):
-        Model.scale = 3 + v // 3
-        for i, model in enumerate(models):
-            x = sim.arange(4.0) + v
-            assert np.array_equal(model.plain(x).get(), (np.arange(4.0) + i) * (np.arange(4.0) + v))
-            assert np.array_equal(model.of_class(x).get(), (np.arange(4.0) + v) * Model.scale)
-            assert np.array_equal(Model.static(x).get(), np.arange(4.0) + v + 1)
-
-
-def test_recursion_and_functions_in_functions(sim: Any) -> None:
-    @ck.graphed
-    def power(x: Any, n: int) -> Any:
-        return x if n == 0 else x * power(x, n - 1)
-
-    @ck.graphed
-    def outer(x: Any) -> Any:
-        return power(x, 2) + power(x, 0)
-
-    for v in range(4):
-        host = np.arange(4.0) + v
-        assert np.array_equal(power(sim.asarray(host), 3).get(), host**4)
-        assert np.array_equal(outer(sim.asarray(host)).get(), host**3 + host)
+from tests.functions.graphed_calls import states
 
 
 def test_inside_of_a_capture(sim: Any) -> None:
@@ -119,30 +23,6 @@ def test_inside_of_a_capture(sim: Any) -> None:
         y = fn(x) + 1
     cap.graph.launch()
     assert y.get().tolist() == [1, 3, 5, 7]
-
-
-def test_host_random_numbers_stay_eager(sim: Any) -> None:
-    def make(_cp: Any) -> Any:
-        return lambda x: x * np.random.rand()
-
-    assert states(twins(sim, make, seq(0, 1, 2, 3))) == {'eager'}
-
-
-def test_exceptions_come_as_they_do_eagerly(sim: Any) -> None:
-    def make(cp: Any) -> Any:
-        w = cp.zeros(4)
-
-        def fn(x: Any) -> Any:
-            x += 1
-            w[...] = w + 1
-            if float(x[0]) > 2:
-                raise KeyError('big')
-            return x * 2
-
-        return fn, lambda: w
-
-    twins(sim, make, seq(0, 0, 0, 5, 0, 5, 5, 0, 5, 0))
-    twins(sim, make, seq(5, 5, 5, 0, 0, 5, 0))
 
 
 def test_an_exception_of_no_known_kind_while_recording(sim: Any) -> None:
@@ -235,15 +115,6 @@ def test_strict_names_the_reason(sim: Any) -> None:
         fn(x)
 
 
-def test_the_least_recently_used_kinds_go(sim: Any) -> None:
-    def make(_cp: Any) -> Any:
-        return lambda x, n: x * n
-
-    calls = [lambda cp, n=n: (cp.arange(4.0), n) for n in [0, 1, 2, 0, 1, 2, 0, 0, 0, 1, 1, 1, 2, 2, 2]]  # type: ignore[misc]
-    fn = twins(sim, make, calls, limit=2)
-    assert len(fn.variants) == 2
-
-
 @pytest.mark.serial
 def test_clear_gives_everything_back(sim: Any) -> None:
     def free_bytes() -> Any:
@@ -266,19 +137,6 @@ def test_clear_gives_everything_back(sim: Any) -> None:
         assert fn(sim.arange(1 << 16, dtype='f8') + v).get()[1] == 2.0 + 2 * v
     fn.clear()
     assert free_bytes() >= free and not fn.variants
-
-
-def test_functions_that_allocate_much(sim: Any) -> None:
-    def make(_cp: Any) -> Any:
-        def fn(x: Any) -> Any:
-            parts = [x + i for i in range(50)]
-            total = functools.reduce(lambda a, b: a * 0.5 + b, parts)
-            del parts
-            return total, [total * i for i in range(5)]
-
-        return fn
-
-    twins(sim, make, seq(*range(5), n=1000))
 
 
 @pytest.mark.parametrize('by', ['itself', 'others'])
@@ -316,18 +174,6 @@ def test_inside_of_a_rehearsal_its_reads_are_the_rehearsals(sim: Any) -> None:
     x *= 0
     with pytest.raises(ck.AssumptionError):
         cap.graph.launch()
-
-
-@pytest.mark.parametrize('order', ['C', 'F', 'A'])
-def test_reads_keep_their_order(sim: Any, order: str) -> None:
-    def make(cp: Any) -> Any:
-        def fn(x: Any) -> Any:
-            host = x.T.get(order=order)
-            return x + float(host.flags.c_contiguous) + 2 * float(host.flags.f_contiguous)
-
-        return fn
-
-    twins(sim, make, square(1, 1, 1, 1))
 
 
 @pytest.mark.parametrize('number', range(3))

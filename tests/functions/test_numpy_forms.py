@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import capturekit as ck
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import plain_key
 from capturekit.model.pytree import put_together, take_apart
@@ -107,66 +106,3 @@ def test_arrays_of_two_forms_are_told_apart(one: str) -> None:
             assert found is None or found != form_of_copy(other), name
             assert kept != as_kept(other), name
             assert key is None or one not in FIELDS or name not in FIELDS or key != plain_key(other.dtype), name
-
-
-#: What a function may ask an array for.
-ASKED: dict[str, Callable[[Any], float]] = {
-    'strides': lambda a: a.strides[0],
-    'flags': lambda a: 1 + 2 * a.flags.c_contiguous + 4 * a.flags.writeable + 8 * a.flags.aligned,
-    'bytes': lambda a: 1 if a.dtype.hasobject else sum(n * byte for n, byte in enumerate(a.tobytes('A'))),
-    'dtype': lambda a: len(str(a.dtype)) + len(a.dtype.metadata or ()),
-    'owner': lambda a: 1 + (a.base is None) + 2 * a.flags.owndata,
-    'class': lambda a: len(type(a).__name__),
-}
-HELD: Any = None
-
-
-@pytest.mark.parametrize('asked', ASKED)
-@pytest.mark.parametrize('way', ['argument', 'in a list', 'global', 'attribute'])
-def test_the_form_is_what_the_eager_call_sees(cp: Any, asked: str, way: str) -> None:
-    class Holder:
-        held: Any = None
-
-    ask = ASKED[asked]
-
-    def step(x: Any, a: Any) -> Any:
-        if way == 'in a list':
-            return x * float(ask(a[0]))
-        return x * float(ask(Holder.held if way == 'attribute' else HELD if way == 'global' else a))
-
-    global HELD
-    graphed, x = ck.graphed(step), cp.ones(2)
-    for make in NUMBERS.values():
-        for _ in range(3):
-            HELD = Holder.held = None
-            array = make()
-            wanted, given = float(ask(array)), {'argument': array, 'in a list': [array]}.get(way)
-            if way == 'global':
-                HELD = array
-            elif way == 'attribute':
-                Holder.held = array
-            del array
-            assert float(graphed(x, given)[0]) == wanted
-
-
-def test_dtypes_among_the_arguments(cp: Any) -> None:
-    @ck.graphed
-    def step(x: Any, kind: Any) -> Any:
-        size = float(sum(offset for _part, offset, *_title in kind.fields.values())) if kind.fields else 1.0
-        return x * (size + kind.itemsize + 100.0 * kind.isalignedstruct + 7.0 * len(kind.metadata or ()))
-
-    x = cp.ones(2)
-    for make in [*FIELDS.values(), *NUMBERS.values()] * 3:
-        kind = make().dtype
-        assert float(step(x, kind)[0]) == float(step.__wrapped__(x, kind)[0])
-
-
-def test_an_array_with_gaps_among_the_arguments_is_eager(cp: Any) -> None:
-    @ck.graphed
-    def step(x: Any, a: Any) -> Any:
-        return x * float(a.strides[0])
-
-    for _ in range(3):
-        assert step(cp.ones(2), np.ones((4, 3))[::2]).tolist() == [48.0, 48.0]
-        assert step(cp.ones(2), np.ones((2, 3))).tolist() == [24.0, 24.0]
-    assert [(one.launches, one.reason) for one in step.variants] == [(2, '')]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from tests.functions.graphed_calls import Make, ar, seq
-from tests.twins import twins
+from tests.functions.graphed_calls import Make
 
 
 def by_argument(cp: Any) -> Any:
@@ -24,10 +23,6 @@ def by_argument(cp: Any) -> Any:
 
 def by_truth(cp: Any) -> Any:
     return lambda x: cp.random.random_sample(4) + (x * 2 if x.sum() > 10 else x)
-
-
-def behind_a_check(cp: Any) -> Any:
-    return lambda x: (x * 2 if x.sum() > 10 else x) + cp.random.random_sample(4)
 
 
 def by_draw(cp: Any) -> Any:
@@ -62,20 +57,6 @@ def permuting(cp: Any) -> Any:
     return fn
 
 
-def own_state(cp: Any) -> Any:
-    state = cp.random.RandomState(3)
-
-    def fn(x: Any) -> Any:
-        a = state.random_sample((3, 3))
-        s = cp.linalg.svd(x[0] + a)[1]
-        b = cp.random.random_sample(3)
-        if float(x[0]) > 2:
-            return s - b
-        return s + b * cp.linalg.eigh(a + a.T)[0]
-
-    return fn
-
-
 def on_device(cp: Any) -> Any:
     rng = cp.random.default_rng(3)
 
@@ -90,27 +71,6 @@ def on_device(cp: Any) -> Any:
     return fn
 
 
-def on_device_behind_a_seam(cp: Any) -> Any:
-    rng = cp.random.default_rng(3)
-    w = cp.eye(2)
-
-    def fn(x: Any) -> Any:
-        w[...] = w + 1
-        s = cp.linalg.svd(x.reshape(2, 2))[1]
-        b = rng.random(2)
-        return s * 2 + b if float(x[0]) > 2 else s + b
-
-    return fn, lambda: w
-
-
-@pytest.mark.parametrize(
-    'make', [by_argument, by_draw, reseeding, permuting, own_state, on_device, on_device_behind_a_seam]
-)
-@pytest.mark.parametrize('values', [(0, 0, 0, 5, 0, 5, 5, 0), (0, 5, 0, 5, 5, 0, 0), (0,) * 6])
-def test_random_sequences_are_the_eager_ones(sim: Any, make: Make, values: Any) -> None:
-    twins(sim, make, seq(*values))
-
-
 @pytest.mark.parametrize(('seed', 'error'), [(1.5, TypeError), (-1, ValueError), (2**64, TypeError)])
 def test_a_seed_that_cupy_refuses_is_refused_at_its_line(sim: Any, seed: Any, error: type[Exception]) -> None:
     for where in (lambda: None, ck.capture):
@@ -121,22 +81,6 @@ def test_a_seed_that_cupy_refuses_is_refused_at_its_line(sim: Any, seed: Any, er
             y = sim.zeros(3) + 1
     cap.graph.launch()
     assert y.get().tolist() == [1.0] * 3
-
-
-def test_reseeding_between_calls(sim: Any) -> None:
-    def reseeded(cp: Any) -> Any:
-        cp.random.seed(11)
-        return cp.arange(4.0)
-
-    twins(sim, by_argument, [ar(), ar(), reseeded, ar(), reseeded, ar(5), reseeded, ar(5), ar()])
-
-
-def test_after_a_failed_check_no_other_generator_is_used(sim: Any) -> None:
-    def another(cp: Any) -> Any:
-        cp.random.set_random_state(cp.random.RandomState(4))
-        return cp.arange(4.0) + 5
-
-    twins(sim, behind_a_check, [ar(), ar(), another, ar(5), ar(), ar(), ar(5)])
 
 
 @pytest.mark.parametrize('make', [by_argument, by_truth, by_draw, reseeding, permuting, on_device])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
 import types
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,104 +30,6 @@ class Metrics:
 
 class Slotted:
     __slots__ = ('loss',)
-
-
-def as_an_item(x: Any) -> Any:
-    found = AttrDict()
-    found.loss = float(x.sum())
-    return x * 10 if found['loss'] > 7.5 else x
-
-
-def in_a_loop(x: Any) -> Any:
-    state = AttrDict(turns=0)
-    while True:
-        x = x * 0.5
-        state.error = float(x.sum())
-        state.turns += 1
-        if state['error'] < 1 or state['turns'] > 9:
-            return x, dict(state)
-
-
-STATS = AttrDict(loss=0.0)
-
-
-def in_an_object_that_lives_on(x: Any) -> Any:
-    STATS.loss = float(x.sum())
-    return x * 2
-
-
-BEFORE = types.SimpleNamespace(loss=9.0)
-
-
-def compared_as_a_whole(x: Any) -> Any:
-    now = types.SimpleNamespace()
-    now.loss = float(x.sum())
-    return x * 0 if now == BEFORE else x * 2
-
-
-def in_a_record_of_numpy(x: Any) -> Any:
-    found = np.recarray((1,), dtype=[('loss', 'f4')])
-    found.loss = float(x.sum())
-    return x * 2, float(found['loss'][0])
-
-
-WANTED = {'name': 'loss'}
-
-
-def by_a_computed_name(x: Any) -> Any:
-    found: Any = Metrics()
-    found.loss = float(x.sum())
-    value = getattr(found, WANTED['name'])
-    return x * 10 if value > 7.5 else x
-
-
-def by_a_computed_name_of_a_slot(x: Any) -> Any:
-    found = Slotted()
-    found.loss = float(x.sum())
-    return x * 10 if getattr(found, WANTED['name']) > 7.5 else x
-
-
-def by_the_dictionary_taken_before(x: Any) -> Any:
-    found: Any = Metrics()
-    inside = found.__dict__
-    found.loss = float(x.sum())
-    return x * 10 if inside['loss'] > 7.5 else x
-
-
-SEEN = [
-    as_an_item, in_a_loop, in_an_object_that_lives_on, compared_as_a_whole, in_a_record_of_numpy,
-    by_a_computed_name, by_a_computed_name_of_a_slot, by_the_dictionary_taken_before,
-]  # fmt: skip
-
-
-def told(value: Any, cp: Any) -> Any:
-    if isinstance(value, cp.ndarray):
-        return value.get().tolist()
-    return [told(one, cp) for one in value] if isinstance(value, tuple) else value
-
-
-@pytest.mark.parametrize('function', SEEN, ids=lambda function: function.__name__)
-def test_what_the_code_sees_is_what_was_read(cp: Any, function: Callable[[Any], Any]) -> None:
-    fn = ck.graphed(function)
-    for number in range(12):
-        x = cp.arange(1.0, 4.0) + number // 2 * 0.25
-        wanted = told(function(x.copy()), cp), dict(STATS)
-        assert (told(fn(x), cp), dict(STATS)) == wanted
-
-
-def test_a_time_in_an_item_is_seen(cp: Any) -> None:
-    border = time.time() + 0.2
-
-    @ck.graphed
-    def step(x: Any) -> Any:
-        found = AttrDict()
-        found.begun = time.time()
-        return x * 2, found['begun'] > border
-
-    for _ in range(4):
-        step(cp.ones(2))
-    time.sleep(max(0.0, border - time.time()) + 0.01)
-    assert step(cp.ones(2))[1]
 
 
 def test_an_attribute_of_a_plain_object_is_still_only_kept(cp: Any) -> None:

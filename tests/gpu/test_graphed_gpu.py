@@ -10,18 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
 from tests.functions.graphed_calls import ar, seq
-from tests.functions.test_arguments import *  # noqa: F403
 from tests.functions.test_decorator import *  # noqa: F403
-from tests.functions.test_host_reads import *  # noqa: F403
-from tests.functions.test_host_reads import CALLS, WAYS, the_eager_answers
 from tests.functions.test_random_draws import *  # noqa: F403
-from tests.functions.test_results import *  # noqa: F403
 from tests.functions.test_seams import *  # noqa: F403
 from tests.twins import twins
 
@@ -38,14 +33,6 @@ def sim() -> Iterator[Any]:
     cp.cuda.Device().synchronize()
     assert not GUARD.installation.installed and not GUARD.lives
     assert cp.cuda.get_current_stream() == cp.cuda.Stream.null
-
-
-@pytest.mark.parametrize('name', WAYS)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(CALLS)
-def test_an_assumption_that_fails_gives_the_eager_answer(sim: Any, name: str, values: list[int]) -> None:
-    """Over 1,300 calls, of which most change a branch, the size of a mask or an ``info``."""
-    the_eager_answers(sim, name, values)
 
 
 def texts_of_graphs(variant: Any) -> str:
