@@ -51,22 +51,18 @@ class Components:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        #: Decides on calls: refuses them, makes them wait, or makes them.
+        #: Decides on calls: refuses them, makes them wait, or makes them. Captures begin and end. Streams become lanes.
         self.verdicts = verdicts = Verdicts(state)
-        #: Captures begin and end.
         self.captures = Captures(state)
-        #: Streams become lanes.
         self.lanes = lanes = self.kind_of_lanes(state)
         #: Uploads of values of the host; and the same, where compiled code uploads them.
         self.uploads = uploads = Uploads(state)
         self.compiled = compiled = CompiledUploads(state, lanes, uploads)
-        #: Each thread's allocator.
+        #: Each thread's allocator; streams of a graphed function's caller.
         self.allocators = allocators = Allocators(state, verdicts, compiled)
-        #: Streams of a graphed function's caller.
         self.callers = callers = CallerStreams(state, verdicts, lanes)
-        #: Lanes that are not joined at the end.
+        #: Lanes that are not joined at the end; a capture that is cut in parts.
         self.joins = Joins(state, lanes)
-        #: A capture that is cut in parts.
         self.parts = parts = Parts(state, verdicts, allocators, lanes, self.joins, uploads)
         #: Arrays that were made in bodies which have ended; and the bodies of conditional nodes.
         self.left = LeftArrays(state)
@@ -112,8 +108,10 @@ class Components:
         self.manual = self.kind_of_manual(
             state, verdicts, self.captures, lanes, self.joins, outside, self.by_hand, inputs
         )
-        # calls of components below
-        verdicts.meet, verdicts.settle = lanes.met, self.streams.settle
-        allocators.settle = self.streams.settle
+        self._let_components_call_later_ones()
+
+    def _let_components_call_later_ones(self) -> None:
+        self.verdicts.meet, self.verdicts.settle = self.lanes.met, self.streams.settle
+        self.allocators.settle = self.streams.settle
         self.captures.before_end = [self.by_hand.let_go, self.past_events.ended]
         self.captures.after_end = [self.by_hand.keep_out_again]
