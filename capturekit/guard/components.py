@@ -70,12 +70,24 @@ class Components:
         self.parts = parts = Parts(state, verdicts, allocators, lanes, self.joins, uploads)
         #: Arrays that were made in bodies which have ended; and the bodies of conditional nodes.
         self.left = LeftArrays(state)
-        self.bodies = bodies = Bodies(state, lanes, parts, self.left)
+        self.bodies = Bodies(state, lanes, parts, self.left)
         #: Streams that are current but not in the capture, and the guard's own in the place of legacy streams.
         self.outside = outside = self.kind_of_outside(state, verdicts, allocators, lanes, parts)
         #: Streams become current, and devices; and what code reads of a stream.
         self.streams = self.kind_of_streams(state, verdicts, allocators, lanes, callers, outside)
         self.devices = DeviceSwitches(state, allocators, lanes, callers, outside)
+        self._judge_calls()
+        # calls of components below
+        verdicts.meet, verdicts.settle = lanes.met, self.streams.settle
+        allocators.settle = self.streams.settle
+        self.captures.before_end = [self.by_hand.let_go, self.past_events.ended]
+        self.captures.after_end = [self.by_hand.keep_out_again]
+
+    def _judge_calls(self) -> None:
+        """Make the components for calls, from those for streams and captures."""
+        state, verdicts, allocators, lanes = self.state, self.verdicts, self.allocators, self.lanes
+        callers, uploads, compiled = self.callers, self.uploads, self.compiled
+        parts, bodies, outside = self.parts, self.bodies, self.outside
         #: Work on a stream that the call names, or on the legacy one.
         self.work = work = StreamWork(state, verdicts, allocators, lanes, callers, parts, bodies, outside)
         #: Arrays that graphs of captures begun by hand use; launches and uploads of graphs.
@@ -112,8 +124,3 @@ class Components:
         self.manual = self.kind_of_manual(
             state, verdicts, self.captures, lanes, self.joins, outside, self.by_hand, inputs
         )
-        # calls of components below
-        verdicts.meet, verdicts.settle = lanes.met, self.streams.settle
-        allocators.settle = self.streams.settle
-        self.captures.before_end = [self.by_hand.let_go, self.past_events.ended]
-        self.captures.after_end = [self.by_hand.keep_out_again]
