@@ -51,27 +51,43 @@ class Components:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        #: Decides on calls: refuses them, makes them wait, or makes them. Captures begin and end. Streams become lanes.
+        #: Decides on calls: refuses them, makes them wait, or makes them.
         self.verdicts = verdicts = Verdicts(state)
+        #: Captures begin and end.
         self.captures = Captures(state)
+        #: Streams become lanes.
         self.lanes = lanes = self.kind_of_lanes(state)
         #: Uploads of values of the host; and the same, where compiled code uploads them.
         self.uploads = uploads = Uploads(state)
         self.compiled = compiled = CompiledUploads(state, lanes, uploads)
-        #: Each thread's allocator; streams of a graphed function's caller.
+        #: Each thread's allocator.
         self.allocators = allocators = Allocators(state, verdicts, compiled)
+        #: Streams of a graphed function's caller.
         self.callers = callers = CallerStreams(state, verdicts, lanes)
-        #: Lanes that are not joined at the end; a capture that is cut in parts.
+        #: Lanes that are not joined at the end.
         self.joins = Joins(state, lanes)
+        #: A capture that is cut in parts.
         self.parts = parts = Parts(state, verdicts, allocators, lanes, self.joins, uploads)
         #: Arrays that were made in bodies which have ended; and the bodies of conditional nodes.
         self.left = LeftArrays(state)
-        self.bodies = bodies = Bodies(state, lanes, parts, self.left)
+        self.bodies = Bodies(state, lanes, parts, self.left)
         #: Streams that are current but not in the capture, and the guard's own in the place of legacy streams.
         self.outside = outside = self.kind_of_outside(state, verdicts, allocators, lanes, parts)
         #: Streams become current, and devices; and what code reads of a stream.
         self.streams = self.kind_of_streams(state, verdicts, allocators, lanes, callers, outside)
         self.devices = DeviceSwitches(state, allocators, lanes, callers, outside)
+        self._judge_calls()
+        # calls of components below
+        verdicts.meet, verdicts.settle = lanes.met, self.streams.settle
+        allocators.settle = self.streams.settle
+        self.captures.before_end = [self.by_hand.let_go, self.past_events.ended]
+        self.captures.after_end = [self.by_hand.keep_out_again]
+
+    def _judge_calls(self) -> None:
+        """Make the components for calls, from those for streams and captures."""
+        state, verdicts, allocators, lanes = self.state, self.verdicts, self.allocators, self.lanes
+        callers, uploads, compiled = self.callers, self.uploads, self.compiled
+        parts, bodies, outside = self.parts, self.bodies, self.outside
         #: Work on a stream that the call names, or on the legacy one.
         self.work = work = StreamWork(state, verdicts, allocators, lanes, callers, parts, bodies, outside)
         #: Arrays that graphs of captures begun by hand use; launches and uploads of graphs.
@@ -108,10 +124,3 @@ class Components:
         self.manual = self.kind_of_manual(
             state, verdicts, self.captures, lanes, self.joins, outside, self.by_hand, inputs
         )
-        self._let_components_call_later_ones()
-
-    def _let_components_call_later_ones(self) -> None:
-        self.verdicts.meet, self.verdicts.settle = self.lanes.met, self.streams.settle
-        self.allocators.settle = self.streams.settle
-        self.captures.before_end = [self.by_hand.let_go, self.past_events.ended]
-        self.captures.after_end = [self.by_hand.keep_out_again]

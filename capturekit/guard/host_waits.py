@@ -186,8 +186,9 @@ class HostWaits:
                 verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), event=ptr)
             else:
                 verdict = self.verdicts.judge(operation, event=ptr)
+            asks = operation is _O.EVENT_QUERY or event is ptr  # neither becomes a join
             captured = mine is not None and mark is not None and mark.capture is mine.capture
-            if captured and mine is not None and not mine.strict and event is not ptr and verdict.answer.loses:
+            if captured and mine is not None and not mine.strict and not asks and verdict.answer.loses:
                 at = here()
                 for lane in list(mine.capture.lanes):
                     self.lanes.wait_on(mine, lane, event, at)

@@ -211,7 +211,8 @@ class Verdicts:
         else:
             says = f'{rule.says}.'
         timed = issubclass(rule.error, errors.SynchronizationError) and function_of_cupy() == 'benchmark'
-        says, remedy = (f'{says} {_BENCHMARK_WAITS}', _BENCHMARK) if timed else (says, rule.remedy)
+        says = f'{says} {_BENCHMARK_WAITS}' if timed else says
+        remedy = _BENCHMARK if timed else rule.remedy
         answered = code if verdict.answer.refused else None
         error = self.error(call, ptr, rule=says, remedy=remedy, code=answered, kind=rule.error)
         self.word(error, self.state.mine())
