@@ -52,33 +52,13 @@ class Effects:
 
 
 class Warned:
-    """Shows warnings, or gathers them for the recording of a thread."""
-
-    def __init__(self) -> None:
-        #: By thread: the lists in which its warnings are gathered, the innermost last.
-        self._gathering: dict[int, list[list[Any]]] = {}
-
-    def gather(self) -> list[Any]:
-        """Gather the warnings of this thread from now on, in the list that is returned, and show none of them."""
-        gathered: list[Any] = []
-        self._gathering.setdefault(threading.get_ident(), []).append(gathered)
-        return gathered
-
-    def gather_no_more(self) -> None:
-        """Gather in the list before again; if there is none, the warnings of this thread are shown again."""
-        lists = self._gathering[threading.get_ident()]
-        lists.pop()
-        if not lists:
-            del self._gathering[threading.get_ident()]
+    """Shows warnings of the guard's own lines at the line that called the guard."""
 
     def shown(self, original: Callable[..., Any], shown: Any) -> Any:
         """Python shows a warning. ``shown``: a ``WarningMessage``."""
         caller = self._caller() if is_ours(shown.filename) else None
         if caller is not None:
             return _warn_there(caller, shown)
-        lists = self._gathering.get(threading.get_ident())
-        if lists is not None:
-            return lists[-1].append(shown)
         return original(shown)
 
     @staticmethod

@@ -6,7 +6,6 @@ import io
 import linecache
 import logging
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, watch
+from capturekit.guard import watch
 from capturekit.model.source_line import Place
 
 THERE = """
@@ -94,23 +93,6 @@ def test_a_function_with_such_a_warning_is_launched(sim: Any, code: dict[str, An
     assert found == [[call, 2 * call] for call in range(7)]
     assert lines(log) == [('told', 'told_there.py', 3)]
     assert sum(variant.launches for variant in fn.variants) >= 3
-
-
-def test_other_threads_show_theirs_while_one_gathers(sim: Any) -> None:
-    with warnings.catch_warnings(record=True) as log, watch():
-        warnings.simplefilter('always')
-        gathered, inner = GUARD.warned.gather(), GUARD.warned.gather()
-        warnings.warn('inner', stacklevel=1)
-        GUARD.warned.gather_no_more()
-        other = threading.Thread(target=warnings.warn, args=('of another',))
-        other.start()
-        other.join()
-        warnings.warn('mine', RuntimeWarning, stacklevel=1)
-        GUARD.warned.gather_no_more()
-        warnings.warn('after', stacklevel=1)
-    assert [str(one.message) for one in log] == ['of another', 'after']
-    assert [str(one.message) for one in gathered] == ['mine']
-    assert [str(one.message) for one in inner] == ['inner']
 
 
 # -- what a handler of logging swallows in a capture ends the capture ----------------------------------------------
