@@ -136,6 +136,7 @@ def pytest_collection_finish() -> None:
 def sweep() -> None:
     """Take away what a failed test has left, so that the next ones are judged by their own deeds."""
     GUARD.lives.clear()
+    GUARD.state.placeholders.clear()
     GUARD.allocators.kept.clear()
     while GUARD.installation.installed:
         GUARD.uninstall()

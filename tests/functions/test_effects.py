@@ -183,7 +183,7 @@ def test_a_new_value_at_each_call_is_told_once(sim: Any, what: Any, caplog: pyte
     for n in range(60):
         assert fn(sim.ones(2), what(n)).get().tolist() == [2] * 2
     said = [one.message for one in caplog.records]
-    assert len(said) == 1 and 'step has another value at nearly each call' in said[0], said
+    assert len(said) == 1 and 'nearly each call' in said[0], said  # an object's address may come back
 
 
 def test_a_new_shape_at_each_call_is_called_a_shape(sim: Any, caplog: pytest.LogCaptureFixture) -> None:
