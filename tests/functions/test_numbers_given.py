@@ -42,7 +42,6 @@ FOLLOWED: dict[str, str] = {
     'with state': 'MODEL.step(x, math.exp(-n)); return MODEL.weights * n',
     'with a count': 'MODEL.n += 1; return x * n / MODEL.n, math.sqrt(n)',
     'put in an attribute': 'MODEL.rate = n * 0.5; return x * MODEL.rate, math.sqrt(n)',
-    'put in a dict': "MODEL.state['n'] += n; return x * MODEL.state['n'], math.sqrt(n)",
     'calls of the host': 'return cp.linalg.eigh(cp.outer(x, x) + n * cp.eye(3))[0] * 2',
     'a local name': 'm = n; n = m * 2; return x * math.floor(n * 0.5) + m',
     'asked for None': 'return x if n is None else x * abs(n)',
