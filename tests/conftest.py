@@ -99,6 +99,8 @@ def traces() -> list[str]:
         found.append('wrappers are installed')
     if GUARD.lives:
         found.append(f'{len(GUARD.lives)} captures are open')
+    if GUARD.state.placeholders:
+        found.append('streams stand in for the legacy one')
     if GUARD.allocators.kept:
         found.append(f'allocators of {len(GUARD.allocators.kept)} threads are kept for later')
     if not gc.isenabled():

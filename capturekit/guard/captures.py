@@ -78,19 +78,24 @@ class Captures:
                 tell(live)
 
     def _forget(self, live: OpenCapture) -> None:
-        """Take the capture out of the ledger, the trace of lines, and its thread's list."""
+        """Take the capture out of the ledger, the trace of lines, and its thread's list.
+
+        Garbage is let go last: what destructors do while the capture counts as open would be taken for the capture's.
+        """
         state = self.state
-        state.ledger.end(live.capture)
-        if live.uncollected is not None:
-            live.uncollected.let_go()
-        live.allocators.clear()
-        if live.trace is not None:
-            TRACING.close(live.trace)
-        state.lives.pop(live.capture, None)
-        left = [one for one in state.threads.pop(live.thread, ()) if one is not live]
-        if left:
-            state.threads[live.thread] = left
-        state.closed.notify_all()
+        try:
+            state.ledger.end(live.capture)
+            live.allocators.clear()
+            if live.trace is not None:
+                TRACING.close(live.trace)
+            state.lives.pop(live.capture, None)
+            left = [one for one in state.threads.pop(live.thread, ()) if one is not live]
+            if left:
+                state.threads[live.thread] = left
+            state.closed.notify_all()
+        finally:
+            if live.uncollected is not None:
+                live.uncollected.let_go()
 
 
 def join_for_good(device: Any, origin: int, graph: int, count: int = 0) -> None:
