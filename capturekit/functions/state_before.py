@@ -8,6 +8,7 @@ another way, would leave what it has put there, which may be an array of the gra
 from __future__ import annotations
 
 import array
+import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -20,6 +21,7 @@ from capturekit.functions.carried_state import CarriedPlace
 from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING
+from capturekit.model.source_line import here
 from capturekit.model.value_changes import containers
 
 #: The kinds of watched values that are places where code puts values.
@@ -29,6 +31,11 @@ _HOLDING = _PLACES | {'argument', 'bound'}
 #: The types of containers whose contents are put back; theirs count, whatever a class derived from them says.
 _KINDS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)
 _BYTES = (bytearray, array.array)
+_LEFT = (
+    'A recording was given up in the middle of the function, and a NumPy array or bytearray that it reaches holds '
+    'other numbers than before. Another thread runs that may have put them there, so they are left: a function that changes '
+    'such memory and puts it back goes on from the middle. Let it change a copy.'
+)
 
 
 class StateBefore:
@@ -58,9 +65,9 @@ class StateBefore:
             for one in (*reached, *(get(value) for value, get in objects), *(value for _, _, value in self._globals))
         ]
         self._contents = [(one, kind, kind(one)) for one, kind in kinds if kind is not None]
-        filled = reached if is_alone() else []  # another thread may fill such memory meanwhile
-        self._numbers = [(one, one.copy()) for one in map(_of_numbers, filled) if one is not None]
-        self._bytes = [(one, one[:]) for one in filled if type(one) in _BYTES]
+        self._alone = is_alone()  # else another thread may fill such memory meanwhile
+        self._numbers = [(one, one.copy()) for one in map(_of_numbers, reached) if one is not None]
+        self._bytes = [(one, one[:]) for one in reached if type(one) in _BYTES]
 
     def put_back(self) -> None:
         """Put all of it back that is another one now."""
@@ -79,15 +86,18 @@ class StateBefore:
         for names, name, value in self._globals:
             if names.get(name) is not value and _is_data(names.get(name)):
                 names[name] = value
-        for numbers, before in self._numbers:
-            if numbers.tobytes() != before.tobytes():
-                numbers[...] = before
-        for one, before in self._bytes:
-            if one != before:
-                one[:] = before
         for entry, value in self._places:
             if _behind(entry.read()) is not value:
                 put_there(entry, value)
+        filled: list[tuple[Any, Any, Any]]
+        filled = [(one, ..., before) for one, before in self._numbers if one.tobytes() != before.tobytes()]
+        filled += [(one, slice(None), before) for one, before in self._bytes if one != before]
+        if self._alone:
+            for one, everything, before in filled:
+                one[everything] = before
+        elif filled:
+            at = here()
+            warnings.warn_explicit(_LEFT, RuntimeWarning, at.file, at.line)
 
 
 def _is_data(value: Any) -> bool:
