@@ -10,15 +10,13 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from capturekit.simulated.cupy import assembly as standin
 from capturekit.simulated.cupy.surface import ABSENT
 from capturekit.simulated.device.constants import CONSTANTS, ERRORS
-from capturekit.simulated.device.machine import SimulatedDevice
+from tests.simulated.standin import installed
 
 #: Prints, as JSON, what CuPy exports: name -> [kind, parameters or None].
 DUMP = r"""
@@ -129,10 +127,9 @@ def real() -> dict[str, Any]:
 
 
 @pytest.fixture(scope='module')
-def modules() -> Iterator[dict[str, Any]]:
-    before = dict(sys.modules)
-    yield standin.build(SimulatedDevice())
-    assert {k for k in sys.modules if k.startswith('cupy')} == {k for k in before if k.startswith('cupy')}
+def modules() -> dict[str, Any]:
+    with installed():
+        return {name: module for name, module in sys.modules.items() if name.startswith('cupy')}
 
 
 def _find(modules: dict[str, Any], path: str) -> Any:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 
-from . import runtime
+from . import runtime, runtime_calls
 
 STREAM_LEGACY = 1
 STREAM_PER_THREAD = 2
 
 _ptds = bool(int(os.environ.get('CUPY_CUDA_PER_THREAD_DEFAULT_STREAM', '0')))
-_thread_local = threading.local()
 
 
 def is_ptds_enabled() -> bool:
@@ -20,9 +18,9 @@ def is_ptds_enabled() -> bool:
 
 def _pointers() -> dict[int, int]:
     try:
-        pointers: dict[int, int] = _thread_local.pointers
+        pointers: dict[int, int] = runtime_calls.state.thread.pointers
     except AttributeError:
-        pointers = _thread_local.pointers = {}
+        pointers = runtime_calls.state.thread.pointers = {}
     return pointers
 
 

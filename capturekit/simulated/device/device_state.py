@@ -30,8 +30,19 @@ PER_THREAD = 2
 #: ``cudaErrorInvalidDevice`` and ``cudaErrorPeerAccessAlreadyEnabled``.
 _INVALID, _ENABLED = 101, 704
 _TOTAL_MEMORY = 1 << 34
-#: Handles are never given twice in a process, so that a late destructor can't hit something of a newer device.
+#: Handles and addresses are never given twice in a process, so that a late destructor can't hit something of a newer
+#: device, and no array of an older one is taken for a newer one's. No host has memory at these addresses.
 _next_handle = itertools.count(0x100)
+_next_address = 0x300000000000
+_ADDRESSES = threading.Lock()
+
+
+def _addresses(nbytes: int) -> int:
+    """Return the first address of new memory."""
+    global _next_address
+    with _ADDRESSES:
+        address, _next_address = _next_address, _next_address + (max(nbytes, 1) + 511) // 512 * 512
+    return address
 
 
 @dataclass(eq=False)
@@ -104,7 +115,6 @@ class DeviceState:
         #: Bytes by device: a sum over blocks could meet one that the garbage collector frees meanwhile.
         self._used: dict[int, int] = {}
         self._lies_on: dict[int, int] = {}
-        self._addresses = 0x7F0000000000
         self.launches = 0
         #: How many pieces of work each stream was given, those that were recorded not counted.
         self.submitted: dict[int, int] = {}
@@ -288,8 +298,7 @@ class DeviceState:
             self._unsafe('malloc')
             if self.mem_get_info()[0] < nbytes:
                 raise CudaCallError(Code.cudaErrorMemoryAllocation, 'malloc')
-            address = self._addresses
-            self._addresses += (max(nbytes, 1) + 511) // 512 * 512
+            address = _addresses(nbytes)
             here = self.get_device()
             self._memory[address], self._lies_on[address] = nbytes, here
             self._used[here] = self._used.get(here, 0) + nbytes
