@@ -6,7 +6,7 @@ import gc
 import importlib
 import sys
 import threading
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ import pytest
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice
 from tests.simulated.standin import installed
-
 
 #: Classes of which each device has its own, and names for them.
 OF_ONE_DEVICE = ('State', 'SimulatedDevice', 'MemoryPool', 'PinnedMemoryPool')
@@ -31,7 +30,7 @@ def contents() -> dict[str, Any]:
     holders = dict(modules)
     for place, values in modules.items():
         for key, value in values.items():
-            if hasattr(value, '__dict__') and not isinstance(value, ModuleType) and type(value).__name__ not in OF_ONE_DEVICE:
+            if hasattr(value, '__dict__') and type(value).__name__ not in ('module', *OF_ONE_DEVICE):
                 holders[f'{place}.{key}'] = vars(value)
     return {
         f'{place}.{key}': value.copy() if isinstance(value, (dict, list, set)) else value
