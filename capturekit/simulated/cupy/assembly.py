@@ -48,8 +48,8 @@ _FROM_NUMPY = """
 _PACKAGE = '_capturekit_simulated_cupy'
 #: The modules, each after those that it imports.
 _ORDER = """
-    runtime_calls runtime_memory runtime current syncdetect devices streams memory pools pinned layout peers launches
-    conversions indexing ufuncs operators decisions calculations arrays creation selection extras vendor cufft
+    runtime_calls runtime_memory runtime syncdetect devices streams memory pools pinned layout launches
+    conversions indexing ufuncs arrays creation selection extras vendor cufft
     functions kernels curand random_state randoms scipy_functions sparse nccl
 """.split()
 
@@ -184,7 +184,7 @@ def _add_backends(parts: Any, add: Any) -> None:
         add(name, {})
     names = {k: v for k, v in vars(parts.runtime).items() if _is_runtime_name(k, v)}
     add('cupy_backends.cuda.api.runtime', {**names, 'CUDARuntimeError': parts.runtime.CUDARuntimeError})
-    add('cupy_backends.cuda.stream', {'get_default_stream_ptr': parts.current.get_default_stream_ptr})
+    add('cupy_backends.cuda.stream', {'get_default_stream_ptr': parts.runtime_calls.get_default_stream_ptr})
     for library in ('cublas', 'cusolver', 'curand', 'cusparse'):
         module = parts.curand if library == 'curand' else getattr(parts.vendor, library)
         add(f'cupy_backends.cuda.libs.{library}', {}, module)
@@ -278,7 +278,7 @@ def _add_core(parts: Any, add: Any) -> None:
     add('cupy._core.syncdetect', {}, parts.syncdetect)
     add('cupy._core.flags', {'Flags': parts.layout.Flags})
     wait = bool(int(os.environ.get('CUPY_CUDA_ARRAY_INTERFACE_SYNC', '1')))
-    add('cupy._util', {'PerformanceWarning': parts.peers.PerformanceWarning, 'CUDA_ARRAY_INTERFACE_SYNC': wait})
+    add('cupy._util', {'PerformanceWarning': parts.launches.PerformanceWarning, 'CUDA_ARRAY_INTERFACE_SYNC': wait})
 
 
 def _add_top(parts: Any, add: Any) -> None:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.device.device_state import reaches
+from capturekit.simulated.device.device_streams import reaches
 
 from . import runtime, runtime_calls, runtime_memory
-from .current import get_current_stream_ptr
+from .runtime_calls import get_current_stream_ptr
 
 _CONSTANTS = """
     CURAND_RNG_PSEUDO_DEFAULT=100 CURAND_RNG_PSEUDO_XORWOW=101 CURAND_RNG_PSEUDO_MRG32K3A=121

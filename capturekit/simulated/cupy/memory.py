@@ -9,7 +9,7 @@ from typing import Any
 from capturekit.simulated.device.constants import CONSTANTS
 
 from . import devices, runtime, runtime_calls, streams
-from .current import get_current_stream_ptr
+from .runtime_calls import get_current_stream_ptr
 
 _SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
 _H2D, _D2H, _DEFAULT = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToDevice', 'DeviceToHost', 'Default'))

@@ -21,9 +21,9 @@ from typing import Any
 from capturekit.simulated.cupy.signatures import named
 
 from . import runtime, runtime_calls, runtime_memory
-from .current import STREAM_PER_THREAD, get_current_stream_ptr
 from .memory import Allocator, BaseMemory, Memory, MemoryPointer, OutOfMemoryError, _limit_of, _malloc
 from .runtime import CUDARuntimeError
+from .runtime_calls import STREAM_PER_THREAD, get_current_stream_ptr
 
 ALLOCATION_UNIT_SIZE = 512
 _UNLIMITED = 2**64 - 1

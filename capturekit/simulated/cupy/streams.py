@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from . import current, runtime, runtime_calls
-from .current import STREAM_LEGACY, STREAM_PER_THREAD, get_current_stream_ptr
+from . import runtime, runtime_calls
+from .runtime_calls import STREAM_LEGACY, STREAM_PER_THREAD, get_current_stream_ptr
 
 _BLOCKING_SYNC, _DISABLE_TIMING, _INTERPROCESS = 1, 2, 4
 
@@ -49,12 +49,12 @@ class _ThreadLocal:
 
     def set_current_stream(self, stream: _BaseStream) -> None:
         device_id = runtime.getDevice() if stream.device_id == -1 else stream.device_id
-        current.set_current_stream_ptr(stream.ptr, device_id)
+        runtime_calls.set_current_stream_ptr(stream.ptr, device_id)
         self.current_stream[device_id] = stream
 
 
 def get_default_stream() -> Stream:
-    stream: Stream = Stream.ptds if current.is_ptds_enabled() else Stream.null
+    stream: Stream = Stream.ptds if runtime_calls.is_ptds_enabled() else Stream.null
     return stream
 
 
@@ -114,11 +114,11 @@ class Graph:
 
     def launch(self, stream: Any = None) -> None:
         """Launch the graph on ``stream``, by default on the current stream."""
-        runtime.graphLaunch(self.graphExec, current.get_current_stream_ptr() if stream is None else stream.ptr)
+        runtime.graphLaunch(self.graphExec, runtime_calls.get_current_stream_ptr() if stream is None else stream.ptr)
 
     def upload(self, stream: Any = None) -> None:
         """Upload the graph to ``stream``, by default to the current stream."""
-        runtime.graphUpload(self.graphExec, current.get_current_stream_ptr() if stream is None else stream.ptr)
+        runtime.graphUpload(self.graphExec, runtime_calls.get_current_stream_ptr() if stream is None else stream.ptr)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         with tempfile.TemporaryDirectory() as folder:

@@ -14,8 +14,8 @@ from typing import Any
 
 from capturekit.simulated.cupy.surface import CUBLAS, CUSOLVER, WAITING
 
-from . import current, devices, runtime, runtime_calls
-from .current import get_current_stream_ptr
+from . import devices, runtime, runtime_calls
+from .runtime_calls import get_current_stream_ptr
 
 
 def _library(name: str, spoken: str) -> Any:
@@ -123,11 +123,11 @@ def stream_of(library: Any) -> Iterator[int]:
     give it none; memory is the current stream's, as there."""
     device = runtime.getDevice()
     before, stream = get_current_stream_ptr(), library.getStream(handle_of(library))
-    current.set_current_stream_ptr(stream, device)
+    runtime_calls.set_current_stream_ptr(stream, device)
     try:
         yield stream
     finally:
-        current.set_current_stream_ptr(before, device)
+        runtime_calls.set_current_stream_ptr(before, device)
 
 
 def needed_by(name: str) -> Callable[[], None] | None:
