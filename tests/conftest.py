@@ -2,9 +2,9 @@
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
 repository, its pages and the tools that test, and lists of cases tried once more in another way, say so themselves, and
-run where they are asked for. What Python's version does not touch (``ALIKE``, by folder) is slow where all tests are
-asked for, and so runs on the newest Python only, for which CI has ``-m 'slow or not slow'``. Who names a folder or a
-file runs what is in it.
+run where they are asked for. Where all tests are asked for, more is left out: what Python's version does not touch
+(``ALIKE``), what takes seconds (``LONG``), and of the cases of one test in ``FIRST`` all but the first ones. CI has
+``-m 'slow or not slow'``, which runs all, on the newest Python. Who names a folder or a file runs what is in it.
 
 Hypothesis tries 25 examples, and 35 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import itertools
 import logging
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -54,7 +56,19 @@ tally.FEW = None
 GROWN = 20_000
 HERE = Path(__file__).resolve().parent
 #: What is tested in these folders does not depend on Python's version.
-ALIKE = frozenset({'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'launch', 'recorder', 'render', 'simulated'})
+ALIKE = frozenset({
+    'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'lanes', 'launch', 'ledger', 'packages', 'processes',
+    'recorder', 'remedies', 'render', 'simulated', 'soak',
+})  # fmt: skip
+#: What takes seconds: random programs, samples, threads that go on for long, each moment of a call in its turn.
+LONG = (
+    'functions/test_calls_in_calls.py', 'functions/test_collector.py', 'functions/test_outside.py::test_threads',
+    'agreement/test_blocks.py', 'agreement/test_device_programs.py', 'agreement/test_python_programs.py',
+    'agreement/test_thread_programs.py', 'test_samples.py', 'test_wild.py',
+)  # fmt: skip
+#: By folder: of the cases of one test so many are run. Each of them watches calls, and that takes a tenth of a second;
+#: those of the corpus are programs, of which the first are the guide's.
+FIRST = {'functions': 3, 'corpus': 28}
 #: Counts the tests that ran.
 RAN = itertools.count(1)
 
@@ -115,13 +129,29 @@ def traces() -> list[str]:
     return found
 
 
+def asks_for_all(config: pytest.Config) -> bool:
+    return {(config.invocation_params.dir / one).resolve() for one in config.args} == {HERE}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave folders alone of which nothing would run: to collect a test takes as long as many of them do."""
+    if collection_path.parent != HERE or not collection_path.is_dir():
+        return None
+    if collection_path.name == 'gpu' and importlib.util.find_spec('cupy') is None:
+        return True
+    return (asks_for_all(config) and config.option.markexpr == 'not slow' and collection_path.name in ALIKE) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where all tests are asked for, those of some folders are slow."""
-    if {(config.invocation_params.dir / one).resolve() for one in config.args} == {HERE}:
-        for item in items:
-            if item.path.relative_to(HERE).parts[0] in ALIKE:
-                item.add_marker(pytest.mark.slow)
+    """Where all tests are asked for, more of them are slow."""
+    cases: Counter[str] = Counter()
+    for item in items if asks_for_all(config) else ():
+        name = item.nodeid.partition('tests/')[2]
+        folder, one = name.partition('/')[0], name.partition('[')[0]
+        cases[one] += 1
+        if folder in ALIKE or name.startswith(LONG) or cases[one] > FIRST.get(folder, len(items)):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

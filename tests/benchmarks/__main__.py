@@ -1,9 +1,8 @@
 """``python -m tests.benchmarks [TABLE] [--json PATH] [--only PART ...]``: what capturekit costs and what it gains.
 
-Five tables: ``costs``, which is what no name gives, ``workloads``, ``peers``, which is what one would pick instead
-(``torch.compile``, ``jax.jit``), ``lanes``, programs of one stream on lanes by hand and on lanes that capturekit finds,
-and ``memory``. Each line is a ratio of two things measured in this one run; with it are the medians that it was made of.
-It needs a GPU and takes some minutes.
+Five tables: ``costs``, which is what no name gives, ``workloads``, ``peers``, which is what one would pick instead,
+``lanes``, programs of one stream on lanes by hand and on lanes that capturekit finds, and ``memory``. Each line is a
+ratio of two things measured in this one run, with the medians behind it. It needs a GPU and takes some minutes.
 
 Workloads are checked against NumPy before they are timed; a check that fails is a line with an error, and an exit
 status of 1. Without a GPU, or with ``--check``, all tables but ``costs`` run their checks and measure nothing.

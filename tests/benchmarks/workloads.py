@@ -333,7 +333,7 @@ def quarters(x: Any) -> tuple[Any, Any, Any, Any]:
 
 
 class Classifier(Workload):
-    """Images come as (batch, channels, height, width). CuPy has no convolution of its own: the windows are laid out with
+    """Images come as (batch, channels, height, width). CuPy has no convolution of its own: windows are laid out with
     strides, with the channels before the batch inside, so that each convolution is one matrix product."""
 
     #: TF32 would be off by more.
