@@ -4,7 +4,8 @@
 repository, its pages and the tools that test, and lists of cases tried once more in another way, say so themselves, and
 run where they are asked for. Where all tests are asked for, more is left out: what Python's version does not touch
 (``ALIKE``), what takes seconds (``LONG``), and of the cases of one test in ``FIRST`` all but the first ones. CI has
-``-m 'slow or not slow'``, which runs all, on the newest Python. Who names a folder or a file runs what is in it.
+``-m 'slow or not slow'``, on the newest Python, which runs all this, too, and more of the cases (``MOST``). Who names a
+folder or a file runs what is in it, also what tests the tests (``NAMED``).
 
 Hypothesis tries 25 examples, and 35 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
@@ -69,6 +70,10 @@ LONG = (
 #: By folder: of the cases of one test so many are run. Each of them watches calls, and that takes a tenth of a second;
 #: those of the corpus are programs, of which the first are the guide's.
 FIRST = {'functions': 3, 'corpus': 28}
+#: And so many where slow ones are asked for, too.
+MOST = {'functions': 8}
+#: Takes each mend of the package out, to see that random programs find what it mends: for who changes the programs.
+NAMED = ('agreement/test_blocks.py::test_a_cause', 'agreement/test_python_programs.py::test_a_cause')
 #: Counts the tests that ran.
 RAN = itertools.count(1)
 
@@ -144,14 +149,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where all tests are asked for, more of them are slow."""
+    """Where all tests are asked for, more of them are slow, and some are not run."""
+    if not asks_for_all(config):
+        return
     cases: Counter[str] = Counter()
-    for item in items if asks_for_all(config) else ():
+    left_out: list[pytest.Item] = []
+    for item in items:
         name = item.nodeid.partition('tests/')[2]
         folder, one = name.partition('/')[0], name.partition('[')[0]
         cases[one] += 1
         if folder in ALIKE or name.startswith(LONG) or cases[one] > FIRST.get(folder, len(items)):
             item.add_marker(pytest.mark.slow)
+        if name.startswith(NAMED) or cases[one] > MOST.get(folder, len(items)):
+            left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
 
 
 def pytest_collection_finish() -> None:

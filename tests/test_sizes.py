@@ -34,17 +34,17 @@ PACKAGES = {
 }
 #: The same for the folders of tests; '' are the files beside them.
 TESTS = {
-    '': (3900, 1900),
+    '': (3450, 1900),
     'agreement': (5000, 1800),
     'analysis': (1900, 1300),
     'benchmarks': (2750, 1200),
-    'cli': (2500, 1400),
+    'cli': (2450, 1400),
     'corpus': (3850, 3500),
     'data': (100, 100),
     'driver': (4150, 2200),
     'functions': (13800, 5500),
     'fusion': (4250, 3000),
-    'gpu': (7450, 6000),
+    'gpu': (7400, 6000),
     'graph': (3300, 2200),
     'guard': (9300, 5500),
     'lab': (1150, 600),
@@ -52,13 +52,13 @@ TESTS = {
     'launch': (2800, 1800),
     'ledger': (600, 550),
     'model': (3250, 2500),
-    'packages': (2700, 1200),
+    'packages': (2550, 1200),
     'processes': (250, 200),
     'recorder': (5600, 3500),
     'remedies': (300, 240),
-    'render': (1550, 700),
+    'render': (1450, 700),
     'simulated': (4800, 2200),
-    'soak': (700, 400),
+    'soak': (600, 400),
     'zoo': (2250, 1800),
 }
 #: The most calls of capturekit's functions on three ways through the code, and how many they are to come down to. Those
