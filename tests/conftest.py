@@ -3,9 +3,9 @@
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
 repository, its pages and the tools that test, and lists of cases tried once more in another way, say so themselves, and
 run where they are asked for. Where all tests are asked for, more is left out: what Python's version does not touch
-(``ALIKE``), what takes seconds (``LONG``), and of the cases of one test in ``FIRST`` all but the first ones. CI has
-``-m 'slow or not slow'``, on the newest Python, which runs all this, too, and more of the cases (``MOST``). Who names a
-folder or a file runs what is in it, also what tests the tests (``NAMED``).
+(``ALIKE``), what takes seconds (``LONG``), and most of long lists of cases (``FEW``). CI has ``-m 'slow or not slow'``,
+on the newest Python, which runs all this, too, and more of such a list (``MANY``). Who names a folder or a file runs
+what is in it, also what tests the tests (``NAMED``).
 
 Hypothesis tries 25 examples, and 35 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
@@ -21,7 +21,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -67,11 +66,12 @@ LONG = (
     'agreement/test_blocks.py', 'agreement/test_device_programs.py', 'agreement/test_python_programs.py',
     'agreement/test_thread_programs.py', 'test_samples.py', 'test_wild.py',
 )  # fmt: skip
-#: By folder: of the cases of one test so many are run. Each of them watches calls, and that takes a tenth of a second;
-#: those of the corpus are programs, of which the first are the guide's.
-FIRST = {'functions': 3, 'corpus': 28}
-#: And so many where slow ones are asked for, too.
-MOST = {'functions': 8}
+#: Of the cases of one test of a graphed function so many are run, spread over the list, and so many where slow ones are
+#: asked for, too: each watches calls, which takes a tenth of a second. Not where each step of a call fails in its turn.
+FEW, MANY = 3, 8
+EACH_STEP = ('functions/test_calls_in_calls.py', 'functions/test_failed_launches.py')
+#: Of the programs of the corpus those of the guide are run, and where slow ones are asked for, all.
+CORPUS = 'corpus/test_corpus.py::test_programs_are_right_and_launched_as_they_say['
 #: Takes each mend of the package out, to see that random programs find what it mends: for who changes the programs.
 NAMED = ('agreement/test_blocks.py::test_a_cause', 'agreement/test_python_programs.py::test_a_cause')
 #: Counts the tests that ran.
@@ -152,19 +152,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where all tests are asked for, more of them are slow, and some are not run."""
     if not asks_for_all(config):
         return
-    cases: Counter[str] = Counter()
-    left_out: list[pytest.Item] = []
+    lists: dict[str, list[pytest.Item]] = {}
+    left_out: set[pytest.Item] = set()
     for item in items:
         name = item.nodeid.partition('tests/')[2]
-        folder, one = name.partition('/')[0], name.partition('[')[0]
-        cases[one] += 1
-        if folder in ALIKE or name.startswith(LONG) or cases[one] > FIRST.get(folder, len(items)):
+        of_topics = name.startswith(CORPUS) and not name.startswith(f'{CORPUS}guide: ')
+        if name.partition('/')[0] in ALIKE or name.startswith(LONG) or of_topics:
             item.add_marker(pytest.mark.slow)
-        if name.startswith(NAMED) or cases[one] > MOST.get(folder, len(items)):
-            left_out.append(item)
-    config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
+        if name.startswith(NAMED):
+            left_out.add(item)
+        if name.startswith('functions/') and not name.startswith(EACH_STEP) and not item.get_closest_marker('gpu'):
+            lists.setdefault(name.partition('[')[0], []).append(item)
+    for cases in lists.values():
+        many = spread(cases, MANY)
+        for item in {*cases}.difference(spread(many, FEW)):
+            item.add_marker(pytest.mark.slow)
+        left_out |= {*cases}.difference(many)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def spread(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
+    """So many of a list, at equal distances."""
+    return [cases[number * len(cases) // count] for number in range(count)] if len(cases) > count else cases
 
 
 def pytest_collection_finish() -> None:
