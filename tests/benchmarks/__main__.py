@@ -25,7 +25,7 @@ from capturekit.cli.script_runner import why_no_gpu
 from tests.benchmarks.timing import Line, now
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
-PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'cuda-core', 'torch', 'jax', 'numpy')
+PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'torch', 'jax', 'numpy')
 TABLES = ('costs', 'workloads', 'peers', 'lanes', 'memory')
 Parts = dict[str, Callable[[], Iterator[Line]]]
 
