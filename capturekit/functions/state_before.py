@@ -21,7 +21,7 @@ from capturekit.functions.carried_state import CarriedPlace
 from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING
-from capturekit.model.source_line import here
+from capturekit.model.source_line import Place, here
 from capturekit.model.value_changes import containers
 
 #: The kinds of watched values that are places where code puts values.
@@ -33,8 +33,8 @@ _KINDS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)
 _BYTES = (bytearray, array.array)
 _LEFT = (
     'A recording was given up in the middle of the function, and a NumPy array or bytearray that it reaches holds '
-    'other numbers than before. Another thread runs that may have put them there, so they are left: a function that changes '
-    'such memory and puts it back goes on from the middle. Let it change a copy.'
+    'other numbers than before. Another thread runs that may have put them there, so they are left: a function that '
+    'changes such memory and puts it back goes on from the middle. Let it change a copy.'
 )
 
 
@@ -96,7 +96,7 @@ class StateBefore:
             for one, everything, before in filled:
                 one[everything] = before
         elif filled:
-            at = here()
+            at = here() or Place('<unknown>', 0, '')
             warnings.warn_explicit(_LEFT, RuntimeWarning, at.file, at.line)
 
 
