@@ -20,6 +20,7 @@ from typing import Any
 
 import capturekit as ck
 from capturekit.driver.cuda import current
+from tests.captured import capture
 from tests.graph import in_jobs
 
 #: Rows of a long side, on a GPU and simulated: cuBLAS splits products over it, in a workspace.
@@ -68,7 +69,7 @@ class Recorded:
         cp = self.cp
         rows = FEW_ROWS if current().simulated else ROWS
         inputs = [cp.ones((rows, WIDTH), 'f4') for _ in range(INPUTS)]
-        with ck.capture(**self.options) as cap:
+        with capture(**self.options) as cap:
             outputs = []
             for branch in self.pieces:
                 w = cp.ones((WIDTH, WIDTH), 'f4')

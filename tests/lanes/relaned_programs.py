@@ -16,6 +16,7 @@ from typing import Any
 
 import capturekit as ck
 from tests.analysis.test_races import ARRAYS, LANES, VIEWS, N, Op, Wait, record
+from tests.captured import capture
 from tests.graph import in_jobs
 from tests.lanes.test_relane import OPERATIONS, SAME, run
 
@@ -58,7 +59,7 @@ def with_arrays(program: list[tuple[str, int, int]], **options: Any) -> Way:
     def way(cp: Any) -> tuple[ck.Graph, list[Any], list[Any]]:
         inputs = [cp.zeros((4, 4)) for _ in range(4)]
         arrays = list(inputs)
-        with ck.capture(**options) as cap:
+        with capture(**options) as cap:
             run(cp, program, arrays)
         return cap.graph, inputs, [*arrays, *inputs]
 
