@@ -43,14 +43,13 @@ from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError
 from capturekit.model.pytree import held_in, put_together, take_apart
-from capturekit.model.rules import Mode
 from capturekit.model.sparse import packed, unpacked
 from capturekit.recorder.capture import Capture
+from capturekit.recorder.options import CaptureOptions
 
 
 class VariantRecorder:
@@ -159,12 +158,16 @@ class VariantRecorder:
             self.numbers.ended()
 
     def _capture(self, seams_on: Any) -> Capture:
-        late = (self.options.memory_limit or 0) if self.relanes else None
-        group = self.options.memory if self.shares else None
-        temporaries: Temporaries = 'packed' if self.packs else 'shared'
+        given = self.options
+        options = CaptureOptions(
+            check_races=False,
+            pool=given.pool,
+            memory=given.memory if self.shares else None,
+            memory_limit=given.memory_limit,
+        )
         capture = Capture(
-            None, False, Mode.RELAXED, self.options.pool, self.variant.rehearsal,
-            reuse_late=late, group=group, temporaries=temporaries,
+            None, False, self.variant.rehearsal, False, False, 'auto' if self.relanes else None, False, options,
+            'packed' if self.packs else 'shared',
         )  # fmt: skip
         capture._gates, capture._seams_on = self.gates, seams_on
         return capture

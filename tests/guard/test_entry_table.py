@@ -228,7 +228,7 @@ def kind_of(e):
         return 'maker'
     if e.kind in ('attribute', 'code', 'always') or not isinstance(holder, type):
         return e.kind if e.kind in ('code', 'always') or isinstance(holder, type) else 'function'
-    if not hasattr(cupy, '__capturekit_simulated__') and not _Slot(e, e.holder).plain:
+    if not hasattr(cupy, '__capturekit_simulated__') and not _Slot(e, holder).plain:
         return 'sealed'
     return 'property' if isinstance(getattr(holder, e.name), property) else 'method'
 
