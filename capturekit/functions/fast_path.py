@@ -28,11 +28,14 @@ def fast_path(kind: Kind, answering: Answering, platform: Platform, options: Opt
     Without ``leaves``, the call's arrays, they are found by the quick look of its kind. The function returns
     NOT_ANSWERED for other calls; nothing has been launched then.
     """
-    variant, check = kind.variants[0] if kind.variants else None, options.check
-    if variant is None or variant.run is None or check or (variant.slots is not None and variant.untried):
+    if options.check:
         return None
-    quick = variant.quick or _checked(kind, variant, answering, platform, options)
-    return None if quick is None else _fitting(kind, variant, quick, answering, options)
+    with kind.call() as is_first:  # else the variant may be dropped meanwhile
+        variant = kind.variants[0] if kind.variants and is_first else None
+        if variant is None or variant.graph is None or (variant.slots is not None and variant.untried):
+            return None
+        quick = variant.quick or _checked(kind, variant, answering, platform, options)
+        return None if quick is None else _fitting(kind, variant, quick, answering, options)
 
 
 def _fitting(

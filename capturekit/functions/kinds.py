@@ -6,6 +6,7 @@ import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -96,6 +97,16 @@ class Kind:
         """Note a call that is recorded or watched."""
         if self.contest is not None:
             self.contest.cost_more()
+
+    @contextmanager
+    def call(self) -> Iterator[bool]:
+        """Hold the lock for a call, and keep what was made; yield whether no other one is under way."""
+        with self.lock:
+            again, self.under_way = self.under_way, True
+            try:
+                yield not again
+            finally:
+                self.under_way = again
 
     def close(self) -> int:
         """Close all variants and forget them; return how many launches they have answered.
