@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.comparison import GONE
-from capturekit.functions.kinds import Given, Kind, clear_of
+from capturekit.functions.kinds import Given, Kind, clear_of, shared
 from capturekit.functions.number_arguments import CallNumbers, Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.usual_call import NOT_ANSWERED
@@ -107,14 +107,16 @@ def _still_fits(kind: Kind, variant: Variant) -> bool:
 
 
 def _remembering(reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> Callable[[list[int]], bool]:
-    """What says of addresses whether arrays there lie apart. It remembers some that do: most come again."""
+    """What says of addresses whether arguments there lie apart, also from ``outside``: the sorted extents of arrays
+    that the function reaches otherwise. It remembers some that do: most come again."""
     known: set[tuple[int, ...]] = set()
 
     def is_apart(pointers: list[int]) -> bool:
         key = (*pointers,)
         if key in known:
             return True
-        if not _lie_apart(pointers, reach, outside):
+        spans = [(p + low, p + high) for p, (low, high) in zip(pointers, reach) if low != high]
+        if shared(pointers, reach) or not clear_of(spans, outside):  # which is no part of a call's kind
             return False
         if len(known) >= _REMEMBERED:
             known.clear()
@@ -122,18 +124,6 @@ def _remembering(reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -
         return True
 
     return is_apart
-
-
-def _lie_apart(pointers: list[int], reach: list[tuple[int, int]], outside: Sequence[tuple[int, int]]) -> bool:
-    """False if arguments share memory with each other or with ``outside``, the sorted extents of arrays that the
-    function uses without getting them as arguments.
-
-    Which arrays share memory is not part of a call's kind, so that such calls run eagerly.
-    """
-    spans = sorted([(p + low, p + high) for p, (low, high) in zip(pointers, reach) if low != high])
-    if not all(spans[n][1] <= spans[n + 1][0] for n in range(len(spans) - 1)):
-        return False
-    return clear_of(spans, outside)
 
 
 def _checked(
