@@ -234,7 +234,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 self._tell(kind)
                 return self._ways.eagerly(rest[1], rest[2], FASTER)
             if kind.first is None and contest.is_due(kind.launches() > 0):
-                kind.first = self._ways.compare(kind, contest)
+                kind.first = functools.partial(contest.answer, kind, self._ways)
         platform, args, kwargs, form, numbers = rest
         fast = kind.fast or fast_path(kind, self._answering, platform, self._options)
         if fast is not None:
