@@ -18,7 +18,6 @@ from capturekit.functions.ownership import asked_by_user, asks_for_backends, cal
 from capturekit.functions.readable_state import is_cupys
 from capturekit.functions.return_paths import Caller
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.set_order import FILLING
 from capturekit.functions.settings import CODECS, DEPTH, HANDLED, LOCALE, REGISTERED, WARNINGS, is_by_locale
 from capturekit.functions.understood import ALLOCATORS, BY_ADDRESS, FOLLOWED, owner_of, reads
 from capturekit.model.source_line import is_ours
@@ -160,7 +159,6 @@ def _caller_of(frame: FrameType, outermost: CodeType) -> Caller:
 
 #: Functions written in C of which it counts that a library calls them, by id.
 COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
-_SETS = ('builtins.set', 'builtins.frozenset')
 _OF_TEXTS = (('builtins.str', 'format'), ('builtins.str', 'format_map'))
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
@@ -177,7 +175,7 @@ class CallsInC:
     def __init__(self, run: RunRecord) -> None:
         self._values, self._holders, self._code, self._code_watch = run.values, run.holders, run.code, run.code_watch
         self._asked, self._libraries, self._ownership = run.asked, run.libraries, run.ownership
-        self._doubts, self._before, self._lines, self._uses = run.doubts, run.before, run.lines, run.uses
+        self._doubts, self._before, self._lines = run.doubts, run.before, run.lines
 
     def called(self, frame: FrameType, function: Any) -> None:
         """Look up a function written in C that the user's code calls, directly or through the standard library."""
@@ -198,8 +196,6 @@ class CallsInC:
         if what[0] == 'time' and self._timed(frame, function):
             return
         self._note_setting(what)
-        if what[0] in _SETS and what[1] in FILLING:
-            self._uses.filled_sets.add(code.co_name)
         if (
             what in self._libraries.calls
             or code.co_filename.startswith(_own_folder)

@@ -25,6 +25,7 @@ from capturekit.functions.holders import Holders
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.loaded_values import MODULES, NameGiven, is_in_place, module_named
 from capturekit.functions.ownership import LibraryState, Ownership
+from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.settings import DEPTH, settings_of
 from capturekit.functions.understood import INTERFACES
 from capturekit.functions.values_met import GivenValues
@@ -210,6 +211,7 @@ class CodeWatch:
         self._values, self._holders, self._attributes, self._names = values, holders, attributes, names
         self._asked, self._given, self._code, self._uses, self._unsettled = asked, given, code, uses, unsettled
         self._library, self._doubts, self._lines, self._array = library, doubts, lines, array
+        self.sets = SetsSeen(before.had)
         self.clock = ClockReadings()
         #: The globals of the user's code, as they were when it was met, and the file, by id.
         self.globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
@@ -233,15 +235,18 @@ class CodeWatch:
         for setting in settings_of(code):
             self._values.depends_on(setting)
         if self._lines.told:
+            lines, calls = self.sets.follow(code)
             by_line = self._by_line[id(code)] = names_by_line(code)
-            each_time = any(names.looked_at for names in by_line.values())
-            self._lines.follow(code, each_time, not _TOLD.isdisjoint(code.co_names))
+            lines = lines or any(names.looked_at for names in by_line.values())
+            self._lines.follow(code, lines, calls or not _TOLD.isdisjoint(code.co_names))
             self._watch_named(frame, by_line[0])
         else:
             self._watch_named(frame, whole)
 
     def came_to(self, frame: FrameType, first: bool) -> None:
-        """Watch what a line names that is about to run for the first time, and what it takes items of."""
+        """Watch what a line names that is about to run for the first time, and look at the sets in its variables."""
+        if self.sets.has_locals(frame.f_code):
+            self.sets.line(frame.f_code, frame.f_locals)
         names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
         if names is not None and first:
             self._watch_named(frame, names)
@@ -253,7 +258,10 @@ class CodeWatch:
                 self._modules_asked(frame, [asked if type(asked) is str else None])
 
     def look_at_call(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
-        """Look at the object that is asked for an attribute, or for its hash."""
+        """Look at what a set is made of, and at the object that is asked for an attribute."""
+        generator = self.sets.call(code, offset, function, first)
+        if generator is not None:
+            self._lines.tell_values(generator, self.sets.yielded)
         doubt = self.to_hash.pop((id(code), offset), None)
         if doubt is not None and not (function is hash and is_hashed_by_value(first)):
             self._doubts.unwatchable.append(doubt)

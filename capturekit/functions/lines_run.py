@@ -40,6 +40,9 @@ class LinesRun:
         self._ran: dict[int, set[int]] = {}
         #: The code of which each line is told each time, by id.
         self._each_time: set[int] = set()
+        #: The events that are told of in code, by its id; and the generators whose values are told, each to whom.
+        self._events: dict[int, int] = {}
+        self._values: dict[int, Callable[[CodeType, Any], None]] = {}
 
     def begin(self) -> None:
         """Begin, if the interpreter can tell of lines and no other run is told."""
@@ -50,6 +53,7 @@ class LinesRun:
                 _monitoring.use_tool_id(tool, _NAME)
                 _monitoring.register_callback(tool, _monitoring.events.LINE, self._line)
                 _monitoring.register_callback(tool, _monitoring.events.CALL, self._call)
+                _monitoring.register_callback(tool, _monitoring.events.PY_YIELD, self._yield)
                 self._tool = tool
                 return
         _in_use.release()
@@ -66,12 +70,23 @@ class LinesRun:
         if each_time:
             self._each_time.add(id(code))
         events = _monitoring.events
-        _monitoring.set_local_events(self._tool, code, events.LINE | (events.CALL if calls else 0))
+        self._tell(code, events.LINE | (events.CALL if calls else 0))
 
     def follow_calls(self, code: CodeType) -> None:
         """Tell of the calls of code whose lines are not told of."""
         self._codes[id(code)] = code
-        _monitoring.set_local_events(self._tool, code, _monitoring.events.CALL)
+        self._tell(code, _monitoring.events.CALL)
+
+    def tell_values(self, code: CodeType, yielded: Callable[[CodeType, Any], None]) -> None:
+        """Tell of all values that generators of this code give."""
+        if id(code) not in self._values:
+            self._values[id(code)] = yielded
+            self._codes[id(code)] = code
+            self._tell(code, _monitoring.events.PY_YIELD)
+
+    def _tell(self, code: CodeType, events: int) -> None:
+        self._events[id(code)] = self._events.get(id(code), 0) | events
+        _monitoring.set_local_events(self._tool, code, self._events[id(code)])
 
     def end(self) -> None:
         """Tell no more. Which lines ran is still known."""
@@ -83,6 +98,8 @@ class LinesRun:
             _monitoring.set_local_events(tool, code, 0)
         _monitoring.register_callback(tool, _monitoring.events.LINE, None)
         _monitoring.register_callback(tool, _monitoring.events.CALL, None)
+        _monitoring.register_callback(tool, _monitoring.events.PY_YIELD, None)
+        self._values.clear()
         _monitoring.free_tool_id(tool)
         _in_use.release()
 
@@ -98,6 +115,11 @@ class LinesRun:
         ran.add(line)
         self._came_to(sys._getframe(1), first)
         return None if id(code) in self._each_time else _DISABLE
+
+    def _yield(self, code: CodeType, _offset: int, value: Any) -> None:
+        yielded = self._values.get(id(code))
+        if yielded is not None and threading.get_ident() == self._thread and self._called is not None:
+            yielded(code, value)
 
     def _call(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
         if threading.get_ident() == self._thread and self._called is not None and id(code) in self._codes:

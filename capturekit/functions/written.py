@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.carried_state import CarriedState
+from capturekit.functions.code_that_ran import CodeThatRan, Counts
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import (
@@ -26,7 +28,7 @@ from capturekit.functions.outcomes import NOTHING, GivenNumbers
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.reckoned_reads import kept_reads, kept_times, reckoned_numbers
 from capturekit.functions.run_record import RunRecord
-from capturekit.functions.set_order import is_another_name_of_sets, orders_of_sets
+from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
@@ -156,7 +158,8 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     by_address = _hashed_by_address(run, paths)
     ran = [(code, run.lines.of(code)) for code in codes]
-    yield from orders_of_sets(ran, run.uses.filled_sets, by_address)
+    by_name = run.names.everything or not ADD.isdisjoint(run.names.strings)
+    yield from orders_of_sets(ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name)
     for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
             cls = min(by_address)
@@ -165,6 +168,21 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
         modules = [holder for holder in run.holders.by_id.values() if holder.kind == 'module']
         owned = {id(one.value) for one in modules if one.owned or is_of_tables(one.value)}
         yield from taken_from_modules(entries, others, codes, owned)
+
+
+def _only_asked(run: RunRecord, attribute: str) -> bool:
+    """Whether all code that ran only asks the sets in an attribute for members."""
+    if not attribute or run.names.everything:
+        return False
+    program = CodeThatRan(run)
+    if program.opened:
+        return False
+    try:
+        places = [*program.attribute(attribute)]
+    except Counts:
+        return False
+    loads = [(code.steps, place) for code, place in places if code.steps[place].opname == 'LOAD_ATTR']
+    return all(is_only_asked(steps, place) for steps, place in loads)
 
 
 def _hashed_by_address(run: RunRecord, paths: ReadPaths | None) -> set[str]:

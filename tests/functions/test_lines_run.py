@@ -75,23 +75,30 @@ def test_one_run_at_a_time_is_told() -> None:
 
 
 @told
-def test_lines_and_calls_are_told_each_time() -> None:
+def test_lines_calls_and_values_are_told_each_time() -> None:
     seen: list[int] = []
     calls: list[Any] = []
+    values: list[Any] = []
 
-    def squares(count: int) -> list[int]:
-        found: list[int] = []
+    def squares(count: int) -> set[int]:
+        found = set()
         for number in range(count):
-            found += divmod(number * number, 100)
+            found |= frozenset(one * one for one in (number,))
         return found
 
-    lines = LinesRun(lambda frame, first: seen.append(frame.f_lineno), lambda *call: calls.append(call[2]))
+    def called(_code: Any, _offset: int, function: Any, argument: Any) -> None:
+        calls.append(function)
+        if function is frozenset:
+            lines.tell_values(argument.gi_code, lambda _code, value: values.append(value))
+
+    lines = LinesRun(lambda frame, first: seen.append(frame.f_lineno), called)
     lines.begin()
     try:
         lines.follow(squares.__code__, True, True)
-        assert squares(3) == [0, 0, 0, 1, 0, 4]
+        assert squares(3) == {0, 1, 4}
     finally:
         lines.end()
-    assert squares(2) == [0, 0, 0, 1]
+    assert squares(2) == {0, 1}
     assert len(seen) > 6
-    assert calls == [range, divmod, divmod, divmod]
+    assert [one for one in calls if type(one) is type] == [set, range, frozenset, frozenset, frozenset]
+    assert values == [0, 1, 4]
