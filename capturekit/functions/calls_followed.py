@@ -159,6 +159,8 @@ def _caller_of(frame: FrameType, outermost: CodeType) -> Caller:
 
 #: Functions written in C of which it counts that a library calls them, by id.
 COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
+#: Methods that make a set of another one, which may then get other members.
+_COPYING = tuple(('builtins.set', name) for name in ('copy', 'difference', 'intersection', '__copy__'))
 _OF_TEXTS = (('builtins.str', 'format'), ('builtins.str', 'format_map'))
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
@@ -175,7 +177,7 @@ class CallsInC:
     def __init__(self, run: RunRecord) -> None:
         self._values, self._holders, self._code, self._code_watch = run.values, run.holders, run.code, run.code_watch
         self._asked, self._libraries, self._ownership = run.asked, run.libraries, run.ownership
-        self._doubts, self._before, self._lines = run.doubts, run.before, run.lines
+        self._doubts, self._before, self._lines, self._uses = run.doubts, run.before, run.lines, run.uses
 
     def called(self, frame: FrameType, function: Any) -> None:
         """Look up a function written in C that the user's code calls, directly or through the standard library."""
@@ -196,6 +198,8 @@ class CallsInC:
         if what[0] == 'time' and self._timed(frame, function):
             return
         self._note_setting(what)
+        if what in _COPYING:
+            self._uses.copied_sets.add(code.co_name)
         if (
             what in self._libraries.calls
             or code.co_filename.startswith(_own_folder)

@@ -93,6 +93,8 @@ class ObjectUses:
         self.by_address: set[str] = set()
         #: The classes of such objects that the run may have made without an event, by id.
         self.perhaps_made: dict[int, type] = {}
+        #: The names of code that makes a set of another one by a method.
+        self.copied_sets: set[str] = set()
         #: By the id of a class with a method ``__del__``: it, and how many of its objects the run has made, less those
         #: for which that method has run.
         self.finalized: dict[int, list[Any]] = {}

@@ -159,7 +159,9 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
     by_address = _hashed_by_address(run, paths)
     ran = [(code, run.lines.of(code)) for code in codes]
     by_name = run.names.everything or not ADD.isdisjoint(run.names.strings)
-    yield from orders_of_sets(ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name)
+    yield from orders_of_sets(
+        ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name, run.uses.copied_sets
+    )
     for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
             cls = min(by_address)
