@@ -22,7 +22,7 @@ from capturekit.functions.outcomes import FunctionPlace
 from capturekit.functions.ownership import shows_by_name
 from capturekit.functions.place_uses import PlaceUses, items_named, opens_where_it_ran
 from capturekit.functions.recorded_number import OF_CUPY
-from capturekit.functions.return_paths import TELLS, Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
+from capturekit.functions.return_paths import TELLS, Caller, is_jaxs, is_plain, returns_for
 from capturekit.functions.run_record import RunRecord
 from capturekit.functions.state_changes import ASKED_FOR, StateChanges, opens
 from capturekit.functions.watched_values import WatchedValue
@@ -348,7 +348,7 @@ class CodeThatRan:
         if number is None:
             return False
         step, name = code.steps[number], code.steps[number].argval
-        if code.steps[place].opname == 'CALL_FUNCTION_EX' and not gets_a_tuple(code.code, code.steps, place):
+        if code.steps[place].opname == 'CALL_FUNCTION_EX':  # it may call others, to make a tuple of its arguments
             return False
         if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
             return returns_for(self.global_in(code, name), inner)

@@ -66,21 +66,6 @@ def dictionary_asked(instructions: list[dis.Instruction], number: int) -> Loaded
     return loaded_before(instructions, number) if loads and asks else None
 
 
-def method_in(value: Any, name: str) -> Any:
-    """A function or a method that an object, a class or a module has under a name; MISSING if code may have to run."""
-    cls = type(value)
-    found = _attribute_of(value, name)
-    if found is not MISSING or value is MISSING or issubclass(cls, ModuleType):
-        return found
-    owner = value if cls is type else cls
-    if issubclass(cls, type) and cls is not type:
-        return MISSING
-    if found_in_class(cls, '__getattribute__') not in (object.__getattribute__, type.__getattribute__):
-        return MISSING
-    member = found_in_class(owner, name)
-    return member.__func__ if type(member) in (staticmethod, classmethod) else member
-
-
 def _attribute_of(value: Any, name: str) -> Any:
     """An attribute that lies in an object, a module or a class; MISSING if code may have to run for it."""
     cls = type(value)
