@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from capturekit.functions import faster_way, follow_time, tally
+from capturekit.functions import faster_way, policy
 from capturekit.functions.watch import FAULT
 from capturekit.guard import GUARD
 from capturekit.model.cleanup import GARBAGE
@@ -44,11 +44,11 @@ settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 
 # Which runs are followed would else depend on how fast the machine is: tests/functions/test_follow_time.py tries it.
-follow_time.CHEAP = float('inf')
+policy.CHEAP = float('inf')
 # The same holds for which calls are launched: tests/functions/test_faster_way.py tries it.
 faster_way.STOPWATCH = lambda _platform: None
 # Many tests want functions that run eagerly: tests/functions/test_told_once.py has them tell so.
-tally.FEW = None
+policy.TOLD = None
 
 #: So many objects that tests have left are passed over as well.
 GROWN = 20_000

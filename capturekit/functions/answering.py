@@ -17,13 +17,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.functions import policy
 from capturekit.functions.binding import lazy
 from capturekit.functions.call_turns import BUSY, TURNS
 from capturekit.functions.checks import Beside, Call, Earlier
 from capturekit.functions.environment import Environment, unchanged_by_failures
 from capturekit.functions.kinds import (
-    HOPE,
-    PATIENCE,
     Given,
     Kind,
     assume_more,
@@ -67,8 +66,6 @@ _DIFFERENT = (
 )
 #: Why some runs in between are not followed.
 TOO_DEAR = 'watching its runs takes much longer than they do, and {}: only some are watched'
-#: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
-CHAIN = 16
 #: Why a change of Python state is not repeated by launches: for good, and for now.
 _LATER = "with checks='later' launches repeat no changes of Python state"
 _MEANWHILE = 'another thread was in a graphed function, too, and what each has changed can not be told apart'
@@ -238,9 +235,9 @@ class Answering:
             variant.reckon(variant.environment.reckoned.reads)
             return self._again(given.beginning_with(None), drawn, CHECKED)
         variant.missed += 1
-        if variant.reckons_with_state and variant.missed >= max(HOPE, variant.launches // HOPE):
+        if variant.reckons_with_state and variant.missed >= max(policy.HOPE, variant.launches // policy.HOPE):
             stop_reckoning(kind)
-        if kind.misses >= PATIENCE:
+        if kind.misses >= policy.PATIENCE:
             kind.misses = 0
             self._stay_eager(kind, variant, kind.why_missed)
         return self._rehearse(given.beginning_with(None), None, drawn)
@@ -282,11 +279,12 @@ class Answering:
         fitted = [variant for variant in fitting_now(kind, here) if variant not in kind.other_ways]
         rehearsal = Rehearsal(pieces=self._options.pieces)
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
-        watch = self._watch(given, rehearsal, uncollected)
         self.tally.ran(WATCHED if drawn is None else CHECKED, kind.followed > 0)
         kind.followed += 1
+        kind.cost_more()
         BUSY.depth += 1
         try:
+            watch = self._watch(given, rehearsal, uncollected)
             with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
                 result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
         finally:
@@ -337,7 +335,7 @@ class Answering:
             to_front(kind, same)
             return run.result
         kind.strange += 1
-        if kind.strange > self._options.limit + PATIENCE or costs_too_much(kind, run.reason):
+        if kind.strange > self._options.limit + policy.PATIENCE or costs_too_much(kind, run.reason):
             reason = run.reason or _DIFFERENT[kind.misses > 0]
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
@@ -392,7 +390,7 @@ class Answering:
         drawn: list[Feed] = []
         reason, failed, refused = '', None, False
         fill(given, variant, self.tally.name)
-        for gates in ('device', 'host') if variant.checks <= CHAIN and not variant.reckons else ('host',):
+        for gates in ('device', 'host') if variant.checks <= policy.CHAIN and not variant.reckons else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
             try:
@@ -450,8 +448,7 @@ class Answering:
         ``begun``, ``worked``: the clock and the thread's processor time when it began, in seconds.
         """
         kind.cost.add(0.0, time.thread_time() - worked)
-        if kind.contest is not None:
-            kind.contest.recorded()
+        kind.cost_more()
         seconds = time.perf_counter() - begun
         self._recordings += 1
         if self._recordings > 1:

@@ -8,6 +8,7 @@ from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import starmap
+from types import CodeType, FrameType
 from typing import Any
 
 
@@ -44,6 +45,8 @@ class CallTurns:
     thread is in a call, and calls that begin during it wait.
 
     No lock is needed to count: each thread has an entry of its own, which it makes before it asks whether to wait.
+    Calls that run eagerly without a look are not counted, and none of them begins while a thread is in :data:`BUSY`.
+    Whether a thread is still in one, its stack tells.
     """
 
     def __init__(self) -> None:
@@ -53,6 +56,8 @@ class CallTurns:
         #: How many calls each thread is in that is in one; and a number that changes when a thread enters one.
         self._inside: dict[int, int] = {}
         self._begun = 0
+        #: The code that makes calls which are not counted.
+        self.uncounted: set[CodeType] = set()
 
     def __enter__(self) -> None:
         """Count a call of this thread for the block."""
@@ -82,8 +87,20 @@ class CallTurns:
             return fn(*args, **kwargs)
 
     def mark(self) -> int | None:
-        """Within a call: a number that changes when another call begins; None while another thread is in one."""
-        return self._begun if len(self._inside) == 1 else None
+        """Within a busy call: a number that changes when another one begins; None while another thread is in one."""
+        return self._begun if len(self._inside) == 1 and not self._is_in_another_stack() else None
+
+    def _is_in_another_stack(self) -> bool:
+        """Whether another thread is in a call, by its stack."""
+        if is_alone():
+            return False
+        for thread, frame in sys._current_frames().items():
+            above: FrameType | None = None if thread == get_ident() else frame
+            while above is not None:
+                if above.f_code in self.uncounted:
+                    return True
+                above = above.f_back
+        return False
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
@@ -92,9 +109,11 @@ class CallTurns:
             yield False
             return
         before, self._recording = self._recording, True
+        BUSY.depth += 1
         try:
             yield self.mark() is not None
         finally:
+            BUSY.depth -= 1
             self._recording = before
             self._gate.release()
 

@@ -13,16 +13,17 @@ import functools
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.functions import tally as tallying
+from capturekit.functions import policy
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
-from capturekit.functions.call_turns import BUSY
+from capturekit.functions.call_turns import BUSY, TURNS
 from capturekit.functions.checks import Call
 from capturekit.functions.direct_call import direct_call
-from capturekit.functions.faster_way import FASTER, UNSEEN, Ways, contest_of
+from capturekit.functions.faster_way import FASTER, Ways, contest_of
 from capturekit.functions.kinds import Given, Kind, all_are, apart, shared, still_fits
 from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
 from capturekit.functions.options import Options, options_of
@@ -122,6 +123,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
     ) -> Graphed[Q, R_co]: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is not None and type(self._given) is FunctionType:
+            return MethodType(self, instance)
         return super().__get__(instance, owner)
 
     def explain(self, file: Any = None) -> None:
@@ -147,10 +150,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
     # -- a call -----------------------------------------------------------------------------------------------
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        fn = self.__wrapped__
-        if (_BUSY or _REHEARSALS or _LIVES) and (BUSY.depth or GUARD.occupied()):
-            self._answering.earlier.last.call = None
-            return fn(*args, **kwargs)  # type: ignore[no-any-return]
+        if _BUSY or _REHEARSALS or _LIVES:
+            if BUSY.depth or GUARD.occupied():
+                self._answering.earlier.last.call = None
+                return self.__wrapped__(*args, **kwargs)  # type: ignore[no-any-return]
+        else:
+            for fn in self._tally.unseen:  # the next one of the calls that need no look; mostly there are none
+                return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or self._may_change or _LIVES:
             platform = self._current()
@@ -202,7 +208,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._tell(None)
         self._unwatched = f'unwatched, because {why}'
         if contest_of(platform) is not None:
-            self._skip = self._unseen = min(2 * self._unseen + 1, UNSEEN)
+            self._skip = self._unseen = min(2 * self._unseen + 1, policy.UNSEEN)
         return self._ways.eagerly(args, kwargs, self._unwatched)
 
     def _seen_as(self, platform: Platform, args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, Any] | None:
@@ -316,7 +322,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _tell(self, kind: Kind | None) -> None:
         """Tell the user, once, that many calls ran eagerly, the last ones of this kind, if that is so."""
         tally, contest = self._tally, None if kind is None else kind.contest
-        few, eager = tallying.FEW, contest is not None and bool(contest.eager)
+        few, eager = policy.TOLD, contest is not None and bool(contest.eager)
         if self._told or few is None or not (eager or tally.in_vain >= few):
             return
         kinds = [*self._kinds.values()]
@@ -365,6 +371,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self._newness.came_back += came_back
             self._tally.dropped += came_back
         return kind
+
+
+TURNS.uncounted.add(Graphed.__call__.__code__)
 
 
 @overload

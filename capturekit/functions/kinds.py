@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from capturekit.driver.cuda import Platform
-from capturekit.functions import follow_time
+from capturekit.functions import policy
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.faster_way import First, TimedWays
@@ -29,11 +29,6 @@ from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.pytree import put_together
 from capturekit.model.sparse import unpacked
-
-#: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
-PATIENCE = 8
-#: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
-HOPE = 3
 
 
 class Kind:
@@ -96,6 +91,11 @@ class Kind:
         self.repeated = self.repeated + 1 if alike == self.reason else 1
         self.reason = alike
         return self.repeated if reason else 0
+
+    def cost_more(self) -> None:
+        """Note a call that is recorded or watched."""
+        if self.contest is not None:
+            self.contest.cost_more()
 
     def close(self) -> int:
         """Close all variants and forget them; return how many launches they have answered.
@@ -168,7 +168,7 @@ def is_forgiven(kind: Kind, written: str | None) -> bool:
     A cache that is filled at first use is full the next time, which also takes less time to follow, and an object that
     the run made may have the address of one that has died since. If it happens again, it is not by chance.
     """
-    if written is None or kind.sure or kind.forgiven >= PATIENCE:
+    if written is None or kind.sure or kind.forgiven >= policy.PATIENCE:
         kind.sure = written is not None
         return False
     kind.sure = True
@@ -178,7 +178,8 @@ def is_forgiven(kind: Kind, written: str | None) -> bool:
 
 def costs_too_much(kind: Kind, reason: str) -> bool:
     """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
-    return kind.repeats(reason) >= HOPE or (kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.LONGEST)
+    hope = policy.HOPE
+    return kind.repeats(reason) >= hope or (kind.strange >= hope and kind.cost.followed > hope * policy.LONGEST)
 
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions import compiling
 from capturekit.functions.collector import OF_COLLECTOR, Before
 from capturekit.functions.doubts import Doubts, NamesUsed, ObjectUses, Unsettled
 from capturekit.functions.follow_time import FollowTime
@@ -109,6 +110,8 @@ class ValuesMet:
             # if a library's decorator made it, it holds what it decorates
             if self._ownership.skip(value.__code__.co_filename):
                 self._unsettled.also += [(part, self._values.at) for part in held_in_closure(value)]
+        if compiling.is_memoized(value):
+            self._values.watch_state(compiling.FORGOTTEN, compiling.remembers())
         if value is not self._values.named and reads_unknown(value):
             self._values.opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
         if not finds and (not self._values.is_array(value) or not in_package(cls)):

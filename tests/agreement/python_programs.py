@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from textwrap import indent
 
-from capturekit.functions import tally as told
+from capturekit.functions import policy
 from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.program_runner import Machine, Program
 from tests.agreement.python_roots import Frame, Root, root
@@ -257,7 +257,7 @@ def main() -> int:
         '--gpu', action='store_true', help='run on the CuPy that is installed, not on the simulated one'
     )
     given = parser.parse_args()
-    told.FEW = None  # a warning that functions run eagerly would be one that plain runs do not give
+    policy.TOLD = None  # a warning that functions run eagerly would be one that plain runs do not give
     if given.show:
         with Machine(given.gpu) as machine:
             print(machine.told(program(seeded(f'{given.seed}/{given.first}'))))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capturekit.functions import faster_way
+from capturekit.functions import faster_way, policy
 from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.lost_mends import LOST, LostMend
 from tests.agreement.program_runner import Machine, Program
@@ -76,7 +76,8 @@ class DrawnTime:
 def test_calls_that_take_turns_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a call is launched or runs eagerly because that is faster changes nothing that can be seen."""
     monkeypatch.setattr(faster_way, 'STOPWATCH', lambda _platform: DrawnTime)
-    monkeypatch.setattr(faster_way, 'AGAIN', 2)
+    monkeypatch.setattr(policy, 'AGAIN', 2)
+    monkeypatch.setattr(policy, 'TRIES', float('inf'))
     tally = try_many(0, examples(80), seed=12)
     assert tally.different == [] and tally.launched
 

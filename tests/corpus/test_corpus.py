@@ -23,7 +23,7 @@ RULES = [
 
 @pytest.mark.parametrize('cases', [one[2] for one in RULES], ids=[f'{name}: {says}' for name, says, _ in RULES])
 def test_programs_are_right_and_launched_as_they_say(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('capturekit.functions.follow_time.LONGEST', float('inf'))  # no time decides
+    monkeypatch.setattr('capturekit.functions.policy.LONGEST', float('inf'))  # no time decides
     with Machine() as machine:
         found = {case.name: wrong(case, machine) for case in cases}
     time.tzset()  # as the environment says again, which some of them change

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import follow_time, functions_found, return_paths
+from capturekit.functions import follow_time, functions_found, policy, return_paths
 from capturekit.functions.collector import functions_of
 from capturekit.functions.instructions import single_steps
 from capturekit.functions.place_uses import PlaceUses, counting
@@ -20,7 +20,7 @@ class Scale:
 
 
 def test_what_takes_too_long_to_follow_is_eager(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_time, 'LONGEST', 0.0)
+    monkeypatch.setattr(policy, 'LONGEST', 0.0)
     one = Scale()
     fn = ck.graphed(lambda x: x * one.factor)
     for _ in range(4):
@@ -89,7 +89,7 @@ def test_what_is_left_out_does_not_count(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One look at all objects takes as long as the process is large, whatever the function does."""
     monkeypatch.setattr(return_paths, '_HERE', None)
-    monkeypatch.setattr(follow_time, 'LONGEST', 0.5)
+    monkeypatch.setattr(policy, 'LONGEST', 0.5)
     looks = []
 
     def slow(*args: Any) -> Any:
@@ -157,7 +157,7 @@ def paid(cost: follow_time.FollowCost, calls: int, whole: float, plain: float) -
 
 
 def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
+    monkeypatch.setattr(policy, 'CHEAP', 0.25)
     cost = follow_time.FollowCost()
     assert paid(cost, 32, whole=0.2, plain=0.01) == 'FF..F.F...F.......F.............'
     for _ in range(8 * 6):
@@ -167,7 +167,7 @@ def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch)
 
 def test_rare_launches_do_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where calls go another way as often as they are launched, following all those would cost many runs."""
-    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
+    monkeypatch.setattr(policy, 'CHEAP', 0.25)
     cost, found = follow_time.FollowCost(), ''
     for _ in range(40):
         found += paid(cost, 1, whole=0.05, plain=0.001)
@@ -176,7 +176,7 @@ def test_rare_launches_do_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
+    monkeypatch.setattr(policy, 'CHEAP', 0.25)
     assert paid(follow_time.FollowCost(), 12, whole=0.2, plain=0.1) == 'FF.FFFFFFFFF'
     assert paid(follow_time.FollowCost(), 12, whole=0.001, plain=0.00001) == 'F' * 12
     assert paid(follow_time.FollowCost(), 3, whole=5.0, plain=0.1) == 'FF.'
@@ -184,9 +184,7 @@ def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch
 
 def test_recordings_have_to_be_paid_for_as_well(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[tuple[float, float]] = []
-    monkeypatch.setattr(
-        follow_time, 'ROUGHLY', -1.0
-    )  # both times are the processor's: the clock counts other processes
+    monkeypatch.setattr(policy, 'ROUGHLY', -1.0)  # both times are the processor's: the clock counts other processes
     monkeypatch.setattr(follow_time.FollowCost, 'add', lambda _, followed, whole: noted.append((followed, whole)))
     fn = ck.graphed(lambda x: x * 2)
     for _ in range(4):
@@ -203,8 +201,8 @@ class Box:
 @pytest.fixture
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Following anything is dear."""
-    monkeypatch.setattr(follow_time, 'CHEAP', 0.0)
-    monkeypatch.setattr(follow_time, 'DEAR', 0.0)
+    monkeypatch.setattr(policy, 'CHEAP', 0.0)
+    monkeypatch.setattr(policy, 'DEAR', 0.0)
 
 
 @pytest.mark.usefixtures('dear')
