@@ -22,10 +22,9 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from capturekit.functions.doubts import hashed_by_address
-from capturekit.functions.instructions import call_of, instructions_of, line_number, nested, single_steps
+from capturekit.functions.code_reads import call_of, instructions_of, line_number, nested, single_steps
 from capturekit.functions.number_arguments import NotArithmetic, takes
-from capturekit.functions.watched_values import WatchedValue
+from capturekit.functions.watched_values import WatchedValue, hashed_by_address
 from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
 
 _SETS = frozenset({'set', 'frozenset'})

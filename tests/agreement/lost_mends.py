@@ -26,12 +26,11 @@ from capturekit.functions import (
     written,
 )
 from capturekit.functions.code_reads import CodeNames
-from capturekit.functions.doubts import Doubts, NamesUsed
 from capturekit.functions.environment import Environment
 from capturekit.functions.running import Result
 from capturekit.functions.sharing import Sharing
-from capturekit.functions.values_met import GivenValues
-from capturekit.functions.watched_values import WatchedValues
+from capturekit.functions.watched_objects import GivenValues
+from capturekit.functions.watched_values import Doubts, NamesUsed, WatchedValues
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.caller_streams import CallerStreams

@@ -10,9 +10,9 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions import follow_time, functions_found, policy, return_paths
+from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
-from capturekit.functions.instructions import single_steps
-from capturekit.functions.place_uses import PlaceUses, counting
+from capturekit.functions.state_changes import PlaceUses, counting
 
 
 class Scale:
