@@ -65,7 +65,7 @@ TESTS = {
 #: of the simulated device, which stands for CUDA and CuPy, are not counted.
 HOPS = {
     'enter a capture': (160, 150),
-    'one fork of two lanes': (175, 100),
+    'one fork of two lanes': (185, 100),
     'the first call of a graphed function': (1600, 1200),
 }
 LINES_OF_A_FUNCTION, DEPTH, LENGTH_OF_A_NAME = 60, 4, 60

@@ -17,8 +17,7 @@ from capturekit.functions.array_blocks import same_array, spans
 from capturekit.functions.variant import Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.outside_arrays import arrays_at, words_of
-from capturekit.launch.outside_memory import whole_block
+from capturekit.launch.outside_arrays import arrays_at, whole_block, words_of
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Rehearsal

@@ -9,7 +9,11 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from capturekit.graph.executable import Graph
 from capturekit.graph.update import check_update
+from capturekit.guard import GUARD
+from capturekit.guard.entry_points import OWN
 from capturekit.launch.memory_group import MemoryGroup
+from capturekit.model import errors
+from capturekit.model.counters import refused
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE
 from capturekit.model.rules import Mode
@@ -184,3 +188,18 @@ def tells_moved_keywords(call: str, options: type) -> Callable[[Callable[_P, _R]
         return checked
 
     return decorate
+
+
+def reports_refusal(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Tell the guard what a method of a capture refuses, because the block may catch it and go on."""
+
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except errors.CaptureError as error:
+            GUARD.has_refused(error, OWN)
+            refused(error)
+            raise
+
+    return call

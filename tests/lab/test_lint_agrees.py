@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard.lint_components import LintLanes
+from capturekit.guard.lint_guard import LintLanes
 
 #: Lines of programs. Those before ``IDLE`` mean the same to ``lint`` and to a capture with ``strict=False``, too.
 LINES = """\

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.launch import lane_blocks
-from capturekit.launch.workspaces import Workspaces
+from capturekit.launch import graph_memory
+from capturekit.launch.graph_memory import Workspaces
 from tests.captured import capture, flag, values
 from tests.examples import examples
 from tests.lanes.test_relane import SAME, run, steps
@@ -71,7 +71,7 @@ def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any, monkey
     x = sim.arange(SIZE, dtype='f8')
     renamed = branches(sim, x, 16, lanes='auto')[0]
     assert renamed.relaned.graphs[0].at_once[1] == 32, 'small temporaries are never used again'
-    monkeypatch.setattr(lane_blocks, 'LEAST', 0)
+    monkeypatch.setattr(graph_memory, 'LEAST', 0)
     once, late = (branches(sim, x, 16, lanes=lanes)[0] for lanes in (None, 'auto'))
     assert once.graph.memory_bytes < late.graph.memory_bytes <= 2 * once.graph.memory_bytes
     assert late.relaned

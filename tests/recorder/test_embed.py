@@ -12,15 +12,15 @@ import capturekit as ck
 from capturekit import render
 from capturekit.driver.cuda import current
 from capturekit.model.errors import CudaCallError
-from capturekit.recorder import teardown
+from capturekit.recorder import capture as blocks
 from tests.captured import capture, flag, graph_at, launched, recorded, values
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_held() -> Iterator[None]:
     yield
-    for lease in list(teardown.HELD):
-        teardown.let_go(lease)
+    for lease in list(blocks.HELD):
+        blocks.let_go(lease)
 
 
 # -- a graph in a capture -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.model.errors import CudaCallError
-from capturekit.recorder import teardown
+from capturekit.recorder import capture as blocks
 from tests.captured import capture, flag, graph_at, launched
 
 #: Opens a body of each kind of decision.
@@ -30,8 +30,8 @@ DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
 def nothing_stays_held() -> Iterator[None]:
     yield
     KEPT.clear()
-    for lease in list(teardown.HELD):
-        teardown.let_go(lease)
+    for lease in list(blocks.HELD):
+        blocks.let_go(lease)
 
 
 KEPT: list[Any] = []
