@@ -458,7 +458,10 @@ class Installation:
         if self._copy != _come_and_go():
             return True
         for name, module, attributes, holder in self._ways.values():
-            if sys.modules.get(name) is not module or (attributes and attrgetter(attributes)(module) is not holder):
+            try:
+                if sys.modules.get(name) is not module or (attributes and attrgetter(attributes)(module) is not holder):
+                    return True
+            except AttributeError:
                 return True
         for slot in self._known:
             found = slot.place.get(slot.entry.name, MISSING)
