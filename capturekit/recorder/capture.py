@@ -18,17 +18,16 @@ from capturekit.analysis.graph_diff import Update
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.recording import Recording
-from capturekit.model.rules import Code, Mode
+from capturekit.model.rules import Code
 from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import here
-from capturekit.recorder.arguments import checked
 from capturekit.recorder.embed import embed
 from capturekit.recorder.forks import Assignment, Devices, Fork, Priority, on_lanes
+from capturekit.recorder.options import CaptureOptions, check_capture, tells_moved_keywords
 from capturekit.recorder.refusals import reports_refusal
 from capturekit.recorder.setup import WayIn
 from capturekit.recorder.teardown import HELD, Outcome, let_go, tell_of
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 _State = TypeVar('_State')
 
-ModeName = Literal['relaxed', 'thread_local', 'global']
+_DEFAULT = CaptureOptions()
 
 
 class Capture(WayIn):
@@ -414,7 +413,9 @@ class Capture(WayIn):
             rule = 'The capture failed and made no graph.'
             remedy = 'Repair what failed, and open a new one: `with ck.capture() as cap:`.'
         elif option:
-            rule, remedy = f'The capture was opened without `{option}`.', f'Open it with `ck.capture({option})`.'
+            behind = option.partition('=')[0] in CaptureOptions.__annotations__
+            given = f'options=ck.CaptureOptions({option})' if behind else option
+            rule, remedy = f'The capture was opened without `{option}`.', f'Open it with `ck.capture({given})`.'
         else:
             rule, remedy = 'The capture is over.', 'Open a new one: `with ck.capture() as cap:`.'
         return errors.ClosedError(f'Capture.{what}', location=here(sys._getframe(2)), rule=rule, remedy=remedy)
@@ -426,24 +427,17 @@ class Capture(WayIn):
         return f'<capturekit.Capture {self._state}>'
 
 
+@tells_moved_keywords('ck.capture', CaptureOptions)
 def capture(
     stream: Any = None,
     *,
     strict: bool = True,
-    mode: ModeName | Mode = 'relaxed',
-    pool: Any = None,
     rehearsal: Rehearsal | None = None,
-    lines: bool = True,
-    into: Any = None,
-    after: Any = None,
-    update: Graph | None = None,
-    check_races: bool | None = None,
     pieces: bool = False,
-    lanes: Literal['auto'] | None = None,
-    memory_limit: int | None = None,
     fuse: bool | Literal['fast'] = False,
+    lanes: Literal['auto'] | None = None,
     watch: bool = False,
-    memory: MemoryGroup | None = None,
+    options: CaptureOptions = _DEFAULT,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -454,48 +448,27 @@ def capture(
         stream: the CuPy stream to capture on; a fresh non-blocking one if None. It is made current for the block.
         strict: True: a call that would lose the capture, or be left out of it, raises. False: such a call is replaced
             by its equivalent in a graph, if there is one, and noted in ``cap.recording.adaptations``.
-        mode: 'relaxed', 'thread_local' or 'global': CUDA's capture mode, which says from which threads unsafe calls
-            (allocations, synchronising streams that are not captured) are refused.
-        pool: a ``cupy.cuda.MemoryPool`` for the graph's arrays, instead of a new pool. What the capture takes from it,
-            temporaries too, stays taken while the graph lives: graphs of one pool share no memory.
         rehearsal: what :func:`rehearse` returned for the same code. Host reads get the values that they had in the
             rehearsal, and each value is checked on the device at every launch.
-        lines: whether to note which line makes which nodes (``cap.recording.spans``). Recording then takes about 1.3
-            times as long. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the variables of the
-            surrounding functions until the next line or the block's end.
-        into: a ``cuda.core.graph.GraphDefinition`` or a ``cudaGraph_t`` of cuda-bindings that the nodes are added to,
-            after its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and
-            the owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture
-            that fails takes its nodes out again. It can't be combined with ``rehearsal``.
-        update: a graph that is to run, from the end of the block on, what the block has recorded: its executable graph
-            is updated in place, and instantiated anew only where CUDA refuses that. ``cap.graph`` is this graph, and
-            ``cap.update`` says which was done. See :meth:`Graph.update`. If the block fails the graph stays as it was.
-        check_races: whether a race raises RaceError at the end of the block: two nodes touch the same memory, one of
-            them writing, and no path of edges orders them. See :meth:`Graph.races`. None means yes, except with
-            ``into``. A capture with one lane has none and is not searched.
         pieces: whether calls that no capture can hold (svd, eigh, products of two sparse matrices ...) are made by the
             host at every launch, between two graphs. Each waits for the device. While the block is recorded, the work
             before such a call runs once, because the call needs its values; when the block has ended, the arrays that
             it changed are as before. Random numbers that were drawn stay drawn.
+        fuse: whether runs of elementwise kernels become one kernel each at the end of the block, as by
+            :meth:`Graph.fuse`; 'fast': as by ``Graph.fuse('fast')``. ``cap.fused`` is the report. With
+            ``lanes='auto'`` the edges are made afterwards.
         lanes: 'auto': at the end of the block the graph gets the edges that its data needs, and no others, as by
             :meth:`Graph.relane`; ``cap.relaned`` is the report. Temporaries are used again as late as the memory
             allows, because work that uses one again has to wait for all work that used it before; once the order is
             known they are packed (``cap.relaned.packed``), and the first launch is compared with the graph as recorded.
-        memory_limit: with ``lanes='auto'``: up to so many bytes the block takes new memory, and above it uses memory
-            again. At most half of them are for workspaces of cuBLAS; there is always one workspace. None: 256 MiB, or
-            twice what the block has needed at once so far, whichever is more, and up to 128 workspaces of 32 MiB.
-        fuse: whether runs of elementwise kernels become one kernel each at the end of the block, as by
-            :meth:`Graph.fuse`; 'fast': as by ``Graph.fuse('fast')``. ``cap.fused`` is the report. With
-            ``lanes='auto'`` the edges are made afterwards.
         watch: whether to watch every call to CUDA, of any library (by CUPTI): the error of a lost capture then names
             the call that lost it, and ``cap.recording.notes`` has work that went past it. Recording takes longer.
-        memory: a :class:`MemoryGroup`: the graph shares the workspaces of cuBLAS with the other graphs of the group,
-            and their launches take turns. It can't be combined with ``pool``, ``into``, ``update`` or ``pieces``.
+        options: the mode, the memory, the graph to record into or to update, and what is checked and noted: see
+            :class:`CaptureOptions`.
 
     Raises:
         CaptureError: in the block, a subclass for each kind of refused call; at its end UnjoinedError for open lanes.
         RaceError: at the end of the block, if ``check_races`` is in force and a race is certain.
-        UpdateError, ClosedError: the graph to be updated is launched in several parts, or is closed.
         TypeError, ValueError: an argument is not as described, or the stream is the legacy one or of another device.
         ImportError: CuPy or cuda-bindings is missing, or of a version that capturekit does not work with.
         UnmatchedError: on entering: the stream is already being captured.
@@ -503,13 +476,8 @@ def capture(
 
     Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """
-    mode, to, late = checked(
-        stream, strict, mode, pool, rehearsal, lines, into, after, update, check_races, pieces, lanes, memory_limit,
-        fuse, watch, memory,
-    )  # fmt: skip
-    return Capture(
-        stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late, fuse, watch, memory
-    )
+    check_capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, options)
+    return Capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, options)
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:

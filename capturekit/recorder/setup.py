@@ -137,8 +137,9 @@ class WayIn(WayOut):
             old = device.exchange_thread_mode(Mode.RELAXED)
             undo.push(partial(device.exchange_thread_mode, old))
             on = partial(GUARD.on, platform=platform)
-            share = None if self._group is None else self._group.join(platform, on, self._temporaries)
-            memory = GraphMemory(platform.cupy, self._pool, device.next_after(), on, self._reuse_late, share)
+            options, group = self._options, self._options.memory
+            share = None if group is None else group.join(platform, on, self._temporaries)
+            memory = GraphMemory(platform.cupy, options.pool, device.next_after(), on, self._reuse_late, share)
             self._lease.add(memory.hold())
             if self._pieces:
                 self._seams_on = platform.cupy.cuda.get_current_stream()
@@ -152,7 +153,7 @@ class WayIn(WayOut):
             GUARD.captures.opened(live)
             GUARD.lanes.make_current(live, ptr)
             _note_allocator(live)
-            if self._lines:
+            if options.lines:
                 live.trace = Trace(device.last_nodes(), ptr, GUARD.lanes.lane_number, live.at)
                 TRACING.open(live.trace, frame)
             undo.push(GUARD.allocators.restore)

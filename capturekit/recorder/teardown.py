@@ -26,7 +26,7 @@ from capturekit.guard.remedies import error_of
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.gate import Gate
-from capturekit.launch.memory_group import MemoryGroup, Temporaries
+from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.outside_arrays import keep, keep_named, keep_touched
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.launch.plan import Part
@@ -40,8 +40,9 @@ from capturekit.model.host_reads import Rehearsal
 from capturekit.model.lease import Lease
 from capturekit.model.rules import CaptureStatus, Mode
 from capturekit.model.source_line import Place, here, raised_at
-from capturekit.recorder.embed import EmbedTarget, take_out
+from capturekit.recorder.embed import EmbedTarget, take_out, target
 from capturekit.recorder.forks import LANE_STREAMS
+from capturekit.recorder.options import MODES, CaptureOptions
 
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
@@ -296,36 +297,27 @@ class WayOut:
         self,
         stream: Any,
         strict: bool,
-        mode: Mode,
-        pool: Any,
-        rehearsal: Rehearsal | None = None,
-        lines: bool = True,
-        into: EmbedTarget | None = None,
-        check_races: bool | None = False,
-        renewed: Graph | None = None,
-        pieces: bool = False,
-        reuse_late: int | None = None,
-        fuse: bool | Literal['fast'] = False,
-        watch: bool = False,
-        group: MemoryGroup | None = None,
+        rehearsal: Rehearsal | None,
+        pieces: bool,
+        fuse: bool | Literal['fast'],
+        lanes: Literal['auto'] | None,
+        watch: bool,
+        options: CaptureOptions,
         temporaries: Temporaries = 'alone',
     ) -> None:
-        self._given = stream
-        self._strict, self._mode = strict, mode
-        self._pool, self._rehearsal = pool, rehearsal
-        self._lines = lines
-        self._into = into
-        self._races_asked = bool(check_races)
-        self._checked = self._races_asked or (check_races is None and into is None)
+        self._given, self._strict, self._rehearsal = stream, strict, rehearsal
+        self._pieces, self._fuse, self._watch = pieces, fuse, watch
+        self._options, self._temporaries = options, temporaries
+        self._mode = options.mode if isinstance(options.mode, Mode) else MODES[options.mode]
+        self._into = target(options.into, options.after)
+        self._checked = options.check_races or (options.check_races is None and options.into is None)
+        #: The bytes up to which memory is not used again: 0 for those that are found out; None without ``lanes``.
+        self._reuse_late = None if lanes is None else options.memory_limit or 0
         self._left_by: FrameType | None = None
         self._update: Update | None = None
-        self._renewed, self._reuse_late = renewed, reuse_late
-        self._fuse, self._watch = fuse, watch
-        self._group, self._temporaries = group, temporaries
         self._relaned: Relaned | None = None
         self._fused: Fused | None = None
         self._gates = 'device'
-        self._pieces = pieces
         self._seams_on: Any = None
         self._outside: OutsideMemory | None = None
         self._state = 'new'
@@ -349,7 +341,7 @@ class WayOut:
             if outcome.good:
                 outcome.ended = outcome.attempt(lambda: end(live, self._into))
         if outcome.good and outcome.ended is None:
-            outcome.ended = outcome.attempt(lambda: instantiate(live, self._renewed is not None))
+            outcome.ended = outcome.attempt(lambda: instantiate(live, self._options.update is not None))
         outcome.unwind(self._undo)
         outcome.faults[:1] = [explained(live, fault) for fault in outcome.faults[:1]]
         if live.watched:
@@ -382,7 +374,7 @@ class WayOut:
         try:
             found = _refusal(live, ended, self._left_by)
         except CudaCallError as unread:
-            if self._races_asked:
+            if self._options.check_races:
                 raise
             live.note('note', None, f'races were not looked for: {unread}', live.at)
             return
@@ -410,7 +402,7 @@ class WayOut:
         )
         if live.recorder.said or live.recorder.called:
             graph._state.declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
-        if self._renewed is None:
+        if self._options.update is None:
             self._graph = graph
             if live.caller is None and GUARD.installation.installed:
                 _not_launched(graph, live)
@@ -421,14 +413,14 @@ class WayOut:
                 self._relaned = graph.relane()
             return
         try:
-            self._update = self._renewed.update(graph, instantiate=True)
+            self._update = self._options.update.update(graph, instantiate=True)
         except BaseException:
             graph.close()
             raise
-        self._graph = self._renewed
+        self._graph = self._options.update
 
     def _launch_of(self, live: OpenCapture, ended: ExecutableGraph) -> Callable[[], None]:
-        if self._renewed is not None or (live.parts.plan is not None and not live.parts.plan.plain):
+        if self._options.update is not None or (live.parts.plan is not None and not live.parts.plan.plain):
             return _no_launch
         return GUARD.launches.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
 

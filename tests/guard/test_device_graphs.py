@@ -53,7 +53,7 @@ def test_a_graph_of_one_device_says_nothing_of_it(cp: Any) -> None:
 
 def test_races_are_found_across_devices(cp: Any) -> None:
     xs = arrays(cp)
-    with ck.capture(check_races=False) as cap, cap.fork(devices=[0, 1]) as (here, there):
+    with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap, cap.fork(devices=[0, 1]) as (here, there):
         with here:
             xs[0] += 1
         with there:

@@ -12,7 +12,7 @@ import pytest
 
 from capturekit.guard import patching
 from capturekit.guard.entry_points import Entry
-from capturekit.guard.patching import Installation
+from capturekit.guard.patching import Installation, resolve
 from capturekit.model.errors import SynchronizationError
 
 
@@ -99,14 +99,13 @@ def test_a_failed_install_rolls_back(entries: list[Entry]) -> None:
 
 def test_a_write_that_fails_half_way_rolls_back(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     installation = Installation()
-    write = patching._Slot.write
 
-    def failing(slot: Any) -> None:
-        if slot.entry is entries[2]:
+    def failing(holder: Any, name: str, value: Any) -> None:
+        if holder is Inheriting:
             raise MemoryError('no room')
-        write(slot)
+        setattr(holder, name, value)
 
-    monkeypatch.setattr(patching._Slot, 'write', failing)
+    monkeypatch.setattr(patching, 'setattr', failing, raising=False)
     with pytest.raises(MemoryError):
         installation.install(Guarding())
     assert Holder().method() == 'original'
@@ -244,37 +243,18 @@ def test_methods_of_types_that_refuse_setattr(entries: list[Entry]) -> None:
     assert collections.OrderedDict(a=1).popitem() == ('a', 1)
 
 
-def test_a_slot_that_was_not_written_is_not_restored(entries: list[Entry]) -> None:
-    slot = patching._Slot(entries[0], f'{HERE}.Holder')
-    later = Holder.__dict__['method']
-    slot.before = None
-    slot.restore()
-    assert Holder.__dict__['method'] is later
-
-
 def test_what_was_put_back_is_not_put_back_again(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     """A slot may be restored twice, by a failed install and by the next: what came between stays."""
-    slot = patching._Slot(entries[0], f'{HERE}.Holder')
-    slot.wrapper = lambda self: 'wrapped'
-    monkeypatch.setattr(Holder, 'method', Holder.method)  # puts it back at the end
-    slot.write()
-    assert Holder().method() == 'wrapped'
-    slot.restore()
-    Holder.method = lambda self: 'another'  # type: ignore[method-assign]
-    slot.restore()
-    assert Holder().method() == 'another'
-
-    code, other = plain.__code__, (lambda a: 'other code').__code__
-    replaced = patching._CodeSlot(Entry(HERE, 'plain', 'method', 'code'), plain)
+    entries.append(Entry(HERE, 'plain', 'method', 'code'))
+    installation, code, other = Installation(), plain.__code__, (lambda a: 'other code').__code__
+    installation.install(Guarding())
+    installation.uninstall()
+    monkeypatch.setattr(Holder, 'method', lambda self: 'another')
+    plain.__code__ = other
     try:
-        plain.__code__ = other
-        replaced.restore()
-        assert plain.__code__ is other, 'nothing was written'
-        replaced.write()
-        replaced.restore()
-        plain.__code__ = other
-        replaced.restore()
-        assert plain.__code__ is other
+        for slot in installation._known:
+            slot.restore()
+        assert Holder().method() == 'another' and plain.__code__ is other
     finally:
         plain.__code__ = code
 
@@ -283,7 +263,7 @@ def test_what_was_put_back_is_not_put_back_again(entries: list[Entry], monkeypat
     'holder', ['builtins.int', 'collections.OrderedDict', 'array.array', 're.Pattern', f'{HERE}.Holder']
 )
 def test_types_that_refuse_setattr_are_known(holder: str) -> None:
-    slot = patching._Slot(Entry(holder, '__doc__', 'method'), holder)
+    slot = patching._Slot(Entry(holder, '__doc__', 'method'), resolve(holder))
     try:
         type.__setattr__(slot.holder, '__doc__', slot.holder.__doc__)
     except TypeError:

@@ -142,6 +142,7 @@ def test_what_a_build_of_cupy_lacks_is_left_out(
     sim: Any, monkeypatch: pytest.MonkeyPatch, holder: str, name: str
 ) -> None:
     resolve(COMMUNICATOR)  # which loads the module: an entry of NCCL counts only then
+    monkeypatch.setattr(GUARD.installation, '_known', [])  # as in a process that has not looked at CuPy yet
     monkeypatch.delattr(resolve(holder), name)
     x = sim.ones(3)
     with ck.capture() as cap:
@@ -227,7 +228,7 @@ def kind_of(e):
         return 'maker'
     if e.kind in ('attribute', 'code', 'always') or not isinstance(holder, type):
         return e.kind if e.kind in ('code', 'always') or isinstance(holder, type) else 'function'
-    if not hasattr(cupy, '__capturekit_simulated__') and not _Slot(e, e.holder).plain:
+    if not hasattr(cupy, '__capturekit_simulated__') and not _Slot(e, holder).plain:
         return 'sealed'
     return 'property' if isinstance(getattr(holder, e.name), property) else 'method'
 

@@ -70,7 +70,7 @@ def test_device_synchronize_of_another_thread_waits_for_the_end(sim: Any, mode: 
         sim.cuda.Device().synchronize()
         times['synchronized'] = time.monotonic()
 
-    with ck.capture(mode=mode) as cap:
+    with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
         thread, found = in_thread(synchronize)
         while thread.is_alive() and not GUARD.state.closed._waiters:  # type: ignore[attr-defined]
             pass

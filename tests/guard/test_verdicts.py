@@ -168,7 +168,7 @@ def test_modes_keep_unsafe_calls_away(sim: Any, mode: str) -> None:
         (ck.UnsupportedCallError, lambda s: s.cp.cuda.profiler.stop()),
         (ck.UnsupportedCallError, lambda s: importlib.import_module('cupyx.profiler').profile().__enter__()),
     ]
-    with ck.capture(mode=mode) as s.cap:
+    with ck.capture(options=ck.CaptureOptions(mode=mode)) as s.cap:
         y = s.x * 2  # the capture's own allocations are no matter of mode
         for kind, call in unsafe:
             with pytest.raises(kind, match=r"mode='relaxed'"):
@@ -288,7 +288,7 @@ def test_memory_from_a_pool_by_hand_is_as_the_defaults(sim: Any, mode: str, monk
 
     def asked(allocate: Any, *pool: int) -> list[str]:
         said = []
-        with ck.capture(mode=mode) as cap:
+        with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
             for stream in (cap.stream, outside):
                 try:
                     allocate(64, *pool, stream.ptr)

@@ -232,7 +232,7 @@ def test_an_array_outlives_its_graph(sim: Any) -> None:
 def test_a_pool_of_the_callers_gives_and_keeps(sim: Any) -> None:
     pool = sim.cuda.MemoryPool()
     x = sim.arange(64, dtype='f8')
-    with ck.capture(pool=pool) as cap:
+    with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
         y = x + 1
         for _ in range(10):
             y = y * 1.0
@@ -254,7 +254,7 @@ def test_graphs_of_one_pool_share_no_memory_while_they_live(sim: Any) -> None:
     pool, x = sim.cuda.MemoryPool(), sim.arange(64, dtype='f8')
 
     def recorded(factor: int) -> tuple[Any, Any]:
-        with ck.capture(pool=pool) as cap:
+        with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
             y = (x + 1) * factor - 1
         return cap.graph, y
 

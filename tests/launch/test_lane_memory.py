@@ -95,7 +95,7 @@ def test_a_library_that_forks_and_joins_by_itself_counts(sim: Any) -> None:
     x, found = sim.arange(N, dtype='f8'), list[Any]()
     side, third, inner = streams(sim, 3)
     handle, within = side.ptr, inner.ptr
-    with ck.capture(lines=False) as cap:
+    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
         for stream in (side, third):
             stream.wait_event(cap.stream.record())
         with side:

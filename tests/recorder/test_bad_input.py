@@ -27,6 +27,12 @@ def test_stream_of_another_device(sim: Any) -> None:
         raise AssertionError('the block must not be entered')
 
 
+@pytest.mark.parametrize('name', ck.CaptureOptions.__dataclass_fields__)
+def test_an_option_among_the_keywords(name: str) -> None:
+    with pytest.raises(TypeError, match=rf'write ck\.capture\(options=ck\.CaptureOptions\({name}=\.\.\.\)\)'):
+        ck.capture(**{name: None})
+
+
 def test_join(sim: Any) -> None:
     with ck.capture() as cap:
         with pytest.raises(ck.UnmatchedError, match='Only a lane of this capture'):
@@ -212,7 +218,7 @@ def test_a_context_manager_of_ones_own_may_wrap_a_capture(sim: Any) -> None:
 
 @pytest.mark.parametrize('call', [
     lambda graph: ck.fork(0), lambda graph: ck.graphed(limit=0), lambda graph: graph.measure(0),
-    lambda graph: ck.capture(mode='loose'), lambda graph: ck.graphed(checks='never'),
+    lambda graph: ck.capture(options=ck.CaptureOptions(mode='loose')), lambda graph: ck.graphed(checks='never'),
     lambda graph: ck.parallel(len, lanes=0),
 ])  # fmt: skip
 def test_a_number_or_word_that_means_nothing(sim: Any, call: Any) -> None:

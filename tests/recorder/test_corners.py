@@ -13,6 +13,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
+from tests.captured import capture
 
 N = 4
 
@@ -138,16 +139,16 @@ def test_a_capture_begun_by_hand_and_left_open_is_ended(sim: Any) -> None:
 def test_captures_that_end_in_the_wrong_order_all_fail(sim: Any, depth: int) -> None:
     x, before = sim.arange(4.0), sim.cuda.get_current_stream()
     captures = [ck.capture() for _ in range(depth)]
-    for capture in captures:
-        capture.__enter__()
+    for cap in captures:
+        cap.__enter__()
         y = x * 2
     with pytest.raises(ck.UnmatchedError, match='inner capture was left open') as info:
         captures[0].__exit__(None, None, None)
     assert 'test_corners.py' in info.value.rule and 'leave the inner block first' in info.value.remedy
     assert GUARD.lives == {} and not GUARD.installation.installed and sim.cuda.get_current_stream() == before
-    for capture in captures[1:]:
+    for cap in captures[1:]:
         with pytest.raises(ck.ClosedError, match='failed'):
-            capture.__exit__(None, None, None)
+            cap.__exit__(None, None, None)
     y = x + 1  # runs at once
     assert y.get().tolist() == [1, 2, 3, 4]
 
@@ -206,7 +207,7 @@ def test_closing_gives_the_memory_of_lanes_back(sim: Any) -> None:
     before = device.mem_get_info()[0]
     pool = sim.cuda.MemoryPool()
     for kwargs in ({}, {'pool': pool}):
-        with ck.capture(**kwargs) as cap, cap.fork(2) as lanes:
+        with capture(**kwargs) as cap, cap.fork(2) as lanes:
             for lane in lanes:
                 with lane:
                     x * 2

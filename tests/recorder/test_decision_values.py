@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from tests.captured import simulated, values
+from tests.captured import capture, simulated, values
 from tests.examples import examples
 
 _PLACES = ('a', 'b', 'o.v', 'box[0]', 'held["k"]')
@@ -90,7 +90,7 @@ def ran(cp: Any, program: Any, recorded: bool, **options: Any) -> list[Any] | No
     code = compile('\n'.join(written(program, recorded, itertools.count())), 'program.py', 'exec')
     try:
         if recorded:
-            with ck.capture(**options) as names['cap']:
+            with capture(**options) as names['cap']:
                 exec(code, names)
             names['cap'].graph.launch()
         else:
