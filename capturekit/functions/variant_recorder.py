@@ -12,9 +12,8 @@ from capturekit.functions.aiming import AimedArray, Aimer
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
-from capturekit.functions.late_reads import LateReads
 from capturekit.functions.options import Options
-from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
+from capturekit.functions.read_numbers import LateReads, ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
@@ -43,14 +42,13 @@ from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError
 from capturekit.model.pytree import held_in, put_together, take_apart
-from capturekit.model.rules import Mode
 from capturekit.model.sparse import packed, unpacked
 from capturekit.recorder.capture import Capture
+from capturekit.recorder.options import CaptureOptions
 
 
 class VariantRecorder:
@@ -159,12 +157,16 @@ class VariantRecorder:
             self.numbers.ended()
 
     def _capture(self, seams_on: Any) -> Capture:
-        late = (self.options.memory_limit or 0) if self.relanes else None
-        group = self.options.memory if self.shares else None
-        temporaries: Temporaries = 'packed' if self.packs else 'shared'
+        given = self.options
+        options = CaptureOptions(
+            check_races=False,
+            pool=given.pool,
+            memory=given.memory if self.shares else None,
+            memory_limit=given.memory_limit,
+        )
         capture = Capture(
-            None, False, Mode.RELAXED, self.options.pool, self.variant.rehearsal,
-            reuse_late=late, group=group, temporaries=temporaries,
+            None, False, self.variant.rehearsal, False, False, 'auto' if self.relanes else None, False, options,
+            'packed' if self.packs else 'shared',
         )  # fmt: skip
         capture._gates, capture._seams_on = self.gates, seams_on
         return capture
