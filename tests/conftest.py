@@ -2,9 +2,10 @@
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the
 repository, its pages and the tools that test, and lists of cases tried once more in another way, say so themselves, and
-run where they are asked for. What Python's version does not touch (``ALIKE``, by folder) is slow where all tests are
-asked for, and so runs on the newest Python only, for which CI has ``-m 'slow or not slow'``. Who names a folder or a
-file runs what is in it.
+run where they are asked for. Where all tests are asked for, more is left out: what Python's version does not touch
+(``ALIKE``), what takes seconds (``LONG``), and most of long lists of cases (``FEW``). CI has ``-m 'slow or not slow'``,
+on the newest Python, which runs all this, too, and more of such a list (``MANY``). Who names a folder or a file runs
+what is in it, also what tests the tests (``NAMED``).
 
 Hypothesis tries 25 examples, and 35 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
 run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import itertools
 import logging
 import os
@@ -27,7 +29,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from capturekit.functions import faster_way, follow_time, tally
+from capturekit.functions import faster_way, policy
 from capturekit.functions.watch import FAULT
 from capturekit.guard import GUARD
 from capturekit.model.cleanup import GARBAGE
@@ -44,17 +46,34 @@ settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 
 # Which runs are followed would else depend on how fast the machine is: tests/functions/test_follow_time.py tries it.
-follow_time.CHEAP = float('inf')
+policy.CHEAP = float('inf')
 # The same holds for which calls are launched: tests/functions/test_faster_way.py tries it.
 faster_way.STOPWATCH = lambda _platform: None
 # Many tests want functions that run eagerly: tests/functions/test_told_once.py has them tell so.
-tally.FEW = None
+policy.TOLD = None
 
 #: So many objects that tests have left are passed over as well.
 GROWN = 20_000
 HERE = Path(__file__).resolve().parent
 #: What is tested in these folders does not depend on Python's version.
-ALIKE = frozenset({'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'launch', 'recorder', 'render', 'simulated'})
+ALIKE = frozenset({
+    'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'lanes', 'launch', 'ledger', 'packages', 'processes',
+    'recorder', 'remedies', 'render', 'simulated', 'soak',
+})  # fmt: skip
+#: What takes seconds: random programs, samples, threads that go on for long, each moment of a call in its turn.
+LONG = (
+    'functions/test_calls_in_calls.py', 'functions/test_collector.py', 'functions/test_outside.py::test_threads',
+    'agreement/test_blocks.py', 'agreement/test_device_programs.py', 'agreement/test_python_programs.py',
+    'agreement/test_thread_programs.py', 'test_samples.py', 'test_wild.py',
+)  # fmt: skip
+#: Of the cases of one test of a graphed function so many are run, spread over the list, and so many where slow ones are
+#: asked for, too: each watches calls, which takes a tenth of a second. Not where each step of a call fails in its turn.
+FEW, MANY = 3, 8
+EACH_STEP = ('functions/test_calls_in_calls.py', 'functions/test_failed_launches.py')
+#: Of the programs of the corpus those of the guide are run, and where slow ones are asked for, all.
+CORPUS = 'corpus/test_corpus.py::test_programs_are_right_and_launched_as_they_say['
+#: Takes each mend of the package out, to see that random programs find what it mends: for who changes the programs.
+NAMED = ('agreement/test_blocks.py::test_a_cause', 'agreement/test_python_programs.py::test_a_cause')
 #: Counts the tests that ran.
 RAN = itertools.count(1)
 
@@ -115,20 +134,54 @@ def traces() -> list[str]:
     return found
 
 
+def asks_for_all(config: pytest.Config) -> bool:
+    return {(config.invocation_params.dir / one).resolve() for one in config.args} == {HERE}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave folders alone of which nothing would run: to collect a test takes as long as many of them do."""
+    if collection_path.parent != HERE or not collection_path.is_dir():
+        return None
+    if collection_path.name == 'gpu' and importlib.util.find_spec('cupy') is None:
+        return True
+    return (asks_for_all(config) and config.option.markexpr == 'not slow' and collection_path.name in ALIKE) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where all tests are asked for, those of some folders are slow."""
-    if {(config.invocation_params.dir / one).resolve() for one in config.args} == {HERE}:
-        for item in items:
-            if item.path.relative_to(HERE).parts[0] in ALIKE:
-                item.add_marker(pytest.mark.slow)
+    """Where all tests are asked for, more of them are slow, and some are not run."""
+    if not asks_for_all(config):
+        return
+    lists: dict[str, list[pytest.Item]] = {}
+    left_out: set[pytest.Item] = set()
+    for item in items:
+        name = item.nodeid.partition('tests/')[2]
+        of_topics = name.startswith(CORPUS) and not name.startswith(f'{CORPUS}guide: ')
+        if name.partition('/')[0] in ALIKE or name.startswith(LONG) or of_topics:
+            item.add_marker(pytest.mark.slow)
+        if name.startswith(NAMED):
+            left_out.add(item)
+        if name.startswith('functions/') and not name.startswith(EACH_STEP) and not item.get_closest_marker('gpu'):
+            lists.setdefault(name.partition('[')[0], []).append(item)
+    for cases in lists.values():
+        many = spread(cases, MANY)
+        for item in {*cases}.difference(spread(many, FEW)):
+            item.add_marker(pytest.mark.slow)
+        left_out |= {*cases}.difference(many)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def spread(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
+    """So many of a list, at equal distances."""
+    return [cases[number * len(cases) // count] for number in range(count)] if len(cases) > count else cases
 
 
 def pytest_collection_finish() -> None:
     """Let the collector pass over what was imported so far, and come seldom by itself: some tests call it afterwards.
 
-    Each stand-in for CuPy leaves ten thousand objects, and a graphed function that is watched looks through all for
-    functions. Not where CuPy has a GPU: memory that waits for the collector is a GPU's.
+    A graphed function that is watched looks through all objects for functions. Not where CuPy has a GPU: memory that
+    waits for the collector is a GPU's.
     """
     pass_over()
     if gc.get_freeze_count():

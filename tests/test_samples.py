@@ -132,10 +132,9 @@ def test_every_sample_is_here() -> None:
     assert {path.name for path in SAMPLES.glob('went_wrong/*.py')} == WENT_WRONG.keys()
 
 
-@pytest.mark.parametrize('seed', [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('name', PRINTS)
-def test_sample(name: str, seed: int) -> None:
-    lines = run_sample(SAMPLES / name, seed=seed)
+def test_sample(name: str) -> None:
+    lines = run_sample(SAMPLES / name)
     assert len(lines) == len(PRINTS[name])
     for pattern, line in zip(PRINTS[name], lines):
         assert re.fullmatch(pattern, line)
@@ -154,23 +153,15 @@ def test_sample_of_another_size(name: str, args: list[str], first: str) -> None:
     assert run_sample(SAMPLES / name, *args)[0].startswith(first)
 
 
-@pytest.mark.parametrize(
-    'name',
-    [
-        'copy_compute_pipeline.py',
-        'inference_branches.py',
-        pytest.param('many_small_solves.py', marks=pytest.mark.slow),
-        'two_devices.py',
-    ],
-)
+@pytest.mark.parametrize('name', ['copy_compute_pipeline.py', 'two_devices.py'])
 def test_sample_writes_its_picture(name: str, tmp_path: Path) -> None:
     path = tmp_path / 'picture.svg'
     assert run_sample(SAMPLES / name, '--out', str(path))[-1] == f'picture: {path}'
     assert ElementTree.fromstring(path.read_text()).tag == '{http://www.w3.org/2000/svg}svg'
 
 
-@pytest.mark.parametrize('devices', [2, 5])
-def test_a_step_on_several_devices(devices: int, tmp_path: Path) -> None:
+def test_a_step_on_several_devices(tmp_path: Path) -> None:
+    devices = 5
     path = tmp_path / 'picture.svg'
     ran = called('run', '--simulate', '--devices', str(devices), str(SAMPLES / 'two_devices.py'), '--out', str(path))
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -181,7 +172,7 @@ def test_a_step_on_several_devices(devices: int, tmp_path: Path) -> None:
 def test_pipeline_with_one_buffer_is_noticed(tmp_path: Path) -> None:
     """Chunks on different lanes that share a buffer overwrite each other."""
     runs = broken(tmp_path, 'copy_compute_pipeline.py', 'x = self.device[n]', 'x = self.device[0]')
-    assert runs == [1] * 4
+    assert runs == [1] * 2
 
 
 @pytest.mark.parametrize('name', WENT_WRONG)
@@ -203,7 +194,7 @@ def broken(tmp_path: Path, name: str, old: str, new: str) -> list[int]:
     assert old in text
     path = tmp_path / name
     path.write_text(text.replace(old, new))
-    runs = [called('run', '--simulate', '--seed', str(seed), str(path)) for seed in range(4)]
+    runs = [called('run', '--simulate', '--seed', str(seed), str(path)) for seed in range(2)]
     for ran in runs:
         told = errors(ran)
         assert ran.returncode == 0 or told == ['the launches differ from the eager run'] or 'RaceError: ' in str(told)
@@ -227,12 +218,5 @@ def test_wave_without_a_join_between_steps_is_noticed(tmp_path: Path) -> None:
 
 
 def test_wave_with_a_wrong_halo_is_noticed(tmp_path: Path) -> None:
-    assert (
-        broken(
-            tmp_path,
-            'wave_two_lanes.py',
-            'step_rows(old, now, half, size - 1)',
-            'step_rows(old, now, half + 1, size - 1)',
-        )
-        == [1] * 4
-    )
+    old, new = 'step_rows(old, now, half, size - 1)', 'step_rows(old, now, half + 1, size - 1)'
+    assert broken(tmp_path, 'wave_two_lanes.py', old, new) == [1] * 2

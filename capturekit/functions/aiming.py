@@ -19,8 +19,6 @@ from capturekit.guard import GUARD
 from capturekit.launch.array_extent import extent
 from capturekit.model.errors import UpdateError
 
-#: Smaller arrays are always copied: that takes the device less time than the host needs to change one node.
-AIMED_BYTES = 1 << 20
 #: How often each byte of an argument, and of a result, goes through memory where it is copied. An argument is fetched,
 #: and compared afterwards with what the function made of it.
 ARGUMENT, RESULT = 4, 2

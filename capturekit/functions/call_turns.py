@@ -8,15 +8,22 @@ from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import starmap
+from types import CodeType, FrameType
 from typing import Any
 
 
 class _Busy:
-    """How many graphed functions this thread is in."""
+    """How many graphed functions this thread is in: it is a block, within which it is in one more."""
 
     def __init__(self) -> None:
         #: The depth of each thread that is in one. Mostly it is empty, which is asked in no time.
         self.threads: dict[int, int] = {}
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self.depth -= 1
 
     @property
     def depth(self) -> int:
@@ -44,15 +51,19 @@ class CallTurns:
     thread is in a call, and calls that begin during it wait.
 
     No lock is needed to count: each thread has an entry of its own, which it makes before it asks whether to wait.
+    Calls that run eagerly without a look are not counted, and none of them begins while a thread is in :data:`BUSY`.
+    Whether a thread is still in one, its stack tells.
     """
 
     def __init__(self) -> None:
-        #: A recording that must be alone holds this lock; calls that begin meanwhile take it for a moment.
+        #: Recordings that must be alone hold this lock; calls that begin meanwhile take it for a moment.
         self._gate = threading.RLock()
-        self._recording = False
+        self._recording = 0
         #: How many calls each thread is in that is in one; and a number that changes when a thread enters one.
         self._inside: dict[int, int] = {}
         self._begun = 0
+        #: The code that makes calls which are not counted.
+        self.uncounted: set[CodeType] = set()
 
     def __enter__(self) -> None:
         """Count a call of this thread for the block."""
@@ -82,8 +93,20 @@ class CallTurns:
             return fn(*args, **kwargs)
 
     def mark(self) -> int | None:
-        """Within a call: a number that changes when another call begins; None while another thread is in one."""
-        return self._begun if len(self._inside) == 1 else None
+        """Within a busy call: a number that changes when another one begins; None while another thread is in one."""
+        return self._begun if len(self._inside) == 1 and not self._is_in_another_stack() else None
+
+    def _is_in_another_stack(self) -> bool:
+        """Whether another thread is in a call, by its stack."""
+        if is_alone():
+            return False
+        for thread, frame in sys._current_frames().items():
+            above: FrameType | None = None if thread == get_ident() else frame
+            while above is not None:
+                if above.f_code in self.uncounted:
+                    return True
+                above = above.f_back
+        return False
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
@@ -91,11 +114,12 @@ class CallTurns:
         if not self._gate.acquire(blocking=False):
             yield False
             return
-        before, self._recording = self._recording, True
+        self._recording += 1
         try:
-            yield self.mark() is not None
+            with BUSY:
+                yield self.mark() is not None
         finally:
-            self._recording = before
+            self._recording -= 1
             self._gate.release()
 
 

@@ -32,20 +32,6 @@ _BROKEN = 'The function depends on more than its arguments, or changes more: pas
 _FAULT = 'This is a fault of capturekit: please report it. Further calls of this kind run eagerly.'
 
 
-class Beside:
-    """Which launches of a function are checked: every ``every``-th of a variant, or none if that is 0."""
-
-    def __init__(self, fn: Callable[..., Any], every: int) -> None:
-        self._fn = fn
-        self.every = every
-
-    def due(self, variant: Variant, given: Any) -> Comparison | None:
-        """The comparison for the coming launch; None if it is not checked."""
-        if not variant.untried and (not self.every or (variant.launches + 1) % self.every):
-            return None
-        return Comparison(self._fn, variant, given)
-
-
 class Comparison:
     """One launch and the eager run that it is compared with; made before the launch, it copies what both begin with."""
 

@@ -57,6 +57,11 @@ def remembers() -> Callable[[], bool]:
     return lambda: mark() is before
 
 
+def is_memoized(value: object) -> bool:
+    """Whether ``cupy.memoize`` made a function, in C: nobody sees what it remembers of the function that it wraps."""
+    return type(value).__name__ == 'cython_function_or_method' and hasattr(value, '__wrapped__')
+
+
 def _new_mark() -> object:
     return object()
 

@@ -13,27 +13,26 @@ import functools
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.functions import tally as tallying
-from capturekit.functions.array_blocks import are_whole
+from capturekit.functions import policy
 from capturekit.functions.binding import AsFunction, function_of
-from capturekit.functions.call_turns import BUSY
+from capturekit.functions.call_turns import BUSY, TURNS
 from capturekit.functions.checks import Call
-from capturekit.functions.direct_call import direct_call
-from capturekit.functions.faster_way import FASTER, UNSEEN, Ways, contest_of
-from capturekit.functions.kinds import Given, Kind, all_are, apart, shared, still_fits
-from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
+from capturekit.functions.fast_path import fast_path
+from capturekit.functions.faster_way import FASTER, Ways, contest_of
+from capturekit.functions.kinds import Given, Kind, all_are, shared
+from capturekit.functions.number_arguments import CallNumbers, NumberArguments, room
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.recordable import is_more
 from capturekit.functions.tally import Newness, Tally
 from capturekit.functions.usual_call import NOT_ANSWERED, devices_of, usual_call
-from capturekit.functions.variant import Quick, Variant, opaque
+from capturekit.functions.variant import Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.counted import counted
-from capturekit.model.errors import UpdateError
 from capturekit.model.pytree import take_apart
 from capturekit.model.sparse import packed
 
@@ -83,8 +82,6 @@ class Graphed(AsFunction, Generic[P, R_co]):
         #: Whether another CuPy may take the place of this one: the simulated device does.
         self._may_change = False
         self._used: Kind | None = None
-        #: Whether calls are launched and answered at once: not compared, and with no checks left for later.
-        self._plainly = not (options.check or options.later)
 
     @property
     def variants(self) -> list[Variant]:
@@ -122,6 +119,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
     ) -> Graphed[Q, R_co]: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is not None and type(self._given) is FunctionType:
+            return MethodType(self, instance)
         return super().__get__(instance, owner)
 
     def explain(self, file: Any = None) -> None:
@@ -147,31 +146,33 @@ class Graphed(AsFunction, Generic[P, R_co]):
     # -- a call -----------------------------------------------------------------------------------------------
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        fn = self.__wrapped__
-        if (_BUSY or _REHEARSALS or _LIVES) and (BUSY.depth or GUARD.occupied()):
-            self._answering.earlier.last.call = None
-            return fn(*args, **kwargs)  # type: ignore[no-any-return]
+        if _BUSY or _REHEARSALS or _LIVES:
+            if BUSY.depth or GUARD.occupied():
+                self._answering.earlier.last.call = None
+                return self.__wrapped__(*args, **kwargs)  # type: ignore[no-any-return]
+        else:
+            for fn in self._tally.unseen:  # the next one of the calls that need no look; mostly there are none
+                return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or self._may_change or _LIVES:
             platform = self._current()
         used = self._used
-        if used is not None and used.first is not None and not _LIVES:
-            answer = used.first(args, kwargs)
-            if answer is not NOT_ANSWERED:
-                return answer  # type: ignore[no-any-return]
-        if used is not None and used.direct is not None:
-            try:
-                answer = used.direct(args, kwargs)
-            except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
-                answer = NOT_ANSWERED
-            if answer is not NOT_ANSWERED:
-                return answer  # type: ignore[no-any-return]
-        usual = None if used is None else used.usual
-        if usual is not None and (leaves := usual.leaves(args, kwargs)) is not None:
-            assert used is not None
-            used.direct = None  # another one may fit better from now on
-            rest = platform, args, kwargs, usual.form, None
-            return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return]
+        if used is not None:
+            if used.first is not None and not _LIVES:
+                answer = used.first(args, kwargs)
+                if answer is not NOT_ANSWERED:
+                    return answer  # type: ignore[no-any-return]
+            usual = used.usual
+            if usual is not None:
+                fast = used.fast
+                answer = NOT_ANSWERED if fast is None else fast(args, kwargs)
+                if answer is not NOT_ANSWERED:
+                    return answer  # type: ignore[no-any-return]
+                used.fast = None  # another one may fit better from now on
+                leaves = usual.leaves(args, kwargs)
+                if leaves is not None:
+                    rest = platform, args, kwargs, usual.form, None
+                    return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return]
         return self._look_closer(platform, args, kwargs)  # type: ignore[no-any-return]
 
     def _look_closer(self, platform: Platform, args: Any, kwargs: Any) -> Any:
@@ -202,7 +203,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._tell(None)
         self._unwatched = f'unwatched, because {why}'
         if contest_of(platform) is not None:
-            self._skip = self._unseen = min(2 * self._unseen + 1, UNSEEN)
+            self._skip = self._unseen = min(2 * self._unseen + 1, policy.UNSEEN)
         return self._ways.eagerly(args, kwargs, self._unwatched)
 
     def _seen_as(self, platform: Platform, args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, Any] | None:
@@ -233,53 +234,22 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 self._tell(kind)
                 return self._ways.eagerly(rest[1], rest[2], FASTER)
             if kind.first is None and contest.is_due(kind.launches() > 0):
-                kind.first = self._ways.compare(kind, contest)
+                kind.first = functools.partial(contest.answer, kind, self._ways)
+        platform, args, kwargs, form, numbers = rest
+        fast = kind.fast or fast_path(kind, self._answering, platform, self._options)
+        if fast is not None:
+            kind.fast = fast
+            answer = fast(args, kwargs, leaves, numbers)
+            if answer is not NOT_ANSWERED:
+                return answer
+            kind.fast = None
         pointers = [leaf.data.ptr for leaf in leaves]
-        if kind.variants and self._answering.earlier.call is None:
-            with kind.lock:
-                again, kind.under_way = kind.under_way, True
-                try:
-                    if kind.direct is None and rest[-1] is None and kind.usual is not None and self._plainly:
-                        kind.direct = direct_call(kind, self._answering, rest[0])
-                    # Asked again: with `checks='later'`, calls of other kinds have this lock, too.
-                    settled = self._answering.earlier.call is None and not again
-                    quick = self._quick(kind, leaves, pointers, rest[-1]) if settled else None
-                    if quick is not None:
-                        return quick(leaves, pointers)
-                except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
-                    pass
-                finally:
-                    kind.under_way = again
         alike = shared(pointers, kind.reach)
         if alike:
             key = (*key, alike)
             kind = self._kinds.get(key) or self._new_kind(key, leaves, alike)
         self._tell(kind)
-        platform, args, kwargs, form, numbers = rest
         return self._answering.answer(Given(platform, kind, args, kwargs, leaves, form, numbers))
-
-    def _quick(self, kind: Kind, leaves: Any, pointers: list[int], numbers: CallNumbers | None) -> Quick | None:
-        """What answers a call that needs a launch and nothing else, which is counted then; None if it needs more."""
-        first = kind.variants[0] if kind.variants else None
-        if first is None or first.quick is None or not still_fits(kind, first):
-            return None
-        graph = first.graph
-        if not apart(pointers, kind.reach, first.outside) or graph is None or graph.closed or self._options.check:
-            return None
-        if first.far and not are_whole(leaves):
-            return None
-        if numbers is not None:
-            try:
-                if first.untried or first.slots is None:
-                    return None
-                first.slots.fill(leaves[-1], numbers.values)
-            except Unfit:
-                return None
-        first.calls += 1
-        kind.misses = kind.strange = 0
-        if self._options.later:
-            self._answering.earlier.last.call = None
-        return first.quick
 
     def _taken_apart(self, cupy: Any, args: Any, kwargs: Any) -> tuple[list[Any], Any, CallNumbers | None] | None:
         """The arrays in the arguments, the form of the rest, and numbers kept out of that form; None if unknown."""
@@ -316,7 +286,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _tell(self, kind: Kind | None) -> None:
         """Tell the user, once, that many calls ran eagerly, the last ones of this kind, if that is so."""
         tally, contest = self._tally, None if kind is None else kind.contest
-        few, eager = tallying.FEW, contest is not None and bool(contest.eager)
+        few, eager = policy.TOLD, contest is not None and bool(contest.eager)
         if self._told or few is None or not (eager or tally.in_vain >= few):
             return
         kinds = [*self._kinds.values()]
@@ -365,6 +335,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self._newness.came_back += came_back
             self._tally.dropped += came_back
         return kind
+
+
+TURNS.uncounted.add(Graphed.__call__.__code__)
 
 
 @overload

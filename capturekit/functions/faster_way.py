@@ -1,12 +1,12 @@
 """Whether calls of a kind are launched or run eagerly: by the times that calls of both ways have taken.
 
-Once a kind of call is launched, its next calls take turns: some are answered as usual, the others run eagerly, in an
-order that hardly a program has. A call takes time on the host; and on the device, by events before and after it, which
-are read when they are done, so that nothing waits for them. Where the device was idle as the call began, its time on
-the device is also what a caller who waits for the result has waited. So a call is launched if that takes less on the
-device and, unless the device has more to do than the host, on the host as well. The other calls run eagerly, nearly as
-fast as without the decorator, and are tried again after some calls, after twice as many, and so on; and a kind that is
-launched, when it has been recorded again.
+Once a kind of call is launched, or after a few calls, its next ones take turns: some are answered as usual, the others
+run eagerly, in an order that hardly a program has. A call takes time on the host; and on the device, by events before
+and after it, which are read when they are done, so that nothing waits for them. Where the device was idle as the call
+began, its time on the device is also what a caller who waits for the result has waited. So a call is launched if that
+takes less on the device and, unless the device has more to do than the host, on the host as well. The other calls run
+eagerly, nearly as fast as without the decorator, and are tried again after some calls, after twice as many, and so on;
+and a kind that is launched, when calls of it were recorded or watched again.
 """
 
 from __future__ import annotations
@@ -17,24 +17,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from capturekit.driver.cuda import Platform
+from capturekit.functions import policy
 from capturekit.functions.call_turns import TURNS
 from capturekit.functions.usual_call import NOT_ANSWERED
 
 First = Callable[[Any, Any], Any]
 #: Why calls ran eagerly that could have been launched, perhaps.
 TIMED, FASTER = 'to compare the times of both ways', 'since that is faster'
-#: Which of the calls in a contest run eagerly. They become faster: Python has to prepare code anew that was followed.
-_TURNS = (False, True, True, False, True, False, False, True, True, False, True, True)
-#: Where launches take less than half as long, or so many times as long, this is sure after so many calls of each.
-_HALF, _CLEAR, _FEW = 0.5, 1.4, 3
-#: A kind of call that was never launched is compared from this call on, and what answers it is eager runs in the end.
-ANYWAY = 6
-#: After so many calls that ran eagerly because that is faster, launches are tried again; in the end after so many.
-AGAIN, SELDOM = 64, 4096
-#: Launches have to take so much less: what is measured is not exact, and eager calls are what the user wrote.
-_BETTER = 0.97
-#: So many calls in a row, in the end, are taken for calls of the same kind without a look.
-UNSEEN = 31
 
 
 class CallTiming:
@@ -84,6 +73,29 @@ class Took(NamedTuple):
         return f'{self.host * 1e6:.0f} us on the host and {self.device * 1e6:.0f} on the device'
 
 
+class Ways(NamedTuple):
+    """How calls of a function ``fn`` are answered, of all kinds.
+
+    ``tally`` counts them. ``finish`` is called before one that runs eagerly, if there is anything to finish.
+    ``usual(*args, **kwargs)`` answers a call as usual; ``is_of(kind, args, kwargs)`` says whether a call is of a kind.
+    ``tell(kind)`` tells the user that calls run eagerly.
+    """
+
+    fn: Any
+    tally: Any
+    finish: Any
+    usual: Any
+    is_of: Any
+    tell: Any
+
+    def eagerly(self, args: Any, kwargs: Any, why: str) -> Any:
+        """Run the function eagerly, with no look at what it does."""
+        if self.finish is not None:
+            self.finish()
+        self.tally.ran(why)
+        return TURNS.run(self.fn, args, kwargs)
+
+
 class TimedWays:
     """The times of one kind of call, and the verdict: ``eager`` is None as long as there is none.
 
@@ -91,38 +103,72 @@ class TimedWays:
     """
 
     def __init__(self, begin: Callable[[], Any]) -> None:
-        self.begin = begin
-        self.eager: bool | None = None
-        #: Whether any of the calls that were answered as usual was launched.
-        self.launched = False
+        self._begin_timing = begin
         self._lock = threading.Lock()
         #: What calls take that are answered as usual, and those that run eagerly; None before the verdict.
         self.took: tuple[Took, Took] | None = None
-        #: The calls before the contest. How often it was recorded, and how often until the next contest.
-        self._calls = self._recorded = 0
-        self._next = 1
-        #: How many calls run eagerly after the verdict, and how many of them are left.
-        self._pause = self._left = AGAIN
+        #: The calls before the contest.
+        self._calls = 0
+        #: How many of those that are launched may cost more before the next contest, and how many of them are left.
+        self._patience = self._borne = policy.RETRIED
+        #: How many calls run eagerly after the verdict, how many of them are left, and how many of these need no look.
+        self._pause = self._left = policy.AGAIN
+        self._unseen = 0
         self._begin()
 
     def _begin(self) -> None:
-        self.eager, self.launched = None, False
+        self.eager: bool | None = None
+        #: Whether any of the calls that were answered as usual was launched.
+        self.launched = False
         self._turn = 0
         #: Those that the device has not done yet, and the others, by way.
         self._awaited: list[tuple[bool, Any]] = []
         self._timed: tuple[list[tuple[Any, float]], list[tuple[Any, float]]] = ([], [])
 
+    def answer(self, kind: Any, ways: Ways, args: Any, kwargs: Any) -> Any:
+        """Answer a call that runs eagerly or is timed; NOT_ANSWERED for others."""
+        if not ways.is_of(kind, args, kwargs):
+            self._unseen = 0
+            return NOT_ANSWERED
+        if self.goes_on(self._unseen + 1):
+            ways.tell(kind)
+            answer = ways.eagerly(args, kwargs, FASTER)
+            if ways.finish is None:  # else there may be a call to finish before each of them
+                self._unseen = min(2 * self._unseen + 1, policy.UNSEEN)
+                ways.tally.let_run(self._unseen, FASTER)
+            return answer
+        answer = self._timed_answer(kind, ways, args, kwargs)
+        self.settle()
+        if self.eager is False:
+            kind.first = None
+        return answer
+
+    def _timed_answer(self, kind: Any, ways: Ways, args: Any, kwargs: Any) -> Any:
+        """Answer a call of the contest; NOT_ANSWERED for one that can't be timed, or need not be."""
+        eager = self.turn()
+        timing = None if eager is None else self._begin_timing()
+        if timing is None:
+            return NOT_ANSWERED
+        first, kind.first, launches = kind.first, None, kind.launches()
+        try:
+            answer = ways.eagerly(args, kwargs, TIMED) if eager else ways.usual(*args, **kwargs)
+            timing.end()
+            self.add(bool(eager), timing, kind.launches() > launches)
+        finally:
+            kind.first = first
+        return answer
+
     def is_due(self, launched: bool) -> bool:
         """Note a call that is answered as usual, of a kind that was ``launched`` before; whether the contest begins."""
         self._calls += 1
-        return launched or self._calls >= ANYWAY
+        return launched or self._calls >= policy.ANYWAY
 
-    def recorded(self) -> None:
-        """Note that a call of the kind was recorded: now and then, launches have to be the faster way once more."""
-        self._recorded += 1
-        if self._recorded > self._next:
-            self._next *= 2
-            if self.eager is False:
+    def cost_more(self) -> None:
+        """Note a call that is recorded or watched: now and then, launches have to be the faster way once more."""
+        if self.eager is False:
+            self._borne -= 1
+            if self._borne < 0:
+                self._patience = self._borne = min(2 * self._patience, policy.SELDOM)
                 self._begin()
 
     def goes_on(self, calls: int) -> bool:
@@ -130,16 +176,16 @@ class TimedWays:
         if self.eager:
             self._left -= calls
             if self._left < 0:
-                self._pause = min(self._pause * 2, SELDOM)
+                self._pause = min(self._pause * 2, policy.SELDOM)
                 self._begin()
         return bool(self.eager)
 
     def turn(self) -> bool | None:
         """Whether the next call runs eagerly; None if enough were timed."""
-        if self._turn >= len(_TURNS):
+        if self._turn >= len(policy.TURNS):
             return None
         self._turn += 1
-        return _TURNS[self._turn - 1]
+        return policy.TURNS[self._turn - 1]
 
     def add(self, eagerly: bool, timing: Any, launched: bool) -> None:
         """Add the time of a call that has ended."""
@@ -161,15 +207,17 @@ class TimedWays:
             self._timed[eagerly].append((timing, device))
         usual, eager = self._timed
         fewest = min(len(usual), len(eager))
-        done = self._turn >= len(_TURNS) and not awaited
-        if fewest < _FEW:
+        done = self._turn >= len(policy.TURNS) and not awaited
+        if fewest < policy.SURE:
             self._turn = 0 if done else self._turn  # calls have raised
             return
         took = _took(usual), Took(min(one.host for one, _ in eager), min(seconds for _, seconds in eager))
         ratio = _ratio(*took, idle=not any(timing.busy for timing, _ in (*usual, *eager)))
-        if done or not _HALF < ratio < _CLEAR:
+        if done or not policy.HALF < ratio < policy.CLEAR:
             self.took = took
-            self.eager, self._left = not self.launched or ratio > _BETTER, self._pause
+            self.eager = not self.launched or ratio > policy.BETTER
+            lost = sum(timing.host for timing, _ in usual) / max(took[1].host, 1e-9) - len(usual)
+            self._left = max(self._pause, int(lost / policy.TRIES))
             self._awaited, self._timed = [], ([], [])
 
     def __str__(self) -> str:
@@ -197,82 +245,3 @@ def contest_of(platform: Platform) -> TimedWays | None:
     """The contest of a new kind of call; None where no calls are to be compared."""
     begin = STOPWATCH(platform)
     return None if begin is None else TimedWays(begin)
-
-
-class Ways:
-    """The way that calls of a function ``fn`` go first, by their kind.
-
-    ``tally`` counts them. ``finish`` is called before one that runs eagerly, if there is anything to finish.
-    ``usual(*args, **kwargs)`` answers a call as usual; ``is_of(kind, args, kwargs)`` says whether a call is of a kind.
-    ``tell(kind)`` tells the user that calls run eagerly.
-    """
-
-    def __init__(self, fn: Any, tally: Any, finish: Any, usual: Any, is_of: Any, tell: Any) -> None:
-        self._fn, self._tally, self._finish = fn, tally, finish
-        self._usual, self._is_of, self._tell = usual, is_of, tell
-
-    def compare(self, kind: Any, contest: TimedWays) -> First:
-        """Let a kind's next calls take turns."""
-
-        def first(args: Any, kwargs: Any) -> Any:
-            if not self._is_of(kind, args, kwargs):
-                return NOT_ANSWERED
-            eager = contest.turn()
-            timing = None if eager is None else contest.begin()
-            if timing is None:
-                self._settle(kind, contest)
-                return NOT_ANSWERED
-            kind.first, launches = None, kind.launches()
-            try:
-                answer = self.eagerly(args, kwargs, TIMED) if eager else self._usual(*args, **kwargs)
-                timing.end()
-                contest.add(bool(eager), timing, kind.launches() > launches)
-            finally:
-                kind.first = first
-            self._settle(kind, contest)
-            return answer
-
-        return first
-
-    def eagerly(self, args: Any, kwargs: Any, why: str) -> Any:
-        """Run the function eagerly, with no look at what it does."""
-        if self._finish is not None:
-            self._finish()
-        self._tally.ran(why)
-        return TURNS.run(self._fn, args, kwargs)
-
-    def _settle(self, kind: Any, contest: TimedWays) -> None:
-        contest.settle()
-        if contest.eager is not None:
-            kind.first = self._only_eagerly(kind, contest) if contest.eager else None
-
-    def _only_eagerly(self, kind: Any, contest: TimedWays) -> First:
-        """Let a kind's next calls run eagerly. Of several in a row, only some are looked at: an eager call is right."""
-        unseen = skip = 0
-        fn, tally, finish, run = self._fn, self._tally, self._finish, TURNS.run
-
-        def look(args: Any, kwargs: Any) -> bool:
-            """Whether another call runs eagerly, and how many after it without a look."""
-            nonlocal unseen, skip
-            if not self._is_of(kind, args, kwargs):
-                unseen = 0
-                return False
-            if not contest.goes_on(unseen + 1):
-                kind.first = self.compare(kind, contest)
-                return False
-            self._tell(kind)
-            skip = unseen = min(2 * unseen + 1, UNSEEN)
-            return True
-
-        def first(args: Any, kwargs: Any) -> Any:
-            nonlocal skip
-            if skip:
-                skip -= 1
-            elif not look(args, kwargs):
-                return NOT_ANSWERED
-            tally.eager[FASTER] += 1
-            if finish is not None:
-                finish()
-            return run(fn, args, kwargs)
-
-        return first

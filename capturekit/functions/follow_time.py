@@ -9,26 +9,18 @@ from __future__ import annotations
 
 import time
 
-#: How many seconds following one run may take in all.
-LONGEST = 1.0
-#: So many seconds are measured by the clock, which also counts what other processes take; the rest are the processor's.
-ROUGHLY = 0.2
-#: What following runs of a kind of call may take before it is asked whether that is dear: seconds in all, and how
-#: many times as long as a run that is not followed.
-CHEAP, DEAR = 0.25, 8
-#: So many runs are followed whatever it takes: the first one may have filled a cache.
-_ANYWAY = 2
+from capturekit.functions import policy
 
 
 class TooLong(Exception):
-    """Following a run has taken longer than :data:`LONGEST`."""
+    """Following a run has taken longer than :data:`policy.LONGEST`."""
 
 
 class FollowTime:
     """The time that the steps of following a run take.
 
     There are thousands of steps, and to ask for the processor's time takes ten times as long as to look at the clock.
-    So the clock counts until :data:`ROUGHLY`.
+    So the clock counts until :data:`policy.ROUGHLY`.
     """
 
     def __init__(self) -> None:
@@ -40,7 +32,7 @@ class FollowTime:
 
     def begin(self) -> None:
         """Note that a step begins."""
-        if self.spent > ROUGHLY:
+        if self.spent > policy.ROUGHLY:
             self._now = time.thread_time
         self._since = self._now()
 
@@ -62,7 +54,7 @@ class FollowTime:
 
     def check_limit(self) -> None:
         """Raise TooLong, within a step, if all steps together have taken longer than they may."""
-        if self.spent + self._now() - self._since > LONGEST:
+        if self.spent + self._now() - self._since > policy.LONGEST:
             raise TooLong
 
 
@@ -87,7 +79,7 @@ class FollowCost:
         """Note a launch."""
         self.followed = 0.0
         self._launches += 1
-        if self._launches >= DEAR * self._calls:
+        if self._launches >= policy.DEAR * self._calls:
             self._begin_again()
 
     def _begin_again(self) -> None:
@@ -113,11 +105,11 @@ class FollowCost:
 
     def is_due(self) -> bool:
         """Whether the next run is to be followed."""
-        if self._whole < CHEAP or self._calls < _ANYWAY:
+        if self._whole < policy.CHEAP or self._calls < policy.FOLLOWED:
             return True
         if self._plain is None:
             return False
-        if self._whole < DEAR * self._plain * self._calls:
+        if self._whole < policy.DEAR * self._plain * self._calls:
             return True
         self._left -= 1
         if self._left >= 0:

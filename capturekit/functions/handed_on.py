@@ -20,9 +20,9 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from capturekit.functions.code_reads import call_of, nested, single_steps
 from capturekit.functions.hidden_state import FILES
-from capturekit.functions.instructions import call_of, nested, single_steps
-from capturekit.functions.readable_state import in_package, is_pythons, is_visible
+from capturekit.functions.ownership import in_package, is_pythons, is_visible
 from capturekit.functions.understood import CONSTANT, PACKAGES, SPECIAL, makes_unknown, module_of, owner_of, reads
 from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import (

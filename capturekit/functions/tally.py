@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import length_hint
 from typing import Any, NamedTuple
 
+from capturekit.functions import policy
 from capturekit.functions.faster_way import FASTER, TIMED
 from capturekit.functions.kinds import Kind
-from capturekit.functions.readable_state import is_cupys
+from capturekit.functions.ownership import is_cupys
 from capturekit.functions.understood import module_of
 from capturekit.launch.plan import Seam
 from capturekit.model.class_layout import bases_of
@@ -20,11 +23,6 @@ from capturekit.model.source_line import Place
 #: Why calls run eagerly that could be launched later.
 WATCHED, CHECKED = 'to see what they read', 'because a host read gave another value'
 NESTED, BESIDE = 'within another call of this function', 'because another thread was in a graphed function'
-#: After so many calls that ran eagerly since the last launch, each of them of a kind that was there before, the user is
-#: told. None: never.
-FEW: int | None = 6
-#: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
-FEW_SEAMS = 4
 _VALUE = re.compile(r'(?<= )-?\d[^ ]*')
 
 
@@ -38,8 +36,10 @@ class Tally:
     def clear(self) -> None:
         """Begin anew."""
         self.logged: set[str] = set()
-        #: How many calls ran eagerly, by reason.
-        self.eager: Counter[str] = Counter()
+        self._eager: Counter[str] = Counter()
+        #: The function, as often as its next calls run eagerly without a look; how often it was, and why they do.
+        self.unseen: Iterator[Any] = iter(())
+        self._let, self._why_unseen = 0, ''
         self._alike: dict[str, str] = {}  # the first of the reasons that differ only in the values that they name
         #: How many were launched, of kinds that were dropped.
         self.dropped = 0
@@ -47,6 +47,20 @@ class Tally:
         self.in_vain = self._launched = 0
         #: What the logger was told last.
         self.said = ''
+
+    @property
+    def eager(self) -> Counter[str]:
+        """How many calls ran eagerly, by reason."""
+        left = length_hint(self.unseen)
+        if left < self._let:
+            self._eager[self._why_unseen] += self._let - left
+            self._let = left
+        return self._eager
+
+    def let_run(self, calls: int, why: str) -> None:
+        """Let so many of the next calls run eagerly without a look."""
+        assert self.eager is not None  # those that ran until now are counted
+        self.unseen, self._let, self._why_unseen = repeat(self._fn, calls), calls, why
 
     @property
     def name(self) -> str:
@@ -65,7 +79,9 @@ class Tally:
 
     def ran(self, why: str, in_vain: bool = True) -> None:
         """Count a call that runs eagerly, and whether a launch of it was to be hoped for."""
-        self.eager[self._alike.setdefault(_VALUE.sub('#', why), why)] += 1
+        if why not in self._eager:
+            why = self._alike.setdefault(_VALUE.sub('#', why), why)
+        self._eager[why] += 1
         if why is not FASTER and why is not TIMED:
             self.in_vain += in_vain
 
@@ -81,7 +97,7 @@ class Tally:
 
     def say_seams(self, seams: Sequence[Seam]) -> None:
         """Say once that many calls stand between the graphs of a recording."""
-        if len(seams) > FEW_SEAMS and 'seams' not in self.logged:
+        if len(seams) > policy.FEW_SEAMS and 'seams' not in self.logged:
             self.logged.add('seams')
             where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in seams))
             LOG.warning(
@@ -91,8 +107,6 @@ class Tally:
             )  # fmt: skip
 
 
-#: After so many new kinds of calls in a row, more than are kept, the user is warned of it.
-_MANY = 8
 _FORM = 'Pass arrays of the same form each time, padded to one size for example'
 _AS_ARRAY = 'Pass it as an array (cp.asarray(value)), of the same shape and dtype each time'
 
@@ -111,7 +125,7 @@ class Newness:
     def __init__(self, fn: Callable[..., Any], limit: int) -> None:
         self._fn = fn
         self._limit = limit
-        self._patience = limit + _MANY
+        self._patience = limit + policy.NEW_KINDS
         self._new = self._again = 0
         #: The kinds that there were, by hash.
         self._known: set[int] = set()

@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from capturekit.driver.cuda import Platform
-from capturekit.functions import aiming
+from capturekit.functions import aiming, policy
 from capturekit.functions.aiming import AimedArray, Aimer
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
-from capturekit.functions.late_reads import LateReads
 from capturekit.functions.options import Options
-from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
+from capturekit.functions.read_numbers import LateReads, ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
@@ -50,9 +49,6 @@ from capturekit.model.pytree import held_in, put_together, take_apart
 from capturekit.model.sparse import packed, unpacked
 from capturekit.recorder.capture import Capture
 from capturekit.recorder.options import CaptureOptions
-
-#: So many launches with numbers in memory are compared with eager runs, in case the analysis misread a use.
-_TRIED = 2
 
 
 class VariantRecorder:
@@ -277,7 +273,7 @@ class VariantRecorder:
         return [same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
 
     def _may_aim(self, kind: str, number: int, array: Any) -> bool:
-        return self.copied is not None and array.nbytes >= aiming.AIMED_BYTES and (kind, number) not in self.copied
+        return self.copied is not None and array.nbytes >= policy.AIMED_BYTES and (kind, number) not in self.copied
 
     def _aimed(self, graph: Graph) -> bool:
         """Prepare to aim nodes at arrays. False if some have to be copied: ``copied`` tells then which."""
@@ -420,7 +416,7 @@ class VariantRecorder:
         """Finish the variant, and the call with which it was recorded."""
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
-        variant.slots, variant.untried = self.slots, _TRIED if self.slots or self.numbers else 0
+        variant.slots, variant.untried = self.slots, policy.COMPARED if self.slots or self.numbers else 0
         products = graph._state.plan is not None or bool(live.recorder.called) or not only_cupys(graph._state)
         if variant.environment is not None and not products:
             variant.environment.leave_out(PRODUCTS)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.calls_followed import RunRecord
 from capturekit.functions.carried_state import CarriedState
-from capturekit.functions.code_that_ran import CodeThatRan, Counts
+from capturekit.functions.code_watch import caught_in
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import (
@@ -21,18 +22,16 @@ from capturekit.functions.handed_on import (
     is_of_tables,
     taken_from_modules,
 )
-from capturekit.functions.hidden_parts import is_uncompiled
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
-from capturekit.functions.lines_run import caught_in
 from capturekit.functions.outcomes import NOTHING, GivenNumbers
 from capturekit.functions.read_paths import ReadPaths
-from capturekit.functions.reckoned_reads import kept_reads, kept_times, reckoned_numbers
-from capturekit.functions.run_record import RunRecord
 from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
+from capturekit.functions.value_flow import CodeThatRan, Counts, kept_reads, kept_times, reckoned_numbers
+from capturekit.functions.watched_objects import is_uncompiled
 from capturekit.functions.watched_values import Holder, OtherNumbers, WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
@@ -159,7 +158,9 @@ def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
     by_address = _hashed_by_address(run, paths)
     ran = [(code, run.lines.of(code)) for code in codes]
     by_name = run.names.everything or not ADD.isdisjoint(run.names.strings)
-    yield from orders_of_sets(ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name)
+    yield from orders_of_sets(
+        ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name, run.uses.copied_sets
+    )
     for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
             cls = min(by_address)

@@ -15,6 +15,7 @@ import threading
 import traceback
 import types
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,12 +30,15 @@ from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.block_programs import program
 from tests.agreement.block_source import Program
 from tests.agreement.choices import replayed
+from tests.agreement.trying import Kind, Outcome
 
 FILE = 'program_of_blocks.py'
 #: Where no interrupt comes: what the stand-in does there CuPy does in C.
 STANDIN = os.path.dirname(capturekit.simulated.__file__)
 #: After so many programs CuPy is made anew.
 LASTS = 60
+#: Seconds after which a program in a process of its own counts as hanging.
+LONGEST = 120
 
 
 @dataclass
@@ -176,6 +180,21 @@ def _serve(pipe: Any, there: bool) -> None:
             if pipe.poll(5):
                 drawn, seed = pipe.recv()
                 pipe.send(machine.run(program(replayed(drawn)), seed))
+
+
+def in_short(found: Found, one: Program) -> Outcome:
+    counts = Counter(sound=int(one.sound), blocks=found.blocks, launched=found.launched)
+    return Outcome(found.finding, counts, found.ends, found.signature)
+
+
+@contextmanager
+def kind(there: bool = False) -> Iterator[Kind]:
+    """These programs, in processes of their own."""
+    workers = Workers(there, LONGEST)
+    try:
+        yield Kind(program, lambda choices, one, number: in_short(workers.run(choices.drawn, number), one), 'blocks ')
+    finally:
+        workers.close()
 
 
 class Trial:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from textwrap import indent
 
 PRELUDE = """
 import contextlib, sys, threading, types
@@ -32,25 +31,6 @@ def held(stream):
     with stream:
         yield 1
         yield 2
-"""
-#: Runs the blocks of a script.
-TAIL = """
-for number in range(sum(name.startswith('block') for name in dir())):
-    seen = []
-    for name in (f'block{number}', None):
-        X = [cp.arange(4.0) * (n + 1) * 0.5 - n for n in range(4)]
-        Y, M = [cp.arange(4.0) - n for n in range(4)], cp.eye(4) * 0.5 + 0.125
-        S = [cp.cuda.Stream(non_blocking=n % 4 != 3) for n in range(8)]
-        caps, named = [], {}
-        rest = [lambda cap, **arrays: (caps.append(cap), named.update(arrays)),
-                lambda error, mark: print('caught:', error), lambda mark: print('not refused:', mark), print]
-        (plainly()[f'block{number}'] if name is None else globals()[name])(X, Y, M, S, *rest)
-        for cap in caps:
-            if cap is not None: cap.graph.launch()
-        if name is None: named.clear()
-        seen.append([*X, *Y])
-    for one, other in zip(*seen):
-        if not cp.allclose(one, other, equal_nan=True): print('captured', one, 'plainly', other)
 """
 
 
@@ -92,11 +72,6 @@ class Program:
 
     def __str__(self) -> str:
         return f'{self.captured.removeprefix(PRELUDE)}# {self.blocks}\n# changes: {self.changes}, late: {self.late}'
-
-    def script(self) -> str:
-        """A script that runs the blocks, captured and plainly, and prints the arrays after two launches."""
-        plain = '\n'.join(line for line in self.plain.removeprefix(PRELUDE).splitlines())
-        return f'{self.captured}\ndef plainly():\n{indent(plain, "    ")}\n    return locals()\n{TAIL}'
 
 
 def rendered(lines: list[Line], captured: bool) -> tuple[str, dict[int, frozenset[int]]]:

@@ -1,25 +1,24 @@
 """Random programs on two devices, run plainly and graphed: values, devices, current streams and memory have to agree.
 
-``python -m tests.agreement.device_programs --examples 2000 --seed 1`` tries many, and prints each program that differs,
-shortened. No GPU is needed. Work that changes device or stream is ordered by events or by waiting, so that a program
+Work that changes device or stream is ordered by events or by waiting, so that a program
 has no race of its own: streams that are late in any order give what streams in time do.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import logging
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.agreement.choices import Choices, replayed, seeded, shortest
+from tests.agreement.choices import Choices
+from tests.agreement.trying import Kind, Outcome
 
 CALLS = 6
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {'check': True}, {'lanes': 'auto'}, {'checks': 'later'})
@@ -247,31 +246,12 @@ def difference(one: DeviceProgram, seeds: tuple[int, ...] = (1, 2)) -> tuple[str
     return '', launched
 
 
-def try_many(first: int, count: int, seeds: tuple[int, ...] = (1, 2)) -> tuple[list[str], int, int]:
-    """Try programs, and print those that differ.
+@contextmanager
+def kind(_there: bool = False, seeds: tuple[int, ...] = (1, 2)) -> Iterator[Kind]:
+    """These programs, on the simulated device."""
 
-    Return what differed, how many calls were launched, and how many programs raced.
-    """
-    different, launched, raced = [], 0, 0
-    for seed in range(first, first + count):
-        choices = seeded(f'devices {seed}')
-        found, calls = difference(program(choices), seeds)
-        raced += calls < 0
-        launched += max(calls, 0)
-        if found:
-            fails = lambda numbers: bool(difference(program(replayed(numbers)), seeds)[0])  # noqa: E731
-            less = shortest(choices.drawn, fails, 60)
-            one = program(replayed(less))
-            different.append(f'program {seed}: {found}\nshortened: {difference(one, seeds)[0]}\n{one}')
-            print(different[-1])
-    return different, launched, raced
+    def run(_choices: Choices, one: DeviceProgram, _number: int) -> Outcome:
+        found, launched = difference(one, seeds)
+        return Outcome(found, Counter(launched=max(launched, 0), raced=int(launched < 0)))
 
-
-if __name__ == '__main__':
-    parser = argparse.ArgumentParser(description='Random programs on two devices, plain and graphed.')
-    parser.add_argument('--examples', type=int, default=200)
-    parser.add_argument('--seed', type=int, default=0)
-    given = parser.parse_args()
-    logging.getLogger('capturekit').setLevel(logging.CRITICAL)  # that a function stays eager is no news here
-    result = try_many(given.seed, given.examples)
-    print(f'{len(result[0])} of {given.examples} differ; {result[1]} calls launched, {result[2]} programs raced')
+    yield Kind(program, run, 'devices ', 60)

@@ -1,27 +1,19 @@
-"""Random Python programs around one function over arrays, run plainly and graphed: they have to agree.
-
-``python -m tests.agreement.python_programs --examples 20000 --seed 1`` tries many, tells how far it is, and prints each
-program whose two runs differ, shortened. No GPU is needed.
-"""
+"""Random Python programs around one function over arrays, run plainly and graphed: they have to agree."""
 
 from __future__ import annotations
 
-import argparse
-import faulthandler
-import platform
-import sys
-import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 from textwrap import indent
 
-from capturekit.functions import tally as told
-from tests.agreement.choices import Choices, replayed, seeded, shortest
+from tests.agreement.choices import Choices
 from tests.agreement.program_runner import Machine, Program
 from tests.agreement.python_roots import Frame, Root, root
 from tests.agreement.python_statements import PLAIN, USES_OF_ARRAYS, USES_OF_NUMBERS, USUAL_DEEDS, WEIGHTED_DEEDS, Deed
 from tests.agreement.python_surroundings import USUAL_SURROUNDINGS, WEIGHTED_SURROUNDINGS
 from tests.agreement.python_values import PRELUDE, value
+from tests.agreement.trying import Kind, Outcome
 
 #: How the function is made: most are plain functions.
 SHAPES = ('function',) * 6 + ('method',) * 3 + ('static', 'class', 'instance', 'bound', 'partial')
@@ -184,92 +176,14 @@ def _change(choices: Choices, roots: list[Root], deed: Deed | None) -> str:
                          'X[0] = BASE[3:6]', 'R and isinstance(R[-1], cp.ndarray) and R[-1].fill(1.0)'))  # fmt: skip
 
 
-@dataclass
-class Tally:
-    """What a run of the command has seen so far."""
-
-    tried: int = 0
-    calls: int = 0
-    launched: int = 0
-    raced: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    different: list[int] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        share = 100 * self.launched // max(self.calls, 1)
-        return (
-            f'{self.tried} programs, {self.calls} calls, {share} % of them launched, {self.raced} programs left out '
-            f'that plain runs do not agree on, {len(self.different)} different'
-        )
-
-
-#: Seconds after which a program counts as hanging: the command ends then, with the stacks of all threads.
-_LONGEST = 300
-
-
-def try_many(first: int, examples: int, seed: int, longest: int = 0, there: bool = False) -> Tally:
-    """Run programs, and print how far it is and each that differs. ``longest``: seconds for one; 0: any."""
+@contextmanager
+def kind(there: bool = False) -> Iterator[Kind]:
+    """These programs, on the CuPy that is there or on a simulated one."""
     with Machine(there) as machine:
-        return _tried(machine, first, examples, seed, longest)
 
+        def run(_choices: Choices, one: Program, _number: int) -> Outcome:
+            found = machine.compared(one)
+            counts = Counter(calls=found.calls, launched=found.launched, raced=int(found.raced))
+            return Outcome(found.difference, counts, found.reasons)
 
-def _tried(machine: Machine, first: int, examples: int, seed: int, longest: int) -> Tally:
-    tally, begun, said = Tally(), time.monotonic(), 0.0
-    for number in range(first, first + examples):
-        if longest:
-            faulthandler.dump_traceback_later(longest, exit=True)
-        choices = seeded(f'{seed}/{number}')
-        found = machine.compared(program(choices))
-        tally.tried += 1
-        tally.calls += found.calls
-        tally.launched += found.launched
-        tally.raced += found.raced
-        tally.reasons.update(found.reasons)
-        if found.difference:
-            tally.different.append(number)
-            _show(machine, number, choices.drawn)
-        if tally.tried % 50 == 0 and time.monotonic() - said > 10:
-            said = time.monotonic()
-            print(f'{time.monotonic() - begun:6.0f} s: {tally}', flush=True)
-    if longest:
-        faulthandler.cancel_dump_traceback_later()
-    return tally
-
-
-def _show(machine: Machine, number: int, drawn: list[int]) -> None:
-    short = shortest(drawn, lambda numbers: bool(machine.compared(program(replayed(numbers))).difference))
-    told = program(replayed(short))
-    print(f'--- program {number} differs:\n{told}\n--- {machine.compared(told).difference}\n', flush=True)
-
-
-def main() -> int:
-    """Run the command; 1 if a program differed."""
-    faulthandler.enable()  # a process that dies says where
-    parser = argparse.ArgumentParser(description='Random Python programs, plain and graphed.')
-    parser.add_argument('--examples', type=int, default=2000, help='how many programs (%(default)s)')
-    parser.add_argument(
-        '--seed', type=int, default=1, help='another seed is another sequence of programs (%(default)s)'
-    )
-    parser.add_argument('--first', type=int, default=0, help='the number of the first program (%(default)s)')
-    parser.add_argument('--show', action='store_true', help='print the program --first, and what its runs gave')
-    parser.add_argument('--reasons', action='store_true', help='print why functions ran eagerly')
-    parser.add_argument(
-        '--gpu', action='store_true', help='run on the CuPy that is installed, not on the simulated one'
-    )
-    given = parser.parse_args()
-    told.FEW = None  # a warning that functions run eagerly would be one that plain runs do not give
-    if given.show:
-        with Machine(given.gpu) as machine:
-            print(machine.told(program(seeded(f'{given.seed}/{given.first}'))))
-        return 0
-    tally = try_many(given.first, given.examples, given.seed, _LONGEST, given.gpu)
-    if given.reasons:
-        for reason, count in tally.reasons.most_common(60):
-            print(f'{count:6} {reason}')
-    where = ', on a GPU' if given.gpu else ''
-    print(f'Python {platform.python_version()}{where}, seed {given.seed}: {tally}')
-    return 1 if tally.different else 0
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+        yield Kind(program, run, tries=400)

@@ -11,12 +11,12 @@ from itertools import count, islice
 import pytest
 
 from tests.agreement.block_programs import program
-from tests.agreement.block_runner import Found, Machine, Workers
+from tests.agreement.block_runner import Found, Machine, Workers, in_short
 from tests.agreement.block_source import PRELUDE, Block, Program
-from tests.agreement.blocks import try_many
-from tests.agreement.choices import replayed, seeded
+from tests.agreement.choices import seeded
 from tests.agreement.lost_block_mends import LOST
 from tests.agreement.lost_mends import LostMend
+from tests.agreement.trying import Kind, try_many
 from tests.examples import examples
 
 #: A cause has to be found by this many programs that speak of its subject.
@@ -40,9 +40,10 @@ def written(captured: str, plain: str, block: Block | None = None, *lines: int) 
 
 
 def test_blocks_are_right_or_refused_where_they_may_be(machine: Machine) -> None:
-    tally = try_many(lambda drawn, seed: machine.run(program(replayed(drawn)), seed), 0, examples(300), 0, 0)
+    here = Kind(program, lambda _choices, one, number: in_short(machine.run(one, number), one), 'blocks ')
+    tally = try_many(here, 0, examples(300), 0)
     assert not tally.found, tally.found
-    assert tally.launched * 2 > tally.blocks and tally.sound * 2 > tally.tried
+    assert tally.counts['launched'] * 2 > tally.counts['blocks'] and tally.counts['sound'] * 2 > tally.programs
 
 
 @pytest.mark.parametrize(

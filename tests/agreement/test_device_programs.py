@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.agreement.device_programs import PRELUDE, DeviceProgram, difference, try_many
+from tests.agreement.device_programs import PRELUDE, DeviceProgram, difference, kind
+from tests.agreement.trying import try_many
 from tests.examples import examples
 
 #: With the promise of ``pure=True`` broken, launches go on with the number that was there while recording.
@@ -14,9 +15,10 @@ STALE = DeviceProgram(
 
 
 def test_programs_on_two_devices_agree() -> None:
-    different, launched, raced = try_many(100, examples(24), (1,))
-    assert different == []
-    assert launched > examples(24) and raced * 5 < examples(24)
+    with kind(seeds=(1,)) as programs:
+        tally = try_many(programs, 0, examples(24), 3)
+    assert not tally.found, tally.found
+    assert tally.counts['launched'] > examples(24) and tally.counts['raced'] * 5 < examples(24)
 
 
 def test_a_wrong_answer_is_seen() -> None:

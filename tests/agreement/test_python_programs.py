@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capturekit.functions import faster_way
+from capturekit.functions import faster_way, policy
 from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.lost_mends import LOST, LostMend
 from tests.agreement.program_runner import Machine, Program
-from tests.agreement.python_programs import program, try_many
+from tests.agreement.python_programs import kind, program
+from tests.agreement.trying import try_many
 from tests.examples import examples
 
 #: A cause has to be found by this many programs that speak of its subject.
@@ -51,10 +52,11 @@ def test_a_program_gives_the_same_plainly_and_graphed(machine: Machine, one: Pro
 
 
 def test_half_of_the_calls_are_launched() -> None:
-    tally = try_many(0, examples(80), seed=10)  # of seeds 5 to 11, 37 to 65 % of the calls are launched
-    assert tally.different == []
-    assert tally.raced * 10 < tally.tried
-    assert tally.launched * 100 > 45 * tally.calls
+    with kind() as programs:
+        tally = try_many(programs, 0, examples(80), 10)  # of seeds 5 to 11, 37 to 65 % of the calls are launched
+    assert not tally.found, tally.found
+    assert tally.counts['raced'] * 10 < tally.programs
+    assert tally.counts['launched'] * 100 > 45 * tally.counts['calls']
 
 
 class DrawnTime:
@@ -76,9 +78,11 @@ class DrawnTime:
 def test_calls_that_take_turns_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a call is launched or runs eagerly because that is faster changes nothing that can be seen."""
     monkeypatch.setattr(faster_way, 'STOPWATCH', lambda _platform: DrawnTime)
-    monkeypatch.setattr(faster_way, 'AGAIN', 2)
-    tally = try_many(0, examples(80), seed=12)
-    assert tally.different == [] and tally.launched
+    monkeypatch.setattr(policy, 'AGAIN', 2)
+    monkeypatch.setattr(policy, 'TRIES', float('inf'))
+    with kind() as programs:
+        tally = try_many(programs, 0, examples(80), 12)
+    assert not tally.found and tally.counts['launched']
 
 
 def test_a_wrong_answer_is_seen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

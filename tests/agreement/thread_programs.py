@@ -2,18 +2,16 @@
 
 The threads share the functions, and each has arguments and an object of its own. Beside the calls they capture, wait
 for the device, collect garbage and give memory back.
-
-``python -m tests.agreement.thread_programs --examples 500 --seed 1`` tries many, and prints each program that differs.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import sys
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
-from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.agreement.choices import Choices, seeded
+from tests.agreement.choices import Choices
+from tests.agreement.trying import Kind, Outcome
 
 #: Functions of ``o``, the thread's own object, an array and a number.
 BODIES = {
@@ -188,40 +186,12 @@ def hastily(seconds: float = 1e-5) -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def try_many(cp: Any, first: int, examples: int, seed: int) -> tuple[list[int], int, int]:
-    """Run programs, and print each that differs: their numbers, and how many calls and launches there were."""
-    different, calls, launched = [], 0, 0
-    with hastily():
-        for number in range(first, first + examples):
-            program = threads(seeded(f'{seed}/{number}'))
-            difference, made, launches = compared(cp, program)
-            calls, launched = calls + made, launched + launches
-            if difference:
-                different.append(number)
-                print(f'--- program {number} differs: {program}\n--- {difference}\n', flush=True)
-    return different, calls, launched
+def kind(cp: Any) -> Kind:
+    """These programs, on this CuPy."""
 
+    def run(_choices: Choices, one: Threads, _number: int) -> Outcome:
+        with hastily():
+            found, calls, launched = compared(cp, one)
+        return Outcome(found, Counter(calls=calls, launched=launched))
 
-def main() -> int:
-    """Run the command; 1 if a program differed."""
-    parser = argparse.ArgumentParser(description='Random programs of several threads, plain and graphed.')
-    parser.add_argument('--examples', type=int, default=200, help='how many programs (%(default)s)')
-    parser.add_argument('--seed', type=int, default=1, help='another seed is another sequence (%(default)s)')
-    parser.add_argument('--first', type=int, default=0, help='the number of the first program (%(default)s)')
-    parser.add_argument('--gpu', action='store_true', help='run on the CuPy that is installed')
-    given = parser.parse_args()
-    if not given.gpu:
-        install(SimulatedDevice())
-    import cupy
-
-    different, calls, launched = try_many(cupy, given.first, given.examples, given.seed)
-    if not given.gpu:
-        uninstall()
-    print(
-        f'seed {given.seed}: {given.examples} programs, {calls} calls, {launched} launches, {len(different)} different'
-    )
-    return 1 if different else 0
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+    return Kind(threads, run)

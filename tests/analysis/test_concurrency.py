@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -302,15 +301,12 @@ def test_bad_arguments_are_told_at_the_call(sim: Any) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_nodes_take_seconds(sim: Any) -> None:
+def test_a_thousand_nodes_on_many_lanes(sim: Any) -> None:
     arrays = [sim.zeros(64) for _ in range(32)]
     with ck.capture(options=ck.CaptureOptions(lines=False)) as cap, cap.fork(32) as lanes:
         for lane, array in zip(lanes, arrays):
             with lane:
-                for _ in range(312):
+                for _ in range(32):
                     sim.add(array, 1, out=array)
     cap.graph.measure(launches=1, warmup=0)
-    start = time.perf_counter()
-    report = cap.graph.concurrency()
-    assert report.nodes == cap.graph.recording.node_count
-    print(f'{report.nodes} nodes: {time.perf_counter() - start:.1f} s')
+    assert cap.graph.concurrency().nodes == cap.graph.recording.node_count > 1024

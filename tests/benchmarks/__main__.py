@@ -1,9 +1,8 @@
 """``python -m tests.benchmarks [TABLE] [--json PATH] [--only PART ...]``: what capturekit costs and what it gains.
 
-Five tables: ``costs``, which is what no name gives, ``workloads`` beside torch, ``peers``, which is what one would
-pick instead (``torch.compile``, ``jax.jit``), ``lanes``, programs of one stream on lanes by hand and on lanes that
-capturekit finds, and ``memory``. Each line is a ratio of two things measured in this one run; with it are the medians
-that it was made of. It needs a GPU and takes some minutes.
+Five tables: ``costs``, which is what no name gives, ``workloads``, ``peers``, which is what one would pick instead,
+``lanes``, programs of one stream on lanes by hand and on lanes that capturekit finds, and ``memory``. Each line is a
+ratio of two things measured in this one run, with the medians behind it. It needs a GPU and takes some minutes.
 
 Workloads are checked against NumPy before they are timed; a check that fails is a line with an error, and an exit
 status of 1. Without a GPU, or with ``--check``, all tables but ``costs`` run their checks and measure nothing.
@@ -26,7 +25,8 @@ from capturekit.cli.script_runner import why_no_gpu
 from tests.benchmarks.timing import Line, now
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
-PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'cuda-core', 'torch', 'jax', 'numpy')
+PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'torch', 'jax', 'numpy')
+TABLES = ('costs', 'workloads', 'peers', 'lanes', 'memory')
 Parts = dict[str, Callable[[], Iterator[Line]]]
 
 
@@ -50,9 +50,20 @@ def machine(cp: Any) -> dict[str, str]:
     return found
 
 
-def costs(cp: Any, _options: argparse.Namespace, _small: bool, _timed: bool) -> Parts:
-    from tests.benchmarks import costs, graphed, graphs, jobs, watching, wild
+def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:
+    """The parts of a table by name; ``small``: sizes for the simulated device, ``timed``: else it is only checked."""
+    from tests.benchmarks import costs, graphed, graphs, jobs, lanes, peaks, peers, watching, wild, workloads
 
+    if table == 'lanes':
+        return lanes.parts(cp, small, timed)
+    if table == 'memory':
+        return {'memory': lambda: peaks.peaks(cp, small, timed)}
+    if table != 'costs':
+        some = workloads.parts(cp, small) if table == 'workloads' else peers.parts(cp, small)
+        return {
+            name: lambda part=part: (line for one in part() for line in workloads.lines(cp, one, timed))
+            for name, part in some.items()
+        }
     of_cupy = {
         'recording': costs.recording,
         'launching': costs.launching,
@@ -67,47 +78,11 @@ def costs(cp: Any, _options: argparse.Namespace, _small: bool, _timed: bool) -> 
         'rebinding': graphs.rebinding,
         'watching': watching.lines,
     }
-    parts: Parts = {name: partial(lines, cp) for name, lines in of_cupy.items()}
-    return {'beside': costs.beside, **parts, 'wild': wild.lines}
-
-
-def checked_and_timed(parts: Any, cp: Any, options: argparse.Namespace, timed: bool) -> Parts:
-    """The lines of each part's workloads, in the rows and ways that were asked for."""
-    from tests.benchmarks.workloads.lines import lines
-
-    def measure(part: Callable[[], Iterator[Any]]) -> Iterator[Line]:
-        for workload in part():
-            if not options.rows or any(text in workload.title for text in options.rows):
-                yield from lines(cp, workload, timed, options.ways or ())
-
-    return {name: partial(measure, part) for name, part in parts.items()}
-
-
-def workloads(cp: Any, options: argparse.Namespace, small: bool, timed: bool) -> Parts:
-    from tests.benchmarks import workloads
-
-    return checked_and_timed(workloads.parts(cp, small), cp, options, timed)
-
-
-def peers(cp: Any, options: argparse.Namespace, small: bool, timed: bool) -> Parts:
-    from tests.benchmarks import peers
-
-    return checked_and_timed(peers.parts(cp, small), cp, options, timed)
-
-
-def memory(cp: Any, _options: argparse.Namespace, small: bool, timed: bool) -> Parts:
-    from tests.benchmarks import peaks
-
-    return {'memory': lambda: peaks.peaks(cp, small, timed)}
-
-
-def lanes(cp: Any, _options: argparse.Namespace, small: bool, timed: bool) -> Parts:
-    from tests.benchmarks import lanes
-
-    return lanes.parts(cp, small, timed)
-
-
-TABLES = {made.__name__: made for made in (costs, workloads, peers, lanes, memory)}
+    return {
+        'beside': costs.beside,
+        **{name: partial(lines, cp) for name, lines in of_cupy.items()},
+        'wild': wild.lines,
+    }
 
 
 def given() -> argparse.Namespace:
@@ -117,13 +92,7 @@ def given() -> argparse.Namespace:
     arguments.add_argument('--json', metavar='PATH', help='write the machine and all lines to a file')
     arguments.add_argument('--check', action='store_true', help='all but costs: check, and measure nothing')
     arguments.add_argument('--only', nargs='+', metavar='PART', help='only these parts; an unknown one lists them all')
-    arguments.add_argument(
-        '--rows', nargs='+', metavar='TEXT', help='workloads, peers: only rows whose title has one of these texts in it'
-    )
-    arguments.add_argument('--ways', nargs='+', metavar='WAY', help='workloads, peers: only these ways besides eager')
     found = arguments.parse_args()
-    if (found.rows or found.ways) and found.table not in ('workloads', 'peers'):
-        arguments.error('--rows and --ways are for workloads and peers')
     if found.check and found.table == 'costs':
         arguments.error('costs has no checks of its own')
     return found
@@ -145,14 +114,15 @@ def on_a_gpu(options: argparse.Namespace) -> int:
     import cupy as cp
 
     about = machine(cp)
-    if options.table in ('workloads', 'peers'):
+    beside_others = options.table in ('workloads', 'peers')
+    if beside_others:
         about['TF32'] = 'off, in CuPy and in torch'
     print(', '.join(f'{name} {value}' for name, value in about.items()))
     if options.check:
         print('checks alone: nothing is measured and no file written')
         options.json = None
-    with cp.cuda.Stream(non_blocking=True) if options.table in ('workloads', 'peers') else nullcontext():
-        return run(options, TABLES[options.table](cp, options, False, not options.check), about)
+    with cp.cuda.Stream(non_blocking=True) if beside_others else nullcontext():
+        return run(options, parts_of(options.table, cp, False, not options.check), about)
 
 
 def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
@@ -165,7 +135,7 @@ def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
         import cupy as cp
 
         options.json = None
-        return run(options, TABLES[options.table](cp, options, True, False), {})
+        return run(options, parts_of(options.table, cp, True, False), {})
     finally:
         uninstall()
 
@@ -177,12 +147,10 @@ def run(options: argparse.Namespace, every: Parts, about: dict[str, str]) -> int
         print(f'no such part: {", ".join(sorted(unknown))}; there are {", ".join(every)}', file=sys.stderr)
         return 2
     lines: list[dict[str, Any]] = []
-    for name, measure in every.items():
-        if options.only and name not in options.only:
-            continue
+    for name in options.only or every:
         start = now()
         print(f'\n  ratio   {name}')
-        for line in measure():
+        for line in every[name]():
             print(line, flush=True)
             lines.append({'part': name, **line.to_json()})
         print(f'{"":10}({now() - start:.1f} s)', flush=True)
@@ -190,11 +158,6 @@ def run(options: argparse.Namespace, every: Parts, about: dict[str, str]) -> int
             with open(options.json, 'w', encoding='utf-8') as f:
                 json.dump({'machine': about, 'lines': lines}, f, indent=1)
                 f.write('\n')
-    missing = [way for way in options.ways or () if not any(f': {way} / eager' in line['name'] for line in lines)]
-    if missing or (options.rows and not lines):
-        what = f'way: {", ".join(missing)}' if lines else f'row: {", ".join(options.rows or ["none"])}'
-        print(f'no such {what}', file=sys.stderr)
-        return 2
     failed = sum(bool(line['error']) for line in lines)
     if failed:
         print(f'\n{failed} of {len(lines)} lines are errors', file=sys.stderr)

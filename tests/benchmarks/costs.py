@@ -125,47 +125,6 @@ def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
         )
 
 
-def torch_replay() -> Callable[[], Any]:
-    import torch
-
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    a = torch.zeros(1024, device='cuda')
-    a + 1
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
-        b = a + 1
-    torch.cuda.synchronize()
-
-    def replay(_keep: Any = (a, b)) -> None:
-        graph.replay()
-
-    return replay
-
-
-def cuda_core_launch() -> Callable[[], Any]:
-    try:
-        from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
-    except ImportError:
-        from cuda.core.experimental import Device, LaunchConfig, Program, ProgramOptions, launch
-
-    device = Device()
-    device.set_current()
-    stream = device.create_stream()
-    source = 'extern "C" __global__ void nothing() { }'
-    program = Program(source, code_type='c++', options=ProgramOptions(arch=f'sm_{device.arch}'))
-    kernel = program.compile('cubin').get_kernel('nothing')
-    builder = stream.create_graph_builder().begin_building()
-    launch(builder, LaunchConfig(grid=1, block=1), kernel)
-    graph = builder.end_building().complete()
-    graph.launch(stream)
-    stream.sync()
-
-    def again(_keep: Any = kernel) -> None:
-        graph.launch(stream)
-
-    return again
-
-
 def launching(cp: Any) -> Iterator[Line]:
     """The host's time for one launch of a graph of one kernel; batches that the device can keep up with."""
     x = cp.arange(1024, dtype='f4')
@@ -187,14 +146,6 @@ def launching(cp: Any) -> Iterator[Line]:
             'cupy.cuda.Graph.launch()': cupy_graph.launch,
             'cuda.bindings cudaGraphLaunch': lambda: runtime.cudaGraphLaunch(bound, bound_stream),
         }
-        absent = {}
-        for name, make in (
-            ('torch CUDAGraph.replay', torch_replay), ('cuda.core Graph.launch', cuda_core_launch),
-        ):  # fmt: skip
-            try:
-                calls[name] = make()
-            except Exception as error:
-                absent[name] = f'{type(error).__name__}: {error}'.splitlines()[0]
         line = compared(
             'graph.launch() / cupy.cuda.runtime.graphLaunch with a constant stream',
             {name: batch(cp, call) for name, call in calls.items()},
@@ -202,7 +153,6 @@ def launching(cp: Any) -> Iterator[Line]:
             'cupy.cuda.runtime.graphLaunch',
             40,
             target=1.15,
-            note='; '.join(f'absent: {name} ({why})' for name, why in absent.items()),
         )
         del keep
     yield line
@@ -287,17 +237,4 @@ def nodes(cp: Any, sizes: tuple[int, ...] = (100, 1_000, 10_000, 100_000)) -> It
             max(values) / min(values),
             target=target,
             medians={f'{count:,}': value for count, value in zip(sizes, values)},
-        )
-    growth = {
-        kind: [
-            (values[i + 1] * sizes[i + 1] - values[i] * sizes[i]) / (sizes[i + 1] - sizes[i])
-            for i in range(len(sizes) - 1)
-        ]
-        for kind, values in totals.items()
-    }
-    for kind, values in growth.items():
-        yield Line(
-            f'the same of each further node ({kind}), so without what a capture costs once',
-            max(values) / min(values),
-            medians={f'{sizes[i]:,} to {sizes[i + 1]:,}': value for i, value in enumerate(values)},
         )

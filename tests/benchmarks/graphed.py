@@ -1,4 +1,4 @@
-"""What a call of a ``ck.graphed`` function costs, beside the eager call, the bare launch, and torch's."""
+"""What a call of a ``ck.graphed`` function costs, beside the eager call and the bare launch."""
 
 from __future__ import annotations
 
@@ -25,16 +25,6 @@ def positive_doubled(x: Any) -> Any:
     return x * 2 if float(x.sum()) > 0 else x
 
 
-def torch_callable() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """The same function by ``torch.cuda.make_graphed_callables``, and torch's eager one."""
-    import torch
-
-    x, y = (torch.rand(SIZE, device='cuda', dtype=torch.float64) for _ in range(2))
-    made = torch.cuda.make_graphed_callables(scaled_sum, (x.clone(), y.clone()))
-    assert bool((made(x, y) == scaled_sum(x, y)).all())
-    return lambda: made(x, y), lambda: scaled_sum(x, y)
-
-
 def calls(cp: Any, rounds: int = 40) -> Iterator[Line]:
     """Two arrays in, one out; then a function with one host read."""
     x, y = cp.random.random_sample(SIZE), cp.random.random_sample(SIZE)
@@ -49,11 +39,6 @@ def calls(cp: Any, rounds: int = 40) -> Iterator[Line]:
         'bare launch': cap.graph.launch,
         'a new array': lambda: cp.ndarray((SIZE,), x.dtype),
     }
-    absent = ''
-    try:
-        timed['torch make_graphed_callables'], timed['torch eager'] = torch_callable()
-    except Exception as error:
-        absent = f'absent: torch ({type(error).__name__}: {error})'.splitlines()[0]
     title = 'graphed call, two arrays in, one out: host time'
     line = compared(
         f'{title} / eager', {name: batch(cp, call, 40) for name, call in timed.items()}, 'graphed', 'eager', rounds
@@ -61,41 +46,12 @@ def calls(cp: Any, rounds: int = 40) -> Iterator[Line]:
     found = line.medians
     line.note = (
         f'{found["graphed"] - found["bare launch"]:.3g} us beyond the bare launch (aim: {AIM:.0f}), of which '
-        f'{found["a new array"]:.3g} us make the result. {absent}'
+        f'{found["a new array"]:.3g} us make the result'
     )
     yield line
-    for name in ('bare launch', 'torch make_graphed_callables', 'torch eager'):
-        if name in found:
-            yield Line(f'{title} / {name}', found['graphed'] / found[name])
+    yield Line(f'{title} / bare launch', found['graphed'] / found['bare launch'])
     yield from one_read(cp, x, rounds)
     graphed.clear()
-    yield memory(cp)
-
-
-def memory(cp: Any) -> Line:
-    """What a graph holds, against the most that the same code takes from a pool eagerly."""
-
-    def work(x: Any) -> Any:
-        parts = [x * k + 1 for k in range(8)]
-        for _ in range(20):
-            parts = [a * 0.5 + b for a, b in zip(parts, parts[1:] + parts[:1])]
-        return sum(parts)
-
-    x = cp.ones(1 << 18)
-    pool = cp.cuda.MemoryPool()
-    with cp.cuda.using_allocator(pool.malloc):
-        out = work(x)
-        peak = pool.total_bytes()
-    with ck.capture() as cap:
-        out = work(x)
-    held = cap.graph.memory_bytes
-    del out
-    return Line(
-        'memory of a graph of 336 operations / the eager peak',
-        held / peak,
-        medians={'graph': held / 1e6, 'eager': peak / 1e6},
-        unit='MB',
-    )
 
 
 def one_read(cp: Any, x: Any, rounds: int) -> Iterator[Line]:

@@ -17,8 +17,7 @@ import numpy as np
 
 import capturekit as ck
 from tests.benchmarks.timing import Line
-from tests.benchmarks.workloads.classifier import Classifier, classifiers
-from tests.benchmarks.workloads.way import CheckFailed
+from tests.benchmarks.workloads import CheckFailed, Classifier
 
 VARIANTS = 20
 Inputs = list[tuple[Any, ...]]
@@ -44,7 +43,7 @@ def jobs(cp: Any, small: bool) -> Iterator[tuple[str, Callable[..., Any], Inputs
     images, *weights = net.arguments()
     yield (
         'image classifier',
-        classifiers(cp)[0],
+        net.function(cp),
         [(images[:n].copy(), *weights) for n in range(1, VARIANTS + 1)],
     )
 

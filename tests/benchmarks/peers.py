@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-import capturekit as ck
-from tests.benchmarks.workloads.way import Absent, Last, Results, Way, Workload, fetched, states, torch_here
+from tests.benchmarks.workloads import Absent, Last, Way, Workload
 
 Formula = Callable[..., Any]
 
@@ -114,46 +113,17 @@ class Peers(Workload):
     def __init__(
         self, cp: Any, title: str, formula: Callable[[Library], Formula], shapes: list[tuple[int, ...]], off: float
     ) -> None:
+        super().__init__(cp)
         numbers = np.random.default_rng(0)
-        self.cp, self.title, self.formula, self.tolerance = cp, title, formula, off
-        self.given = [numbers.random(shape, dtype='f4') + np.float32(0.5) for shape in shapes]
+        self.title, self.formula, self.tolerance = title, formula, off
+        self.given = tuple(numbers.random(shape, dtype='f4') + np.float32(0.5) for shape in shapes)
 
-    def reference(self) -> Results:
-        return named(self.formula(like_numpy(np))(*[one.astype('f8') for one in self.given]))
+    def function(self, xp: Any) -> Formula:
+        return self.formula(like_numpy(xp))
 
     def ways(self) -> dict[str, Callable[[], Way]]:
-        return {
-            'eager': self._eager,
-            'graphed': lambda: self._graphed(False),
-            'graphed, fused': lambda: self._graphed(True),
-            'graphed, fast': lambda: self._graphed('fast'),
-            'graph': lambda: self._graph(False),
-            'graph, fused': lambda: self._graph(True),
-            'graph, fast': lambda: self._graph('fast'),
-            'torch eager': lambda: self._torch(False),
-            'torch compile': lambda: self._torch(True),
-            'jax': self._jax,
-        }
-
-    def _cupys(self) -> tuple[Formula, tuple[Any, ...]]:
-        return self.formula(like_numpy(self.cp)), tuple(self.cp.asarray(one) for one in self.given)
-
-    def _eager(self) -> Way:
-        last = Last(*self._cupys())
-        return Way(last, lambda: fetched(named(last.out)))
-
-    def _graphed(self, fuse: bool | Literal['fast']) -> Way:
-        plain, args = self._cupys()
-        fn = ck.graphed(plain, fuse=fuse)
-        last = Last(fn, args)
-        return Way(last, lambda: fetched(named(last.out)), fn.clear, lambda: states(fn))
-
-    def _graph(self, fuse: bool | Literal['fast']) -> Way:
-        plain, args = self._cupys()
-        with ck.capture(fuse=fuse) as cap:
-            out = plain(*args)
-        graph = cap.graph
-        return Way(graph.launch, lambda: fetched(named(out)), graph.close, lambda: f'{cap.recording.node_count} nodes')
+        torchs = {'torch eager': lambda: self._torch(False), 'torch compile': lambda: self._torch(True)}
+        return {**super().ways(), **torchs, 'jax': self._jax}
 
     def _torch(self, compiled: bool) -> Way:
         torch = torch_here()
@@ -162,18 +132,26 @@ class Peers(Workload):
             torch._dynamo.reset()
             fn = torch.compile(fn, mode='reduce-overhead')
         last = Last(fn, tuple(torch.from_numpy(one).cuda() for one in self.given))
-        return Way(last, lambda: {name: one.cpu().numpy() for name, one in named(last.out).items()})
+        return Way(last, lambda: {name: one.cpu().numpy() for name, one in self.results((), last.out).items()})
 
     def _jax(self) -> Way:
         jax = jax_here()
-        last = Last(jax.jit(self.formula(like_numpy(jax.numpy))), tuple(jax.device_put(one) for one in self.given))
-        results = lambda: {name: np.asarray(one) for name, one in named(last.out).items()}  # noqa: E731
+        last = Last(jax.jit(self.function(jax.numpy)), tuple(jax.device_put(one) for one in self.given))
+        results = lambda: {name: np.asarray(one) for name, one in self.results((), last.out).items()}  # noqa: E731
         return Way(last, results, wait=lambda: jax.block_until_ready(last.out))
 
 
-def named(out: Any) -> dict[str, Any]:
-    """The results of a program, by number."""
-    return {str(number): one for number, one in enumerate(out if isinstance(out, tuple) else (out,))}
+def torch_here() -> Any:
+    """PyTorch with a GPU, TF32 off. Raises Absent."""
+    try:
+        import torch
+    except ImportError as error:
+        raise Absent(f'torch can not be imported: {error}'.splitlines()[0]) from None
+    if not torch.cuda.is_available():
+        raise Absent('torch finds no GPU')
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return torch
 
 
 def jax_here() -> Any:

@@ -30,7 +30,7 @@ def without_and_with(name: str, measure: Callable[[bool], float], per: int = 1) 
 
 
 def lines(cp: Any, count: int = 1000) -> Iterator[Line]:
-    """Recording, an operation outside of captures, and a capture of PyTorch's; each without and with a watch."""
+    """Recording, a capture, and an operation outside of captures; each without and with a watch."""
     x = cp.arange(1024, dtype='f4')
 
     def operations() -> None:
@@ -60,24 +60,3 @@ def lines(cp: Any, count: int = 1000) -> Iterator[Line]:
     yield without_and_with('recording 1,000 operations in place: watched / not watched, per op', recording, count)
     yield without_and_with('a capture of one operation: watched / not watched', opening)
     yield without_and_with('CuPy op, no capture open: watched / not watched', eager, count)
-    yield from torch_graphs(count)
-
-
-def torch_graphs(count: int) -> Iterator[Line]:
-    """A capture of ``torch.cuda.graph``."""
-    try:
-        import torch
-    except ImportError:
-        return
-    a = torch.zeros(1024, device='cuda')
-    a.add_(1)
-    torch.cuda.synchronize()
-
-    def record(watch: bool) -> float:
-        with watched() if watch else nullcontext(), torch.cuda.graph(torch.cuda.CUDAGraph()):
-            start = now()
-            for _ in range(count):
-                a.add_(1)
-            return now() - start
-
-    yield without_and_with('torch.cuda.graph, 1,000 operations: watched / not watched, per op', record, count)

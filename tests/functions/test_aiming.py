@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import aiming
+from capturekit.functions import aiming, policy
 from capturekit.functions.aiming import Aimer
 from capturekit.graph.first_launch import FirstLaunch
 from tests.captured import values
@@ -18,7 +18,7 @@ from tests.captured import values
 
 @pytest.fixture(autouse=True)
 def small_arrays_are_aimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aiming, 'AIMED_BYTES', 1024)
+    monkeypatch.setattr(policy, 'AIMED_BYTES', 1024)
     monkeypatch.setattr(Aimer, 'too_dear', lambda *_: [])
 
 
@@ -126,7 +126,7 @@ def test_where_nodes_can_not_be_aimed_the_answer_is_right(cp: Any, monkeypatch: 
 @pytest.mark.gpu
 def test_libraries_are_given_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     cp = pytest.importorskip('cupy')
-    monkeypatch.setattr(aiming, 'AIMED_BYTES', 1024)
+    monkeypatch.setattr(policy, 'AIMED_BYTES', 1024)
     monkeypatch.setattr(Aimer, 'too_dear', lambda *_: [])
     fn = ck.graphed(lambda a, b: a @ b + 1)
     for _ in range(5):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -189,3 +190,37 @@ def test_a_profiler_goes_on_around_a_recording(compiler: Any) -> None:
     finally:
         sys.setprofile(None)
     assert '_preprocess' in seen and '_with_cache' in seen
+
+
+#: The real ``cupy.memoize`` is written in C, so that what it remembers can't be followed. It needs no GPU.
+MEMOIZED = """
+import sys
+import cupy
+memoize, clear_memo = cupy.memoize, cupy.clear_memo
+for name in [name for name in sys.modules if name.partition('.')[0] in ('cupy', 'cupyx')]:
+    del sys.modules[name]
+
+import capturekit as ck
+from capturekit import simulated
+
+simulated.install()
+cp = sys.modules['cupy']
+cp.memoize, cp.clear_memo = memoize, clear_memo  # that which capturekit asks, too
+table = {'rate': 2.0}
+rate = memoize()(lambda: table['rate'])
+graphed = ck.graphed(lambda x: x * rate())
+found = []
+for call in range(12):
+    if call == 4:
+        table['rate'] = 3.0
+    if call == 8:
+        clear_memo()
+    found.append(float(graphed(cp.ones(2))[0]))
+assert found == [2.0] * 8 + [3.0] * 4, found
+assert sum(variant.launches for variant in graphed.variants) >= 4
+"""
+
+
+def test_what_the_real_cupy_remembers_counts_until_it_is_cleared() -> None:
+    pytest.importorskip('cupy', reason='CuPy is not installed')
+    subprocess.run([sys.executable, '-c', MEMOIZED], check=True, timeout=120)

@@ -212,7 +212,8 @@ def by_two(value: Copied) -> Any:
 
 def test_a_change_of_how_objects_are_copied(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """All attributes count here, so that the module's tables could be read without a word."""
-    monkeypatch.setattr(copyreg, 'dispatch_table', copyreg.dispatch_table)
+    for cls in [one for one in copyreg.dispatch_table if one.__module__ == 'uarray']:  # of SciPy, written in C
+        monkeypatch.delitem(copyreg.dispatch_table, cls)
     held, tables = Copied(2.0), Rates()
 
     def fn(x: Any) -> Any:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
+from operator import length_hint
 from typing import Any
 
 import pytest
 
 import capturekit as ck
-from capturekit.functions import faster_way
-from capturekit.functions.faster_way import AGAIN, CallTiming, TimedWays
+from capturekit.functions import faster_way, policy
+from capturekit.functions.call_turns import TURNS
+from capturekit.functions.faster_way import CallTiming, TimedWays
+from capturekit.functions.policy import AGAIN
 
 
 class Clock:
@@ -233,3 +237,57 @@ def test_the_stopwatch_waits_for_nothing(cp: Any) -> None:
     cp.cuda.get_current_stream().synchronize()
     found = timing.device()
     assert found is not None and found >= 0 and timing.host > 0 and not CallTiming(cp.cuda).busy
+
+
+@pytest.mark.parametrize('took', [(30e-6, 31e-6), (30e-6, 29e-6), (30e-6, 10e-6), (30e-6, 90e-6)])
+def test_an_unchanged_function_settles_soon(sim: Any, clock: Any, took: Any) -> None:
+    fn, x = ck.graphed(lambda x: x * 2 + 1), sim.ones(3)
+    now = clock(fn, *took)
+    told = ways(fn, 60, lambda: fn(x))
+    assert len({*told[12:]}) == 1 and now.begun <= len(policy.TURNS)
+    assert in_short(fn).startswith(f'launched {told.count("L")} of 60')
+
+
+def test_a_dear_try_is_made_seldom(sim: Any, clock: Any) -> None:
+    fn, x = ck.graphed(lambda x: x * 2 + 1), sim.ones(3)
+    clock(fn, 10e-6, 1000e-6)
+    told = ways(fn, 12 + 2 * policy.AGAIN, lambda: fn(x))
+    assert 'L' in told[:12] and 'L' not in told[12:]
+
+
+def test_launches_that_cost_more_are_compared_again() -> None:
+    contest = TimedWays(lambda: None)
+    contest.eager, told = False, ''
+    for _ in range(10):
+        contest.cost_more()
+        told += '.' if contest.eager is False else 'c'
+        contest.eager = False
+    assert told == '..c....c..'
+
+
+def test_a_call_without_a_look_is_seen_by_a_call_that_has_to_be_alone(sim: Any, clock: Any) -> None:
+    inside, leave = threading.Event(), threading.Event()
+    waits = [False]
+
+    def step(x: Any) -> Any:
+        if waits:
+            return x
+        inside.set()
+        assert leave.wait(60)
+        return x
+
+    fn, x = ck.graphed(step), sim.ones(3)
+    clock(fn, 10e-6, 100e-6)
+    while 'L' in ways(fn, 20, lambda: fn(x)) or not length_hint(fn._tally.unseen):
+        pass
+    waits.clear()
+    thread = threading.Thread(target=fn, args=(x,))
+    with TURNS:
+        assert TURNS.mark() is not None
+        thread.start()
+        assert inside.wait(60) and TURNS.mark() is None
+        with TURNS.alone() as alone:
+            assert not alone
+        leave.set()
+        thread.join()
+        assert TURNS.mark() is not None

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import follow_time, functions_found, return_paths
+from capturekit.functions import follow_time, policy, return_paths, watched_objects
+from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
-from capturekit.functions.instructions import single_steps
-from capturekit.functions.place_uses import PlaceUses, counting
+from capturekit.functions.state_changes import PlaceUses, counting
 
 
 class Scale:
@@ -20,7 +20,7 @@ class Scale:
 
 
 def test_what_takes_too_long_to_follow_is_eager(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_time, 'LONGEST', 0.0)
+    monkeypatch.setattr(policy, 'LONGEST', 0.0)
     one = Scale()
     fn = ck.graphed(lambda x: x * one.factor)
     for _ in range(4):
@@ -89,7 +89,7 @@ def test_what_is_left_out_does_not_count(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One look at all objects takes as long as the process is large, whatever the function does."""
     monkeypatch.setattr(return_paths, '_HERE', None)
-    monkeypatch.setattr(follow_time, 'LONGEST', 0.5)
+    monkeypatch.setattr(policy, 'LONGEST', 0.5)
     looks = []
 
     def slow(*args: Any) -> Any:
@@ -99,7 +99,7 @@ def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.
             pass
         return functions_of(*args)
 
-    monkeypatch.setattr(functions_found, 'functions_of', slow)
+    monkeypatch.setattr(watched_objects, 'functions_of', slow)
 
     def scaled(by: float) -> Any:
         return lambda x: x * by
@@ -117,7 +117,7 @@ def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: py
     """Several functions may have the code of a lambda, but the run begins by calling a function that is known."""
     monkeypatch.setattr(return_paths, '_HERE', None)
     looks: list[Any] = []
-    monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))
+    monkeypatch.setattr(watched_objects, 'functions_of', lambda module: looks.append(module) or functions_of(module))
     made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
     fns = [ck.graphed(one) for one in made]
     for _ in range(4):
@@ -134,7 +134,7 @@ def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: py
 @pytest.mark.skipif(not return_paths.TELLS, reason='this Python does not tell which function runs')
 def test_no_function_is_looked_for_where_python_tells(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
-    monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))
+    monkeypatch.setattr(watched_objects, 'functions_of', lambda module: looks.append(module) or functions_of(module))
     made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
     fn = ck.graphed(lambda x: sorted([1.0, 2.0], key=lambda v: -v)[0] * made[1](x))
     assert [fn(sim.ones(1)).get().tolist() for _ in range(4)] == [[6.0]] * 4
@@ -157,7 +157,7 @@ def paid(cost: follow_time.FollowCost, calls: int, whole: float, plain: float) -
 
 
 def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
+    monkeypatch.setattr(policy, 'CHEAP', 0.25)
     cost = follow_time.FollowCost()
     assert paid(cost, 32, whole=0.2, plain=0.01) == 'FF..F.F...F.......F.............'
     for _ in range(8 * 6):
@@ -167,7 +167,7 @@ def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch)
 
 def test_rare_launches_do_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where calls go another way as often as they are launched, following all those would cost many runs."""
-    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
+    monkeypatch.setattr(policy, 'CHEAP', 0.25)
     cost, found = follow_time.FollowCost(), ''
     for _ in range(40):
         found += paid(cost, 1, whole=0.05, plain=0.001)
@@ -176,7 +176,7 @@ def test_rare_launches_do_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
+    monkeypatch.setattr(policy, 'CHEAP', 0.25)
     assert paid(follow_time.FollowCost(), 12, whole=0.2, plain=0.1) == 'FF.FFFFFFFFF'
     assert paid(follow_time.FollowCost(), 12, whole=0.001, plain=0.00001) == 'F' * 12
     assert paid(follow_time.FollowCost(), 3, whole=5.0, plain=0.1) == 'FF.'
@@ -184,9 +184,7 @@ def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch
 
 def test_recordings_have_to_be_paid_for_as_well(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[tuple[float, float]] = []
-    monkeypatch.setattr(
-        follow_time, 'ROUGHLY', -1.0
-    )  # both times are the processor's: the clock counts other processes
+    monkeypatch.setattr(policy, 'ROUGHLY', -1.0)  # both times are the processor's: the clock counts other processes
     monkeypatch.setattr(follow_time.FollowCost, 'add', lambda _, followed, whole: noted.append((followed, whole)))
     fn = ck.graphed(lambda x: x * 2)
     for _ in range(4):
@@ -203,8 +201,8 @@ class Box:
 @pytest.fixture
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Following anything is dear."""
-    monkeypatch.setattr(follow_time, 'CHEAP', 0.0)
-    monkeypatch.setattr(follow_time, 'DEAR', 0.0)
+    monkeypatch.setattr(policy, 'CHEAP', 0.0)
+    monkeypatch.setattr(policy, 'DEAR', 0.0)
 
 
 @pytest.mark.usefixtures('dear')

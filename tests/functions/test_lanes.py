@@ -253,7 +253,7 @@ def test_kernels_of_your_own_are_ordered_by_what_is_said(cp: Any) -> None:
 
 def test_large_arguments_of_other_addresses(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be nodes' own arguments otherwise, and each other address a search for the order."""
-    monkeypatch.setattr('capturekit.functions.aiming.AIMED_BYTES', 64)
+    monkeypatch.setattr('capturekit.functions.policy.AIMED_BYTES', 64)
     fn = ck.graphed(lambda x: branches(cp, x), lanes='auto')
     kept = []
     for call in range(4):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import faster_way, tally
+from capturekit.functions import faster_way, policy
 from tests.functions.test_faster_way import Clock, in_short
 
 CALLS = 12
@@ -20,7 +20,7 @@ CALLS = 12
 
 @pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(tally, 'FEW', 6)
+    monkeypatch.setattr(policy, 'TOLD', 6)
     yield
 
 
@@ -258,7 +258,7 @@ def test_other_threads_do_not_leave_state_eager_for_good(sim: Any) -> None:
 
 
 def test_a_call_within_an_eager_call_repeats_its_changes(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, 'FEW', None)
+    monkeypatch.setattr(policy, 'TOLD', None)
 
     class Counter:
         def __init__(self) -> None:

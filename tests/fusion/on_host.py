@@ -96,7 +96,7 @@ def compiled(sources: Sequence[Source], folder: Path) -> Any:
     assert COMPILER is not None
     text, library = folder / 'kernels.cpp', folder / 'kernels.so'
     text.write_text(_program(sources))
-    flags = ['-std=c++17', '-O1', '-fPIC', '-shared', '-ffp-contract=off', '-fno-strict-aliasing', '-w']
+    flags = ['-std=c++17', '-O0', '-fPIC', '-shared', '-ffp-contract=off', '-fno-strict-aliasing', '-w']
     done = subprocess.run([COMPILER, *flags, '-o', str(library), str(text)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:4000]
     return ctypes.CDLL(str(library))

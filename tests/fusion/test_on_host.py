@@ -18,9 +18,8 @@ KERNELS = 16
 
 @pytest.mark.parametrize('wide', [False, True], ids=['32 bits', '64 bits'])
 @pytest.mark.parametrize('together', [1, 4])
-@pytest.mark.parametrize('seed', [0, 1])
 def test_random_kernels_compute_what_numpy_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, together: int, wide: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int, wide: bool
 ) -> None:
     monkeypatch.setattr(fused_source, '_TOGETHER', together)
     monkeypatch.setattr(fused_source, '_MANY', 1)
@@ -29,7 +28,7 @@ def test_random_kernels_compute_what_numpy_does(
     monkeypatch.setattr(fused_source, '_ALONG', 4)
     if wide:
         monkeypatch.setattr(fused_source, '_MOST', 0)
-    choose = random.Random(f'{seed} {together} {wide}').choice
+    choose = random.Random(f'0 {together} {wide}').choice
     drawn = [random_kernels.draw(choose) for _ in range(KERNELS)]
     sources = [source.__wrapped__(one.kernel) for one in drawn]
     assert {one.layout.narrow for one in sources} == {not wide}

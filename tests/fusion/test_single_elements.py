@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from tests.benchmarks.workloads import solver
+from tests.benchmarks import workloads
 
 SAME = 'the same as without fused kernels'
 #: Enough elements for several in each thread, and many blocks.
@@ -18,13 +18,13 @@ MANY = 1 << 17
 
 def steps_of(cp: Any, side: int, count: int) -> tuple[Any, Callable[[], None]]:
     """The state of conjugate gradients, and a function that begins anew and goes some steps."""
-    b = cp.asarray(solver.right_side(side))
-    state, steps = solver.State(b, cp.zeros), solver.Steps(cp, solver.as_it_is)
+    b = cp.asarray(workloads.right_side(side))
+    state = workloads.State(b, cp.zeros)
 
     def work() -> None:
         state.start(cp, b)
         for _ in range(count):
-            steps.step(state)
+            workloads.step_of_gradients(cp, state)
 
     return state, work
 
@@ -52,14 +52,13 @@ def test_a_step_of_conjugate_gradients_is_three_kernels(cp: Any) -> None:
 
 
 def test_a_graphed_step_of_conjugate_gradients_goes_on(cp: Any) -> None:
-    b = cp.asarray(solver.right_side(40))
-    states = [solver.State(b, cp.zeros) for _ in range(2)]
-    steps = solver.Steps(cp, solver.as_it_is)
-    graphed = ck.graphed(fuse=True)(steps.step)
+    b = cp.asarray(workloads.right_side(40))
+    states = [workloads.State(b, cp.zeros) for _ in range(2)]
+    graphed = ck.graphed(fuse=True)(lambda state: workloads.step_of_gradients(cp, state))
     for state in states:
         state.start(cp, b)
     for _ in range(6):
-        steps.step(states[0])
+        workloads.step_of_gradients(cp, states[0])
         graphed(states[1])
     assert seen(states[0]) == seen(states[1])
     assert all(one.fused is None or one.fused.compared in (SAME, 'not yet') for one in graphed.variants)

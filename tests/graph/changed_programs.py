@@ -1,17 +1,13 @@
 """Random programs whose graph is changed again and again: after each change it has to give what it gave before.
 
-``python -m tests.graph.changed_programs --count 500 --jobs 8`` tries many, on a GPU where there is one. The programs
-call libraries whose kernels have workspaces, and the changes follow each other in any order: relaning, fusing,
-rebinding, updating, cloning, measuring, with launches between them or without. What is recorded once and never changed
-tells what is right. A program that differs is printed with its seed.
+The programs call libraries whose kernels have workspaces, and the changes follow each other in any order: relaning,
+fusing, rebinding, updating, cloning, measuring, with launches between them or without. What is recorded once and never
+changed tells what is right. A program that differs is printed with its seed.
 """
 
 from __future__ import annotations
 
-import math
 import random
-import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -20,8 +16,9 @@ from typing import Any
 
 import capturekit as ck
 from capturekit.driver.cuda import current
+from tests.agreement.choices import Choices
+from tests.agreement.trying import Kind, Outcome
 from tests.captured import capture
-from tests.graph import in_jobs
 
 #: Rows of a long side, on a GPU and simulated: cuBLAS splits products over it, in a workspace.
 ROWS, FEW_ROWS, WIDTH = 4096, 40, 32
@@ -154,23 +151,13 @@ def tried(cp: Any, seed: int) -> tuple[list[str], str]:
     return words, ''
 
 
-def one_job(cp: Any, first: int, count: int, seconds: float = math.inf) -> int:
-    """Try programs until there are enough or the time is over, and tell; return how many differ."""
-    words: Counter[str] = Counter()
-    end, done, wrong = time.monotonic() + seconds, 0, 0
-    while done < count and time.monotonic() < end:
-        seed, done = first + done, done + 1
+def kind(cp: Any) -> Kind:
+    """These programs, on this CuPy."""
+
+    def run(_choices: Choices, seed: int, _number: int) -> Outcome:
         with warnings.catch_warnings():
             warnings.simplefilter('error', RuntimeWarning)  # a first launch that differs is undone, with a warning
             made, error = tried(cp, seed)
-        words.update(made)
-        if error:
-            wrong += 1
-            print(error, flush=True)
-    kinds = ', '.join(f'{number} {word}' for word, number in sorted(words.items()))
-    print(f'seeds {first} to {first + done - 1}: {done} programs, {wrong} differ; {kinds}', flush=True)
-    return wrong
+        return Outcome(error, Counter(made))
 
-
-if __name__ == '__main__':
-    sys.exit(in_jobs.main('tests.graph.changed_programs', __doc__, one_job))
+    return Kind(lambda choices: choices.below(1 << 30), run, tries=0)

@@ -130,8 +130,7 @@ def tried(cp: Any, change: str, call: str, number: int, before: int, error: Call
 
 
 @pytest.mark.parametrize('change', CHANGES)
-@pytest.mark.parametrize('before', [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize('error', [no_memory, pytest.param(KeyboardInterrupt, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(('before', 'error'), [(0, no_memory), (1, KeyboardInterrupt)])
 def test_a_change_that_ends_halfway(sim: Any, change: str, before: int, error: Callable[[], BaseException]) -> None:
     """``before``: how many launches the graph has behind it."""
     found: dict[tuple[str, int], str] = {}

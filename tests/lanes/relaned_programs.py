@@ -1,23 +1,17 @@
-"""Random programs, recorded as they are and in the order that their data needs: every launch has to give equal bits.
-
-``python -m tests.lanes.relaned_programs --count 2000 --jobs 8`` tries many, on a GPU where there is one, and tells how
-many had their order changed and how many their temporaries packed. A program that differs is printed with its seed.
-"""
+"""Random programs, recorded as they are and in the order that their data needs: every launch has to give equal bits."""
 
 from __future__ import annotations
 
-import math
 import random
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import capturekit as ck
+from tests.agreement.choices import Choices
+from tests.agreement.trying import Kind, Outcome
 from tests.analysis.test_races import ARRAYS, LANES, VIEWS, N, Op, Wait, record
 from tests.captured import capture
-from tests.graph import in_jobs
 from tests.lanes.test_relane import OPERATIONS, SAME, run
 
 #: One way to make a graph of a program: it returns the graph, the arrays to fill before a launch, and those to read.
@@ -105,22 +99,11 @@ def tried(cp: Any, seed: int) -> tuple[str, str]:
             graph.close()
 
 
-def one_job(cp: Any, first: int, count: int, seconds: float = math.inf) -> int:
-    """Try programs until there are enough or the time is over, and tell; return how many differ."""
-    end, done = time.monotonic() + seconds, 0
-    words: Counter[str] = Counter()
-    wrong = 0
-    while done < count and time.monotonic() < end:
-        seed, done = first + done, done + 1
+def kind(cp: Any) -> Kind:
+    """These programs, on this CuPy."""
+
+    def run(_choices: Choices, seed: int, _number: int) -> Outcome:
         word, error = tried(cp, seed)
-        words[word] += 1
-        if error:
-            wrong += 1
-            print(error, flush=True)
-    kinds = ', '.join(f'{number} {word}' for word, number in sorted(words.items()))
-    print(f'seeds {first} to {first + done - 1}: {done} programs, {wrong} differ; {kinds}', flush=True)
-    return wrong
+        return Outcome(error, Counter([word]))
 
-
-if __name__ == '__main__':
-    sys.exit(in_jobs.main('tests.lanes.relaned_programs', __doc__, one_job))
+    return Kind(lambda choices: choices.below(1 << 30), run, tries=0)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from capturekit.functions import faster_way, follow_time
+from capturekit.functions import faster_way, policy
 from capturekit.functions.decorator import Graphed
 from capturekit.functions.kinds import Kind
 from capturekit.functions.tally import WATCHED
@@ -45,7 +45,7 @@ def absent(text: str) -> str:
 
 def decide_without_times() -> None:
     """Let no time decide in this process which runs are followed and which calls are launched."""
-    follow_time.CHEAP = follow_time.LONGEST = float('inf')
+    policy.CHEAP = policy.LONGEST = float('inf')
     faster_way.STOPWATCH = lambda _platform: None
 
 

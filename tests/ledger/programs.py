@@ -15,7 +15,7 @@ from tests.agreement.choices import seeded
 from tests.agreement.program_runner import Machine
 from tests.benchmarks import peers, workloads
 from tests.benchmarks.wild import PROGRAMS, wild_modules
-from tests.benchmarks.workloads.way import check
+from tests.benchmarks.workloads import check
 from tests.corpus.harness import GUIDE
 from tests.ledger.outcomes import absent, noted
 from tests.packages import run as packages

@@ -6,7 +6,6 @@ that the program does the same whenever it is made.
 
 from __future__ import annotations
 
-import io
 import logging
 import random
 import statistics
@@ -133,8 +132,6 @@ def judge(program: Program, cp: Any, timed: bool = True) -> Row:
         row |= {'outcome': found.outcome, 'text': found.text}
         if found.outcome != WRONG and timed:
             row |= _times(program, cp, eager, other)
-        if cp is not np:
-            row['in short'] = in_short(other.fn)
     if cp is not np:
         other.fn.clear()
     if found.outcome != EQUAL:
@@ -181,14 +178,6 @@ def _steadiness(again: Found, found: Found) -> Row:
     return {}
 
 
-def in_short(graphed: Any) -> str:
-    """How many calls were launched, and why others ran eagerly."""
-    told = io.StringIO()
-    graphed.explain(told)
-    lines = told.getvalue().splitlines()
-    return '; '.join([lines[0][:200], *(line.strip() for line in lines if 'a call takes' in line)])
-
-
 def how(graphed: Any, said: list[str]) -> Row:
     """How a graphed function runs by now: by the variant that was used last."""
     variants = graphed.variants
@@ -196,14 +185,8 @@ def how(graphed: Any, said: list[str]) -> Row:
     reason = last.reason if last is not None else ''
     if not reason and (last is None or last.state not in ('recorded', 'pieces')):
         reason = said[-1] if said else 'each call is of another kind, or goes another way'
-    told = io.StringIO()
-    if reason:
-        graphed.explain(told)
     return {
         'state': 'eager' if last is None else last.state,
-        'explained': told.getvalue()[:4000],
         'reason': ' '.join(reason.split()),
         'launches': sum(variant.launches for variant in variants),
-        'variants': len(variants),
-        'seams': [' '.join(str(seam).split()) for seam in (last.seams if last is not None else ())],
     }

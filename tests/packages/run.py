@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import itertools
 import json
 import os
 import re
@@ -17,7 +16,6 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,11 +94,10 @@ class Family:
                 yield line
 
 
-def install(folder: Path, wheels: Path | None) -> None:
-    """Put what requirements.txt names into a folder, from the index or from a folder of wheels."""
-    source = [] if wheels is None else ['--no-index', '--find-links', str(wheels.resolve())]
+def install(folder: Path) -> None:
+    """Put what requirements.txt names into a folder."""
     command = [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--upgrade', '--target', str(folder)]
-    subprocess.run([*command, *source, '-r', str(REQUIREMENTS)], check=True)
+    subprocess.run([*command, '-r', str(REQUIREMENTS)], check=True)
 
 
 def told(row: Row) -> str:
@@ -117,16 +114,6 @@ def ratio_of(row: Row) -> float | None:
     return row['other_us'] / row['eager_us'] if row.get('eager_us') else None
 
 
-def slower(rows: list[Row]) -> Iterator[str]:
-    """The programs that take longer graphed than they may, the slowest first."""
-    found = {at: ratio for at, row in enumerate(rows) if (ratio := ratio_of(row)) is not None}
-    yield f'{len(found)} were timed, of which these take more than {AT_MOST} times as long graphed:'
-    for at in sorted((at for at in found if found[at] > AT_MOST), key=lambda at: -found[at]):
-        row = rows[at]
-        times = f'{row["eager_us"]:8.1f} us eagerly, {row["other_us"]:8.1f} graphed, x{found[at]:.2f}'
-        yield f'{row["package"]}.{row["program"]:32} {times}  {row.get("in short", "")}'
-
-
 def summary(rows: list[Row]) -> Iterator[str]:
     """How many are right, how many run in which way, and why some stay eager."""
     outcomes = Counter(row['outcome'] for row in rows)
@@ -137,37 +124,27 @@ def summary(rows: list[Row]) -> Iterator[str]:
     states = Counter(row['state'] for row in rows if 'state' in row)
     if states:
         yield ', '.join(f'{count} {state}' for state, count in states.most_common())
-    yield from slower(rows)
+    ratios = [ratio for row in rows if (ratio := ratio_of(row)) is not None]
+    yield f'{len(ratios)} were timed; {sum(ratio > AT_MOST for ratio in ratios)} take more than {AT_MOST} times as long'
     reasons = Counter(row['reason'] for row in rows if row.get('reason'))
     yield from (f'{count:4} {reason}' for reason, count in reasons.most_common())
 
 
-def results(families: list[Family], tell: Callable[[str], None], jobs: int = 1) -> dict[str, Any]:
-    """Run everything, so many families at once; return the machine and the rows."""
-    lock, count = threading.Lock(), itertools.count(1)
-
-    def run(family: Family) -> list[Row]:
-        rows: list[Row] = []
+def results(families: list[Family], tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run everything; return the machine and the rows."""
+    rows: list[Row] = []
+    for family in families:
+        left = set(family.names)
         try:
             for row in family.rows():
                 rows.append(row)
-                with lock:
-                    tell(f'[{next(count)}] {told(row)}')
+                left.remove(row['program'])
+                tell(f'[{len(rows)}] {told(row)}')
         except RuntimeError as error:
-            there = {row['program'] for row in rows}
-            missing = [name for name in family.names if name not in there]
             died = {'package': family.package, 'outcome': DIED, 'text': str(error)}
-            rows += [{**died, 'program': name} for name in missing]
-            with lock:
-                tell(str(error))
-        return rows
-
-    with ThreadPoolExecutor(jobs) as pool:
-        rows = [row for found in pool.map(run, families) for row in found]
-    machine = {name: value for family in families for name, value in family.machine.items()}
-    if jobs > 1:
-        machine['processes at once'] = str(jobs)
-    return {'machine': machine, 'rows': rows}
+            rows += [{**died, 'program': name} for name in family.names if name in left]
+            tell(str(error))
+    return {'machine': {name: value for family in families for name, value in family.machine.items()}, 'rows': rows}
 
 
 def write(path: Path, rows: list[Row]) -> None:
@@ -188,46 +165,28 @@ def write(path: Path, rows: list[Row]) -> None:
             writer.writerow([*known, *more])
 
 
-def options() -> argparse.ArgumentParser:
+def main() -> int:
     parser = argparse.ArgumentParser(prog='python -m tests.packages', description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--install', type=Path, metavar='DIR', help='install requirements.txt into DIR and use it')
-    parser.add_argument('--wheels', type=Path, metavar='FOLDER', help='install from these wheels, without an index')
     parser.add_argument('--only', nargs='+', metavar='PACKAGE', help='only the programs of these packages')
-    parser.add_argument('--programs', nargs='+', metavar='NAME', help='only programs of these names')
     parser.add_argument('--csv', type=Path, metavar='FILE', help='where the results go')
     parser.add_argument('--numpy', action='store_true', help='run plainly with NumPy in the place of CuPy')
     parser.add_argument('--launched', action='store_true', help='launch also what is faster when it runs eagerly')
-    parser.add_argument(
-        '--jobs', type=int, default=1, metavar='N', help='processes at once, with up to 12 programs each'
-    )
-    parser.add_argument('--timeout', type=float, default=120, metavar='S', help='seconds for one program')
-    return parser
-
-
-def main() -> int:
-    parser = options()
     given = parser.parse_args()
     programs = load()
     if unknown := set(given.only or ()) - programs.keys():
         parser.error(f'no programs of {", ".join(sorted(unknown))}; there are {", ".join(programs)}')
     if given.install:
-        install(given.install, given.wheels)
+        install(given.install)
     path = str(given.install.resolve()) if given.install else ''
     if given.launched:
         os.environ[ALWAYS] = '1'
     library = 'numpy' if given.numpy else 'cupy'
-    chosen = {package: programs[package] for package in given.only or programs}
-    names = {
-        package: [one.name for one in some if one.name in (given.programs or [one.name])]
-        for package, some in chosen.items()
-    }
-    size = 12 if given.jobs > 1 else max(map(len, programs.values()))
     families = [
-        Family(package, some, library, path, given.timeout, {})
-        for package, every in names.items()
-        for some in (every[at : at + size] for at in range(0, len(every), size))
+        Family(package, [one.name for one in programs[package]], library, path, 120, {})
+        for package in given.only or programs
     ]
-    found = results(families, lambda text: print(text, flush=True), given.jobs)
+    found = results(families, lambda text: print(text, flush=True))
     if given.csv:
         write(given.csv, found['rows'])
     print(', '.join(f'{name} {version}' for name, version in found['machine'].items()))

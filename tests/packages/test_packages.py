@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import csv
 import re
-import signal
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.packages import judge, registry, run
-from tests.packages.child import run as run_child
+from tests.packages import judge, registry
 from tests.packages.compare import compare, leaves
-from tests.packages.registry import PROGRAMS, Case, Draw, Program, load, program
+from tests.packages.registry import Case, Draw, Program, load
 
 FOLDER = Path(__file__).parent
-
-
-@pytest.fixture
-def own_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is forgotten after it."""
-    load()
-    monkeypatch.setattr(registry, 'PROGRAMS', dict(PROGRAMS))
-    yield
 
 
 def judged(make: Any, cp: Any = np) -> dict[str, Any]:
@@ -42,31 +30,16 @@ def apart(want: Any, got: Any) -> tuple[str, str]:
 
 
 def test_every_program_says_in_a_sentence_what_it_does() -> None:
+    assert sum(map(len, load().values())) >= 60
     for some in load().values():
         for one in some:
             assert re.fullmatch(r'[A-Z].*\.', one.about), f'{one.package}.{one.name}: {one.about!r}'
-
-
-def test_no_two_programs_have_one_name(own_programs: None) -> None:
-    assert sum(map(len, load().values())) >= 60
-
-    def twice(cp: Any, draw: Draw) -> Case:
-        raise NotImplementedError
-
-    program('none')(twice)
-    with pytest.raises(ValueError, match=r'two programs none\.twice'):
-        program('none')(twice)
 
 
 def test_every_package_is_required_in_one_version() -> None:
     lines = [line for line in (FOLDER / 'requirements.txt').read_text().splitlines() if not line.startswith('#')]
     assert all(re.fullmatch(r'[\w-]+==[\w.]+', line) for line in lines), lines
     assert load().keys() <= {line.partition('==')[0] for line in lines}
-
-
-def test_equal_seeds_draw_equal_arrays() -> None:
-    assert apart(Draw(np, 3).complexes(4, 5), Draw(np, 3).complexes(4, 5)) == ('equal', '')
-    assert apart(Draw(np, 3).normal(9), Draw(np, 4).normal(9))[0] == 'wrong'
 
 
 # -- the comparison
@@ -196,91 +169,7 @@ def test_a_graphed_program_tells_how_it_runs(sim: Any) -> None:
     assert 'calls' in row['reason']
 
 
-# -- the processes
-
-
-def test_a_child_writes_each_program_as_it_goes(own_programs: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def halved(cp: Any, draw: Draw) -> Case:
-        """Something is halved."""
-        return Case(lambda x: x / 2, lambda draw: (draw.normal(3),))
-
-    program('numpy')(halved)
-    told: list[Any] = []
-    assert run_child(np, 'numpy', ['halved'], told.append) == 0
-    assert [next(iter(one)) for one in told] == ['machine', 'begun', 'row']
-    assert told[0]['machine']['numpy'] == np.__version__
-
-
-def family(monkeypatch: pytest.MonkeyPatch, folder: Path, names: list[str]) -> run.Family:
-    """A family whose processes run a script: it ends in the program ``dies`` and hangs in ``hangs``."""
-    script = folder / 'script.py'
-    script.write_text(
-        'import json, os, sys, time\n'
-        'print(json.dumps({"machine": {"gpu": "none"}}))\n'
-        'for name in sys.argv[3:]:\n'
-        '    print(json.dumps({"begun": name}), flush=True)\n'
-        '    print("about to go", file=sys.stderr, flush=True) if name == "dies" else None\n'
-        '    os._exit(5) if name == "dies" else time.sleep(60 if name == "hangs" else 0)\n'
-        '    row = {"package": "none", "program": name, "outcome": "equal"}\n'
-        '    print(json.dumps({"row": row}), flush=True)\n'
-    )
-    started = subprocess.Popen
-    monkeypatch.setattr(
-        subprocess, 'Popen', lambda command, **more: started([command[0], str(script), *command[3:]], **more)
-    )
-    return run.Family('none', names, 'numpy', '', 3.0, {})
-
-
-def test_a_crash_ends_one_program_and_not_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    rows = list(family(monkeypatch, tmp_path, ['a', 'dies', 'b']).rows())
-    assert [(row['program'], row['outcome']) for row in rows] == [('a', 'equal'), ('dies', 'died'), ('b', 'equal')]
-    assert rows[1]['text'] == 'status 5: about to go'
-
-
-def test_a_program_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    rows = list(family(monkeypatch, tmp_path, ['hangs', 'a']).rows())
-    assert [row['outcome'] for row in rows] == ['died', 'equal']
-    assert rows[0]['text'].startswith(f'status {-signal.SIGKILL}')
-
-
-# -- what is written
-
-ROWS: list[dict[str, Any]] = [
-    {
-        'package': 'einops', 'program': 'rearrange', 'about': 'Something is moved.', 'outcome': 'equal', 'text': '',
-        'state': 'recorded', 'reason': '', 'launches': 5, 'variants': 1, 'eager_us': 100.0, 'other_us': 25.0,
-    },
-    {
-        'package': 'einops', 'program': 'repeat', 'about': 'It is repeated.', 'outcome': 'near',
-        'text': 'call 1: a | b', 'state': 'eager', 'reason': 'it reads /home/me/x.py', 'launches': 0, 'variants': 1,
-    },
-    {'package': 'POT', 'program': 'emd', 'outcome': 'died', 'text': 'status -11: '},
-    {'package': 'POT', 'program': 'dist', 'about': 'A.', 'outcome': 'fails', 'text': 'ImportError: no'},
-]  # fmt: skip
-
-
-def test_results_are_written_without_folders(tmp_path: Path) -> None:
-    run.write(tmp_path / 'results.csv', ROWS)
-    assert (tmp_path / 'results.csv').read_text().splitlines() == [
-        'package,program,outcome,state,launches,ratio,reason',
-        'einops,rearrange,equal,recorded,5,0.25,',
-        'einops,repeat,near,eager,0,,it reads x.py',
-        'POT,emd,died,,,,status -11:',
-        'POT,dist,fails,,,,ImportError: no',
-    ]
-
-
 def test_committed_results_have_each_program() -> None:
     with (FOLDER / 'results.csv').open(newline='') as file:
         found = [(row['package'], row['program']) for row in csv.DictReader(file)]
     assert sorted(found) == sorted((one.package, one.name) for some in load().values() for one in some)
-
-
-def test_the_summary_counts_outcomes_ways_and_reasons() -> None:
-    assert list(run.summary(ROWS)) == [
-        '4 programs: 1 do not run here; of the other 3 2 are right',
-        '1 equal, 1 near, 1 died, 1 fails',
-        '1 recorded, 1 eager',
-        '1 were timed, of which these take more than 1.05 times as long graphed:',
-        '   1 it reads /home/me/x.py',
-    ]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from capturekit.model.recording import LaneRecord, NodeRecord, Recording, Step, Timeline
-from capturekit.render import to_frame, to_html
+from capturekit.render import to_html
 
 NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome')
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -296,57 +296,6 @@ def test_keys_walk_the_lanes_and_what_is_selected_is_told(browser: Browser, tmp_
     assert browser.faults() == []
 
 
-def test_ten_thousand_nodes_stay_quick(browser: Browser, tmp_path: Path) -> None:
-    """A hundred zooms and pans, each drawn, in less than a tenth of a second each."""
-    opened(browser, tmp_path, recorded(10_000))
-    took = browser.run("""(async () => {
-        const canvas = document.getElementById('lanes'), start = performance.now();
-        for (let i = 0; i < 100; i++) {
-            canvas.dispatchEvent(new WheelEvent('wheel', {deltaY: i < 60 ? 120 : -120, clientX: 400, clientY: 300}));
-            await new Promise(requestAnimationFrame);
-        }
-        return performance.now() - start;
-    })()""")
-    assert took < 10_000
-    browser.run('document.getElementById("lanes").focus()')
-    browser.key('Home')
-    assert hover(browser, 5).startswith('#5 cupy_kernel_5__float64')
-
-
-def test_it_is_dark_where_the_viewer_is(browser: Browser, tmp_path: Path) -> None:
-    grounds = []
-    for dark in (False, True):
-        opened(browser, tmp_path, recorded(3), dark=dark)
-        grounds.append(browser.run('getComputedStyle(document.body).backgroundColor'))
-    assert grounds == ['rgb(255, 255, 255)', 'rgb(18, 22, 28)']
-
-
-def test_it_works_in_a_frame(browser: Browser, tmp_path: Path) -> None:
-    """As a notebook shows it: in a sandbox, made of an attribute."""
-    (tmp_path / 'page.html').write_text(f'<!DOCTYPE html><title>x</title>{to_frame(recorded(10))}', encoding='utf-8')
-    browser.open((tmp_path / 'page.html').as_uri())
-    frames = [each for each in browser.tell('Target.getTargets')['targetInfos'] if each['type'] == 'iframe']
-    if not frames:
-        pytest.skip('this browser has no process of its own for the frame: it cannot be asked')
-    target = frames[-1]['targetId']
-    browser.session = browser.tell('Target.attachToTarget', targetId=target, flatten=True)['sessionId']
-    browser.wait('window.capturekit && window.capturekit.view().ready')
-    assert 'cupy_kernel_3__float64' in hover_in_frame(browser, 3)
-    assert browser.faults() == []
-    assert not [url for url in browser.requests() if not url.startswith(('file:', 'about:srcdoc', 'data:'))]
-
-
-def hover_in_frame(browser: Browser, number: int) -> str:
-    """As hover(), by an event of the page's own: a frame gets no input by itself."""
-    return str(
-        browser.run(f"""(() => {{
-            const [clientX, clientY] = window.capturekit.spot({number});
-            document.getElementById('lanes').dispatchEvent(new PointerEvent('pointermove', {{clientX, clientY}}));
-            return document.getElementById('tip').textContent;
-        }})()""")
-    )
-
-
 def measured(nodes: int) -> Recording:
     """Lanes that take turns; every tenth node is a hundred times as long, and every fifth takes no time."""
     recording, ends, times = recorded(nodes), [0.0] * 4, []
@@ -383,46 +332,4 @@ def test_boxes_lie_at_their_times_or_in_their_order(browser: Browser, tmp_path: 
     browser.key('0')
     assert not view(browser)['timed']
     assert [browser.run(f'window.capturekit.spot({number})')[1] for number in (3, 11)] == [each[1] for each in spots]
-    assert browser.faults() == []
-
-
-def test_keys_and_the_wheel_work_where_times_are_shown(browser: Browser, tmp_path: Path) -> None:
-    opened(browser, tmp_path, measured(40))
-    browser.run('document.getElementById("lanes").focus()')
-    browser.key('t')
-    walked = []
-    for key in ('Home', 'ArrowRight', 'ArrowDown', 'ArrowLeft', 'End'):
-        browser.key(key)
-        walked.append(view(browser)['selected'])
-    assert walked[:2] == [0, 4] and walked[2] % 4 == 1 and walked[4] == 39
-    x, y = browser.run('window.capturekit.spot(39)')
-    assert 90 < x < browser.run('document.getElementById("lanes").clientWidth')
-    pitch = view(browser)['pitch']
-    browser.mouse('mouseWheel', x, y, deltaX=0, deltaY=-400)
-    assert view(browser)['pitch'] > pitch
-    browser.run('document.getElementById("search").focus()')
-    browser.key('t', 't')
-    assert view(browser)['timed'], 'a letter in the search field is a letter'
-    assert browser.faults() == []
-
-
-@pytest.mark.parametrize('nodes', [0, 1, 10_000])
-def test_pages_with_times_of_any_size(browser: Browser, tmp_path: Path, nodes: int) -> None:
-    opened(browser, tmp_path, measured(nodes))
-    browser.run('document.getElementById("clock").click()')
-    browser.run('document.getElementById("fit").click()')
-    pixels(browser)
-    for _ in range(20):
-        browser.run('document.getElementById("in").click()')
-    pixels(browser)
-    assert view(browser)['timed'] == (nodes > 0)
-    assert browser.faults() == []
-
-
-def test_without_times_there_is_no_switch(browser: Browser, tmp_path: Path) -> None:
-    opened(browser, tmp_path, recorded(10))
-    assert browser.run('document.getElementById("clock").hidden')
-    browser.run('document.getElementById("lanes").focus()')
-    browser.key('t')
-    assert not view(browser)['timed']
     assert browser.faults() == []

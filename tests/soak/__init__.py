@@ -3,7 +3,6 @@
 ``agreement``  random programs told to the driver and to both models of it (on a GPU)
 ``captures``   thousands of captures, half of them failing: does anything grow?
 ``exits``      every call that entering, recording and leaving make of the device, made to fail in its turn
-``dev``        the whole suite under Python's development mode
 ``sanitizer``  compute-sanitizer's memcheck over the core of the tests (on a GPU)
 
 Each prints one line of JSON with what was done. On a machine without a GPU all but ``agreement`` and ``sanitizer``

@@ -10,10 +10,10 @@ from typing import Any
 
 import tests.soak
 from capturekit.model.progress import say
-from tests.soak import agreement, captures, devmode, exits, sanitizer
+from tests.soak import agreement, captures, exits, sanitizer
 from tests.soak.ground import cupy
 
-PARTS = ('agreement', 'captures', 'exits', 'dev', 'sanitizer')
+PARTS = ('agreement', 'captures', 'exits', 'sanitizer')
 _GPU_ONLY = ('agreement', 'sanitizer')
 
 
@@ -36,7 +36,6 @@ def main() -> int:
         'agreement': lambda: agreement.run(given.programs, given.part, say),
         'captures': lambda: captures.run(cp, given.captures, say),
         'exits': lambda: exits.run(cp, say),
-        'dev': lambda: devmode.run(say),
         'sanitizer': lambda: sanitizer.run(say),
     }
     failed = 0

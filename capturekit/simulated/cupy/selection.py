@@ -14,7 +14,7 @@ import numpy as np
 from capturekit.simulated.cupy.signatures import UniqueAllResult, UniqueCountsResult, UniqueInverseResult, named
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
-from . import arrays, creation, indexing, launches, peers
+from . import arrays, creation, indexing, launches
 from .ufuncs import ufunc
 
 
@@ -244,9 +244,9 @@ def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) ->
 
     given = launches.as_array(src)
     if given is not None and where is None and given.data.device_id != dst.data.device_id and dst.size:
-        if peers.copy_across(dst, given):
+        if launches.copy_across(dst, given):
             return
-        with peers.on(dst.data.device_id):
+        with launches.on(dst.data.device_id):
             launches.mutate('cupy_copy', write, dst, (given.copy(), where))
         return
     launches.mutate('cupy_copyto', write, dst, (src, where))

@@ -13,10 +13,10 @@ import argparse
 import collections
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,8 @@ class Plugin:
         self.test = ''
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        numbers = {item.nodeid: zlib.crc32(item.nodeid.encode()) for item in items}
-        chosen = [item for item in items if numbers[item.nodeid] % self.share == 0]
-        items[:] = sorted(chosen, key=lambda item: numbers[item.nodeid])  # mixed: a run that is stopped is a sample
+        random.Random(1).shuffle(items)  # mixed: a run that is stopped is a sample
+        del items[len(items) // self.share :]
 
     def pytest_runtest_setup(self, item: Any) -> None:
         self.test = item.nodeid
@@ -154,7 +153,7 @@ def main() -> int:
     parser.add_argument('folder', type=Path, help="the folder 'tests' of CuPy's sources")
     parser.add_argument('--only', nargs='+', default=FOLDERS, help='folders or files in it (default: cupyx and random)')
     parser.add_argument('--columns', nargs='+', choices=COLUMNS, default=COLUMNS, help='what to try (default: both)')
-    parser.add_argument('--share', type=int, default=1, help='run one test of so many, picked by name (default: all)')
+    parser.add_argument('--share', type=int, default=1, help='run one test of so many (default: all)')
     parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='processes at once (default: one a core)')
     parser.add_argument('--limit', type=float, default=3600, help='seconds after which it stops (default: an hour)')
     parser.add_argument('--json', type=Path, help='a file for all rows')

@@ -13,7 +13,6 @@ import faulthandler
 import gc
 import itertools
 import json
-import math
 import multiprocessing
 import os
 import re
@@ -58,10 +57,8 @@ def cuda_initialized() -> bool:
     return driver.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p())) != NOT_INITIALIZED
 
 
-def work(job: Job, pipe: connection.Connection, said: IO[str], gpu: str | None) -> None:
+def work(job: Job, pipe: connection.Connection, said: IO[str]) -> None:
     """What a child does."""
-    if gpu is not None:
-        os.environ['CUDA_VISIBLE_DEVICES'] = gpu
     os.dup2(said.fileno(), 1)
     os.dup2(said.fileno(), 2)
     faulthandler.enable()
@@ -72,10 +69,10 @@ def work(job: Job, pipe: connection.Connection, said: IO[str], gpu: str | None) 
     os._exit(0)  # what a case has left must not end the process in its own way
 
 
-def start(job: Job, timeout: float, gpu: str | None = None) -> tuple[connection.Connection, Running]:
+def start(job: Job, timeout: float) -> tuple[connection.Connection, Running]:
     answer, pipe = FORK.Pipe(duplex=False)
     said = tempfile.TemporaryFile('w+', errors='replace')  # noqa: SIM115
-    process = FORK.Process(target=work, args=(job, pipe, said, gpu))
+    process = FORK.Process(target=work, args=(job, pipe, said))
     process.start()
     pipe.close()
     return answer, Running(job, process, said, time.monotonic() + timeout)
@@ -98,17 +95,13 @@ def row_of(child: Running, answer: connection.Connection) -> Row:
         return row
 
 
-def rows(jobs: list[Job], at_once: int, timeout: float, gpus: list[str], until: float) -> Iterator[Row]:
-    """Run the jobs, so many at a time, on these GPUs in turn, and yield each one's row as it comes. None is begun after
-    ``until``, a time of the monotonic clock."""
+def rows(jobs: list[Job], at_once: int, timeout: float) -> Iterator[Row]:
+    """Run the jobs, so many at a time, and yield each one's row as it comes."""
     waiting = list(reversed(jobs))
     running: dict[Any, Running] = {}
-    turn = itertools.cycle(gpus or [None])
     while waiting or running:
-        if time.monotonic() > until:
-            waiting.clear()
         while waiting and len(running) < at_once:
-            running.update([start(waiting.pop(), timeout, next(turn))])
+            running.update([start(waiting.pop(), timeout)])
         for answer in connection.wait(list(running), timeout=0.5):
             yield row_of(running.pop(answer), answer)  # type: ignore[arg-type]
         for child in running.values():
@@ -116,14 +109,13 @@ def rows(jobs: list[Job], at_once: int, timeout: float, gpus: list[str], until: 
                 child.process.kill()
 
 
-def results(jobs: list[Job], at_once: int, timeout: float, gpus: list[str], seconds: float) -> Iterator[Row]:
-    """Every job's row, those of the bare column first; without those that are not begun within so many seconds."""
+def results(jobs: list[Job], at_once: int, timeout: float) -> Iterator[Row]:
+    """Every job's row, those of the bare column first."""
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     from tests.gpu.coverage import child  # noqa: F401
 
     for module in cases.MODULES:
         cases.named(module)
-    until = time.monotonic() + seconds
     for bare in (True, False):
         if not bare:
             import capturekit  # noqa: F401
@@ -131,7 +123,7 @@ def results(jobs: list[Job], at_once: int, timeout: float, gpus: list[str], seco
             raise RuntimeError('an import has initialized CUDA: no child could use it after a fork')
         gc.collect()
         gc.freeze()
-        yield from rows([job for job in jobs if (job.column == 'bare') == bare], at_once, timeout, gpus, until)
+        yield from rows([job for job in jobs if (job.column == 'bare') == bare], at_once, timeout)
 
 
 def in_order(row: Row) -> tuple[int, int, int]:
@@ -179,13 +171,6 @@ def without_folders(text: str) -> str:
     return re.sub(r'(?<=\\")(?:/[^/"\\\s]+)+/', '', text)
 
 
-def combined(paths: list[str]) -> tuple[Row, list[Row]]:
-    """The rows of several files; where two have the same run, the later file's."""
-    data = [json.loads(Path(path).read_text()) for path in paths]
-    found = {in_order(row): row for one in data for row in one['rows']}
-    return data[-1]['machine'], [found[place] for place in sorted(found)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog='python -m tests.gpu.coverage.run', description=(__doc__ or '').split('\n')[0]
@@ -197,20 +182,14 @@ def main() -> None:
     add('--given', action='store_true', help='the given cases only')
     add('--columns', nargs='+', choices=COLUMNS, default=COLUMNS)
     add('--temperatures', nargs='+', choices=TEMPERATURES, default=TEMPERATURES)
-    add('--gpus', nargs='+', default=[], metavar='N', help='spread over these GPUs of the machine')
     add('--timeout', type=float, default=60, metavar='S', help='seconds for one process')
-    add('--seconds', type=float, default=math.inf, metavar='S', help='begin no run after so many seconds')
     add('--date', default='', help='written into the JSON')
-    add('--combine', nargs='+', metavar='FILE', help='run nothing: put the rows of these files together')
     given = parser.parse_args()
-    if given.combine:
-        machine, found = combined(given.combine)
-    else:
-        labels = given.only or (cases.GIVEN if given.given else cases.ALL)
-        jobs = [Job(*job) for job in itertools.product(labels, given.columns, given.temperatures)]
-        found = settle(list(results(jobs, given.jobs, given.timeout, given.gpus, given.seconds)))
-        (machine,) = rows([Job('', '', '')], 1, given.timeout, given.gpus[:1], math.inf)
-        machine['date'] = given.date
+    labels = given.only or (cases.GIVEN if given.given else cases.ALL)
+    jobs = [Job(*job) for job in itertools.product(labels, given.columns, given.temperatures)]
+    found = settle(list(results(jobs, given.jobs, given.timeout)))
+    (machine,) = rows([Job('', '', '')], 1, given.timeout)
+    machine['date'] = given.date
     text = json.dumps({'machine': machine, 'rows': found}, indent=1, sort_keys=True)
     Path(given.out).write_text(without_folders(text) + '\n')
     print('\n'.join(summary(found)))
