@@ -35,24 +35,16 @@ class DeviceSwitches:
     callers: CallerStreams
     outside: OutsideStreams
 
-    def device_exit(self, original: Callable[..., Any], device: Any, *exc: Any) -> Any:
-        return self.moved(lambda: original(device, *exc), exc)
-
-    def device_use(self, original: Callable[..., Any], device: Any) -> Any:
-        self.moved(lambda: original(device))
-        return device
-
-    def set_device(self, original: Callable[..., Any], device: int) -> Any:
-        return self.moved(lambda: original(device))
-
-    def moved(self, go: Callable[[], Any], exc: tuple[Any, ...] = ()) -> Any:
+    def moved(self, original: Callable[..., Any], *args: Any) -> Any:
+        """A call that makes another device current. Where a block is left, what follows its device is the exception."""
+        exc = args[1:]
         if not self.state.policy.records:
-            return go()  # an eager run's work on other devices goes where it always goes
+            return original(*args)  # an eager run's work on other devices goes where it always goes
         with self.state.lock:
             mine = self.state.mine()
             before = self.state.current_device()
             self.state.poll()
-            answer = go()
+            answer = original(*args)
             now = self.state.current_device()
             if now == before:
                 return answer

@@ -172,9 +172,9 @@ ENTRIES: tuple[Entry, ...] = (
         for holder in ('cupy.cuda', 'cupy.cuda.stream')
     ),
     Entry('cupy.cuda.device.Device', 'synchronize', 'waits.device_wait', 'sealed', given=True),
-    Entry('cupy.cuda.device.Device', '__enter__', 'devices.device_use', 'sealed'),
-    Entry('cupy.cuda.device.Device', '__exit__', 'devices.device_exit', 'sealed'),
-    Entry('cupy.cuda.device.Device', 'use', 'devices.device_use', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__enter__', 'devices.moved', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__exit__', 'devices.moved', 'sealed'),
+    Entry('cupy.cuda.device.Device', 'use', 'devices.moved', 'sealed'),
     # a wait for the device that CuPy makes from C code, which no other entry point sees
     Entry('cupy._core.syncdetect', '_declare_synchronize', 'waits.device_wait', 'function', given=True,
           said='Device.synchronize()'),
@@ -225,7 +225,7 @@ ENTRIES: tuple[Entry, ...] = (
     *_runtime('waits.elapsed_time', 'eventElapsedTime'),
     *_runtime('events.handle_made', 'eventCreate', 'eventCreateWithFlags', given=False),
     *_runtime('waits.device_wait', 'deviceSynchronize'),
-    *_runtime('devices.set_device', 'setDevice', given=False),
+    *_runtime('devices.moved', 'setDevice', given=False),
     *_runtime('launches.graph_call', 'graphLaunch', operation=_O.GRAPH_LAUNCH),
     *_runtime('launches.graph_call', 'graphUpload', operation=_O.GRAPH_UPLOAD),
     *_runtime(

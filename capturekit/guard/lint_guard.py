@@ -19,6 +19,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from capturekit.driver.cuda import Platform
@@ -128,15 +129,13 @@ class LintRun(Policy):
         If that raises another error (for a callback, on a stream that was forked for it), it is reported, too.
         """
         assert again is not None
-        steps, second = self.live.recording.steps, None
-        before, self.live.strict = len(steps), False
-        try:
-            again()
-        except CaptureError as found:
-            second = found
-        finally:
-            self.live.strict = True
-        adapted = '; '.join(step.text for step in steps[before:] if step.kind == 'adapted')
+        second = None
+        with self.live.adapting() as told:
+            try:
+                again()
+            except CaptureError as found:
+                second = found
+        adapted = '; '.join(told)
         self.hear(error, None if second is not None and not adapted else adapted)
         if second is not None and adapted:
             self.hear(second, None)
@@ -609,18 +608,11 @@ class Witness(PolicyOfAll):
             return verb(given, *args, **kwargs)
         except CaptureError as error:
             if live is not None and live.strict and not call.made:
-                steps = live.recording.steps
-                before, live.strict = len(steps), False
-                try:
-                    answer = verb(original, *args, **kwargs)
-                except CaptureError:
-                    pass
-                else:
-                    words = '; '.join(step.text for step in steps[before:] if step.kind == 'adapted')
-                    self._tell_of(error, words or 'lets it be')
+                with suppress(CaptureError):
+                    with live.adapting() as told:
+                        answer = verb(original, *args, **kwargs)
+                    self._tell_of(error, '; '.join(told) or 'lets it be')
                     return answer
-                finally:
-                    live.strict = True
             refused(error)
             entry = next((one for one in getattr(verb, 'args', ()) if isinstance(one, Entry)), None)
             self._guard.verdicts.has_refused(error, entry)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -257,6 +258,17 @@ class OpenCapture:
         self.recording.steps.append(step)
         if step.other is not None and self.trace is not None:
             self.trace.note(step, polled)
+
+    @contextmanager
+    def adapting(self) -> Iterator[list[str]]:
+        """A block in which the capture adapts what it refuses otherwise; the list that it gets then says what."""
+        before, told = len(self.recording.steps), list[str]()
+        self.strict = False
+        try:
+            yield told
+        finally:
+            self.strict = True
+            told += [step.text for step in self.recording.steps[before:] if step.kind == 'adapted']
 
     def refusal(self, error: CaptureError) -> None:
         """Remember a call that was refused in the block. If the block catches the error, the recording says so."""

@@ -455,11 +455,13 @@ class Installation:
 
     def _stale(self) -> bool:
         """True if nothing was found yet, or a holder or its attribute is another object by now."""
-        if self._copy != _come_and_go():
+        if not self._known or self._copy != _come_and_go():
             return True
         for name, module, attributes, holder in self._ways.values():
+            if sys.modules.get(name) is not module:
+                return True
             try:
-                if sys.modules.get(name) is not module or (attributes and attrgetter(attributes)(module) is not holder):
+                if attributes and attrgetter(attributes)(module) is not holder:
                     return True
             except AttributeError:
                 return True
