@@ -20,7 +20,7 @@ PACKAGES = {
     'model': (5400, 4000),
     'render': (1800, 1100),
     'driver': (4150, 4000),
-    'simulated': (11650, 5500),
+    'simulated': (11610, 5500),
     'launch': (2800, 2000),
     'guard': (10150, 7500),
     'analysis': (2900, 2500),
