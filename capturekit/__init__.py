@@ -49,6 +49,7 @@ from capturekit.recorder.capture import Capture, capture, rehearse
 from capturekit.recorder.declarations import reads, writes
 from capturekit.recorder.embed import look
 from capturekit.recorder.forks import fork, parallel
+from capturekit.recorder.options import CaptureOptions
 
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
@@ -61,6 +62,7 @@ __all__ = [
     'AssumptionError',
     'Capture',
     'CaptureError',
+    'CaptureOptions',
     'CheckError',
     'ClosedError',
     'Concurrency',

@@ -181,8 +181,8 @@ def spread(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
 def pytest_collection_finish() -> None:
     """Let the collector pass over what was imported so far, and come seldom by itself: some tests call it afterwards.
 
-    Each stand-in for CuPy leaves ten thousand objects, and a graphed function that is watched looks through all for
-    functions. Not where CuPy has a GPU: memory that waits for the collector is a GPU's.
+    A graphed function that is watched looks through all objects for functions. Not where CuPy has a GPU: memory that
+    waits for the collector is a GPU's.
     """
     pass_over()
     if gc.get_freeze_count():

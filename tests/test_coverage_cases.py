@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -65,17 +64,6 @@ MISSING = [
 ]  # fmt: skip
 #: Cases that come to something else on a GPU, and why.
 ONLY_ON_A_GPU = {'own pool': 'the pool has gone when the graph is launched, which this does not try'}
-#: Where SciPy is installed the stand-in makes its functions of it: these record there although a GPU refuses them.
-RECORD_BY_SCIPY = (
-    'fht', 'sparse eye', 'sparse random', 'median footprint', 'binary_erosion', 'binary_opening', 'binary_fill_holes',
-    'binary_propagation', 'nd histogram', 'rotate', 'firwin and filter', 'savgol', 'detrend', 'decimate iir',
-    'resample_poly', 'istft', 'max_len_seq', 'logsumexp weights',
-)  # fmt: skip
-#: And these it refuses, although a GPU records them.
-REFUSED_BY_SCIPY = (
-    'solve_triangular', 'solve_triangular lower', 'csr.T@v', 'sosfilt', 'csr abs', 'csr multiply dense', 'csc @ vec',
-    'csr sum', 'csr sum axis', 'csr diagonal', 'sparse vstack', 'lombscargle',
-)  # fmt: skip
 
 
 def test_the_simulated_cupy_refuses_what_a_gpu_refused() -> None:
@@ -90,5 +78,4 @@ def test_the_simulated_cupy_refuses_what_a_gpu_refused() -> None:
     }
     assert len(found) > 300
     differing = {label for label, came in found.items() if (came == 'equal') != (on_a_gpu[label] == 'equal')}
-    by_scipy = {*RECORD_BY_SCIPY, *REFUSED_BY_SCIPY} if importlib.util.find_spec('scipy') else set()
-    assert differing == ONLY_ON_A_GPU.keys() | by_scipy
+    assert differing == ONLY_ON_A_GPU.keys()

@@ -22,10 +22,10 @@ PACKAGES = {
     'driver': (4150, 4000),
     'simulated': (11650, 5500),
     'launch': (2800, 2000),
-    'guard': (10250, 7500),
+    'guard': (10150, 7500),
     'analysis': (2900, 2500),
     'graph': (2850, 2500),
-    'recorder': (3100, 2000),
+    'recorder': (3070, 2000),
     'fusion': (5750, 4000),
     'lanes': (2450, 1800),
     'functions': (17300, 10000),
@@ -64,9 +64,9 @@ TESTS = {
 #: The most calls of capturekit's functions on three ways through the code, and how many they are to come down to. Those
 #: of the simulated device, which stands for CUDA and CuPy, are not counted.
 HOPS = {
-    'enter a capture': (550, 250),
-    'one fork of two lanes': (195, 100),
-    'the first call of a graphed function': (3350, 1200),
+    'enter a capture': (160, 150),
+    'one fork of two lanes': (185, 100),
+    'the first call of a graphed function': (1200, 1200),
 }
 LINES_OF_A_FUNCTION, DEPTH, LENGTH_OF_A_NAME = 60, 4, 60
 _BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)

@@ -25,7 +25,8 @@ def test_refused_at_the_call(sim: Any, name: str, tmp_path: Path, monkeypatch: p
 
 
 def test_the_table_has_every_argument() -> None:
-    for name in ('capture', 'graphed', 'fork', 'parallel', 'experiment', 'lint', 'look', 'reads', 'writes', 'rehearse'):
+    plain = ('fork', 'parallel', 'experiment', 'lint', 'look', 'reads', 'writes', 'rehearse')
+    for name in ('capture', 'CaptureOptions', 'graphed', *plain):
         tried = [call for call in CALLS if call.startswith((f'ck.{name}(', f'{name}('))]
         assert tried, name
         for one in inspect.signature(getattr(ck, name)).parameters.values():

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.live_objects import instances
+from capturekit.model.cleanup import instances
 
 _PASS = re.compile(r'_pass[12]$')
 #: Code in a user's kernel because of which it may touch only some elements.

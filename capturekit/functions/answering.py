@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from capturekit.functions import policy
 from capturekit.functions.binding import lazy
 from capturekit.functions.call_turns import BUSY, TURNS
-from capturekit.functions.checks import Beside, Call, Earlier
+from capturekit.functions.checks import Call, Comparison, Earlier
 from capturekit.functions.environment import Environment, unchanged_by_failures
 from capturekit.functions.kinds import (
     Given,
@@ -73,6 +73,19 @@ _MEANWHILE = 'another thread was in a graphed function, too, and what each has c
 _PLAINLY: Any = object()
 
 
+class _Try(NamedTuple):
+    """One try to record: the result of its call, or the check that has failed, or why it can't be recorded.
+
+    ``refused``: whether the guard has refused a call; ``drawn``: the random numbers that the host has drawn for it.
+    """
+
+    result: Any
+    failed: errors.AssumptionError | None
+    reason: str
+    refused: bool
+    drawn: list[Feed]
+
+
 class Answering:
     """Answers the calls of a graphed function, and lets ``tally`` count them."""
 
@@ -82,21 +95,16 @@ class Answering:
         self._recordings = 0
         self.tally = tally
         self.earlier = Earlier(options.later)
-        self._beside = Beside(fn, options.check)
 
     def answer(self, given: Given) -> Any:
         """Answer a call."""
         kind = given.kind
         with TURNS:
-            with kind.lock:
-                again, kind.under_way = kind.under_way, True
-                try:
-                    answer = _PLAINLY if again else self._by_state(given)
-                finally:
-                    kind.under_way = again
+            with kind.call() as is_first:
+                answer = self._by_state(given) if is_first else _PLAINLY
             if answer is not _PLAINLY:
                 return answer
-            self.tally.ran(NESTED if again else f'because {kind.reason_now()}')
+            self.tally.ran(NESTED if not is_first else f'because {kind.reason_now()}')
             return self._fn(*given.args, **given.kwargs)
 
     def _by_state(self, given: Given) -> Any:
@@ -153,7 +161,7 @@ class Answering:
             if failed is None:
                 if fill(given, variant, self.tally.name) is not None:
                     return self._again(given, [], 'because a number among their arguments does not fit the recording')
-                due = self._beside.due(variant, given)
+                due = Comparison(self._fn, variant, given) if self._is_compared(variant) else None
                 try:
                     result = variant.run(given.leaves, due is not None or not self._options.later or variant.draws)
                 except Exception as error:  # the function must not run in here: it would see one being handled
@@ -183,6 +191,11 @@ class Answering:
             tried.append(other)
             failed = None
 
+    def _is_compared(self, variant: Variant) -> bool:
+        """Whether the coming launch of a variant is compared with an eager run."""
+        every = self._options.check
+        return variant.untried > 0 or (every > 0 and (variant.launches + 1) % every == 0)
+
     def _raised(self, given: Given, variant: Variant, error: Exception) -> Any:
         """Run eagerly what has not begun, or was undone: a call between two parts has raised, and will do so again."""
         variant.undo(error)
@@ -200,9 +213,9 @@ class Answering:
 
     def _compare(self, given: Given, variant: Variant, due: Any, result: Any) -> bool:
         """Compare a launch with an eager run. False if the graph does not read numbers as the function does."""
-        BUSY.depth += 1
         try:
-            due.compare(result)
+            with BUSY:
+                due.compare(result)
             variant.untried = max(variant.untried - 1, 0)
             return True
         except errors.CheckError as error:
@@ -215,8 +228,6 @@ class Answering:
                 return False
             variant.give_up(f'its check failed: {error.rule}')
             raise
-        finally:
-            BUSY.depth -= 1
 
     def _take_over(
         self, given: Given, variant: Variant, error: errors.AssumptionError, drawn: list[Feed] | None = None
@@ -282,13 +293,10 @@ class Answering:
         self.tally.ran(WATCHED if drawn is None else CHECKED, kind.followed > 0)
         kind.followed += 1
         kind.cost_more()
-        BUSY.depth += 1
-        try:
+        with BUSY:
             watch = self._watch(given, rehearsal, uncollected)
             with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
                 result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
-        finally:
-            BUSY.depth -= 1
         kind.cost.add(0.0 if watch is None else watch.seconds, time.thread_time() - begun)
         environment = watch.environment if watch else None
         reason = lazy(self._fn)
@@ -387,45 +395,53 @@ class Answering:
 
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
-        drawn: list[Feed] = []
-        reason, failed, refused = '', None, False
         fill(given, variant, self.tally.name)
-        for gates in ('device', 'host') if variant.checks <= policy.CHAIN and not variant.reckons else ('host',):
-            recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
-            BUSY.depth += 1
-            try:
-                begun = time.perf_counter(), time.thread_time()
-                with unchanged_by_failures(variant.environment):
-                    result = recorder.record(given, self._options.pieces)
-                self._recorded(given.kind, variant, *begun)
-                if variant.untried == 0:
-                    return _finished(given, result)
-                break
-            except errors.AssumptionError as error:
-                failed = error.with_traceback(None)
-                break
-            except CaptureError as error:
-                reason, refused = error.in_one_line().rstrip('.'), True
-            except Exception as error:
-                reason = f'{type(error).__name__}: {error}'
-            finally:
-                BUSY.depth -= 1
-                drawn = recorder.drawn
-            if refused and not drawn and reckon_with_arguments(self._fn, given, variant, self._options):
-                return self._record_here(given, variant)
-            if not drawn and variant.reckons_with_state:
-                stop_reckoning(given.kind)
+        checked_by = _checked_by(variant)
+        while True:
+            tried = self._try(given, variant, checked_by)
+            if tried.failed is not None:
+                given.kind.other_ways += [variant] if isinstance(tried.failed, OtherOutcome) else []
+                return self._take_over(given, variant, tried.failed, tried.drawn)
+            if not tried.reason:  # the first launches of some are compared with eager runs
+                return self._launch(given, variant) if variant.untried else _finished(given, tried.result)
+            other = self._other_way(given, variant, tried, checked_by)
+            if variant.state == 'closed':
                 return self._again(given, [], 'because the host can not compute its numbers at each launch')
-            if not drawn and assume_more(given.kind, variant):
-                return self._record_here(given, variant)
-            if refused or drawn or not variant.checks:
-                break
-        if failed is not None:
-            given.kind.other_ways += [variant] if isinstance(failed, OtherOutcome) else []
-            return self._take_over(given, variant, failed, drawn)
-        if variant.untried and variant.run is not None:  # not where an earlier recording was to be compared
-            return self._launch(given, variant)
-        return self._not_recorded(given, variant, reason, drawn)
+            if not other:
+                return self._not_recorded(given, variant, tried.reason, tried.drawn)
+            checked_by = other
+
+    def _try(self, given: Given, variant: Variant, checked_by: str) -> _Try:
+        """Record once."""
+        recorder = VariantRecorder(given.platform, self._fn, variant, checked_by, self._options)
+        begun = time.perf_counter(), time.thread_time()
+        result, failed, reason, refused = None, None, '', False
+        try:
+            with BUSY, unchanged_by_failures(variant.environment):
+                result = recorder.record(given, self._options.pieces)
+            self._recorded(given.kind, variant, *begun)
+        except errors.AssumptionError as error:
+            failed = error.with_traceback(None)
+        except CaptureError as error:
+            reason, refused = error.in_one_line().rstrip('.'), True
+        except Exception as error:
+            reason = f'{type(error).__name__}: {error}'
+        return _Try(result, failed, reason, refused, recorder.drawn)
+
+    def _other_way(self, given: Given, variant: Variant, tried: _Try, checked_by: str) -> str:
+        """Change the first thing that can be changed, for another try; what checks the host reads then, or '' for none.
+        A variant that reckons with numbers of attributes is closed: these are compared again.
+        """
+        if tried.drawn:  # another try would draw other random numbers
+            return ''
+        if tried.refused and reckon_with_arguments(self._fn, given, variant, self._options):
+            return _checked_by(variant)
+        if variant.reckons_with_state:
+            stop_reckoning(given.kind)
+            return ''
+        if assume_more(given.kind, variant):
+            return _checked_by(variant)
+        return 'host' if checked_by == 'device' and variant.checks and not tried.refused else ''
 
     def _not_recorded(self, given: Given, variant: Variant, reason: str, drawn: list[Feed]) -> Any:
         variant.give_up(reason)
@@ -460,12 +476,8 @@ class Answering:
     def _again(self, given: Given, drawn: list[Feed], why: str) -> Any:
         """Run eagerly, with the random numbers that a failed launch or recording has already drawn."""
         self.tally.ran(why)
-        BUSY.depth += 1
-        try:
-            with GUARD.rehearsing(given.platform, Rehearsal(), drawn):
-                return self._fn(*given.args, **given.kwargs)
-        finally:
-            BUSY.depth -= 1
+        with BUSY, GUARD.rehearsing(given.platform, Rehearsal(), drawn):
+            return self._fn(*given.args, **given.kwargs)
 
 
 def _is_for_now(kind: Kind, written: str | None) -> bool:
@@ -483,6 +495,11 @@ def _finished(given: Given, result: Any) -> Any:
     answer, after = result
     given.state.change(after)
     return answer
+
+
+def _checked_by(variant: Variant) -> str:
+    """What checks the host reads of a variant, in the first try to record it."""
+    return 'device' if variant.checks <= policy.CHAIN and not variant.reckons else 'host'
 
 
 #: The method for each state. None: the function is simply called, also by many threads at once.

@@ -13,11 +13,17 @@ from typing import Any
 
 
 class _Busy:
-    """How many graphed functions this thread is in."""
+    """How many graphed functions this thread is in: it is a block, within which it is in one more."""
 
     def __init__(self) -> None:
         #: The depth of each thread that is in one. Mostly it is empty, which is asked in no time.
         self.threads: dict[int, int] = {}
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self.depth -= 1
 
     @property
     def depth(self) -> int:
@@ -50,9 +56,9 @@ class CallTurns:
     """
 
     def __init__(self) -> None:
-        #: A recording that must be alone holds this lock; calls that begin meanwhile take it for a moment.
+        #: Recordings that must be alone hold this lock; calls that begin meanwhile take it for a moment.
         self._gate = threading.RLock()
-        self._recording = False
+        self._recording = 0
         #: How many calls each thread is in that is in one; and a number that changes when a thread enters one.
         self._inside: dict[int, int] = {}
         self._begun = 0
@@ -108,13 +114,12 @@ class CallTurns:
         if not self._gate.acquire(blocking=False):
             yield False
             return
-        before, self._recording = self._recording, True
-        BUSY.depth += 1
+        self._recording += 1
         try:
-            yield self.mark() is not None
+            with BUSY:
+                yield self.mark() is not None
         finally:
-            BUSY.depth -= 1
-            self._recording = before
+            self._recording -= 1
             self._gate.release()
 
 

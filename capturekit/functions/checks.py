@@ -17,8 +17,7 @@ from capturekit.functions.array_blocks import same_array, spans
 from capturekit.functions.variant import Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.outside_arrays import arrays_at, words_of
-from capturekit.launch.outside_memory import whole_block
+from capturekit.launch.outside_arrays import arrays_at, whole_block, words_of
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Rehearsal
@@ -31,20 +30,6 @@ TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 
 _BROKEN = 'The function depends on more than its arguments, or changes more: pass that too, or leave pure=True out.'
 _FAULT = 'This is a fault of capturekit: please report it. Further calls of this kind run eagerly.'
-
-
-class Beside:
-    """Which launches of a function are checked: every ``every``-th of a variant, or none if that is 0."""
-
-    def __init__(self, fn: Callable[..., Any], every: int) -> None:
-        self._fn = fn
-        self.every = every
-
-    def due(self, variant: Variant, given: Any) -> Comparison | None:
-        """The comparison for the coming launch; None if it is not checked."""
-        if not variant.untried and (not self.every or (variant.launches + 1) % self.every):
-            return None
-        return Comparison(self._fn, variant, given)
 
 
 class Comparison:

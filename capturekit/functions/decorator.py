@@ -18,23 +18,21 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.functions import policy
-from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.call_turns import BUSY, TURNS
 from capturekit.functions.checks import Call
-from capturekit.functions.direct_call import direct_call
+from capturekit.functions.fast_path import fast_path
 from capturekit.functions.faster_way import FASTER, Ways, contest_of
-from capturekit.functions.kinds import Given, Kind, all_are, apart, shared, still_fits
-from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
+from capturekit.functions.kinds import Given, Kind, all_are, shared
+from capturekit.functions.number_arguments import CallNumbers, NumberArguments, room
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.recordable import is_more
 from capturekit.functions.tally import Newness, Tally
 from capturekit.functions.usual_call import NOT_ANSWERED, devices_of, usual_call
-from capturekit.functions.variant import Quick, Variant, opaque
+from capturekit.functions.variant import Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.counted import counted
-from capturekit.model.errors import UpdateError
 from capturekit.model.pytree import take_apart
 from capturekit.model.sparse import packed
 
@@ -84,8 +82,6 @@ class Graphed(AsFunction, Generic[P, R_co]):
         #: Whether another CuPy may take the place of this one: the simulated device does.
         self._may_change = False
         self._used: Kind | None = None
-        #: Whether calls are launched and answered at once: not compared, and with no checks left for later.
-        self._plainly = not (options.check or options.later)
 
     @property
     def variants(self) -> list[Variant]:
@@ -161,23 +157,22 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if platform is None or self._may_change or _LIVES:
             platform = self._current()
         used = self._used
-        if used is not None and used.first is not None and not _LIVES:
-            answer = used.first(args, kwargs)
-            if answer is not NOT_ANSWERED:
-                return answer  # type: ignore[no-any-return]
-        if used is not None and used.direct is not None:
-            try:
-                answer = used.direct(args, kwargs)
-            except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
-                answer = NOT_ANSWERED
-            if answer is not NOT_ANSWERED:
-                return answer  # type: ignore[no-any-return]
-        usual = None if used is None else used.usual
-        if usual is not None and (leaves := usual.leaves(args, kwargs)) is not None:
-            assert used is not None
-            used.direct = None  # another one may fit better from now on
-            rest = platform, args, kwargs, usual.form, None
-            return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return]
+        if used is not None:
+            if used.first is not None and not _LIVES:
+                answer = used.first(args, kwargs)
+                if answer is not NOT_ANSWERED:
+                    return answer  # type: ignore[no-any-return]
+            usual = used.usual
+            if usual is not None:
+                fast = used.fast
+                answer = NOT_ANSWERED if fast is None else fast(args, kwargs)
+                if answer is not NOT_ANSWERED:
+                    return answer  # type: ignore[no-any-return]
+                used.fast = None  # another one may fit better from now on
+                leaves = usual.leaves(args, kwargs)
+                if leaves is not None:
+                    rest = platform, args, kwargs, usual.form, None
+                    return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return]
         return self._look_closer(platform, args, kwargs)  # type: ignore[no-any-return]
 
     def _look_closer(self, platform: Platform, args: Any, kwargs: Any) -> Any:
@@ -239,53 +234,22 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 self._tell(kind)
                 return self._ways.eagerly(rest[1], rest[2], FASTER)
             if kind.first is None and contest.is_due(kind.launches() > 0):
-                kind.first = self._ways.compare(kind, contest)
+                kind.first = functools.partial(contest.answer, kind, self._ways)
+        platform, args, kwargs, form, numbers = rest
+        fast = kind.fast or fast_path(kind, self._answering, platform, self._options)
+        if fast is not None:
+            kind.fast = fast
+            answer = fast(args, kwargs, leaves, numbers)
+            if answer is not NOT_ANSWERED:
+                return answer
+            kind.fast = None
         pointers = [leaf.data.ptr for leaf in leaves]
-        if kind.variants and self._answering.earlier.call is None:
-            with kind.lock:
-                again, kind.under_way = kind.under_way, True
-                try:
-                    if kind.direct is None and rest[-1] is None and kind.usual is not None and self._plainly:
-                        kind.direct = direct_call(kind, self._answering, rest[0])
-                    # Asked again: with `checks='later'`, calls of other kinds have this lock, too.
-                    settled = self._answering.earlier.call is None and not again
-                    quick = self._quick(kind, leaves, pointers, rest[-1]) if settled else None
-                    if quick is not None:
-                        return quick(leaves, pointers)
-                except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
-                    pass
-                finally:
-                    kind.under_way = again
         alike = shared(pointers, kind.reach)
         if alike:
             key = (*key, alike)
             kind = self._kinds.get(key) or self._new_kind(key, leaves, alike)
         self._tell(kind)
-        platform, args, kwargs, form, numbers = rest
         return self._answering.answer(Given(platform, kind, args, kwargs, leaves, form, numbers))
-
-    def _quick(self, kind: Kind, leaves: Any, pointers: list[int], numbers: CallNumbers | None) -> Quick | None:
-        """What answers a call that needs a launch and nothing else, which is counted then; None if it needs more."""
-        first = kind.variants[0] if kind.variants else None
-        if first is None or first.quick is None or not still_fits(kind, first):
-            return None
-        graph = first.graph
-        if not apart(pointers, kind.reach, first.outside) or graph is None or graph.closed or self._options.check:
-            return None
-        if first.far and not are_whole(leaves):
-            return None
-        if numbers is not None:
-            try:
-                if first.untried or first.slots is None:
-                    return None
-                first.slots.fill(leaves[-1], numbers.values)
-            except Unfit:
-                return None
-        first.calls += 1
-        kind.misses = kind.strange = 0
-        if self._options.later:
-            self._answering.earlier.last.call = None
-        return first.quick
 
     def _taken_apart(self, cupy: Any, args: Any, kwargs: Any) -> tuple[list[Any], Any, CallNumbers | None] | None:
         """The arrays in the arguments, the form of the rest, and numbers kept out of that form; None if unknown."""

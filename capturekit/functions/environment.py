@@ -14,12 +14,11 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions import comparison
-from capturekit.functions.carried_state import CarriedState
+from capturekit.functions.carried_state import CarriedState, StateBefore
 from capturekit.functions.comparison import GONE, IdentityTables, Same, is_setting
 from capturekit.functions.outcomes import NOTHING, Reckoned
 from capturekit.functions.outcomes import Kept as KeptReads
 from capturekit.functions.sharing import Replaced, Sharing, holds_containers
-from capturekit.functions.state_before import StateBefore
 from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (

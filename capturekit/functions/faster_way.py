@@ -73,6 +73,29 @@ class Took(NamedTuple):
         return f'{self.host * 1e6:.0f} us on the host and {self.device * 1e6:.0f} on the device'
 
 
+class Ways(NamedTuple):
+    """How calls of a function ``fn`` are answered, of all kinds.
+
+    ``tally`` counts them. ``finish`` is called before one that runs eagerly, if there is anything to finish.
+    ``usual(*args, **kwargs)`` answers a call as usual; ``is_of(kind, args, kwargs)`` says whether a call is of a kind.
+    ``tell(kind)`` tells the user that calls run eagerly.
+    """
+
+    fn: Any
+    tally: Any
+    finish: Any
+    usual: Any
+    is_of: Any
+    tell: Any
+
+    def eagerly(self, args: Any, kwargs: Any, why: str) -> Any:
+        """Run the function eagerly, with no look at what it does."""
+        if self.finish is not None:
+            self.finish()
+        self.tally.ran(why)
+        return TURNS.run(self.fn, args, kwargs)
+
+
 class TimedWays:
     """The times of one kind of call, and the verdict: ``eager`` is None as long as there is none.
 
@@ -80,10 +103,7 @@ class TimedWays:
     """
 
     def __init__(self, begin: Callable[[], Any]) -> None:
-        self.begin = begin
-        self.eager: bool | None = None
-        #: Whether any of the calls that were answered as usual was launched.
-        self.launched = False
+        self._begin_timing = begin
         self._lock = threading.Lock()
         #: What calls take that are answered as usual, and those that run eagerly; None before the verdict.
         self.took: tuple[Took, Took] | None = None
@@ -91,16 +111,53 @@ class TimedWays:
         self._calls = 0
         #: How many of those that are launched may cost more before the next contest, and how many of them are left.
         self._patience = self._borne = policy.RETRIED
-        #: How many calls run eagerly after the verdict, and how many of them are left.
+        #: How many calls run eagerly after the verdict, how many of them are left, and how many of these need no look.
         self._pause = self._left = policy.AGAIN
+        self._unseen = 0
         self._begin()
 
     def _begin(self) -> None:
-        self.eager, self.launched = None, False
+        self.eager: bool | None = None
+        #: Whether any of the calls that were answered as usual was launched.
+        self.launched = False
         self._turn = 0
         #: Those that the device has not done yet, and the others, by way.
         self._awaited: list[tuple[bool, Any]] = []
         self._timed: tuple[list[tuple[Any, float]], list[tuple[Any, float]]] = ([], [])
+
+    def answer(self, kind: Any, ways: Ways, args: Any, kwargs: Any) -> Any:
+        """Answer a call that runs eagerly or is timed; NOT_ANSWERED for others."""
+        if not ways.is_of(kind, args, kwargs):
+            self._unseen = 0
+            return NOT_ANSWERED
+        if self.goes_on(self._unseen + 1):
+            ways.tell(kind)
+            answer = ways.eagerly(args, kwargs, FASTER)
+            if ways.finish is None:  # else there may be a call to finish before each of them
+                self._unseen = min(2 * self._unseen + 1, policy.UNSEEN)
+                ways.tally.let_run(self._unseen, FASTER)
+            return answer
+        answer = self._timed_answer(kind, ways, args, kwargs)
+        self.settle()
+        if self.eager is False:
+            kind.first = None
+        return answer
+
+    def _timed_answer(self, kind: Any, ways: Ways, args: Any, kwargs: Any) -> Any:
+        """Answer a call of the contest; NOT_ANSWERED for one that can't be timed, or need not be."""
+        timing = self._begin_timing() if self._turn < len(policy.TURNS) else None
+        if timing is None:
+            return NOT_ANSWERED
+        eager = policy.TURNS[self._turn]
+        self._turn += 1
+        first, kind.first, launches = kind.first, None, kind.launches()
+        try:
+            answer = ways.eagerly(args, kwargs, TIMED) if eager else ways.usual(*args, **kwargs)
+            timing.end()
+            self.add(eager, timing, kind.launches() > launches)
+        finally:
+            kind.first = first
+        return answer
 
     def is_due(self, launched: bool) -> bool:
         """Note a call that is answered as usual, of a kind that was ``launched`` before; whether the contest begins."""
@@ -123,13 +180,6 @@ class TimedWays:
                 self._pause = min(self._pause * 2, policy.SELDOM)
                 self._begin()
         return bool(self.eager)
-
-    def turn(self) -> bool | None:
-        """Whether the next call runs eagerly; None if enough were timed."""
-        if self._turn >= len(policy.TURNS):
-            return None
-        self._turn += 1
-        return policy.TURNS[self._turn - 1]
 
     def add(self, eagerly: bool, timing: Any, launched: bool) -> None:
         """Add the time of a call that has ended."""
@@ -189,72 +239,3 @@ def contest_of(platform: Platform) -> TimedWays | None:
     """The contest of a new kind of call; None where no calls are to be compared."""
     begin = STOPWATCH(platform)
     return None if begin is None else TimedWays(begin)
-
-
-class Ways:
-    """The way that calls of a function ``fn`` go first, by their kind.
-
-    ``tally`` counts them. ``finish`` is called before one that runs eagerly, if there is anything to finish.
-    ``usual(*args, **kwargs)`` answers a call as usual; ``is_of(kind, args, kwargs)`` says whether a call is of a kind.
-    ``tell(kind)`` tells the user that calls run eagerly.
-    """
-
-    def __init__(self, fn: Any, tally: Any, finish: Any, usual: Any, is_of: Any, tell: Any) -> None:
-        self._fn, self._tally, self._finish = fn, tally, finish
-        self._usual, self._is_of, self._tell = usual, is_of, tell
-
-    def compare(self, kind: Any, contest: TimedWays) -> First:
-        """Let a kind's next calls take turns."""
-
-        def first(args: Any, kwargs: Any) -> Any:
-            if not self._is_of(kind, args, kwargs):
-                return NOT_ANSWERED
-            eager = contest.turn()
-            timing = None if eager is None else contest.begin()
-            if timing is None:
-                self._settle(kind, contest)
-                return NOT_ANSWERED
-            kind.first, launches = None, kind.launches()
-            try:
-                answer = self.eagerly(args, kwargs, TIMED) if eager else self._usual(*args, **kwargs)
-                timing.end()
-                contest.add(bool(eager), timing, kind.launches() > launches)
-            finally:
-                kind.first = first
-            self._settle(kind, contest)
-            return answer
-
-        return first
-
-    def eagerly(self, args: Any, kwargs: Any, why: str) -> Any:
-        """Run the function eagerly, with no look at what it does."""
-        if self._finish is not None:
-            self._finish()
-        self._tally.ran(why)
-        return TURNS.run(self._fn, args, kwargs)
-
-    def _settle(self, kind: Any, contest: TimedWays) -> None:
-        contest.settle()
-        if contest.eager is not None:
-            kind.first = self._only_eagerly(kind, contest) if contest.eager else None
-
-    def _only_eagerly(self, kind: Any, contest: TimedWays) -> First:
-        """Let a kind's next calls run eagerly. Of several in a row, only some are looked at: an eager call is right."""
-        unseen = 0
-
-        def look(args: Any, kwargs: Any) -> Any:
-            nonlocal unseen
-            if not self._is_of(kind, args, kwargs):
-                unseen = 0
-                return NOT_ANSWERED
-            if not contest.goes_on(unseen + 1):
-                kind.first = self.compare(kind, contest)
-                return NOT_ANSWERED
-            self._tell(kind)
-            answer = self.eagerly(args, kwargs, FASTER)
-            if self._finish is None:  # else there may be a call to finish before each of them
-                unseen = min(2 * unseen + 1, policy.UNSEEN)
-                self._tally.let_run(unseen, FASTER)
-            return answer
-
-        return look

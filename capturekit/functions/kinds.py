@@ -6,6 +6,7 @@ import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -50,7 +51,7 @@ class Kind:
         #: A quick look whether a call is of this kind; None where each call needs a closer one.
         self.usual: UsualCall | None = None
         #: What answers its calls, as long as they need a launch and nothing else.
-        self.direct: Callable[[Any, Any], Any] | None = None
+        self.fast: Callable[..., Any] | None = None
         #: What is asked before all that: the comparison of both ways, or what runs eagerly since that is faster.
         self.first: First | None = None
         self.contest: TimedWays | None = None
@@ -97,13 +98,23 @@ class Kind:
         if self.contest is not None:
             self.contest.cost_more()
 
+    @contextmanager
+    def call(self) -> Iterator[bool]:
+        """Hold the lock for a call, and keep what was made; yield whether no other one is under way."""
+        with self.lock:
+            again, self.under_way = self.under_way, True
+            try:
+                yield not again
+            finally:
+                self.under_way = again
+
     def close(self) -> int:
         """Close all variants and forget them; return how many launches they have answered.
 
         In the middle of a call they stay until nobody holds this kind any more.
         """
         with self.lock:
-            self.direct = self.first = None
+            self.fast = self.first = None
             if not self.under_way:
                 self.keep()
             return self.launches()
@@ -245,16 +256,6 @@ def _comes_out_alike(variant: Variant, number: int, before: Read, now: Read) -> 
     return bool(there == here)
 
 
-def still_fits(kind: Kind, variant: Variant) -> bool:
-    """Whether the first variant of a kind read what is unchanged.
-
-    Where there are others, this is only a quick look: one at each of them comes before a close comparison of the first.
-    """
-    if variant.environment is not None and len(kind.variants) > 1:
-        return variant.environment.same()
-    return variant.changed() is None
-
-
 def fitting_now(kind: Kind, stream: int) -> Iterator[Variant]:
     """The variants that could answer a call on this stream now.
 
@@ -282,26 +283,6 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
-def apart(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> bool:
-    """False if arguments share memory with each other or with ``outside``, the sorted extents of arrays that the
-    function uses without getting them as arguments.
-
-    Which arrays share memory is not part of a call's kind, so that such calls run eagerly.
-    """
-    if not outside:
-        if len(pointers) < 2:
-            return True
-        if len(pointers) == 2:
-            (p, q), ((a, b), (c, d)) = pointers, reach
-            return p + b <= q + c or q + d <= p + a or a == b or c == d
-    spans = sorted([(p + low, p + high) for p, (low, high) in zip(pointers, reach) if low != high])
-    if not all(spans[n][1] <= spans[n + 1][0] for n in range(len(spans) - 1)):
-        return False
-    return not outside or all(
-        outside[found - 1][1] <= low if (found := bisect_left(outside, (high,))) else True for low, high in spans
-    )
-
-
 def shared(pointers: list[int], reach: list[tuple[int, int]]) -> tuple[Any, ...]:
     """How arrays share memory: for each that does, its number, the first array that it shares with, and the distance.
 
@@ -319,10 +300,9 @@ def shared(pointers: list[int], reach: list[tuple[int, int]]) -> tuple[Any, ...]
     return tuple(found)
 
 
-def clear_of(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> bool:
-    """Whether no array overlaps one of these extents, which are sorted."""
-    spans = [(p + low, p + high) for p, (low, high) in zip(pointers, reach) if low != high]
-    return all(
+def clear_of(spans: Sequence[tuple[int, int]], outside: Sequence[tuple[int, int]]) -> bool:
+    """Whether no extent of an array overlaps one of those ``outside``, which are sorted."""
+    return not outside or all(
         outside[found - 1][1] <= low if (found := bisect_left(outside, (high,))) else True for low, high in spans
     )
 
@@ -388,7 +368,8 @@ def shared_by(given: Given, variant: Variant, state: Sequence[Any]) -> str:
     empty = [one for one in arrays if not one.size]
     if any(leaf is one for leaf in given.leaves for one in empty):
         return 'an argument without elements is reached in another way, too'
-    if not clear_of([leaf.data.ptr for leaf in given.leaves], given.kind.reach, variant.outside):
+    spans = [(leaf.data.ptr + low, leaf.data.ptr + high) for leaf, (low, high) in zip(given.leaves, given.kind.reach)]
+    if not clear_of([one for one in spans if one[0] != one[1]], variant.outside):
         return 'an argument lies on an array that the function also reaches otherwise'
     if variant.far and (variant.state != 'eager' or variant.shares) and not are_whole(given.leaves):
         return 'an argument is a part of another array, and the function may work beyond that part'

@@ -6,7 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from capturekit.launch.memory_group import MemoryGroup
-from capturekit.recorder.arguments import check_lanes
+from capturekit.recorder.options import check_flag, check_fuse, check_lanes, check_memory
 
 
 class Options(NamedTuple):
@@ -37,21 +37,14 @@ def options_of(given: dict[str, Any]) -> Options:
         raise ValueError(f"checks must be 'now' or 'later', got {found.checks!r}")
     if not isinstance(found.strict, bool) or not isinstance(found.pieces, bool):
         raise TypeError('strict and pieces must be True or False')
-    if not isinstance(found.pure, bool):
-        raise TypeError(f'pure must be True or False, got {found.pure!r}')
-    if not isinstance(found.fuse, bool) and found.fuse != 'fast':
-        raise TypeError(f"fuse must be True, False or 'fast', got {found.fuse!r}")
-    check_lanes(found.lanes, found.memory_limit, None, None)
+    check_flag('pure', found.pure)
+    check_fuse(found.fuse)
+    check_lanes(found.lanes, found.memory_limit)
+    check_memory(found.pool, found.memory, found.memory_limit)
     if isinstance(found.limit, bool) or not isinstance(found.limit, int):
         raise TypeError(f'limit must be a whole number, got {found.limit!r}')
     if found.limit < 1:
         raise ValueError(f'limit must be 1 or more, got {found.limit}')
-    if found.pool is not None and not callable(getattr(found.pool, 'malloc', None)):
-        raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(found.pool).__name__}')
-    if found.memory is not None and not isinstance(found.memory, MemoryGroup):
-        raise TypeError(f'memory must be a capturekit.MemoryGroup or None, got {type(found.memory).__name__}')
-    if found.memory is not None and found.pool is not None:
-        raise TypeError('memory= can not be combined with pool=')
     if not isinstance(found.check, int):
         raise TypeError(f'check must be True, False or a whole number, got {found.check!r}')
     if found.check < 0:

@@ -14,8 +14,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.arrays import root_of
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.outside_arrays import arrays_at, words_of
-from capturekit.launch.outside_memory import OutsideMemory
+from capturekit.launch.outside_arrays import OutsideMemory, arrays_at, words_of
 from capturekit.launch.plan import Backup
 from capturekit.model import errors
 from capturekit.model.class_layout import attributes_of, bases_of, dictionary_of_class

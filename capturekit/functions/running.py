@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from capturekit.functions.variant import mark_begun
 from capturekit.graph.executable import Graph
 from capturekit.graph.launching import launch_then
 from capturekit.guard import GUARD
+from capturekit.launch.plan import Plan
 from capturekit.model import errors
 from capturekit.model.source_line import here
 
@@ -43,37 +45,48 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     """
     variant, plan = recorder.variant, graph._state.plan
     offsets = [from_low(place) for place in recorder.places], [from_low(block) for block in recorder.blocks]
-    launches = [plan.launches if plan is not None else 0]
-    quick = _quick(recorder, graph, offsets)
-    given = _given(recorder, graph, offsets, launches)
-    (allocate, one, answer), stream_order = _results(recorder), variant.stream_order
+    order = variant.stream_order
+    around = _at_once if order is None or order.only_compares else order.around
+    quick = _quick(recorder, graph, offsets, around)
+    given = None if plan is None else _in_parts(recorder, plan, offsets)
+    allocate, one, answer = _results(recorder)
 
     def run(leaves: Sequence[Any], wait: bool) -> Any:
-        if plan is None and stream_order is None:
+        if given is None:
             return quick(leaves, [leaf.data.ptr for leaf in leaves])
         made = allocate()
         blocks = [made] if one else made
-        if stream_order is None or stream_order.only_compares:
-            given(leaves, blocks, wait)
-        else:
-            stream_order.around(lambda: given(leaves, blocks, wait))
+        around(lambda: given(leaves, blocks, wait))
         return made if answer is None else answer(leaves, blocks)
 
     graph.launch = _by_calls_alone
-    if plan is None and stream_order is None and variant.carried is None and all(p.size for p in recorder.places):
+    if plan is None and order is None and variant.carried is None and all(p.size for p in recorder.places):
         variant.quick = quick
     return run
 
 
-def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
-    """Return the function for calls that need one launch and nothing else."""
+def _at_once(go: Callable[[], Any]) -> Any:
+    """Launch in no order with other streams than the current one."""
+    return go()
+
+
+def _quick(recorder: Any, graph: Graph, offsets: Any, around: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the function for calls that need one launch and nothing else, but for the order ``around`` it."""
     ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
     pack, table, row = ports.row(len(recorder.places) + len(recorder.blocks))
-    begun, free, launch = ports.begun, ports.free, graph.launch
+    begun, free = ports.begun, ports.free
+    launch = graph.launch if around is _at_once else functools.partial(around, graph.launch)
     shifted, aim = any(ins) or any(outs), _aiming(recorder)
     current = recorder.platform.cupy.cuda.get_current_stream
     allocate, one, answer = _results(recorder)
-    if one and aim is None and not shifted and not recorder.far and len(recorder.places) == 1:
+    if (
+        one
+        and aim is None
+        and not shifted
+        and not recorder.far
+        and launch is graph.launch
+        and len(recorder.places) == 1
+    ):
         return _one_to_one(recorder, graph, allocate)
     count, most, far, state = 0, 0, bool(recorder.far), graph._state
 
@@ -96,7 +109,8 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
             if aimed and not far:
                 launch()
             else:
-                launch_then(state, lambda: recorder.copy_results([blocks] if one else blocks, aimed))
+                made = [blocks] if one else blocks
+                around(lambda: launch_then(state, lambda: recorder.copy_results(made, aimed)))
         except BaseException as error:
             count = _recounted(recorder, count, error)
             raise
@@ -165,41 +179,27 @@ def _results(recorder: Any) -> tuple[Callable[[], Any], bool, Callable[[Sequence
     return allocate, False, recorder._answer
 
 
-def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., None]:
-    """Return the function that launches all parts with the addresses of arguments and results, holding the lock."""
-    ports, variant, plan, (ins, outs) = recorder.ports, recorder.variant, graph._state.plan, offsets
+def _in_parts(recorder: Any, plan: Plan, offsets: Any) -> Callable[..., None]:
+    """Return the function that launches all parts with the addresses of arguments and results."""
+    ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
     write = ports.writer(len(recorder.places) + len(recorder.blocks))
-    free, launch, lock, aim = ports.free, graph.launch, variant.lock, _aiming(recorder)
-    begun, far, state = ports.begun, bool(recorder.far), graph._state
-    current, inside = recorder.platform.cupy.cuda.get_current_stream, GUARD.inside
+    begun, free, current = ports.begun, ports.free, recorder.platform.cupy.cuda.get_current_stream
 
     def given(leaves: Sequence[Any], blocks: Sequence[Any], wait: bool) -> None:
         addresses = [leaf.data.ptr - offset for leaf, offset in zip(leaves, ins)]
         addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
-        with lock:
-            # first: if it raises, nothing is launched, and the table's rows must not be counted on
-            aimed = aim is None or aim([leaf.data.ptr for leaf in leaves], [block.data.ptr for block in blocks])
-            number = (launches[0] if plan is None else plan.launches) + 1
-            try:
-                if recorder.has_table:
-                    if begun[0] < number - _AHEAD:
-                        free(number, current().synchronize)
-                    write(number, *addresses)
-                if plan is not None:
-                    with inside():
-                        plan.run(wait)
-                elif aimed and not far:
-                    launch()
-                else:
-                    launch_then(state, lambda: recorder.copy_results(blocks, aimed))
-                launches[0] = number
-            except BaseException as error:
-                if plan is None:
-                    launches[0] = _recounted(recorder, number, error)
-                elif plan.launches == number and not plan.between:
-                    mark_begun(error)
-                raise
-            variant.launches += 1
+        number = plan.launches + 1
+        try:
+            if begun[0] < number - _AHEAD:
+                free(number, current().synchronize)
+            write(number, *addresses)
+            with GUARD.inside():
+                plan.run(wait)
+        except BaseException as error:
+            if plan.launches == number and not plan.between:
+                mark_begun(error)
+            raise
+        variant.launches += 1
 
     return given
 

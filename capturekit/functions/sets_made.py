@@ -22,10 +22,9 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from capturekit.functions.doubts import hashed_by_address
-from capturekit.functions.instructions import call_of, instructions_of, line_number, nested, single_steps
+from capturekit.functions.code_reads import call_of, instructions_of, line_number, nested, single_steps
 from capturekit.functions.number_arguments import NotArithmetic, takes
-from capturekit.functions.watched_values import WatchedValue
+from capturekit.functions.watched_values import WatchedValue, hashed_by_address
 from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
 
 _SETS = frozenset({'set', 'frozenset'})
@@ -111,16 +110,19 @@ def orders_of_sets(
     makes: set[str],
     only_asked: Callable[[str], bool],
     by_name: bool,
+    copied: set[str],
 ) -> Iterator[str]:
     """Say which code may go through a set of objects that the run made.
 
     ``codes``: with the lines that ran; None: any may have. ``makes``: the names of the classes of those objects.
     ``only_asked``: whether what is in an attribute is only asked for members. ``by_name``: whether code may ask for
-    methods by names that are values.
+    methods by names that are values. ``copied``: the names of code that makes a set of another one by a method.
     """
     made = sorted(makes)
     seen.adds_elsewhere = by_name or any(_adds_elsewhere(code, lines, seen) for code, lines in codes)
     yield from seen.found
+    if made and copied and seen.adds_elsewhere:
+        yield f'{min(copied)} makes a set, whose order is that of the addresses of its {made[0]} objects'
     for code, lines in codes:
         for inner in [code] if lines is not None else nested(code):
             of = made or (['function'] if _makes_functions(inner) else [])

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.hidden_state import output_now
-from capturekit.functions.instructions import nested, single_steps
 from capturekit.functions.understood import module_of
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors, and its options for printing"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from capturekit.functions import policy
 from capturekit.functions.faster_way import FASTER, TIMED
 from capturekit.functions.kinds import Kind
-from capturekit.functions.readable_state import is_cupys
+from capturekit.functions.ownership import is_cupys
 from capturekit.functions.understood import module_of
 from capturekit.launch.plan import Seam
 from capturekit.model.class_layout import bases_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
@@ -72,7 +71,6 @@ class Variant:
         self.aims: list[int] = []
         self.fused: Fused | None = None
         self.relaned: Relaned | None = None
-        self.lock = threading.Lock()
         self.changed = (lambda: None) if environment is None else environment.changed
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
         self.quick: Quick | None = None

@@ -12,9 +12,8 @@ from capturekit.functions.aiming import AimedArray, Aimer
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
-from capturekit.functions.late_reads import LateReads
 from capturekit.functions.options import Options
-from capturekit.functions.read_numbers import ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
+from capturekit.functions.read_numbers import LateReads, ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
@@ -43,14 +42,13 @@ from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError
 from capturekit.model.pytree import held_in, put_together, take_apart
-from capturekit.model.rules import Mode
 from capturekit.model.sparse import packed, unpacked
 from capturekit.recorder.capture import Capture
+from capturekit.recorder.options import CaptureOptions
 
 
 class VariantRecorder:
@@ -149,22 +147,22 @@ class VariantRecorder:
                 self.drawn = self.drawn or list(live.drawn)
             raise
         finally:
-            self._ended(live)
-
-    def _ended(self, live: OpenCapture | None) -> None:
-        """Let go of what only the recording needs."""
-        if live is not None:
-            live.host_calls.outside = None
-        if self.numbers is not None:
-            self.numbers.ended()
+            if live is not None:
+                live.host_calls.outside = None
+            if self.numbers is not None:
+                self.numbers.ended()
 
     def _capture(self, seams_on: Any) -> Capture:
-        late = (self.options.memory_limit or 0) if self.relanes else None
-        group = self.options.memory if self.shares else None
-        temporaries: Temporaries = 'packed' if self.packs else 'shared'
+        given = self.options
+        options = CaptureOptions(
+            check_races=False,
+            pool=given.pool,
+            memory=given.memory if self.shares else None,
+            memory_limit=given.memory_limit,
+        )
         capture = Capture(
-            None, False, Mode.RELAXED, self.options.pool, self.variant.rehearsal,
-            reuse_late=late, group=group, temporaries=temporaries,
+            None, False, self.variant.rehearsal, False, False, 'auto' if self.relanes else None, False, options,
+            'packed' if self.packs else 'shared',
         )  # fmt: skip
         capture._gates, capture._seams_on = self.gates, seams_on
         return capture
@@ -180,18 +178,15 @@ class VariantRecorder:
         shares, packs = self.shares and not live.graph_memory.outlives(self.arrays), self.packs
         if shares == self.shares:
             self._improve(graph, leaves)
-            packs = packs and not self._should_share(live)
+            relaned = self.variant.relaned
+            if relaned is not None and relaned.packed is None and live.graph_memory.temporaries():
+                packs = False  # else they would stay in memory that no other variant has
             if packs == self.packs and self._aimed(graph):
                 return None
         graph.close()
         return VariantRecorder(
             self.platform, self.fn, self.variant, self.gates, self.options, self.copied, shares, packs
         )
-
-    def _should_share(self, live: OpenCapture) -> bool:
-        """Whether temporaries could not be packed, so that they would stay in memory that no other variant has."""
-        relaned = self.variant.relaned
-        return relaned is not None and relaned.packed is None and bool(live.graph_memory.temporaries())
 
     def _improve(self, graph: Graph, leaves: Sequence[Any]) -> None:
         """Let kernels become one, and let the data order them, as the options say."""

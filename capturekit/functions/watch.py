@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
 
-from capturekit.functions.calls_followed import COUNTS_ANYWHERE, CallsInC, PythonCalls
+from capturekit.functions.calls_followed import COUNTS_ANYWHERE, CallsInC, PythonCalls, WatchedCall, record_of
+from capturekit.functions.code_watch import LinesRun
 from capturekit.functions.collector import OF_COLLECTOR, Before
 from capturekit.functions.compiling import compiler_code
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import FollowTime, TooLong
-from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.outcomes import GivenNumbers
 from capturekit.functions.ownership import default_skip
-from capturekit.functions.run_record import WatchedCall, record_of
 from capturekit.functions.settings import FORGETS_IN_CONTEXTS, forget_ours, routines_now, settings_now, shown_before
 from capturekit.functions.watched_values import OtherNumbers
 from capturekit.functions.written import finish

@@ -7,7 +7,7 @@ the other direction are connected at the end.
 from __future__ import annotations
 
 from capturekit.guard.allocators import Allocators
-from capturekit.guard.arrays import Arrays
+from capturekit.guard.arrays import Arrays, Exchange
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Captures
 from capturekit.guard.collectives import Collectives
@@ -15,7 +15,6 @@ from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.device_switches import DeviceSwitches
 from capturekit.guard.effects import Effects, Warned, WithheldOutput
 from capturekit.guard.events import Events, PastEvents
-from capturekit.guard.exchange import Exchange
 from capturekit.guard.fork_scopes import ForkScopes
 from capturekit.guard.graph_inputs import GraphInputs
 from capturekit.guard.host_calls import HostCalls

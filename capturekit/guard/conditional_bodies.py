@@ -25,8 +25,8 @@ from capturekit.launch.condition_kernel import KERNEL, decide
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part
 from capturekit.model import errors
+from capturekit.model.cleanup import collections
 from capturekit.model.errors import CudaCallError
-from capturekit.model.live_objects import collections
 from capturekit.model.rules import Code
 from capturekit.model.source_line import Place, here, raised_at
 

@@ -23,8 +23,8 @@ from typing import Any
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model import errors
+from capturekit.model.cleanup import instances
 from capturekit.model.counters import LOG
-from capturekit.model.live_objects import instances
 from capturekit.model.source_line import Place, here
 
 

@@ -35,7 +35,7 @@ from capturekit.model.pytree import take_apart
 from capturekit.model.rules import Code
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here
-from capturekit.model.sparse import matrices, packed, unpacked
+from capturekit.model.sparse import matrices, operands, packed, unpacked, with_operands
 
 _ALLOCATES = 'A call that allocates memory itself while lanes are open'
 _IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host read; all lanes are joined before that.'
@@ -206,8 +206,6 @@ class HostCalls:
         problem = self._problem(*args, **kwargs) if by_host else None
         if problem is None:
             return original(*args, **kwargs)
-        from capturekit.model.operators import with_operands  # only these calls need it
-
         if problem.rest.get('v0') is None:
             operator = problem.operator
             drawn = self.state.platform.cupy.random.random((operator.shape[0],))
@@ -221,8 +219,6 @@ class HostCalls:
 
     def _problem(self, *args: Any, **kwargs: Any) -> _Problem | None:
         """The problem of a call; None if CuPy refuses it, or if code of somebody else would run in it."""
-        from capturekit.model.operators import operands  # only these calls need it
-
         rest: dict[str, Any] = {**dict(zip(('a', 'k'), args)), **kwargs}
         operator, k, which = rest.pop('a', None), rest.get('k', 6), rest.get('which', 'LM')
         given = operands(operator, self.state.platform.cupy.ndarray)

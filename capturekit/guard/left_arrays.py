@@ -18,8 +18,8 @@ from capturekit.driver.node_accesses import Access
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model import errors
+from capturekit.model.cleanup import instances
 from capturekit.model.errors import CaptureError, CudaCallError
-from capturekit.model.live_objects import instances
 from capturekit.model.source_line import Place, here
 
 #: What may be asked of such an array: nothing of this is work, and none of it leads to work in CuPy's compiled code.

@@ -13,7 +13,7 @@ from capturekit.guard.line_trace import Trace
 from capturekit.launch.caller import Caller
 from capturekit.launch.declared import Called, Said
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.outside_memory import OutsideMemory
+from capturekit.launch.outside_arrays import OutsideMemory
 from capturekit.launch.plan import Backup, Feed, Part, Plan
 from capturekit.model import counters
 from capturekit.model.causes import Causes, passes, shown_with

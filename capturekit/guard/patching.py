@@ -15,52 +15,129 @@ import ctypes
 import functools
 import gc
 import importlib
+import inspect
+import re
 import sys
 import threading
 import types
 from collections.abc import Callable
 from operator import attrgetter
+from types import FunctionType
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from capturekit.guard.entry_points import ENTRIES, NCCL, RUNTIME, Entry
-from capturekit.guard.signatures import in_order
 from capturekit.model.class_layout import MISSING
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError, as_raised
 from capturekit.model.versions import lacking
 
+# -- keyword arguments are put in the positions of their parameters, which the verbs of several functions share -------
+
+
+def signature_of(function: Any) -> inspect.Signature | None:
+    """A function's signature; None if it is unknown. Extension modules have it in the first line of the docstring."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        pass
+    first = str(getattr(function, '__doc__', None) or '').strip().partition('\n')[0]
+    match = re.fullmatch(r'[\w.]+\((.*)\)(?: -> .*)?', first)
+    if match is None or ('[' in match[1] and '=' not in match[1]):
+        return None
+    found: list[inspect.Parameter] = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for part in _parts(match[1]):
+        name, equals, default = part.lstrip('\\').partition('=')
+        word = name.split()[-1]
+        if word == '/':
+            found = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in found]
+        elif word.startswith('**'):
+            found.append(inspect.Parameter(word[2:], inspect.Parameter.VAR_KEYWORD))
+        elif word.startswith('*'):
+            kind = inspect.Parameter.KEYWORD_ONLY
+            found += [inspect.Parameter(word[1:], inspect.Parameter.VAR_POSITIONAL)] if word[1:] else []
+        else:
+            found.append(inspect.Parameter(word, kind, default=default if equals else inspect.Parameter.empty))
+    return inspect.Signature(found)
+
+
+def _parts(text: str) -> list[str]:
+    """Split a text at the commas outside of brackets."""
+    parts, depth = [''], 0
+    for letter in text:
+        depth += (letter in '([{') - (letter in ')]}')
+        if letter == ',' and not depth:
+            parts.append('')
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+class _Memo:
+    """A question about functions, asked once for each. The answer goes with its function, which nothing here keeps.
+
+    Methods of classes of extension modules, to which no weak reference can be made, live as long as their class.
+    """
+
+    def __init__(self, ask: Callable[[Any], Any]) -> None:
+        self._ask = functools.lru_cache(maxsize=1024)(ask)
+        self._plainly = ask
+        self._known: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def __call__(self, function: Any) -> Any:
+        if type(function) is not FunctionType:
+            return self._ask(function)
+        found = self._known.get(function)
+        if found is None:
+            found = self._known[function] = self._plainly(function)
+        return found
+
+
+@_Memo
+def _places(function: Any) -> tuple[str, ...]:
+    """The names of the parameters that can be passed by position."""
+    signature = signature_of(function)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(one.name for one in signature.parameters.values() if one.kind in kinds) if signature else ()
+
+
+@_Memo
+def _takes_any_name(verb: Any) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in inspect.signature(verb).parameters.values())
+
+
+def in_order(
+    verb: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Put keyword arguments in their positions, for verbs that do not have CuPy's names."""
+    if _takes_any_name(verb):
+        return args, kwargs
+    rest = dict(kwargs)
+    given = list(args)
+    for name in _places(function)[len(args) :]:
+        if name not in rest:
+            break
+        given.append(rest.pop(name))
+    return tuple(given), rest
+
 
 def resolve(dotted: str) -> Any:
     """Return the module or class of a dotted name; AttributeError or ImportError names what is missing."""
-    found, attributes = _way(dotted)
-    for name in attributes:
-        found = getattr(found, name)
-    return found
+    return _way(dotted)[-1]
 
 
-def _way(dotted: str) -> tuple[Any, tuple[str, ...]]:
-    """Import the module that a dotted name begins with; return it and the attributes that follow.
-
-    What was found holds as long as that module is the imported one: another module of the same name (CuPy itself in
-    place of the stand-in) may have parts that this one had not.
-    """
-    known = _ways.get(dotted)
-    if known is not None and sys.modules.get(known[0]) is known[1]:
-        return known[1:]
+def _way(dotted: str) -> tuple[str, Any, str, Any]:
+    """Import the module that a dotted name begins with; return its name, it, the attributes that follow, the holder."""
     parts = dotted.split('.')
     for length in range(len(parts), 0, -1):
-        module = '.'.join(parts[:length])
+        name, attributes = '.'.join(parts[:length]), '.'.join(parts[length:])
         try:
-            if module not in sys.modules:
-                _imported(module)
+            module = sys.modules.get(name) or _imported(name)
         except ModuleNotFoundError:
             continue
-        _ways[dotted] = module, sys.modules[module], tuple(parts[length:])
-        return _ways[dotted][1:]
+        return name, module, attributes, attrgetter(attributes)(module) if attributes else module
     raise ImportError(f'no part of {dotted} is a module')
-
-
-_ways: dict[str, tuple[str, Any, tuple[str, ...]]] = {}
 
 
 def _imported(name: str) -> Any:
@@ -83,46 +160,39 @@ def _namespace(holder: Any) -> dict[str, Any]:
 
 
 class _Slot:
-    """One attribute of one holder: read as it stands, written, put back."""
+    """One attribute of one holder: what was found there, what takes its place, and whether that has been written."""
 
-    def __init__(self, entry: Entry, dotted: str) -> None:
-        self.entry = entry
-        self.dotted = dotted
-        self.holder = resolve(dotted)
+    def __init__(self, entry: Entry, holder: Any) -> None:
+        self.entry, self.holder, self.name = entry, holder, entry.name
         self.written = False
         self.wrapper: Any = None
-        self.plain = not isinstance(self.holder, type) or not self.holder.__flags__ & _IMMUTABLE
-        space = self.holder.__dict__
-        self.before = space.get(entry.name, MISSING)
-        self.original = self._inherited() if self.before is MISSING else self.before
-        #: Where the attribute is looked up to see whether it has changed.
-        self.place = space
+        self.plain = not isinstance(holder, type) or not holder.__flags__ & _IMMUTABLE
+        #: Where the attribute is looked up to see whether it has changed, and what was there.
+        self.place = holder.__dict__
+        self.found = self.before = self.place.get(entry.name, MISSING)
+        self.original = self.before
+        if self.before is MISSING:
+            self.original = None if entry.kind == 'attribute' else getattr(holder, entry.name)
 
-    def _inherited(self) -> Any:
-        return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
-
-    def write(self) -> None:
-        if self.plain:
-            setattr(self.holder, self.entry.name, self.wrapper)
-        else:
-            _namespace(self.holder)[self.entry.name] = self.wrapper
-            _modified(self.holder)
-        self.written = True
+    def takes(self, wrapper: Any) -> None:
+        """Note what is to be written."""
+        self.wrapper = wrapper
 
     def restore(self) -> None:
+        """Put back what was there."""
         if not self.written:
             return
         if not self.plain:
             space = _namespace(self.holder)
             if self.before is MISSING:
-                space.pop(self.entry.name, None)
+                space.pop(self.name, None)
             else:
-                space[self.entry.name] = self.before
+                space[self.name] = self.before
             _modified(self.holder)
         elif self.before is MISSING:
-            delattr(self.holder, self.entry.name)
+            delattr(self.holder, self.name)
         else:
-            setattr(self.holder, self.entry.name, self.before)
+            setattr(self.holder, self.name, self.before)
         self.written = False
 
 
@@ -220,41 +290,24 @@ def _stands_for(original: type, call: Callable[..., Any]) -> type:
     return made
 
 
-class _CodeSlot:
+class _CodeSlot(_Slot):
     """The code of a Python function, which is replaced and restored. So all references to the function are wrapped."""
 
-    def __init__(self, entry: Entry, function: types.FunctionType) -> None:
-        self.entry = entry
-        self.dotted = entry.holder
-        self.holder = resolve(entry.holder)
-        self.function = function
-        self.written = False
-        self.before = function.__code__
+    def __init__(self, entry: Entry, holder: Any) -> None:
+        super().__init__(entry, holder)
+        function = self.original
+        self.holder, self.name, self.before, self.plain = function, '__code__', function.__code__, True
         self.original = types.FunctionType(
             function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
         )
         self.original.__kwdefaults__ = function.__kwdefaults__
-        self.wrapper: Any = None
-        self._name = name = str(entry)
-        constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
+
+    def takes(self, wrapper: Any) -> None:
+        _CODE[str(self.entry)] = wrapper
+        constants = tuple(str(self.entry) if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
         code = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
         # a function takes code with as many variables of closures as it has
-        self._instead = code.replace(co_freevars=self.before.co_freevars)
-
-    def changed(self) -> bool:
-        """True if the function's code is not what was found any more."""
-        held = getattr(self.holder, self.entry.name, None)
-        return held is not self.function or self.function.__code__ is not self.before
-
-    def write(self) -> None:
-        _CODE[self._name] = self.wrapper
-        self.function.__code__ = self._instead
-        self.written = True
-
-    def restore(self) -> None:
-        if self.written:
-            self.function.__code__ = self.before
-            self.written = False
+        self.wrapper = code.replace(co_freevars=self.before.co_freevars)
 
 
 #: The wrappers that replaced code calls, by the entry's name.
@@ -339,8 +392,10 @@ class Installation:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._count = 0
-        self._slots: list[Any] = []
-        self._known: list[Any] = []
+        self._slots: list[_Slot] = []
+        self._known: list[_Slot] = []
+        #: Where each holder was found, by its dotted name: the module and the attributes that lead to it.
+        self._ways: dict[str, tuple[str, Any, str, Any]] = {}
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
         #: What each installed wrapper replaced, by the wrapper's id; and the same of all known slots.
@@ -364,57 +419,66 @@ class Installation:
             self._count += 1
 
     def _write_all(self, guard: Any) -> None:
-        written: list[Any] = []
+        if self._stale():
+            self._find_all(guard)
+        written: list[_Slot] = []
         try:
-            for slot in self._found(guard):
+            for slot in self._known:  # entering a capture comes here: no calls for each slot
                 written.append(slot)
-                slot.write()
+                if slot.plain:
+                    setattr(slot.holder, slot.name, slot.wrapper)
+                else:
+                    _namespace(slot.holder)[slot.name] = slot.wrapper
+                    _modified(slot.holder)
+                slot.written = True
         except BaseException:
             _restore_all(written)
             raise
         self._slots = written
         self._originals = self._replaced
 
-    def _found(self, guard: Any) -> list[Any]:
-        """The slots of the imported CuPy, with their wrappers; made once, and again if something has changed."""
-        if self._stale():
-            slots, has_refused = [], getattr(guard, 'has_refused', lambda error, entry: None)
-            for entry in ENTRIES:
-                for slot in self._find(entry):
-                    verb = attrgetter(entry.verb)(guard)
-                    if entry.given:
-                        verb = functools.partial(verb, entry)
-                    slot.wrapper = _wrapper(entry, slot.original, verb, self.inside, has_refused)
-                    slots.append(slot)
-            self._known = slots
-            self._replaced = {id(slot.wrapper): slot.before for slot in slots if isinstance(slot, _Slot)}
-            self._copy = _come_and_go()
-            self.originals = {str(slot.entry): slot.original for slot in slots}
-        return self._known
+    def _find_all(self, guard: Any) -> None:
+        """Find the slots of the imported CuPy, and make their wrappers: once, and again if something has changed."""
+        slots, has_refused = [], getattr(guard, 'has_refused', lambda error, entry: None)
+        self._ways = {}
+        for entry in ENTRIES:
+            for slot in self._find(entry):
+                verb = attrgetter(entry.verb)(guard)
+                if entry.given:
+                    verb = functools.partial(verb, entry)
+                slot.takes(_wrapper(entry, slot.original, verb, self.inside, has_refused))
+                slots.append(slot)
+        self._known = slots
+        self._replaced = {id(slot.wrapper): slot.before for slot in slots if not isinstance(slot, _CodeSlot)}
+        self._copy = _come_and_go()
+        self.originals = {str(slot.entry): slot.original for slot in slots}
 
     def _stale(self) -> bool:
         """True if nothing was found yet, or a holder or its attribute is another object by now."""
-        holders = {slot.dotted: slot.holder for slot in self._known}
-        return (
-            self._copy != _come_and_go()
-            or any(resolve(dotted) is not holder for dotted, holder in holders.items())
-            or _changed(self._known)
-        )
+        if self._copy != _come_and_go():
+            return True
+        for name, module, attributes, holder in self._ways.values():
+            try:
+                if sys.modules.get(name) is not module or (attributes and attrgetter(attributes)(module) is not holder):
+                    return True
+            except AttributeError:
+                return True
+        for slot in self._known:
+            found = slot.place.get(slot.entry.name, MISSING)
+            if found is not slot.found or (slot.name == '__code__' and slot.holder.__code__ is not slot.before):
+                return True
+        return False
 
-    @staticmethod
-    def _find(entry: Entry) -> list[Any]:
+    def _find(self, entry: Entry) -> list[_Slot]:
         if entry.loaded and entry.loaded not in sys.modules:
             return []
         try:
-            if entry.kind == 'code':
-                function = getattr(resolve(entry.holder), entry.name)
-                if isinstance(function, types.FunctionType):
-                    return [_CodeSlot(entry, function)]
-            if not entry.also:
-                return [_Slot(entry, entry.holder)]
-            slots = [_Slot(entry, entry.also)]
-            if entry.holder in sys.modules:
-                slots.append(_Slot(entry, entry.holder))
+            holder = self._holder(entry.also or entry.holder)
+            if entry.kind == 'code' and isinstance(getattr(holder, entry.name), types.FunctionType):
+                return [_CodeSlot(entry, holder)]
+            slots = [_Slot(entry, holder)]
+            if entry.also and entry.holder in sys.modules:
+                slots.append(_Slot(entry, self._holder(entry.holder)))
         except RuntimeError:
             if threading.main_thread().is_alive():
                 raise
@@ -424,6 +488,11 @@ class Installation:
                 return []  # CUDA's runtime functions come and go with versions of CuPy
             raise ImportError(lacking(str(entry))) from error
         return slots[:1] if slots[0].holder is slots[-1].holder else slots
+
+    def _holder(self, dotted: str) -> Any:
+        if dotted not in self._ways:
+            self._ways[dotted] = _way(dotted)
+        return self._ways[dotted][-1]
 
     def uninstall(self) -> None:
         """Undo one installation; the last one restores what was there."""
@@ -436,20 +505,9 @@ class Installation:
                 _restore_all(slots)
 
 
-def _changed(slots: list[Any]) -> bool:
-    """Whether an attribute of a holder, or a function's code, is not what was found any more."""
-    for slot in slots:
-        if isinstance(slot, _CodeSlot):
-            if slot.changed():
-                return True
-        elif slot.place.get(slot.entry.name, MISSING) is not slot.before:
-            return True
-    return False
-
-
 def _come_and_go() -> tuple[int, ...]:
     """Return the identities of the optional modules, which the guard does not import itself."""
-    return tuple(id(sys.modules.get(name)) for name in (RUNTIME, NCCL, 'cupy.cuda.nccl'))
+    return tuple(map(id, map(sys.modules.get, (RUNTIME, NCCL, 'cupy.cuda.nccl'))))
 
 
 def _restore_all(slots: list[Any]) -> None:

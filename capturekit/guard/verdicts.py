@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.refusals import answers_with_code, make_catchable, note_open, say_as_cupy
-from capturekit.guard.remedies import invalidated, without_cap
+from capturekit.guard.remedies import READ_REMEDIES, invalidated, without_cap
 from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
@@ -256,8 +256,6 @@ class Verdicts:
         return f'lane {lane.number} ({named(ptr)}{at})'
 
     def refuse_read(self, ptr: int | None, rule: Rule = RULES['host-read']) -> NoReturn:
-        from capturekit.model.read_remedies import READ_REMEDIES
-
         function = function_of_cupy()
         reads = f' Here `{function}()` of CuPy does so.' if function and function not in _READERS else ''
         remedy = READ_REMEDIES.get(function, rule.remedy) if rule is RULES['host-read'] else rule.remedy

@@ -18,7 +18,7 @@ from capturekit.graph.state import GraphState, whole_or_closed
 from capturekit.lanes.edges import Level, NewEdges, edges_of, instantiate
 from capturekit.lanes.packing import Aim, NodeWord, Packing, SeenNode, Temporary, TemporarySpan, examined, packed
 from capturekit.lanes.report import Pairs
-from capturekit.launch.lane_blocks import PoolBlock
+from capturekit.launch.graph_memory import PoolBlock
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 

@@ -18,8 +18,7 @@ from capturekit.driver.node_accesses import _IDLE, Access, Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.lanes.report import PackedBytes
 from capturekit.launch.declared import Declared, moved
-from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.lane_blocks import PoolBlock
+from capturekit.launch.graph_memory import GraphMemory, PoolBlock
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 

@@ -7,6 +7,8 @@ import struct
 import types
 import weakref
 from collections.abc import Callable, Iterable
+from itertools import repeat
+from operator import is_
 from typing import Any, NamedTuple
 
 _WORD = struct.calcsize('P')
@@ -59,7 +61,7 @@ def made_by_class_statement(cls: type) -> bool:
 
 def among(cls: type, group: Iterable[type]) -> bool:
     """``cls in group`` by identity: a metaclass may have an ``__eq__`` or ``__hash__`` of its own."""
-    return any(cls is one for one in group)
+    return any(map(is_, repeat(cls), group))
 
 
 class ClassLayout(NamedTuple):

@@ -29,7 +29,7 @@ from capturekit.launch.outside_arrays import is_installed, variables_of
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.source_line import Place, here, is_foreign_frame
-from capturekit.recorder.refusals import reports_refusal
+from capturekit.recorder.options import reports_refusal
 
 # -- places in which the user's code keeps values: which of them mean another array after the body of a decision ------
 #

@@ -1,6 +1,6 @@
 """NumPy's functions as CuPy's kernels do them: none raises by the values of its operands.
 
-What CuPy looks at on the host before it launches is in :mod:`capturekit.simulated.cupy.decisions`. Values that it does
+What CuPy looks at on the host before it launches is in :mod:`capturekit.simulated.cupy.functions`. Values that it does
 not look at may be any: :data:`UNCHECKED` has a function of its own for each of NumPy's that would refuse some.
 """
 

@@ -14,7 +14,7 @@ from capturekit.guard.lanes import Lanes
 from capturekit.guard.left_arrays import LeftArrays
 from capturekit.guard.stream_switches import StreamSwitches
 from capturekit.recorder import conditional
-from capturekit.recorder.teardown import WayOut
+from capturekit.recorder.capture import Capture
 from tests.agreement.lost_mends import LostMend, Patch, _gives, _replaced
 
 
@@ -46,7 +46,7 @@ LOST = (
     LostMend(
         'work outside of both branches', 0, "'work outside of both branches'", (_gives(Bodies, 'nothing_between'),)
     ),
-    LostMend('a race', 0, "'a race'", (_gives(WayOut, '_check_races'),)),
+    LostMend('a race', 0, "'a race'", (_gives(Capture, '_check_races'),)),
     LostMend('a stream becomes current unseen', 0, "'a bound use'|'an ExitStack'", _SETTLED),
     LostMend('a lane is forked unseen', 0, r'wait\d+ = S.*wait_event', (_replaced(Lanes, 'met', _as_the_ledger_says),)),
     LostMend('lanes at a cut', 0, _IDLE, (_gives(Lanes, 'carry_over'),)),

@@ -11,27 +11,23 @@ from unittest import mock
 
 from capturekit.functions import (
     answering,
-    attributes,
     binding,
     calls_followed,
     code_watch,
-    hidden_parts,
-    holders,
     settings,
     stream_order,
-    values_met,
     variant,
     variant_recorder,
     watch,
+    watched_objects,
     written,
 )
 from capturekit.functions.code_reads import CodeNames
-from capturekit.functions.doubts import Doubts, NamesUsed
 from capturekit.functions.environment import Environment
 from capturekit.functions.running import Result
 from capturekit.functions.sharing import Sharing
-from capturekit.functions.values_met import GivenValues
-from capturekit.functions.watched_values import WatchedValues
+from capturekit.functions.watched_objects import GivenValues
+from capturekit.functions.watched_values import Doubts, NamesUsed, WatchedValues
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.caller_streams import CallerStreams
@@ -114,7 +110,7 @@ def _visible(*classes: str) -> Patch:
     def made(original: Any) -> Any:
         return lambda value: type(value).__name__ in classes or original(value)
 
-    return _replaced(hidden_parts, 'is_visible', made)
+    return _replaced(watched_objects, 'is_visible', made)
 
 
 def _no_contents(original: Any) -> Any:
@@ -246,7 +242,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('9 threads', 1498, r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Doubts, 'add'))),
     LostMend('10 cached helpers', 19841, r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Doubts, 'add'))),
     LostMend('11 classes of the library', 466, r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
-             _gives(holders, 'is_whole', False))),
+             _gives(watched_objects, 'is_whole', False))),
     LostMend('12 the outside world', 12, r'environ|decimal|printoptions', (_gives(Doubts, 'add'), _visible('local'))),
     LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without(missing=None),)),
     LostMend('14 checks that come later', 8071, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
@@ -259,8 +255,8 @@ LOST: tuple[LostMend, ...] = (
     LostMend('20 bases of arrays', 10880, r'\.base is|owndata', (_gives(NamesUsed, 'of_arrays'),)),
     LostMend('21 masks that do not fit', 137, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
     LostMend('22 keys that collide', 101555, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
-    LostMend('23 special methods', 27, r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),
-             _replaced(attributes, '_public', _without_underscores), _replaced(written, '_not_pythons', _without_underscores))),
+    LostMend('23 special methods', 27, r'Held\(|Grown\(', (lambda: mock.patch.object(watched_objects, 'SPECIAL', frozenset()),
+             _replaced(watched_objects, '_public', _without_underscores), _replaced(written, '_not_pythons', _without_underscores))),
     LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Arrays, '_fills'), _gives(written, '_written'))),
     LostMend('25 events that are returned', 1989, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
@@ -268,11 +264,11 @@ LOST: tuple[LostMend, ...] = (
         (_gives(pytree, '_has_finalizer', False),)),
     LostMend('26 bases of classes', 39074, r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
-    LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(attributes, 'is_as_it_was', _always))),
+    LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(watched_objects, 'is_as_it_was', _always))),
     LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
-    LostMend('31 loggers', 77, r'class Collects', (_gives(hidden_parts, 'is_logger_as', True),)),
+    LostMend('31 loggers', 77, r'class Collects', (_gives(watched_objects, 'is_logger_as', True),)),
     LostMend('32 attributes of dicts', 652, r'class Filled', (_replaced(Keeper, '_meet', _without_attributes),)),
     LostMend('33 the collector that is asked', 25, r'from gc import', (
-        lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()), lambda: mock.patch.object(values_met, 'OF_COLLECTOR', frozenset()))),
+        lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()), lambda: mock.patch.object(watched_objects, 'OF_COLLECTOR', frozenset()))),
     LostMend('34 containers under two names', 7388, r'len\(SAME\)', (_gives(Sharing, 'changed'),)),
 )  # fmt: skip

@@ -303,7 +303,7 @@ def test_bad_arguments_are_told_at_the_call(sim: Any) -> None:
 @pytest.mark.slow
 def test_a_thousand_nodes_on_many_lanes(sim: Any) -> None:
     arrays = [sim.zeros(64) for _ in range(32)]
-    with ck.capture(lines=False) as cap, cap.fork(32) as lanes:
+    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap, cap.fork(32) as lanes:
         for lane, array in zip(lanes, arrays):
             with lane:
                 for _ in range(32):

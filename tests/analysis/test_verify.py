@@ -13,7 +13,7 @@ import capturekit as ck
 from capturekit.analysis import verify
 from capturekit.driver.cuda import StreamHandle
 from capturekit.model.source_line import Place
-from capturekit.recorder import teardown
+from capturekit.recorder import capture as blocks
 
 N = 64
 
@@ -193,7 +193,7 @@ def test_two_outputs_are_told_apart(sim: Any) -> None:
 
 def test_memory_that_was_freed_is_poisoned(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph reads an array of outside that is gone: on the simulated device no capture notices."""
-    monkeypatch.setattr(teardown, 'keep_touched', lambda *_given: None)
+    monkeypatch.setattr(blocks, 'keep_touched', lambda *_given: None)
     x = ramp(sim)
     gone = [sim.ones(N)]
     with ck.capture() as cap:

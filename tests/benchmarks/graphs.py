@@ -62,12 +62,12 @@ def _recorded_again(graph: ck.Graph, work: Callable[[], None], nodes: str, repea
     made: list[ck.Graph] = []
 
     def update() -> None:
-        with ck.capture(update=graph, lines=False) as cap:
+        with ck.capture(options=ck.CaptureOptions(update=graph, lines=False)) as cap:
             work()
         assert cap.update.how == 'updated'
 
     def anew() -> None:
-        with ck.capture(lines=False) as cap:
+        with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
             work()
         made.append(cap.graph)
 
@@ -77,7 +77,7 @@ def _recorded_again(graph: ck.Graph, work: Callable[[], None], nodes: str, repea
         return taken
 
     calls = {'update': lambda: seconds(update), 'record': anew_and_closed}
-    name = f'{nodes} recorded again: ck.capture(update=graph) / ck.capture()'
+    name = f'{nodes} recorded again: with update=graph / without'
     return compared(name, calls, 'update', 'record', repeats, target=1.0)
 
 

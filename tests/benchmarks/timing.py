@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import capturekit as ck
+from tests.captured import capture
 
 now = time.perf_counter
 #: How often each thing is done, if nothing else is said.
@@ -57,7 +57,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 def recorded(work: Callable[[Any], object], **options: Any) -> Any:
     """A capture of ``work(cap)``, for generators: before Python 3.12 they can't open one themselves."""
-    with ck.capture(**options) as cap:
+    with capture(**options) as cap:
         work(cap)
     return cap
 

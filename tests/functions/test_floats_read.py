@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import call_turns, number_functions
+from capturekit.functions import call_turns, recorded_number
 from tests.functions.test_number_functions import TEXTS, written
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary, told
 
@@ -156,12 +156,12 @@ def test_nothing_is_left_in_the_module(sim: Any) -> None:
 def test_a_frozen_module_may_have_functions_that_are_not_found(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     space: dict[str, Any] = {}
     exec('def one(y): return float(y)\n\nclass Two:\n    def two(self, y): return float(y)\n', space)
-    assert number_functions.is_only_called(space, 'float')
-    found = number_functions.functions_of(space)
+    assert recorded_number.is_only_called(space, 'float')
+    found = recorded_number.functions_of(space)
     for function in (space['one'], space['Two'].two):
         fewer = {key: [one for one in some if one is not function] for key, some in found.items()}
-        monkeypatch.setattr(number_functions, 'functions_of', lambda _module, fewer=fewer: fewer)
-        assert not number_functions.is_only_called(space, 'float')
+        monkeypatch.setattr(recorded_number, 'functions_of', lambda _module, fewer=fewer: fewer)
+        assert not recorded_number.is_only_called(space, 'float')
 
 
 def test_another_function_that_runs_may_not_see_it(sim: Any) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import follow_time, functions_found, policy, return_paths
+from capturekit.functions import follow_time, policy, return_paths, watched_objects
+from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
-from capturekit.functions.instructions import single_steps
-from capturekit.functions.place_uses import PlaceUses, counting
+from capturekit.functions.state_changes import PlaceUses, counting
 
 
 class Scale:
@@ -99,7 +99,7 @@ def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.
             pass
         return functions_of(*args)
 
-    monkeypatch.setattr(functions_found, 'functions_of', slow)
+    monkeypatch.setattr(watched_objects, 'functions_of', slow)
 
     def scaled(by: float) -> Any:
         return lambda x: x * by
@@ -117,7 +117,7 @@ def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: py
     """Several functions may have the code of a lambda, but the run begins by calling a function that is known."""
     monkeypatch.setattr(return_paths, '_HERE', None)
     looks: list[Any] = []
-    monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))
+    monkeypatch.setattr(watched_objects, 'functions_of', lambda module: looks.append(module) or functions_of(module))
     made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
     fns = [ck.graphed(one) for one in made]
     for _ in range(4):
@@ -134,7 +134,7 @@ def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: py
 @pytest.mark.skipif(not return_paths.TELLS, reason='this Python does not tell which function runs')
 def test_no_function_is_looked_for_where_python_tells(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
-    monkeypatch.setattr(functions_found, 'functions_of', lambda module: looks.append(module) or functions_of(module))
+    monkeypatch.setattr(watched_objects, 'functions_of', lambda module: looks.append(module) or functions_of(module))
     made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
     fn = ck.graphed(lambda x: sorted([1.0, 2.0], key=lambda v: -v)[0] * made[1](x))
     assert [fn(sim.ones(1)).get().tolist() for _ in range(4)] == [[6.0]] * 4

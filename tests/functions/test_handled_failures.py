@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -82,3 +85,31 @@ def test_each_thread_has_its_own_setting(sim: Any) -> None:
         with pytest.raises(NotImplementedError):
             cupyx.seterr(**given)
     assert cupyx.seterr(linalg='raise')['linalg'] == 'ignore' and cupyx.seterr(linalg='ignore')['linalg'] == 'raise'
+
+
+def test_memory_that_another_thread_may_fill_is_left_with_a_word(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the function changes and puts back, and what the thread put there, can't be told apart."""
+    held, host, ends = np.ones(2), np.ones(4), threading.Event()
+
+    def counting(v: Any) -> Any:
+        held[0] += 1
+        then = float(held[0])
+        v.set(host)
+        held[0] -= 1
+        return v * then
+
+    step = ck.graphed(counting)
+    other = threading.Thread(target=ends.wait)
+    other.start()
+    with pytest.warns(RuntimeWarning, match='holds other numbers than before. Another thread runs') as told:
+        assert step(sim.ones(4)).tolist() == [2.0] * 4
+        step(sim.ones(4))
+    assert [(one.filename, one.lineno) for one in told] == [(__file__, sys._getframe().f_lineno - 1)]
+    assert held[0] == 2.0  # the thread's, as far as anyone knows
+    ends.set()
+    other.join()
+    held[0] = 1.0
+    monkeypatch.setattr(sys, '_current_frames', lambda: {1: None})  # some runners of tests have a thread of their own
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert [step(sim.ones(4)).tolist() for _ in range(6)] == [[2.0] * 4] * 6

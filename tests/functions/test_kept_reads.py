@@ -27,7 +27,7 @@ def test_a_read_that_is_made_anew_is_no_assumption(cp: Any) -> None:
 
 
 def test_each_read_has_a_marker_of_its_own(sim: Any) -> None:
-    from capturekit.functions.late_reads import LateReads
+    from capturekit.functions.read_numbers import LateReads
 
     values = [np.array(1.0), np.array(1.0), np.array(1.0, 'f4'), np.array(np.nan), np.arange(3), np.arange(3)]
     reads = [Read(value, None, ()) for value in values]
@@ -41,7 +41,7 @@ def test_each_read_has_a_marker_of_its_own(sim: Any) -> None:
 
 @pytest.mark.parametrize('other', [7.5, np.nan])
 def test_a_result_that_differs_otherwise_is_refused(sim: Any, other: float) -> None:
-    from capturekit.functions.late_reads import LateReads
+    from capturekit.functions.read_numbers import LateReads
     from capturekit.model.errors import UnsupportedCallError
 
     late = LateReads(sim, [Read(np.array(1.0), None, ())], {0: ()})

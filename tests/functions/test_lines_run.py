@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from capturekit.functions.lines_run import LinesRun
+from capturekit.functions.code_watch import LinesRun
 
 told = pytest.mark.skipif(sys.version_info < (3, 12), reason='lines are told of from Python 3.12 on')
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions.number_functions import taking_numbers
 from capturekit.functions.outcomes import FunctionPlace
+from capturekit.functions.recorded_number import taking_numbers
 from tests.functions import models_with_rates
 from tests.functions.models_with_rates import Model
 from tests.functions.test_reckoned_reads import ODD, alike, launches, ordinary, told

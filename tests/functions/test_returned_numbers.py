@@ -17,46 +17,6 @@ from tests.functions.test_reckoned_reads import alike, launches, ordinary
 DIRECT = pytest.mark.skipif(not (3, 12) <= sys.version_info < (3, 14), reason='this Python does not tell of calls')
 
 
-class Wrapped:
-    """Its methods are wrapped when it is made, under computed names, as solvers with callbacks do it."""
-
-    def __init__(self, names: tuple[str, ...], asks: bool = False) -> None:
-        for name in names:
-            setattr(self, name, self.wrapped(getattr(self, name), asks))
-        self.sizes: list[float] = []  # not before: what an object has may be what a computed name asks it for
-
-    def wrapped(self, method: Callable[..., Any], asks: bool) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def wrapper(*args: Any) -> Any:
-            ret = method(*args)
-            if asks:
-                self.sees(ret[0] if isinstance(ret, tuple) else ret)
-            return ret
-
-        return wrapper
-
-    def sees(self, x: Any) -> None:
-        self.seen = x
-
-    def step(self, x: Any) -> Any:
-        size = (x * x).sum().item() + 1
-        return x / size, size
-
-    def run(self, x: Any) -> Any:
-        for _ in range(2):
-            x, size = self.step(x)
-            self.sizes.append(size)
-        return x, 3
-
-    def solve(self, x: Any) -> Any:
-        x, count = self.run(x)
-        return x * count, self.sizes
-
-
-def wrapped_under_computed_names(cp: Any) -> Made:
-    return lambda x: Wrapped(('step', 'run')).solve(x), nothing
-
-
 def of_a_variable_that_holds_the_function(cp: Any) -> Made:
     def read(x: Any) -> float:
         return x.sum().item() + 1  # type: ignore[no-any-return]
@@ -84,13 +44,9 @@ def with_two_numbers_through_one_wrapper(cp: Any) -> Made:
     return work, nothing
 
 
-LAUNCHED = [wrapped_under_computed_names, of_a_variable_that_holds_the_function]
-
-
 @DIRECT
-@pytest.mark.parametrize('maker', LAUNCHED, ids=lambda one: one.__name__)
-def test_it_is_followed_to_its_call(sim: Any, maker: Any) -> None:
-    assert launches(alike(sim, maker, ordinary(12))) >= 8
+def test_it_is_followed_to_its_call(sim: Any) -> None:
+    assert launches(alike(sim, of_a_variable_that_holds_the_function, ordinary(12))) >= 8
 
 
 def test_each_number_of_a_wrapper_goes_its_own_way(sim: Any) -> None:

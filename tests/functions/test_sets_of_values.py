@@ -103,6 +103,22 @@ def by_a_default(x: Any) -> Any:
     return product(x, made(pair()))
 
 
+OLD = {Part(1.0), Part(4.0)}
+
+
+def of_a_copy(x: Any) -> Any:
+    parts = OLD.copy()
+    for part in pair():
+        parts.add(part)
+    return product(x, parts)
+
+
+def of_a_part(x: Any) -> Any:
+    parts = OLD.difference(())
+    parts.update(pair())
+    return product(x, parts)
+
+
 UNSETTLED: dict[str, Callable[[Any], Any]] = {
     'a list': lambda x: product(x, set(pair())),
     'a tuple of tuples': lambda x: x * next(iter(set(((Part(2.0), 1), (Part(2.0), 1)))))[0].rate,  # noqa: C405
@@ -119,7 +135,7 @@ UNSETTLED: dict[str, Callable[[Any], Any]] = {
         for fn in (
             later_in_an_attribute, by_a_bound_method, by_a_map, by_a_computed_name, by_its_class, by_several_arguments,
             sometimes, two_generators, by_another_name,
-            by_a_default,
+            by_a_default, of_a_copy, of_a_part,
         )
     },
 }  # fmt: skip

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.functions.late_reads import _far_from
 from capturekit.functions.ownership import Ownership, shows_by_name
+from capturekit.functions.read_numbers import _far_from
 
 
 @pytest.fixture

@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.functions.attributes import Attributes
+from capturekit.functions.calls_followed import RunRecord, WatchedCall, record_of
+from capturekit.functions.code_watch import LinesRun
 from capturekit.functions.collector import Before
-from capturekit.functions.doubts import Doubts, NamesUsed, ObjectUses, Unsettled
 from capturekit.functions.follow_time import FollowTime
-from capturekit.functions.functions_found import FunctionsFound
-from capturekit.functions.hidden_parts import HiddenParts
-from capturekit.functions.holders import Holders, OutOfSight
-from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.ownership import LibraryState, Ownership, default_skip
-from capturekit.functions.run_record import RunRecord, WatchedCall, record_of
-from capturekit.functions.values_met import GivenValues
 from capturekit.functions.watch import Watch
-from capturekit.functions.watched_values import WatchedValues
+from capturekit.functions.watched_objects import (
+    Attributes,
+    FunctionsFound,
+    GivenValues,
+    HiddenParts,
+    Holders,
+    OutOfSight,
+)
+from capturekit.functions.watched_values import Doubts, NamesUsed, ObjectUses, Unsettled, WatchedValues
 from capturekit.model.cleanup import Uncollected
 from tests.functions.environments import Array, is_array
 

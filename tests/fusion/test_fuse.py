@@ -17,6 +17,7 @@ from capturekit.fusion.nodes import nodes_of
 from capturekit.model.errors import ClosedError, CudaCallError, UpdateError
 from capturekit.model.rules import Code
 from tests.benchmarks import peers
+from tests.captured import capture
 
 SAME = 'the same as without fused kernels'
 
@@ -27,7 +28,7 @@ def gelu(cp: Any, x: Any) -> Any:
 
 def record(cp: Any, x: Any, **options: Any) -> tuple[ck.Graph, Any, Any]:
     """A graph of eight elementwise kernels, a sum, and three more; and its two results."""
-    with ck.capture(**options) as cap:
+    with capture(**options) as cap:
         y = gelu(cp, x)
         total = y.sum()
         z = cp.sqrt(cp.abs(y)) * total
@@ -119,7 +120,7 @@ def test_what_fuse_refuses(cp: Any, x: Any) -> None:
     with pytest.raises(TypeError, match='fuse must be True, False or'):
         ck.graphed(fuse='yes')(gelu)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match='neither with into= nor with update='):
-        ck.capture(fuse=True, update=graph)
+        ck.capture(fuse=True, options=ck.CaptureOptions(update=graph))
     graph.disable(0)
     assert graph.fuse().kept == 'some of its nodes are switched off'
     graph.close()

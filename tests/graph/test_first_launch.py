@@ -14,7 +14,7 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.fusion import fuse
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.launch.lane_blocks import AskedBytes
+from capturekit.launch.graph_memory import AskedBytes
 
 UNIT = 512
 

@@ -17,7 +17,7 @@ from capturekit.driver.event_timing import Times
 from capturekit.graph.measure import timeline
 from capturekit.model.recording import Recording, Timeline
 from capturekit.model.rules import Code
-from capturekit.simulated.device.node_timing import BYTES_PER_US, NODE_US
+from capturekit.simulated.device.device_graphs import BYTES_PER_US, NODE_US
 
 MIB = 1 << 20
 
@@ -184,7 +184,7 @@ def test_an_updated_graph_is_measured_as_it_is_now(sim: Any) -> None:
         x += 1
     graph = cap.graph
     graph.measure(1)
-    with ck.capture(update=graph):
+    with ck.capture(options=ck.CaptureOptions(update=graph)):
         x *= 2
         x += 1
     assert graph.recording.timeline is None, 'the recording is another one'

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard.signatures import in_order, signature_of
+from capturekit.guard.patching import in_order, signature_of
 
 ROOT = Path(__file__).parents[2]
 CODE = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.model.operators import operands, with_operands
+from capturekit.model.sparse import operands, with_operands
 
 
 def matrices(cp: Any, count: int) -> list[Any]:

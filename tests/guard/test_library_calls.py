@@ -18,7 +18,7 @@ from capturekit.driver.cuda import current
 from capturekit.driver.vendor_libraries import NAMES
 from capturekit.guard import watch
 from capturekit.model.errors import CudaCallError
-from tests.captured import flag
+from tests.captured import capture, flag
 from tests.examples import examples
 from tests.lanes.test_relane import SAME, quiet
 
@@ -35,7 +35,7 @@ def matrices(cp: Any, count: int, side: int = 8) -> list[Any]:
 
 def test_products_are_ordered_by_their_matrices(cp: Any) -> None:
     a, b, c = matrices(cp, 3)
-    with ck.capture(lanes='auto', memory_limit=ROOM) as cap:
+    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
         first, second = a @ b, a @ c
         both = first @ second
     cap.graph.launch()
@@ -50,7 +50,7 @@ def test_products_are_ordered_by_their_matrices(cp: Any) -> None:
 
 def test_a_product_in_a_row_keeps_its_order(cp: Any) -> None:
     x, w = matrices(cp, 2)
-    with ck.capture(lanes='auto', memory_limit=ROOM) as cap:
+    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
         y = x @ w @ w @ w
     assert not cap.relaned
     cap.graph.launch()
@@ -101,7 +101,7 @@ def test_lanes_by_hand_and_bodies(cp: Any) -> None:
 
 def test_cloned_and_fused(cp: Any) -> None:
     a, b, c = matrices(cp, 3)
-    with ck.capture(lanes='auto', memory_limit=ROOM, fuse=True) as cap:
+    with ck.capture(lanes='auto', fuse=True, options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
         outs = [cp.tanh((a @ one) * 0.01) + n for n, one in enumerate((b, c))]
     assert cap.relaned and cap.relaned.graphs[0].at_once[1] > 1
     cap.graph.launch()
@@ -131,7 +131,7 @@ def test_random_products_give_equal_bits(cp: Any, steps: list[tuple[int, int, in
     found = []
     for options in ({}, {'lanes': 'auto', 'memory_limit': ROOM}):
         arrays = [one.copy() for one in start]
-        with ck.capture(**options) as cap:
+        with capture(**options) as cap:
             for to, a, b in steps:
                 arrays[to][...] = (arrays[a].T @ arrays[b]) % 7
         for _ in range(2):
@@ -144,7 +144,7 @@ def test_random_products_give_equal_bits(cp: Any, steps: list[tuple[int, int, in
 def test_views_with_other_strides(cp: Any) -> None:
     """A block of a larger matrix: its leading dimension is the larger one's."""
     large = (cp.arange(256.0) % 7).reshape(16, 16)
-    with ck.capture(lanes='auto', memory_limit=ROOM) as cap:
+    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
         one = large[:8, :8] @ large[8:, 8:]
         large[8:, :8] = 0
         other = large[:8, 8:] @ one

@@ -74,7 +74,7 @@ def test_each_kind_of_transform(cp: Any, kind: str) -> None:
 @pytest.mark.parametrize('mode', ['global', 'thread_local', 'relaxed'])
 def test_in_each_mode(cp: Any, mode: Any) -> None:
     x = numbers(cp, (131,), 'c16')
-    with ck.capture(mode=mode) as cap:
+    with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
         y = cp.fft.fft(x * 2) * 3
     cap.graph.launch()
     assert same(y, cp.fft.fft(x * 2) * 3)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.model.read_remedies import READ_REMEDIES
+from capturekit.guard.remedies import READ_REMEDIES
 
 X = [3.0, 1.0, 3.0, 2.0]
 #: What is refused; the code that the refusal names instead; what that gives, computed by NumPy from the array ``h``.

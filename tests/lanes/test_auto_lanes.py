@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.launch import lane_blocks
-from capturekit.launch.workspaces import Workspaces
-from tests.captured import flag, values
+from capturekit.launch import graph_memory
+from capturekit.launch.graph_memory import Workspaces
+from tests.captured import capture, flag, values
 from tests.examples import examples
 from tests.lanes.test_relane import SAME, run, steps
 
@@ -22,7 +22,7 @@ SIZE = 1 << 12
 def branches(cp: Any, x: Any, count: int = 4, **options: Any) -> tuple[ck.Capture, list[Any]]:
     """Branches with two temporaries each, recorded one after the other."""
     outs = [cp.zeros(SIZE) for _ in range(count)]
-    with ck.capture(**options) as cap:
+    with capture(**options) as cap:
         for number, out in enumerate(outs):
             cp.add(cp.sin(x) * 2, cp.cos(x) * number, out=out)
     return cap, outs
@@ -71,7 +71,7 @@ def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any, monkey
     x = sim.arange(SIZE, dtype='f8')
     renamed = branches(sim, x, 16, lanes='auto')[0]
     assert renamed.relaned.graphs[0].at_once[1] == 32, 'small temporaries are never used again'
-    monkeypatch.setattr(lane_blocks, 'LEAST', 0)
+    monkeypatch.setattr(graph_memory, 'LEAST', 0)
     once, late = (branches(sim, x, 16, lanes=lanes)[0] for lanes in (None, 'auto'))
     assert once.graph.memory_bytes < late.graph.memory_bytes <= 2 * once.graph.memory_bytes
     assert late.relaned
@@ -85,7 +85,7 @@ def test_ordinary_programs_give_the_same_bits(cp: Any, program: list[tuple[str, 
     inputs = [cp.linspace(n, n + 1, 16).reshape(4, 4) for n in range(4)]
     start, found = [one.copy() for one in inputs], []
     for options in ({}, {'lanes': 'auto', 'memory_limit': limit}):
-        with ck.capture(**options) as cap:
+        with capture(**options) as cap:
             arrays = list(inputs)
             run(cp, program, arrays)
         for _ in range(3):
@@ -171,6 +171,6 @@ def test_wrong_arguments(cp: Any) -> None:
         (ValueError, {'lanes': 'auto', 'update': graph}, "lanes='auto' goes neither with into= nor with update="),
     ):
         with pytest.raises(error, match=text):
-            ck.capture(**options)  # type: ignore[arg-type]
+            capture(**options)  # type: ignore[arg-type]
     with pytest.raises(ck.ClosedError, match=r'Capture\.relaned'):
         _ = ck.capture(lanes='auto').relaned

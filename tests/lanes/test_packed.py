@@ -16,7 +16,7 @@ from capturekit.lanes import contest, new_order, packed
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_races import WRITES_FIRST
-from tests.captured import values
+from tests.captured import capture, values
 from tests.lanes.test_relane import SAME, quiet, run, steps
 
 N = 1000
@@ -24,7 +24,7 @@ N = 1000
 
 def branches(cp: Any, x: Any, count: int = 4, **options: Any) -> tuple[Any, list[Any]]:
     """Work of one lane that could be on several: each result has two temporaries, of which the second is another's."""
-    with ck.capture(**(options or {'lanes': 'auto'})) as cap:
+    with capture(**(options or {'lanes': 'auto'})) as cap:
         outs = [cp.sqrt(x * (n + 1)) * 2 + n for n in range(count)]
     return cap, outs
 
@@ -40,7 +40,7 @@ def right(cp: Any, x: Any, outs: list[Any]) -> bool:
 
 
 def chained(cp: Any, x: Any, **options: Any) -> tuple[Any, Any]:
-    with ck.capture(**options) as cap:
+    with capture(**options) as cap:
         y = x
         for _ in range(20):
             y = cp.sqrt(y) * 2 + x
@@ -57,7 +57,7 @@ def test_programs_that_are_timed_give_the_same_bits(sim: Any, program: list[tupl
     start = [one.copy() for one in inputs]
     found = []
     for rounds in (-1, 1):
-        with ck.capture(**({'lanes': 'auto'} if rounds > 0 else {})) as cap:
+        with capture(**({'lanes': 'auto'} if rounds > 0 else {})) as cap:
             arrays = list(inputs)
             run(sim, program, arrays)
         if rounds > 0:
@@ -386,7 +386,7 @@ def folds(cp: Any, **options: Any) -> tuple[Any, list[Any]]:
     sets = [
         [cp.asarray(rng.standard_normal(shape), 'f4') for shape in ((rows, 64), (rows, 1))] for _ in range(branches)
     ]
-    with ck.capture(**options) as cap:
+    with capture(**options) as cap:
         found = []
         for a, b in sets:
             w = cp.zeros((64, 1), 'f4')

@@ -488,7 +488,7 @@ def test_graphs_of_graphed_functions_are_refused(cp: Any) -> None:
 def test_ten_thousand_nodes(cp: Any) -> None:
     """Work on a hundred arrays in turn; how long it takes is measured by tests.benchmarks."""
     arrays = [cp.zeros(16) for _ in range(100)]
-    with ck.capture(lines=False) as cap:
+    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
         for step in range(100):
             for array in arrays:
                 cp.add(array, step, out=array)

@@ -18,7 +18,7 @@ import capturekit as ck
 from capturekit.launch import deferred_unload
 from capturekit.launch.deferred_unload import UNLOADING, Unloading
 from capturekit.model.lease import Lease
-from capturekit.recorder import setup, teardown
+from capturekit.recorder import capture as blocks
 from tests.compiled import compiled
 
 SIMULATED: Any = SimpleNamespace(cupy=ModuleType('cupy'), simulated=True)
@@ -347,16 +347,18 @@ def held() -> int:
 
 def test_captures_and_graphs_hold(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     put_off = Unloading()  # which no graph of another test holds
-    monkeypatch.setattr(setup, 'UNLOADING', put_off)
+    monkeypatch.setattr(blocks, 'UNLOADING', put_off)
     holders = lambda: put_off.holders  # noqa: E731
     x = sim.arange(4.0)
     made: list[str] = []
-    with ck.capture(lines=False) as cap:
+    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
         assert holders() == 1
         put_off.put_off(lambda name: made.append(name), 'kernel')
         y = x * 2
     assert holders() == 1
-    with ck.capture(lines=False) as other:  # before Python 3.12 tracing keeps a function's variables alive
+    with ck.capture(
+        options=ck.CaptureOptions(lines=False)
+    ) as other:  # before Python 3.12 tracing keeps a function's variables alive
         x * 3
     assert holders() == 2
     for _ in range(2):
@@ -391,7 +393,7 @@ def test_captures_that_fail_hold_no_longer(sim: Any, monkeypatch: pytest.MonkeyP
                 x * 2
         assert held() == before
     with monkeypatch.context() as patch:
-        patch.setattr(teardown, 'close_recording', fails)
+        patch.setattr(blocks, 'close_recording', fails)
         with pytest.raises(RuntimeError, match='made to fail'), ck.capture():
             x * 2
     assert held() == before

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.launch import graph_memory, lane_blocks
+from capturekit.launch import graph_memory
+from capturekit.launch.graph_memory import WORKSPACE_BYTES, Workspaces, count_of
 from tests.examples import examples
 
 
@@ -178,7 +181,7 @@ def test_garbage_collection_during_a_search_waits(sim: Any, monkeypatch: pytest.
             addresses = {one.data.ptr, two.data.ptr, three.data.ptr}
             garbage += [three]
             del one, two, three
-            monkeypatch.setattr(lane_blocks, 'covers', collects)
+            monkeypatch.setattr(graph_memory, 'covers', collects)
             y = x * 2
             monkeypatch.undo()
         assert len(looked) == 2 and not garbage
@@ -232,7 +235,7 @@ def test_an_array_outlives_its_graph(sim: Any) -> None:
 def test_a_pool_of_the_callers_gives_and_keeps(sim: Any) -> None:
     pool = sim.cuda.MemoryPool()
     x = sim.arange(64, dtype='f8')
-    with ck.capture(pool=pool) as cap:
+    with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
         y = x + 1
         for _ in range(10):
             y = y * 1.0
@@ -254,7 +257,7 @@ def test_graphs_of_one_pool_share_no_memory_while_they_live(sim: Any) -> None:
     pool, x = sim.cuda.MemoryPool(), sim.arange(64, dtype='f8')
 
     def recorded(factor: int) -> tuple[Any, Any]:
-        with ck.capture(pool=pool) as cap:
+        with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
             y = (x + 1) * factor - 1
         return cap.graph, y
 
@@ -512,3 +515,263 @@ def test_users_of_the_stream_ordered_allocator_are_told(sim: Any, stream_ordered
     assert {node.kind for node in cap.graph.nodes} == {'kernel'}
     cap.graph.launch()
     assert y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
+
+
+# -- workspaces of cuBLAS: how many there are, within which bytes, and whose turn it is -------------------------------
+
+
+@pytest.mark.parametrize(
+    ('late', 'count'),
+    [(None, 1), (0, 80), (1, 1), (4 * WORKSPACE_BYTES, 2), (16 * WORKSPACE_BYTES, 8), (1 << 40, 128)],
+)
+def test_half_of_a_limit_is_for_them(late: int | None, count: int) -> None:
+    runtime = SimpleNamespace(memGetInfo=lambda: (0, 80 << 30))
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    assert count_of(cupy, late) == count
+    assert count_of(cupy, late, stay=True) == min(count, 32)
+
+
+def test_a_small_device_has_fewer() -> None:
+    runtime = SimpleNamespace(memGetInfo=lambda: (0, 8 << 30))
+    assert count_of(SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)), 0) == 8
+
+
+def test_they_take_turns_and_are_counted() -> None:
+    taken: list[int] = []
+
+    def grow(size: int) -> Any:
+        taken.append(size)
+        return SimpleNamespace(ptr=1000 * len(taken))
+
+    made = Workspaces(grow, 2)
+    assert [made.next(7)[0] for _ in range(5)] == [1000, 2000, 1000, 2000, 1000]
+    assert made.next(8) == (3000, WORKSPACE_BYTES)
+    assert made.taken == 3 * WORKSPACE_BYTES == sum(taken)
+    made.clear()
+    assert made.taken == 0
+
+
+# -- blocks while lanes are open: who else may still touch one, in sequences that programs at random seldom have ------
+
+
+N = 64
+
+
+def streams(sim: Any, count: int) -> list[Any]:
+    return [sim.cuda.Stream(non_blocking=True) for _ in range(count)]
+
+
+def order(sim: Any, earlier: int, later: int) -> None:
+    """What a library does that has handles: neither CuPy nor the guard sees it."""
+    device = sim.__capturekit_simulated__
+    event = device.event_create()
+    device.event_record(event, earlier)
+    device.stream_wait_event(later, event)
+
+
+def reads(sim: Any, stream: int, array: Any, found: list[Any]) -> None:
+    """A library, which holds no array, reads one's memory on a stream."""
+    there = array._slot()
+    sim.__capturekit_simulated__.submit(stream, lambda: found.append(there.view().copy()), 'library')
+
+
+def wrong(cap: ck.Capture, found: list[Any], expected: Any) -> int:
+    """In how many launches something else was read."""
+    count = 0
+    for _ in range(30):
+        found.clear()
+        cap.graph.launch()
+        assert found
+        count += any(not np.array_equal(one, expected) for one in found)
+    return count
+
+
+def by_handle(cap: ck.Capture) -> list[str]:
+    return [str(step.text) for step in cap.recording.notes if 'by its handle' in step.text]
+
+
+def in_a_thread(work: Callable[[], Any]) -> None:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert errors == []
+
+
+def test_work_by_a_handle_after_the_lanes_last_event_counts(sim: Any) -> None:
+    """The lane was active, and seemed done with its event: what came after that is not in front of the join."""
+    x, found = sim.arange(N, dtype='f8'), list[Any]()
+    side, third = streams(sim, 2)
+    handle = side.ptr
+    with ck.capture() as cap:
+        third.wait_event(cap.stream.record())
+        with third:
+            x * 3
+        block = x + 1
+        side.wait_event(cap.stream.record())
+        with side:
+            block * 2
+        done = side.record()
+        reads(sim, handle, block, found)
+        address = block.data.ptr
+        del block
+        cap.stream.wait_event(done)
+        assert (x + 5).data.ptr != address
+        cap.join(side)
+        cap.join(third)
+    assert wrong(cap, found, np.arange(N) + 1.0) == 0
+    assert by_handle(cap) == []
+
+
+def test_a_library_that_forks_and_joins_by_itself_counts(sim: Any) -> None:
+    """A lane's last node may be what it was: it waits for one more. All that the next work comes after are compared."""
+    x, found = sim.arange(N, dtype='f8'), list[Any]()
+    side, third, inner = streams(sim, 3)
+    handle, within = side.ptr, inner.ptr
+    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
+        for stream in (side, third):
+            stream.wait_event(cap.stream.record())
+        with side:
+            x * 2
+        block = x + 1
+        order(sim, cap.stream.ptr, within)
+        order(sim, handle, within)
+        reads(sim, within, block, found)
+        order(sim, within, handle)
+        address = block.data.ptr
+        del block
+        assert (x + 5).data.ptr != address
+        cap.join(side)
+        cap.join(third)
+    assert wrong(cap, found, np.arange(N) + 1.0) == 0
+
+
+def test_a_fork_in_another_thread_counts(sim: Any) -> None:
+    """This thread's allocator was chosen while there was one lane."""
+    x, found = sim.arange(N, dtype='f8'), list[Any]()
+    (side,) = streams(sim, 1)
+    with ck.capture() as cap:
+        block = [x + 1]
+
+        def work() -> None:
+            side.wait_event(cap.stream.record())
+            with side:
+                found.append(block[0] * 2)
+
+        in_a_thread(work)
+        address = block.pop().data.ptr
+        assert (x + 5).data.ptr != address
+        cap.join(side)
+        assert (x + 6).data.ptr == address  # one lane again: behind all that touched it
+    (result,) = found
+    for _ in range(30):
+        cap.graph.launch()
+        assert np.array_equal(result.get(), (np.arange(N) + 1) * 2)
+
+
+def test_a_lane_that_was_current_in_another_thread_before(sim: Any) -> None:
+    """Its leaving there is not counted against its being current here."""
+    x = sim.arange(N, dtype='f8')
+    side, third = streams(sim, 2)
+    ready, go = threading.Event(), threading.Event()
+
+    def worker() -> None:
+        side.use()
+        ready.set()
+        go.wait(30)
+        sim.cuda.Stream.null.use()
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    assert ready.wait(30)
+    with ck.capture() as cap:
+        for stream in (side, third):
+            stream.wait_event(cap.stream.record())
+        go.set()
+        thread.join()
+        assert cap._live is not None and [lane.current for lane in cap._live.capture.lanes] == [1, 0, 0]
+        with third:
+            x * 3
+        block = x + 1
+        side.wait_event(cap.stream.record())
+        with side:
+            done = side.record()
+            result = block * 2
+            address = block.data.ptr
+            del block
+        cap.stream.wait_event(done)
+        assert (x + 5).data.ptr != address
+        cap.join(side)
+        cap.join(third)
+    for _ in range(30):
+        cap.graph.launch()
+        assert np.array_equal(result.get(), (np.arange(N) + 1) * 2)
+
+
+@pytest.mark.parametrize('strict', [True, False])
+def test_a_body_begins_behind_its_decision_and_that_is_no_work(sim: Any, strict: bool) -> None:
+    x, going = sim.arange(N, dtype='f8'), sim.ones((), bool)
+    (side,) = streams(sim, 1)
+    with ck.capture(strict=strict) as cap:
+        side.wait_event(cap.stream.record())
+        with side:
+            y = x + 1
+            with cap.if_(going):
+                assert cap._live is not None and cap._live.memory is not None
+                assert not cap._live.memory.worked(cap._live.capture.origin)
+                y *= 2
+            z = y + 1
+        cap.join(side)
+    assert by_handle(cap) == []
+    cap.graph.launch()
+    assert np.array_equal(z.get(), (np.arange(N) + 1) * 2 + 1)
+
+
+@pytest.mark.parametrize('drops', [True, False])
+def test_unforeseen_work_is_noted_however_it_is_found(sim: Any, drops: bool) -> None:
+    x, found = sim.arange(N, dtype='f8'), list[Any]()
+    side, third = streams(sim, 2)
+    handle = side.ptr
+    with ck.capture() as cap:
+        for stream in (side, third):
+            stream.wait_event(cap.stream.record())
+            with stream:
+                x * 2
+        cap.join(side)
+        block = x + 1
+        cap.join(third)
+        pooled = x + 7  # all is joined: from CuPy's own pool
+        order(sim, cap.stream.ptr, handle)
+        reads(sim, handle, pooled, found)
+        del pooled
+        x + 5
+        if drops:
+            del block
+        cap.join(side)
+    assert len(by_handle(cap)) == 1
+
+
+def test_the_device_tells_all_that_the_next_work_comes_after(sim: Any) -> None:
+    one, other = streams(sim, 2)
+    device = sim.__capturekit_simulated__
+    ends = device.next_after()
+    assert ends(one.ptr) == (-2,)
+    with ck.capture() as cap:
+        assert ends(cap.stream.ptr) == ()
+        one.wait_event(cap.stream.record())
+        other.wait_event(cap.stream.record())
+        for stream in (one, other):
+            with stream:
+                sim.zeros(4)
+        both = (*ends(one.ptr), *ends(other.ptr))
+        assert len(both) == 2
+        for stream in (one, other):
+            cap.join(stream)
+        assert sorted(ends(cap.stream.ptr)) == sorted(both)

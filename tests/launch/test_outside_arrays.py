@@ -21,7 +21,7 @@ from capturekit.driver.node_reader import Kernel
 from capturekit.guard.open_capture import CollectiveRecord
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import ArrayBlocks, held_by
-from capturekit.recorder import setup, teardown
+from capturekit.recorder import capture as blocks
 from tests.recorder.test_teardown import unchanged
 
 MULTIPLY = 'cupy_multiply__float64_float_float64'
@@ -57,7 +57,7 @@ class Reader:
 def reader(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Reader:
     """From now on captures end as they do on a GPU."""
     found = Reader(sim.__capturekit_simulated__)
-    original = teardown.keep_outside
+    original = blocks.keep_outside
 
     def as_on_a_gpu(live: Any, graphs: list[int]) -> None:
         real = live.platform
@@ -68,8 +68,8 @@ def reader(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Reader:
         finally:
             live.platform = real
 
-    monkeypatch.setattr(teardown, 'keep_outside', as_on_a_gpu)
-    monkeypatch.setattr(setup, 'held_by', lambda *_frame_and_array: [])
+    monkeypatch.setattr(blocks, 'keep_outside', as_on_a_gpu)
+    monkeypatch.setattr(blocks, 'held_by', lambda *_frame_and_array: [])
     return found
 
 
@@ -107,7 +107,7 @@ def overwritten(sim: Any) -> list[Any]:
 
 def test_without_keeping_a_launch_reads_what_came_later(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that is guarded against is there on the simulated device, too."""
-    monkeypatch.setattr(teardown, 'keep_touched', lambda *_given: None)
+    monkeypatch.setattr(blocks, 'keep_touched', lambda *_given: None)
     x = sim.arange(float(N))
     with ck.capture() as cap:
         y = x * 2
@@ -237,7 +237,7 @@ def test_a_pool_of_the_users_own(sim: Any, reader: Reader) -> None:
     pool = sim.cuda.MemoryPool()
     with sim.cuda.using_allocator(pool.malloc):
         x = sim.arange(float(N))
-    with ck.capture(pool=pool) as cap:
+    with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
         hold(cap, sim)
         y = x * 2
         reader.tell(MULTIPLY, x, y)
@@ -359,7 +359,7 @@ def test_where_nodes_can_not_be_read_nothing_is_kept(sim: Any, monkeypatch: pyte
         memory=object(),
         collectives=CollectiveRecord(),
     )
-    teardown.keep_outside(live, [1])
+    blocks.keep_outside(live, [1])
 
 
 # -- what frames hold ---------------------------------------------------------------------------------------------
@@ -530,3 +530,17 @@ def test_an_array_whose_allocation_was_refused_is_passed_over(sim: Any) -> None:
         values = sim.linalg.svd(m * 2.0, compute_uv=False) * 2.0
     parts.graph.launch()
     assert y.get().tolist() == [0.0, 2.0, 4.0, 6.0] and values.get().tolist() == [4.0] * 4 and kept.value
+
+
+class Nameless:
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise TypeError('no dictionary')
+
+
+def test_an_object_that_can_not_be_looked_into_is_passed_over(sim: Any) -> None:
+    nameless, x = Nameless(), sim.ones(2)
+    with ck.capture() as cap:
+        y = x + 1
+    cap.graph.launch()
+    assert y.get().tolist() == [2, 2] and nameless is not None

@@ -68,7 +68,7 @@ def test_launches_of_graphs_that_are_gone_still_count(sim: Any) -> None:
 def test_nothing_grows_where_nobody_asks(sim: Any) -> None:
     x = sim.arange(4.0)
     for _ in range(20):
-        with ck.capture(lines=False) as cap:
+        with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
             x + 1
         cap.graph.launch()
         del cap

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capturekit.model.plain_values import show
 from capturekit.model.pytree import put_together, take_apart
 from capturekit.model.value_changes import difference, shape_of_change, snapshot
 
@@ -559,3 +560,21 @@ def test_snapshots_take_cycles_and_leave_opaque_objects_alone() -> None:
     before = snapshot(holder, is_array, lambda value: type(value) is Config)
     config.lr = 7
     assert shape_of_change(before, holder) is None
+
+
+# -- the texts of values in messages ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ('value', 'text'),
+    [
+        (3, '3'),
+        (-(1 << 4095), str(-(1 << 4095))[:57] + '...'),
+        (1 << 30_000, 'a whole number of 30001 bits'),
+        ((1 << 30_000, 2), '(a whole number of 30001 bits, 2)'),
+        ('a' * 80, "'" + 'a' * 56 + '...'),
+    ],
+    ids=['short', 'long', 'longer than Python writes', 'in a tuple', 'a text'],
+)
+def test_a_value_is_shown_in_short(value: Any, text: str) -> None:
+    assert show(value) == text

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from tests.captured import capture
 
 
 def rehearsed(fn: Callable[..., Any], *args: Any, **options: Any) -> tuple[ck.Rehearsal, ck.Capture, Any]:
     """Rehearse a call and record it: the rehearsal, the capture, and what the recorded call returned."""
     rehearsal = ck.rehearse(fn, *args)
-    with ck.capture(rehearsal=rehearsal, **options) as cap:
+    with capture(rehearsal=rehearsal, **options) as cap:
         result = fn(*args)
     return rehearsal, cap, result
 

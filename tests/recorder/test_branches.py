@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.recorder import forks, teardown
+from capturekit.recorder import capture as blocks
+from capturekit.recorder import forks
 from capturekit.recorder.forks import ASSIGNMENTS, assigned, priorities
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.examples import examples
@@ -299,7 +300,7 @@ def test_the_stock_of_lanes_is_bounded(sim: Any) -> None:
     stock = current().device.spare_streams
     assert len(stock) <= 64
     assert lanes_of(sim, parents[-1], 1) == lanes_of(sim, parents[-1], 1)
-    assert teardown.LANE_STREAMS is forks.LANE_STREAMS  # captures give back to the stock that forks take from
+    assert blocks.LANE_STREAMS is forks.LANE_STREAMS  # captures give back to the stock that forks take from
 
 
 def test_captures_use_lanes_again(sim: Any) -> None:

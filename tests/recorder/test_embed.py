@@ -12,15 +12,15 @@ import capturekit as ck
 from capturekit import render
 from capturekit.driver.cuda import current
 from capturekit.model.errors import CudaCallError
-from capturekit.recorder import teardown
-from tests.captured import flag, graph_at, launched, recorded, values
+from capturekit.recorder import capture as blocks
+from tests.captured import capture, flag, graph_at, launched, recorded, values
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_held() -> Iterator[None]:
     yield
-    for lease in list(teardown.HELD):
-        teardown.let_go(lease)
+    for lease in list(blocks.HELD):
+        blocks.let_go(lease)
 
 
 # -- a graph in a capture -------------------------------------------------------------------------------------------
@@ -170,14 +170,14 @@ def made(cp: Any) -> Handmade:
 
 def test_a_diamond_of_four_captures(cp: Any, made: Handmade) -> None:
     x = cp.ones(4)
-    with ck.capture(into=graph_at(made.handle)) as a:
+    with capture(into=graph_at(made.handle)) as a:
         y = x * 2
-    with ck.capture(into=graph_at(made.handle), after=a.ends) as b:
+    with capture(into=graph_at(made.handle), after=a.ends) as b:
         left = y + 1
-    with ck.capture(into=graph_at(made.handle), after=a.ends) as c:
+    with capture(into=graph_at(made.handle), after=a.ends) as c:
         right = y + 2
         right *= 2
-    with ck.capture(into=graph_at(made.handle), after=[*b.ends, *c.ends]) as d:
+    with capture(into=graph_at(made.handle), after=[*b.ends, *c.ends]) as d:
         z = left * right
     nodes = made.device.graph_nodes(made.handle)
     assert len(nodes) == 5
@@ -196,7 +196,7 @@ def test_a_diamond_of_four_captures(cp: Any, made: Handmade) -> None:
 
 def test_memory_is_held_until_close(cp: Any, made: Handmade) -> None:
     x, out = cp.ones(1 << 16), cp.zeros(1 << 16)
-    with ck.capture(into=graph_at(made.handle)) as cap:
+    with capture(into=graph_at(made.handle)) as cap:
         out[...] = x * 2 + 1
     with pytest.raises(ck.ClosedError, match='graph of yours'):
         cap.graph  # noqa: B018
@@ -212,7 +212,7 @@ def test_memory_is_held_until_close(cp: Any, made: Handmade) -> None:
 
 def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> None:
     x, left = cp.ones(4), cp.zeros((), 'i4')
-    with ck.capture(into=graph_at(made.handle)) as cap:
+    with capture(into=graph_at(made.handle)) as cap:
         left.fill(4)
         with cap.while_(left):
             x *= 2
@@ -223,7 +223,7 @@ def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> Non
             with two:
                 b = x + 2
     assert len(cap.ends) == 2
-    with ck.capture(into=graph_at(made.handle), after=cap.ends) as last:
+    with capture(into=graph_at(made.handle), after=cap.ends) as last:
         c = a + b
     made.launch(cp)
     assert values(c) == [35.0] * 4
@@ -233,11 +233,14 @@ def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> Non
 @pytest.mark.parametrize('how', ['an exception', 'unjoined', 'a read', 'numbers'])
 def test_a_capture_that_fails_leaves_the_graph_as_it_was(cp: Any, made: Handmade, how: str) -> None:
     x = cp.ones(4)
-    with ck.capture(into=graph_at(made.handle)) as first:
+    with capture(into=graph_at(made.handle)) as first:
         y = x * 2
     before = made.device.graph_nodes(made.handle)
     wanted = {'an exception': KeyError, 'unjoined': ck.UnjoinedError, 'a read': ck.HostReadError}
-    with pytest.raises(wanted.get(how, ck.UnsupportedCallError)), ck.capture(into=graph_at(made.handle)) as cap:
+    with (
+        pytest.raises(wanted.get(how, ck.UnsupportedCallError)),
+        capture(into=graph_at(made.handle)) as cap,
+    ):
         x + 3
         with cap.if_(flag(cp)):
             x += 1
@@ -265,7 +268,10 @@ def test_a_capture_that_fails_leaves_the_graph_as_it_was(cp: Any, made: Handmade
 
 def test_a_lost_capture_costs_the_graph_and_says_so(sim: Any) -> None:
     made = Handmade()
-    with pytest.raises(ck.InvalidatedError) as info, ck.capture(into=graph_at(made.handle)) as cap:
+    with (
+        pytest.raises(ck.InvalidatedError) as info,
+        capture(into=graph_at(made.handle)) as cap,
+    ):
         sim.ones(3) + 1
         with pytest.raises(CudaCallError):
             made.device.device_synchronize()
@@ -280,16 +286,16 @@ def test_bad_targets(sim: Any) -> None:
     graph, _y = recorded(lambda: sim.ones(3) + 1)
     for into in ('graph', 1.5, True, graph, object(), 3, made, made.handle):
         with pytest.raises(TypeError, match='into must be'):
-            ck.capture(into=into)
+            ck.capture(options=ck.CaptureOptions(into=into))
     with pytest.raises(TypeError, match='after= names nodes'):
-        ck.capture(after=[1])
+        ck.capture(options=ck.CaptureOptions(after=[1]))
     with pytest.raises(TypeError, match='after must be nodes'):
-        ck.capture(into=graph_at(made.handle), after=['a'])
+        ck.capture(options=ck.CaptureOptions(into=graph_at(made.handle), after=['a']))
     with pytest.raises(ValueError, match='a rehearsal is checked'):
-        ck.capture(into=graph_at(made.handle), rehearsal=ck.rehearse(lambda: None))
+        ck.capture(rehearsal=ck.rehearse(lambda: None), options=ck.CaptureOptions(into=graph_at(made.handle)))
     with (
         pytest.raises(ValueError, match='1 of the nodes are not in the graph'),
-        ck.capture(into=graph_at(made.handle), after=7),
+        ck.capture(options=ck.CaptureOptions(into=graph_at(made.handle), after=7)),
     ):
         pass
     with ck.capture() as cap:
@@ -308,7 +314,7 @@ def test_bad_targets(sim: Any) -> None:
 
 def test_any_graph_is_looked_into(cp: Any, made: Handmade) -> None:
     x = cp.ones(4)
-    with ck.capture(into=graph_at(made.handle)) as cap:
+    with capture(into=graph_at(made.handle)) as cap:
         y = x * 2
         y.fill(3)
     stream = cp.cuda.Stream(non_blocking=True)
@@ -350,7 +356,7 @@ def test_every_kind_of_node_is_made_read_and_drawn() -> None:
     definition.embed(child)
     definition.empty()
     definition.if_then(definition.create_condition(0))
-    with ck.capture(into=definition) as cap:
+    with capture(into=definition) as cap:
         cp.add(x, 1, out=y)
     recording = ck.look(definition)
     kinds = {node.kind for node in recording.graph}
@@ -401,9 +407,9 @@ def test_the_guides_diamond_built_recorded_and_mixed() -> None:
 
     def recorded_into() -> Any:
         definition = graphs.GraphDefinition()
-        with ck.capture(into=definition) as first:
+        with capture(into=definition) as first:
             cp.add(x, y, out=a)
-        with ck.capture(into=definition, after=first.ends) as rest:
+        with capture(into=definition, after=first.ends) as rest:
             with rest.fork(2) as (left, right):
                 with left:
                     cp.add(a, x, out=b)
@@ -415,7 +421,7 @@ def test_the_guides_diamond_built_recorded_and_mixed() -> None:
     def half() -> Any:
         definition = graphs.GraphDefinition()
         first = definition.launch(*add(x, y, a))
-        with ck.capture(into=definition, after=[first]) as left:
+        with capture(into=definition, after=[first]) as left:
             cp.add(a, x, out=b)
         right = first.launch(*add(a, y, c))
         definition.join(*left.ends, right).launch(*add(b, c, d))

@@ -83,7 +83,7 @@ class Instructions(Points):
 
 
 def block(cp: Any, x: Any, s: Any, a: Any, lines: bool = True) -> None:
-    with ck.capture(s, lines=lines) as cap:
+    with ck.capture(s, options=ck.CaptureOptions(lines=lines)) as cap:
         y = x * 2
         a.wait_event(s.record())
         with a:

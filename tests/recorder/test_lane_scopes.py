@@ -11,6 +11,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
+from tests.captured import capture
 
 
 @pytest.mark.parametrize('call', ['synchronize', 'done'])
@@ -50,7 +51,7 @@ def test_eager_lanes_wait_and_answer(cp: Any) -> None:
 
 def test_a_switch_of_lanes_asks_the_driver_once(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     device, asked = current().device, []
-    with ck.capture(lines=False) as cap, cap.fork(2) as (left, _right):
+    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap, cap.fork(2) as (left, _right):
         for name in ('capture_info', 'stream_status'):  # the first of these asks the second on this device
             ask = getattr(device, name)
             monkeypatch.setattr(device, name, lambda s, ask=ask, name=name: asked.append((name, s)) or ask(s))
@@ -82,7 +83,11 @@ def test_the_parents_allocator_notices_the_fork(cp: Any) -> None:
 
 @pytest.mark.parametrize('lines', [True, False])
 def test_a_lost_capture_is_told_when_a_lane_is_entered(sim: Any, lines: bool) -> None:
-    with pytest.raises(ck.InvalidatedError), ck.capture(lines=lines) as cap, cap.fork(2) as (left, right):
+    with (
+        pytest.raises(ck.InvalidatedError),
+        capture(lines=lines) as cap,
+        cap.fork(2) as (left, right),
+    ):
         with left, GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
             left.stream.synchronize()
         with right:
@@ -91,7 +96,7 @@ def test_a_lost_capture_is_told_when_a_lane_is_entered(sim: Any, lines: bool) ->
 
 @pytest.mark.parametrize('lines', [True, False])
 def test_a_lost_capture_is_told_when_lanes_are_forked(sim: Any, lines: bool) -> None:
-    with pytest.raises(ck.InvalidatedError), ck.capture(lines=lines) as cap:
+    with pytest.raises(ck.InvalidatedError), capture(lines=lines) as cap:
         with GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
             cap.stream.synchronize()
         with cap.fork(2):

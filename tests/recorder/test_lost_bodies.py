@@ -15,8 +15,8 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.model.errors import CudaCallError
-from capturekit.recorder import teardown
-from tests.captured import flag, graph_at, launched
+from capturekit.recorder import capture as blocks
+from tests.captured import capture, flag, graph_at, launched
 
 #: Opens a body of each kind of decision.
 DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -30,8 +30,8 @@ DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
 def nothing_stays_held() -> Iterator[None]:
     yield
     KEPT.clear()
-    for lease in list(teardown.HELD):
-        teardown.let_go(lease)
+    for lease in list(blocks.HELD):
+        blocks.let_go(lease)
 
 
 KEPT: list[Any] = []
@@ -141,7 +141,10 @@ def test_in_a_graph_of_the_users(cp: Any, lost: str) -> None:
     x, on = cp.ones(2), flag(cp)
     device = current().device
     handle = device.graph_create()
-    with pytest.raises((ck.CaptureError, CudaCallError)) as info, ck.capture(into=graph_at(handle)) as cap:
+    with (
+        pytest.raises((ck.CaptureError, CudaCallError)) as info,
+        capture(into=graph_at(handle)) as cap,
+    ):
         with cap.if_(on):
             x += 1
             if lost == 'body':

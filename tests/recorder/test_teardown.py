@@ -22,7 +22,7 @@ from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model.cleanup import GARBAGE, Undo
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import CaptureStatus, Code, Mode
-from capturekit.recorder import setup, teardown
+from capturekit.recorder import capture as blocks
 
 
 def view(cp: Any) -> dict[str, object]:
@@ -215,9 +215,9 @@ OUR_STEPS: list[tuple[Any, str]] = [
     (GUARD.allocators, 'restore'),
     (GUARD.ledger, 'begin'),
     (GARBAGE, 'hold'),
-    (setup, 'new_recording'),
-    (teardown, 'close_recording'),
-    (setup, 'GraphMemory'),
+    (blocks, 'new_recording'),
+    (blocks, 'close_recording'),
+    (blocks, 'GraphMemory'),
 ]
 
 
@@ -301,7 +301,7 @@ def test_a_graph_that_can_not_be_made_keeps_nothing(sim: Any, monkeypatch: pytes
     before = device.mem_get_info()[0], UNLOADING.holders
     with unchanged(sim):
         with monkeypatch.context() as patch:
-            patch.setattr(teardown.Graph, '_make', fail(RuntimeError))
+            patch.setattr(blocks.Graph, '_make', fail(RuntimeError))
             with pytest.raises(RuntimeError, match='made to fail'), ck.capture() as cap:
                 x * 2
         with pytest.raises(ck.ClosedError, match='made no graph'):
@@ -351,7 +351,7 @@ def test_memory_runs_out(sim: Any) -> None:
     pool = sim.cuda.MemoryPool()
     pool.set_limit(size=4096)
     with unchanged(sim):
-        with pytest.raises(sim.cuda.memory.OutOfMemoryError), ck.capture(pool=pool):
+        with pytest.raises(sim.cuda.memory.OutOfMemoryError), ck.capture(options=ck.CaptureOptions(pool=pool)):
             sim.empty(1 << 20)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.simulated.bench import Bench, CudaBench, SimulatedBench
-from tests.simulated.standin import fresh
 
 
 @pytest.fixture(params=['simulated', pytest.param('cuda', marks=pytest.mark.gpu)])
@@ -22,19 +20,6 @@ def bench(request: pytest.FixtureRequest, no_garbage: None) -> Iterator[Bench]:
         yield made
     finally:
         made.close()
-
-
-@pytest.fixture
-def standin() -> Iterator[Any]:
-    """The stand-in for CuPy, built and not installed."""
-    modules = set(sys.modules)
-    found = fresh()
-    yield found
-    left = {m for m in set(sys.modules) - modules if m.startswith(('cupy', '_capturekit'))}
-    assert not left
-    assert found.cuda.get_current_stream() == found.cuda.Stream.null
-    assert found.cuda.memory._get_thread_local_allocator() is None
-    assert not found.__capturekit_simulated__.captures
 
 
 @pytest.fixture

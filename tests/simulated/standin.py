@@ -1,20 +1,26 @@
-"""What tests of the stand-in share: a new one, a capture by hand, CuPy's words for what it refuses."""
+"""What tests of the stand-in share: one for a while, a capture by hand, CuPy's words for what it refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from capturekit.simulated.cupy import assembly
-from capturekit.simulated.device.machine import SimulatedDevice
+from capturekit.simulated import SimulatedDevice, install, uninstall
 
 D2H = 'the current stream is capturing, so D2H transfers are disallowed'
 H2D = 'the current stream is capturing, so H2D transfers are disallowed'
 SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
 
 
-def fresh(seed: int = 0) -> Any:
-    return assembly.build(SimulatedDevice(seed))['cupy']
+@contextmanager
+def installed(device: SimulatedDevice | None = None) -> Iterator[Any]:
+    install(device)
+    try:
+        yield sys.modules['cupy']
+    finally:
+        uninstall()
 
 
 def capture(stream: Any, body: Callable[[], Any]) -> tuple[Any, Any]:
@@ -26,7 +32,3 @@ def capture(stream: Any, body: Callable[[], Any]) -> tuple[Any, Any]:
         finally:
             graph = stream.end_capture()
     return result, graph
-
-
-#: One for all examples of Hypothesis.
-EAGER = fresh()

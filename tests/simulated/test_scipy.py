@@ -21,7 +21,7 @@ SIGNAL = np.random.RandomState(2).rand(300)
 #: Calls of functions that one launch makes: the module, the function, the arguments.
 LAUNCHED: list[tuple[str, str, tuple[Any, ...]]] = [
     ('ndimage', 'gaussian_filter', (IMAGE, 2)), ('ndimage', 'median_filter', (IMAGE, 3)),
-    ('ndimage', 'zoom', (IMAGE, 2)), ('ndimage', 'binary_dilation', (IMAGE > 0.8,)),
+    ('ndimage', 'zoom', (IMAGE, 2)), ('signal', 'sosfilt', (np.array([[1.0, 0, 0, 1, -0.5, 0]]), SIGNAL)),
     ('ndimage', 'center_of_mass', (IMAGE,)), ('ndimage', 'convolve', (IMAGE, np.ones((3, 3)))),
     ('signal', 'fftconvolve', (SIGNAL, np.ones(3))), ('signal', 'welch', (SIGNAL,)),
     ('signal', 'lfilter', (np.ones(2), np.ones(1), SIGNAL)), ('special', 'erf', (SIGNAL,)),
@@ -31,7 +31,9 @@ LAUNCHED: list[tuple[str, str, tuple[Any, ...]]] = [
 #: Calls for which CuPy's host reads.
 READ: list[tuple[str, str, tuple[Any, ...]]] = [
     ('ndimage', 'label', (IMAGE > 0.5,)), ('ndimage', 'minimum_position', (IMAGE,)),
-    ('signal', 'find_peaks', (SIGNAL,)), ('linalg', 'lu', (IMAGE,)),
+    ('signal', 'find_peaks', (SIGNAL,)), ('linalg', 'lu', (IMAGE,)), ('signal', 'firwin', (15, 0.3)),
+    ('ndimage', 'binary_dilation', (IMAGE > 0.8,)), ('ndimage', 'median_filter', (IMAGE, None, np.ones((3, 3)))),
+    ('special', 'logsumexp', (SIGNAL, 0, SIGNAL)), ('fft', 'fht', (SIGNAL, 0.1, 0.5)),
 ]  # fmt: skip
 
 
@@ -77,9 +79,13 @@ def test_what_cupys_host_reads_is_refused_in_a_capture(sim: Any, module: str, na
 
 SPARSE: dict[str, Any] = {
     'T': lambda a, sparse: a.T, 'tocsc': lambda a, sparse: a.tocsc(), 'coo.T': lambda a, sparse: a.tocoo().T,
-    'sum': lambda a, sparse: a.sum(axis=0), 'diagonal': lambda a, sparse: a.diagonal(), 'add': lambda a, sparse: a + a,
-    'scale': lambda a, sparse: 2 * a, 'divide': lambda a, sparse: -a / 2, 'row': lambda a, sparse: a[0],
-    'multiply': lambda a, sparse: a.multiply(a), 'product': lambda a, sparse: a.T @ a,
+    'sum': lambda a, sparse: a.sum(axis=0), 'sum of columns': lambda a, sparse: a.T.sum(axis=1),
+    'sum of all': lambda a, sparse: a.tocoo().sum(), 'abs': lambda a, sparse: abs(-a),
+    'diagonal': lambda a, sparse: a.diagonal(), 'add': lambda a, sparse: a + a, 'scale': lambda a, sparse: 2 * a,
+    'divide': lambda a, sparse: -a / 2, 'row': lambda a, sparse: a[0], 'multiply': lambda a, sparse: a.multiply(a),
+    'product': lambda a, sparse: a.T @ a, 'by columns': lambda a, sparse: a.T @ a.toarray(),
+    'multiply by an array': lambda a, sparse: a.multiply(a.toarray()),
+    'vstack': lambda a, sparse: sparse.vstack([a, 2 * a, a]), 'random': lambda a, sparse: sparse.random(3, 3, 0),
     'diags': lambda a, sparse: sparse.diags([1.0, 2.0], 0), 'kron': lambda a, sparse: sparse.kron(a, sparse.eye(2)),
 }  # fmt: skip
 

@@ -10,15 +10,13 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from capturekit.simulated.cupy import assembly as standin
 from capturekit.simulated.cupy.surface import ABSENT
 from capturekit.simulated.device.constants import CONSTANTS, ERRORS
-from capturekit.simulated.device.machine import SimulatedDevice
+from tests.simulated.standin import installed
 
 #: Prints, as JSON, what CuPy exports: name -> [kind, parameters or None].
 DUMP = r"""
@@ -129,10 +127,9 @@ def real() -> dict[str, Any]:
 
 
 @pytest.fixture(scope='module')
-def modules() -> Iterator[dict[str, Any]]:
-    before = dict(sys.modules)
-    yield standin.build(SimulatedDevice())
-    assert {k for k in sys.modules if k.startswith('cupy')} == {k for k in before if k.startswith('cupy')}
+def modules() -> dict[str, Any]:
+    with installed():
+        return {name: module for name, module in sys.modules.items() if name.startswith('cupy')}
 
 
 def _find(modules: dict[str, Any], path: str) -> Any:
@@ -192,18 +189,7 @@ def test_nothing_is_exported_that_cupy_lacks(real: dict[str, Any], modules: dict
     for module in ('cupy', 'cupy.linalg', 'cupy.fft', 'cupy.random', 'cupy.cuda', 'cupy.cuda.runtime', 'cupyx'):
         ours = {n for n in vars(modules[module]) if not n.startswith('_')}
         theirs = {p.rpartition('.')[2] for p in {*real['names'], *later(real)} if p.rpartition('.')[0] == module}
-        inner = {
-            'testing',
-            'jit',
-            'nvtx',
-            'profiler',
-            'exceptions',
-            'Generator',
-            'curand',
-            'nccl',
-            'scipy',
-            'cusparse',
-        } | {'cufft'}
+        inner = set('testing jit nvtx profiler exceptions Generator curand nccl scipy cusparse cufft'.split())
         assert ours <= theirs | inner, module
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -13,16 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capturekit.simulated.cupy import assembly
-from capturekit.simulated.device.machine import SimulatedDevice
+from capturekit.simulated import SimulatedDevice
 from capturekit.simulated.kernel_bodies import body
 from tests.examples import examples
-from tests.simulated.standin import D2H, EAGER, H2D, SYNCHRONOUS, capture, fresh
+from tests.simulated.standin import D2H, H2D, SYNCHRONOUS, capture, installed
 
 
 @pytest.fixture
-def cp(standin: Any) -> Any:
-    return standin
+def cp(sim: Any) -> Any:
+    return sim
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
@@ -53,25 +54,25 @@ def test_a_private_pool_keeps_them_apart(cp: Any, side: Any) -> None:
 
 def test_two_lanes_can_be_given_one_block() -> None:
     def run(seed: int) -> float:
-        cp = fresh(seed)
-        one, two = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-        x = cp.ones(256)
-        fork, end = cp.cuda.Event(), cp.cuda.Event()
-        with one:
-            one.begin_capture()
-            temporary = x * 2
-            fork.record(one)
-            two.wait_event(fork)
-            with two:
-                read = temporary + 0
-            end.record(two)
-            del temporary
-            again = x * 100
-            one.wait_event(end)
-            graph = one.end_capture()
-        graph.launch()
-        assert float(again[0]) == 100
-        return float(read[0])
+        with installed(SimulatedDevice(seed)) as cp:
+            one, two = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+            x = cp.ones(256)
+            fork, end = cp.cuda.Event(), cp.cuda.Event()
+            with one:
+                one.begin_capture()
+                temporary = x * 2
+                fork.record(one)
+                two.wait_event(fork)
+                with two:
+                    read = temporary + 0
+                end.record(two)
+                del temporary
+                again = x * 100
+                one.wait_event(end)
+                graph = one.end_capture()
+            graph.launch()
+            assert float(again[0]) == 100
+            return float(read[0])
 
     assert {run(seed) for seed in range(12)} == {2.0, 100.0}
 
@@ -117,22 +118,22 @@ def test_a_dropped_pool_gives_its_memory_back_at_once(cp: Any) -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5000), st.integers(0, 1)), max_size=60))
 @settings(max_examples=examples(100), deadline=None)
 def test_blocks_in_use_never_overlap(steps: list[tuple[bool, int, int]]) -> None:
-    cp = EAGER
-    pool = cp.cuda.MemoryPool()
-    held: list[Any] = []
-    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
-    for allocate, size, which in steps:
-        if allocate or not held:
-            with streams[which]:
-                held.append(pool.malloc(size))
-        else:
-            del held[size % len(held)]
-        spans = sorted((p.ptr, p.ptr + p.mem.size) for p in held)
-        assert all(spans[i][1] <= spans[i + 1][0] for i in range(len(spans) - 1))
-        assert pool.used_bytes() == sum(p.mem.size for p in held) <= pool.total_bytes()
-    held.clear()
-    pool.free_all_blocks()
-    assert pool.total_bytes() == pool.used_bytes() == pool.n_free_blocks() == 0
+    with installed() as cp:
+        pool = cp.cuda.MemoryPool()
+        held: list[Any] = []
+        streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
+        for allocate, size, which in steps:
+            if allocate or not held:
+                with streams[which]:
+                    held.append(pool.malloc(size))
+            else:
+                del held[size % len(held)]
+            spans = sorted((p.ptr, p.ptr + p.mem.size) for p in held)
+            assert all(spans[i][1] <= spans[i + 1][0] for i in range(len(spans) - 1))
+            assert pool.used_bytes() == sum(p.mem.size for p in held) <= pool.total_bytes()
+        held.clear()
+        pool.free_all_blocks()
+        assert pool.total_bytes() == pool.used_bytes() == pool.n_free_blocks() == 0
 
 
 def test_limits(cp: Any) -> None:
@@ -202,9 +203,8 @@ def test_unowned_memory_finds_its_bytes(cp: Any) -> None:
     assert float(x[0]) == -1
 
 
-def test_pinned_arrays_have_memory_of_their_own() -> None:
-    modules: dict[str, Any] = assembly.build(SimulatedDevice())
-    cp, cupyx = modules['cupy'], modules['cupyx']
+def test_pinned_arrays_have_memory_of_their_own(cp: Any) -> None:
+    cupyx = importlib.import_module('cupyx')
     arrays = [make(4) for make in (cupyx.empty_pinned, cupyx.zeros_pinned) for _ in range(3)]
     arrays += [np.frombuffer(cp.cuda.alloc_pinned_memory(32), 'f8', 4) for _ in range(3)]
     for number, one in enumerate(arrays):
@@ -288,19 +288,19 @@ def test_the_drivers_pool(sim: Any) -> None:
 
 def test_an_array_is_assigned_by_memcpy_from_another_device() -> None:
     """CuPy does so where shapes, strides and dtypes are alike: no kernel has to reach the other device."""
-    cp = assembly.build(SimulatedDevice(devices=2))['cupy']
-    here = cp.arange(6.0).reshape(2, 3)
-    with cp.cuda.Device(1):
-        there = cp.zeros((2, 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        there[...] = here
-        assert there.get().tolist() == here.get().tolist()
-        there[1:] = here[:1]
-        assert there[1].get().tolist() == here[0].get().tolist()
-    for work in (lambda: there.__setitem__(Ellipsis, here[0]), lambda: there.T.__setitem__(Ellipsis, here.T)):
-        with pytest.warns(cp._util.PerformanceWarning, match='different from the current device'):
-            work()
+    with installed(SimulatedDevice(devices=2)) as cp:
+        here = cp.arange(6.0).reshape(2, 3)
+        with cp.cuda.Device(1):
+            there = cp.zeros((2, 3))
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            there[...] = here
+            assert there.get().tolist() == here.get().tolist()
+            there[1:] = here[:1]
+            assert there[1].get().tolist() == here[0].get().tolist()
+        for work in (lambda: there.__setitem__(Ellipsis, here[0]), lambda: there.T.__setitem__(Ellipsis, here.T)):
+            with pytest.warns(cp._util.PerformanceWarning, match='different from the current device'):
+                work()
 
 
 # -- refusals -------------------------------------------------------------------------------------------------
@@ -362,10 +362,8 @@ def test_the_vendors_libraries_refuse_and_can_be_let_record(cp: Any, side: Any) 
         assert (x.astype(int) @ x.astype(int)).shape == (3, 3)
 
     capture(side, refused)
-    modules = assembly.build(cp.__capturekit_simulated__)
-    cp, side = modules['cupy'], modules['cupy'].cuda.Stream(non_blocking=True)
     for library in ('cublas', 'cusolver'):
-        vars(modules[f'cupy_backends.cuda.libs.{library}'])['streamIsCapturing'] = lambda stream: False
+        vars(sys.modules[f'cupy_backends.cuda.libs.{library}'])['streamIsCapturing'] = lambda stream: False
     x = cp.asarray(np.eye(3) * 2)
     (product, inverse), graph = capture(side, lambda: (x @ x, cp.linalg.inv(x)))
     graph.launch()

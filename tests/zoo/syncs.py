@@ -158,7 +158,7 @@ def event_of_before(cp: Any, x: Any) -> Any:
     """Asks for work of before the capture, whose mode forbids such calls."""
     loader = cp.cuda.Stream(non_blocking=True)
     loaded = loader.record()
-    with ck.capture(mode='global') as cap:
+    with ck.capture(options=ck.CaptureOptions(mode='global')) as cap:
         y = x * 7
         while not loaded.done:  # <-- here
             pass
@@ -169,7 +169,7 @@ def event_of_before(cp: Any, x: Any) -> Any:
 def _(cp: Any, x: Any) -> Any:
     loader = cp.cuda.Stream(non_blocking=True)
     loaded = loader.record()
-    with ck.capture(mode='relaxed') as cap:  # <-- instead
+    with ck.capture(options=ck.CaptureOptions(mode='relaxed')) as cap:  # <-- instead
         y = x * 7
         while not loaded.done:
             pass
@@ -180,7 +180,7 @@ def _(cp: Any, x: Any) -> Any:
 def free_all_blocks(cp: Any, x: Any) -> Any:
     """Frees the memory pool in a capture of mode 'global': that may call cudaFree."""
     cp.get_default_memory_pool().free_all_blocks()  # + <-- instead: before the block
-    with ck.capture(mode='global') as cap:
+    with ck.capture(options=ck.CaptureOptions(mode='global')) as cap:
         y = x + 9
         cp.get_default_memory_pool().free_all_blocks()  # - <-- here
     return cap, y
@@ -190,13 +190,13 @@ def free_all_blocks(cp: Any, x: Any) -> Any:
 def free_own_pool(cp: Any, x: Any) -> Any:
     """Frees the very pool that the capture takes its memory from."""
     pool = cp.cuda.MemoryPool()
-    with ck.capture(pool=pool) as first:  # +
+    with ck.capture(options=ck.CaptureOptions(pool=pool)) as first:  # +
         z = x + 1  # +
     first.graph.launch()  # +
     del z  # +
     first.graph.close()  # +
     pool.free_all_blocks()  # + <-- instead: after `graph.close()`
-    with ck.capture(pool=pool) as cap:
+    with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
         y = (x + 1) + 1
         pool.free_all_blocks()  # - <-- here
     return cap, y
@@ -206,7 +206,7 @@ def free_own_pool(cp: Any, x: Any) -> Any:
 def pinned_memory(cp: Any, x: Any) -> Any:
     """Makes a pinned buffer in a capture that forbids such calls."""
     staging = cp.cuda.alloc_pinned_memory(x.nbytes)  # + <-- instead: before the block
-    with ck.capture(mode='thread_local') as cap:
+    with ck.capture(options=ck.CaptureOptions(mode='thread_local')) as cap:
         y = x * 3
         cp.cuda.alloc_pinned_memory(x.nbytes)  # - <-- here
     assert staging.size() >= x.nbytes  # +

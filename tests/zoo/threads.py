@@ -88,7 +88,7 @@ def ended_elsewhere(cp: Any, x: Any) -> Any:
 
 @ended_elsewhere.repaired
 def _(cp: Any, x: Any) -> Any:
-    with ck.capture(mode='global') as cap:  # <-- instead
+    with ck.capture(options=ck.CaptureOptions(mode='global')) as cap:  # <-- instead
         y = x * 3
     in_thread(cap.graph.launch)
     return cap, y

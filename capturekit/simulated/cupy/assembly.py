@@ -1,23 +1,27 @@
 """Puts the stand-in for CuPy together and into ``sys.modules``.
 
-The other files of this package are written as CuPy's own are: modules with classes and a little state (the current
-stream, the allocator, ``Stream.null``). Each :func:`build` imports them anew under a private package name, so that
-what one program sets, patches or leaves behind is not seen by the next, and binds them to a device. What is published
-are module objects of their own, so that a replaced ``cupy.cuda.runtime.streamSynchronize`` is seen by those who call
-it from there and not by ``Stream.synchronize``, as in CuPy; three that CuPy itself looks names up on at every call
-(``cupy._core``, ``cupy._core.syncdetect`` and the vendor's libraries) are the very objects.
+The other files of this package are written as CuPy's own are: modules with classes and functions. They are imported
+once in a process, under the name of a package of their own: what tells capturekit's code from CuPy's takes it for
+CuPy's.
+What is published are module objects of their own, so that a replaced ``cupy.cuda.runtime.streamSynchronize`` is seen by
+those who call it from there and not by ``Stream.synchronize``, as in CuPy; three that CuPy itself looks names up on at
+every call (``cupy._core``, ``cupy._core.syncdetect`` and the vendor's libraries) are the very objects.
+
+A device that is installed finds the stand-in as it was put together: with a new :class:`runtime_calls.State`, and with
+all modules, classes and kernels of it holding what they held then (:class:`_Holders`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
+import importlib
+import operator
 import os
 import sys
-from collections.abc import Callable, Iterator
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from types import CodeType, ModuleType
+from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import ModuleSpec
+from types import FunctionType, ModuleType
 from typing import Any
 
 from capturekit.simulated.cupy.surface import ABSENT, SCIPY
@@ -26,8 +30,8 @@ from capturekit.simulated.device.machine import SimulatedDevice
 VERSION = '14.2.0+simulated'
 
 _ROOTS = ('cupy', 'cupyx', 'cupy_backends')
-_numbers = itertools.count(1)
-_replaced: list[dict[str, ModuleType]] = []
+#: For each device that is installed: what ``sys.modules`` held before, and the state of the device that was there.
+_replaced: list[tuple[dict[str, ModuleType], Any]] = []
 
 _SCALARS = """
     bool_ byte cdouble complex128 complex64 complexfloating csingle double float16 float32 float64 floating
@@ -41,44 +45,54 @@ _FROM_NUMPY = """
 """.split()
 
 
-_HERE = os.path.dirname(__file__)
-#: The modules of each build, each after those that it imports.
+_PACKAGE = '_capturekit_simulated_cupy'
+#: The modules, each after those that it imports.
 _ORDER = """
-    runtime_calls runtime_memory runtime current syncdetect devices streams memory pools pinned layout peers launches
-    conversions indexing ufuncs operators decisions calculations arrays creation selection extras vendor cufft
+    runtime_calls runtime_memory runtime syncdetect devices streams memory pools pinned layout launches
+    conversions indexing ufuncs arrays creation selection extras vendor cufft
     functions kernels curand random_state randoms scipy_functions sparse nccl
 """.split()
-#: The public names of what the first build had to give a public module: (module, name).
-_homes: list[tuple[str, str]] = []
 
 
-@functools.cache
-def _code(name: str) -> CodeType:
-    """The code of a file of this package: to import a file anew takes twice as long."""
-    code = SourceFileLoader(name, os.path.join(_HERE, f'{name}.py')).get_code(name)
-    assert code is not None, 'a file of source has code'
-    return code
-
-
-def _imported(device: SimulatedDevice) -> Any:
-    """Return the package's modules, imported anew and bound to a device."""
-    package = f'_capturekit_simulated_{next(_numbers)}'
-    parts = sys.modules[package] = ModuleType(package)
-    try:
-        for name in _ORDER:
-            code = _code(name)
-            module = ModuleType(f'{package}.{name}')
-            module.__package__, module.__file__ = package, code.co_filename
-            sys.modules[module.__name__] = module
-            exec(code, vars(module))
-            setattr(parts, name, module)
-    finally:
-        # Nothing is imported late, and a name that stays would keep every device alive.
-        for name in [n for n in sys.modules if n == package or n.startswith(f'{package}.')]:
-            del sys.modules[name]
-    parts.runtime_calls.bind(device)
-    device.address_spaces += [parts.runtime_memory.device_memory, parts.runtime_memory.pinned_memory]
+def _imported() -> Any:
+    """Import the package's modules, and return the package."""
+    parts = sys.modules[_PACKAGE] = ModuleType(_PACKAGE)
+    parts.__path__ = [os.path.dirname(__file__)]
+    for name in _ORDER:
+        importlib.import_module(f'{_PACKAGE}.{name}')
+    # Python empties at its end what it finds in sys.modules, and what is finalized after that would find nothing.
+    for name in [name for name in sys.modules if name.startswith(_PACKAGE)]:
+        del sys.modules[name]
     return parts
+
+
+class _Holders:
+    """The modules, classes and kernels of the stand-in, and what they held when it was put together."""
+
+    def __init__(self, modules: Iterable[ModuleType]) -> None:
+        found: dict[int, Any] = {id(module): module for module in modules}
+        for module in list(found.values()):
+            for value in vars(module).values():
+                home = value if isinstance(value, (type, FunctionType)) else type(value)
+                if hasattr(value, '__dict__') and str(home.__module__).startswith((*_ROOTS, _PACKAGE)):
+                    found[id(value)] = value
+        self._held = [(holder, dict(vars(holder))) for holder in found.values()]
+
+    def put_back(self) -> None:
+        """Let all hold again what they held, and nothing else."""
+        for holder, held in self._held:
+            now = vars(holder)
+            if len(now) == len(held) and all(map(operator.is_, now.values(), held.values())):
+                continue
+            for name in [name for name in now if name not in held and name not in _PYTHONS]:
+                delattr(holder, name)
+            for name, value in held.items():
+                if now.get(name, _replaced) is not value:
+                    setattr(holder, name, value)
+
+
+#: What Python itself puts on classes when it is asked for.
+_PYTHONS = ('__annotations__', '__annotations_cache__')
 
 
 def _publish(
@@ -129,9 +143,10 @@ def _public(module: ModuleType, *also: str) -> dict[str, Any]:
     return own
 
 
-def build(device: SimulatedDevice) -> dict[str, ModuleType]:
-    """Return fresh modules, by the names that programs import, on which all work goes to ``device``."""
-    parts = _imported(device)
+@functools.cache
+def _standin() -> tuple[Any, dict[str, ModuleType], _Holders]:
+    """Return the package, the modules by the names that programs import, and all that can be changed in them."""
+    parts = _imported()
     found: dict[str, ModuleType] = {}
 
     def add(name: str, contents: dict[str, Any], module: ModuleType | None = None, late: Any = None) -> None:
@@ -140,43 +155,28 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     _add_backends(parts, add)
     _add_cuda(parts, add, found)
     _add_core(parts, add)
-    _add_top(parts, add, device)
+    _add_top(parts, add)
     _add_cupyx(parts, add)
     for name, module in found.items():
         parent, _, child = name.rpartition('.')
         if parent:
             setattr(found[parent], child, module)
-    _name_homes(found)
+    first = [n for n in found if n.startswith('cupy.cuda.')]
+    for name in ('cupy_backends.cuda.api.runtime', *first, 'cupy', *(n for n in found if n not in first)):
+        for value in vars(found[name]).values():
+            _name_home(value, name)
     # Two names for one module, as in CuPy.
     found['cupy.cuda.runtime'] = found['cupy_backends.cuda.api.runtime']
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
     parts.runtime_calls.public.update(found)
-    top = found['cupy']
-    parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
-    parts.pinned.set_pinned_memory_allocator(vars(top)['_default_pinned_memory_pool'].malloc)
-    return found
+    return parts, found, _Holders([*found.values(), *(getattr(parts, name) for name in _ORDER)])
 
 
-def _name_homes(found: dict[str, ModuleType]) -> None:
-    """Let classes and functions say the public module that they are found in, so that they pickle."""
-    if not _homes:
-        first = [n for n in found if n.startswith('cupy.cuda.')]
-        for name in ('cupy_backends.cuda.api.runtime', *first, 'cupy', *(n for n in found if n not in first)):
-            _homes.extend((name, key) for key, value in list(vars(found[name]).items()) if _named(value, name))
-    else:  # each build makes the same
-        for name, key in _homes:
-            vars(found[name])[key].__module__ = name
-
-
-def _named(value: Any, module: str) -> bool:
-    """Whether an object said a private module, and now says this one."""
-    if not str(getattr(value, '__module__', '')).startswith('_capturekit_simulated_'):
-        return False
-    try:
-        value.__module__ = module
-    except (AttributeError, TypeError):
-        return False
-    return True
+def _name_home(value: Any, module: str) -> None:
+    """Let a class or function say the public module that it is found in, so that it pickles."""
+    if str(getattr(value, '__module__', '')).startswith(_PACKAGE):
+        with contextlib.suppress(AttributeError, TypeError):
+            value.__module__ = module
 
 
 def _add_backends(parts: Any, add: Any) -> None:
@@ -184,7 +184,7 @@ def _add_backends(parts: Any, add: Any) -> None:
         add(name, {})
     names = {k: v for k, v in vars(parts.runtime).items() if _is_runtime_name(k, v)}
     add('cupy_backends.cuda.api.runtime', {**names, 'CUDARuntimeError': parts.runtime.CUDARuntimeError})
-    add('cupy_backends.cuda.stream', {'get_default_stream_ptr': parts.current.get_default_stream_ptr})
+    add('cupy_backends.cuda.stream', {'get_default_stream_ptr': parts.runtime_calls.get_default_stream_ptr})
     for library in ('cublas', 'cusolver', 'curand', 'cusparse'):
         module = parts.curand if library == 'curand' else getattr(parts.vendor, library)
         add(f'cupy_backends.cuda.libs.{library}', {}, module)
@@ -278,10 +278,10 @@ def _add_core(parts: Any, add: Any) -> None:
     add('cupy._core.syncdetect', {}, parts.syncdetect)
     add('cupy._core.flags', {'Flags': parts.layout.Flags})
     wait = bool(int(os.environ.get('CUPY_CUDA_ARRAY_INTERFACE_SYNC', '1')))
-    add('cupy._util', {'PerformanceWarning': parts.peers.PerformanceWarning, 'CUDA_ARRAY_INTERFACE_SYNC': wait})
+    add('cupy._util', {'PerformanceWarning': parts.launches.PerformanceWarning, 'CUDA_ARRAY_INTERFACE_SYNC': wait})
 
 
-def _add_top(parts: Any, add: Any, device: SimulatedDevice) -> None:
+def _add_top(parts: Any, add: Any) -> None:
     import numpy as np
 
     contents: dict[str, Any] = {name: getattr(np, name) for name in (*_SCALARS, *_FROM_NUMPY) if hasattr(np, name)}
@@ -293,7 +293,7 @@ def _add_top(parts: Any, add: Any, device: SimulatedDevice) -> None:
     for part, also in ((parts.creation, ('mgrid', 'ogrid', 'r_', 'c_')), (parts.selection, ())):
         contents.update({**_public(part, *also), **part.SHORT})
     del contents['NpzFile']
-    kernels, pools = parts.kernels, (parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool())
+    kernels, cupy = parts.kernels, parts.runtime_calls.cupy
     contents.update({name: getattr(kernels, name) for name in kernels.__all__ if name not in ('body', 'rawkernel')})
     contents.update(_exceptions())
     contents.update(
@@ -304,14 +304,10 @@ def _add_top(parts: Any, add: Any, device: SimulatedDevice) -> None:
         disable_experimental_feature_warning=False,
         matmul=_matmul(parts),
         is_available=lambda: True,
-        _default_memory_pool=pools[0],
-        _default_pinned_memory_pool=pools[1],
-        get_default_memory_pool=lambda: pools[0],
-        get_default_pinned_memory_pool=lambda: pools[1],
-        __version__=VERSION,
-        __capturekit_simulated__=device,
+        get_default_memory_pool=lambda: cupy._default_memory_pool,
+        get_default_pinned_memory_pool=lambda: cupy._default_pinned_memory_pool,
     )
-    add('cupy', {k: v for k, v in contents.items() if not k.startswith('_') or k in _KEPT})
+    add('cupy', {'__version__': VERSION, **{k: v for k, v in contents.items() if not k.startswith('_')}})
     add('cupy.linalg', parts.functions.linalg())
     add('cupy.fft', parts.functions.fft())
     add('cupy.random._generator', {}, parts.random_state)
@@ -319,9 +315,6 @@ def _add_top(parts: Any, add: Any, device: SimulatedDevice) -> None:
     add('cupy.random', parts.randoms.names())
     add('cupy.exceptions', _exceptions())
     add('cupy.testing', {k: v for k, v in vars(parts.extras).items() if k.startswith('assert_')})
-
-
-_KEPT = {'_default_memory_pool', '_default_pinned_memory_pool', '__version__', '__capturekit_simulated__'}
 
 
 def _matmul(parts: Any) -> Any:
@@ -388,9 +381,28 @@ def install(device: SimulatedDevice | None = None, late: bool | None = None) -> 
     device = SimulatedDevice() if device is None else device
     if late is not None:
         device.be_late(late)
-    modules = build(device)
-    _replaced.append({name: sys.modules.pop(name) for name in _installed_names()})
+    parts, modules, _ = _standin()
+    there = {name: sys.modules.pop(name) for name in _installed_names()}
+    before = parts.runtime_calls.state if there.get('cupy') is modules['cupy'] else None
+    _replaced.append((there, before))
+    state = parts.runtime_calls.State(device)
+    state.pools = parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool()
+    state.allocator, state.pinned_allocator = (pool.malloc for pool in state.pools)
+    device.address_spaces += [state.device_memory, state.pinned_memory]
+    _begin(state)
     sys.modules.update(modules)
+
+
+def _begin(state: Any) -> None:
+    """Let the stand-in be as it was put together, and of this state's device."""
+    parts, modules, holders = _standin()
+    holders.put_back()
+    parts.runtime_calls.begin(state)
+    parts.random_state._random_states = state.random_states
+    parts.kernels.clear_memo()
+    top: Any = modules['cupy']
+    top.__capturekit_simulated__ = state.device
+    top._default_memory_pool, top._default_pinned_memory_pool = state.pools
 
 
 def uninstall() -> None:
@@ -403,4 +415,7 @@ def uninstall() -> None:
         queue.drop()
     for name in _installed_names():
         del sys.modules[name]
-    sys.modules.update(_replaced.pop())
+    there, state = _replaced.pop()
+    sys.modules.update(there)
+    if state is not None:
+        _begin(state)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import current, launches, memory, pinned, runtime, streams
+from . import launches, memory, pinned, runtime, runtime_calls, streams
 from .layout import Layout, Shape, check_dtype
 
 #: ``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``.
@@ -247,7 +247,7 @@ def _host_capsule(host: NDArray[Any], max_version: Any) -> Any:
 
 
 def _order_after_current(stream: Any) -> None:
-    consumer = current.STREAM_LEGACY if stream is None else int(stream) if isinstance(stream, int) else -2
+    consumer = runtime_calls.STREAM_LEGACY if stream is None else int(stream) if isinstance(stream, int) else -2
     if stream is not None and consumer < -1:
         raise ValueError(
             'On CUDA, the valid stream for the DLPack protocol is -1,'
@@ -261,9 +261,9 @@ def _order_after_current(stream: Any) -> None:
             ' violates the DLPack protocol.',
             stacklevel=4,
         )
-        consumer = current.STREAM_LEGACY
+        consumer = runtime_calls.STREAM_LEGACY
     producer = streams.get_current_stream()
-    if consumer >= 0 and consumer != (producer.ptr or current.STREAM_LEGACY):
+    if consumer >= 0 and consumer != (producer.ptr or runtime_calls.STREAM_LEGACY):
         streams._BaseStream(consumer, -1).wait_event(producer.record())
 
 
@@ -272,7 +272,7 @@ def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> 
     kind = array.__dlpack_device__()[0]
     if kind == _CPU:
         return array(np.from_dlpack(array))
-    stream = current.get_current_stream_ptr() or current.STREAM_LEGACY
+    stream = runtime_calls.get_current_stream_ptr() or runtime_calls.STREAM_LEGACY
     found = _open(array.__dlpack__(stream=stream, max_version=(1, 0)))
     return found.copy() if copy else found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -89,16 +88,12 @@ class PlanCache:
         return self._plans.get(key) or next(iter(self._plans.values()))
 
 
-class _Caches(threading.local):
-    def __init__(self) -> None:
-        self.cache = PlanCache()
-
-
-_caches = _Caches()
-
-
 def get_plan_cache() -> PlanCache:
-    return _caches.cache
+    thread = runtime_calls.state.thread
+    if not hasattr(thread, 'plans'):
+        thread.plans = PlanCache()
+    found: PlanCache = thread.plans
+    return found
 
 
 def transforming(name: str, call: Call) -> Call:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.device.device_state import reaches
+from capturekit.simulated.device.device_streams import reaches
 
 from . import runtime, runtime_calls, runtime_memory
-from .current import get_current_stream_ptr
+from .runtime_calls import get_current_stream_ptr
 
 _CONSTANTS = """
     CURAND_RNG_PSEUDO_DEFAULT=100 CURAND_RNG_PSEUDO_XORWOW=101 CURAND_RNG_PSEUDO_MRG32K3A=121
@@ -82,12 +82,12 @@ class _Generator:
 
 
 _handles = itertools.count(1)
-_generators: dict[int, _Generator] = {}
 
 
 def _find(generator: int) -> _Generator:
     try:
-        return _generators[generator]
+        found: _Generator = runtime_calls.state.generators[generator]
+        return found
     except KeyError:
         raise CURANDError(_NOT_INITIALIZED) from None
 
@@ -98,14 +98,14 @@ def createGenerator(rng_type: int) -> int:
     if rng_type >= _NUMBERS['CURAND_RNG_QUASI_DEFAULT']:
         raise NotImplementedError('quasi-random generators of cuRAND are not simulated')
     handle = 16 * next(_handles)
-    _generators[handle] = made = _Generator()
+    runtime_calls.state.generators[handle] = made = _Generator()
     made.restart()
     return handle
 
 
 def destroyGenerator(generator: int) -> None:
     _find(generator)
-    del _generators[generator]
+    del runtime_calls.state.generators[generator]
 
 
 def getVersion() -> int:

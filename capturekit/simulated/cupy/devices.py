@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 from typing import Any
 
 from capturekit.simulated.cupy.signatures import named
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import runtime, syncdetect
+from . import runtime, runtime_calls, syncdetect
 
-_thread_local = threading.local()
 #: Handles of libraries: the same number is never given twice.
 _numbers = itertools.count(0x1000)
 
 
 def _stack() -> list[int]:
     try:
-        stack: list[int] = _thread_local.stack
+        stack: list[int] = runtime_calls.state.thread.stack
     except AttributeError:
-        stack = _thread_local.stack = []
+        stack = runtime_calls.state.thread.stack = []
     return stack
 
 
 def _get_handle(name: str, device: int) -> int:
     """This thread's handle of a library on a device, made when it is first asked for."""
-    handles: dict[int, int] | None = getattr(_thread_local, name, None)
+    handles: dict[int, int] | None = getattr(runtime_calls.state.thread, name, None)
     if handles is None:
         handles = {}
-        setattr(_thread_local, name, handles)
+        setattr(runtime_calls.state.thread, name, handles)
     return handles.setdefault(device, next(_numbers))
 
 

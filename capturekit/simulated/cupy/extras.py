@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,15 +61,9 @@ scatter_add, scatter_max, scatter_min = map(_scattering, ('add', 'max', 'min'))
 # -- cupyx.errstate: whether CuPy reads on the host if a factorization has failed ---------------------------------
 
 
-class _Config(threading.local):
-    linalg = 'ignore'
-
-
-_config = _Config()
-
-
 def get_config_linalg() -> str:
-    return _config.linalg
+    found: str = getattr(runtime_calls.state.thread, 'linalg', 'ignore')
+    return found
 
 
 def geterr() -> dict[str, Any]:
@@ -84,7 +77,7 @@ def seterr(
     if not (divide is over is under is invalid is None) or linalg not in (None, 'ignore', 'raise'):
         raise NotImplementedError
     old = geterr()
-    _config.linalg = linalg or old['linalg']
+    runtime_calls.state.thread.linalg = linalg or old['linalg']
     return old
 
 
@@ -103,20 +96,18 @@ def errstate(
 # -- what CuPy is told of libraries, which is kept and without effect here ----------------------------------------
 
 _NAMES = {'cub': 1, 'cutensor': 2, 'cutensornet': 3}
-_KINDS: dict[str, list[int]] = {kind: [1] for kind in ('elementwise', 'reduction', 'routine')}
 #: Complex numbers go with their parts.
 _INDEX = {'e': 0, 'f': 1, 'F': 1, 'd': 2, 'D': 2}
-_COMPUTED = [1, 1, 1]
 
 
 def set_compute_type(dtype: Any, compute_type: int) -> None:
     """Set in which type products of arrays of a dtype are computed."""
-    _COMPUTED[_INDEX[np.dtype(dtype).char]] = int(compute_type)
+    runtime_calls.state.compute_types[_INDEX[np.dtype(dtype).char]] = int(compute_type)
 
 
 def get_compute_type(dtype: Any) -> int:
     """Return in which type products of arrays of a dtype are computed."""
-    return _COMPUTED[_INDEX[np.dtype(dtype).char]]
+    return runtime_calls.state.compute_types[_INDEX[np.dtype(dtype).char]]
 
 
 def accelerators() -> dict[str, Any]:
@@ -124,14 +115,16 @@ def accelerators() -> dict[str, Any]:
 
     def setter(kind: str) -> Any:
         def set(accelerators: Any) -> None:
-            _KINDS[kind] = [_NAMES[one] if isinstance(one, str) else int(one) for one in accelerators]
+            runtime_calls.state.accelerators[kind] = [
+                _NAMES[one] if isinstance(one, str) else int(one) for one in accelerators
+            ]
 
         return named(set, f'set_{kind}_accelerators')
 
     def getter(kind: str) -> Any:
-        return named(lambda: list(_KINDS[kind]), f'get_{kind}_accelerators')
+        return named(lambda: list(runtime_calls.state.accelerators[kind]), f'get_{kind}_accelerators')
 
-    made = [make(kind) for kind in _KINDS for make in (setter, getter)]
+    made = [make(kind) for kind in runtime_calls.state.accelerators for make in (setter, getter)]
     return {one.__name__: one for one in (*made, set_compute_type, get_compute_type)}
 
 

@@ -7,6 +7,7 @@ here as well.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -18,9 +19,10 @@ from capturekit.simulated.cupy.signatures import Call, declared, signature_like
 from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
-from . import creation, cufft, decisions, extras, launches, runtime, runtime_calls, vendor
-from .current import get_current_stream_ptr
+from . import conversions, creation, cufft, extras, launches, runtime, runtime_calls, vendor
+from .launches import array_of
 from .layout import Layout
+from .runtime_calls import get_current_stream_ptr
 
 
 def numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:
@@ -50,8 +52,8 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, kwargs = kwargs.pop('out', None), dict(kwargs)
-        if name in decisions.READ:
-            decisions.READ[name](*args, **kwargs)
+        if name in _READ:
+            _READ[name](*args, **kwargs)
         args, kwargs = _uploaded(name, args, kwargs)
         dtype = kwargs.pop('dtype', None) if name in _DTYPE_AFTERWARDS else None
         if name in _ORDER_STABLE:
@@ -69,11 +71,109 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
             runtime.streamSynchronize(get_current_stream_ptr())
         if name in LOOKING_AT_INFO and extras.get_config_linalg() == 'raise':
             _check_info(name, args, kwargs)
-        if name in decisions.READ_AFTERWARDS:
-            decisions.READ_AFTERWARDS[name](found)
+        if name in _READ_AFTERWARDS:
+            _READ_AFTERWARDS[name](found)
         return found if dtype is None else found.astype(dtype, copy=False)
 
     return call
+
+
+# -- what CuPy's functions read of arrays on the host before they work: they decide, or refuse, by what they read -----
+
+
+def _read_array(given: Any) -> Any:
+    return conversions.array(given, None, None)
+
+
+def _average(a: Any, axis: Any = None, weights: Any = None, **_: Any) -> None:
+    if weights is None:
+        return
+    weights = _read_array(weights)
+    total = weights.sum(axis) if weights.shape == _read_array(a).shape else weights.sum()
+    if bool((total == 0.0).any()):
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+
+
+def _cov(a: Any, y: Any = None, fweights: Any = None, aweights: Any = None, **_: Any) -> None:
+    weights = [one for one in (fweights, aweights) if one is not None]
+    if weights and float(math.prod(weights).sum()) == 0:
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+
+
+def _within(q: Any, most: float, message: str) -> None:
+    """Refuse ``q`` if none is large enough, or none is small enough: of some that are, CuPy takes all."""
+    given = launches.as_array(q)
+    found: Any = np.asarray(q) if given is None else given
+    if not ((found >= 0).any() and (found <= most).any()):
+        raise ValueError(message)
+
+
+def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = 'wrap', **_: Any) -> None:
+    modes = [mode] * len(dims) if isinstance(mode, str) else mode
+    for index, length, one in zip(multi_index, dims, modes):
+        if one == 'raise' and bool(((index >= length) | (index < 0)).any()):
+            raise ValueError('invalid entry in coordinates array')
+
+
+def _poly(x: Any) -> None:
+    if x.ndim == 2 and not bool((x == x.conj().T).all()):
+        raise NotImplementedError('Only complex Hermitian and real symmetric 2d arrays are supported currently')
+
+
+def _all_nan(found: Any) -> None:
+    if bool((found != found).any()):
+        warnings.warn('All-NaN slice encountered', RuntimeWarning, stacklevel=5)
+
+
+def _unravel_index(indices: Any, dims: Any, order: str = 'C') -> None:
+    indices = _read_array(indices)
+    if bool((indices < 0).any()) or bool((indices // math.prod(dims) > 0).any()):
+        raise ValueError('invalid entry in index array')
+
+
+def _gradient(_f: Any, *distances: Any, **_: Any) -> None:
+    for one in distances:
+        coordinates = launches.as_array(one)
+        if coordinates is not None and coordinates.ndim == 1:
+            steps = coordinates[1:] - coordinates[:-1]
+            bool((steps == steps[0]).all())
+
+
+def _linspace(start: Any, stop: Any, num: int = 50, **_: Any) -> None:
+    if num > 1 and not all(launches.as_array(end) is None for end in (start, stop)):
+        bool((_read_array(stop - start) == 0).any())
+
+
+def _polymul(*factors: Any) -> None:
+    for factor in factors:
+        if launches.as_array(factor) is not None:
+            int((factor != 0).sum())  # trim_zeros() looks for the first that is not 0
+
+
+def _real_if_close(a: Any, tol: float = 100) -> None:
+    a = _read_array(a)
+    if a.dtype.kind == 'c':
+        bool((abs(a.imag) < tol).all())
+
+
+_READ: dict[str, Callable[..., None]] = {
+    'average': _average,
+    'cov': _cov,
+    'gradient': _gradient,
+    'linspace': _linspace,
+    'percentile': lambda a, q, **_: _within(q, 100, 'Percentiles must be in the range [0, 100]'),
+    'poly': _poly,
+    'polymul': _polymul,
+    'quantile': lambda a, q, **_: _within(q, 1, 'Quantiles must be in the range [0, 1]'),
+    'ravel_multi_index': _ravel_multi_index,
+    'real_if_close': _real_if_close,
+    'unravel_index': _unravel_index,
+}
+#: What they read of their results.
+_READ_AFTERWARDS: dict[str, Callable[[Any], None]] = {'nanmax': _all_nan, 'nanmin': _all_nan}
+
+
+# -- how each is called -----------------------------------------------------------------------------------------------
 
 
 def _check_info(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -124,7 +224,7 @@ _KEYWORDS: dict[str, dict[str, str]] = {
 
 
 def _concatenate(tup: Any, axis: int | None, kwargs: dict[str, Any]) -> Any:
-    arrays = [_array(one) for one in tup] if isinstance(tup, (list, tuple)) else list(tup)
+    arrays = [array_of(one) for one in tup] if isinstance(tup, (list, tuple)) else list(tup)
     if axis is None:
         arrays, axis = [one.ravel() for one in arrays], 0
     out, dtype = kwargs.get('out'), kwargs.get('dtype')
@@ -139,10 +239,10 @@ def _joining(name: str, fn: Callable[..., Any]) -> Call:
         if name in ('concatenate', 'concat'):
             return _concatenate(tup, axis, kwargs)
         if name == 'stack':
-            return _concatenate([launches.view(np.expand_dims, _array(one), axis) for one in tup], axis, kwargs)
+            return _concatenate([launches.view(np.expand_dims, array_of(one), axis) for one in tup], axis, kwargs)
         axes = {'hstack': 1, 'dstack': 3}.get(name, 2)
         least: Callable[..., Any] = (np.atleast_1d, np.atleast_2d, np.atleast_3d)[axes - 1]
-        arrays = [launches.view(least, _array(one)) for one in tup]
+        arrays = [launches.view(least, array_of(one)) for one in tup]
         along = {'hstack': min(arrays[0].ndim - 1, 1), 'dstack': 2}.get(name, 0)
         return _concatenate(arrays, along, kwargs)
 
@@ -166,18 +266,11 @@ def _needs_cublas(args: tuple[Any, ...]) -> bool:
 def _viewing(name: str, fn: Callable[..., Any]) -> Call:
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name.startswith('atleast'):
-            found = [launches.view(fn, _array(a)) for a in args]
+            found = [launches.view(fn, array_of(a)) for a in args]
             return found[0] if len(found) == 1 else found
-        return launches.view(fn, _array(args[0]), *args[1:], **kwargs)
+        return launches.view(fn, array_of(args[0]), *args[1:], **kwargs)
 
     return call
-
-
-def _array(value: Any) -> Any:
-    array = launches.as_array(value)
-    if array is None:
-        raise TypeError(f'Unsupported type {type(value)}')
-    return array
 
 
 def _answering(fn: Callable[..., Any]) -> Call:
@@ -211,11 +304,11 @@ def top_level() -> dict[str, Any]:
 
 
 def _permute_dims(a: Any, axes: Any = None) -> Any:
-    return launches.view(np.transpose, _array(a), axes)
+    return launches.view(np.transpose, array_of(a), axes)
 
 
 def _matrix_transpose(x: Any, /) -> Any:
-    return _array(x).mT
+    return array_of(x).mT
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversions, launches, peers, runtime_calls, runtime_memory
+from . import conversions, launches, runtime_calls, runtime_memory
 from .layout import Layout, Shape
 
 _UPDATES: dict[str, Callable[..., None]] = {
@@ -240,7 +240,7 @@ def _assign(seen: Any, value: Any, op: str) -> None:
         return
     if op == 'update' and given._slot() == seen._slot():
         return
-    if op == 'update' and peers.copied_across(seen, given):
+    if op == 'update' and launches.copied_across(seen, given):
         return
 
     def write(a: NDArray[Any], v: Any) -> None:

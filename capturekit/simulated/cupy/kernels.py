@@ -310,6 +310,7 @@ class vectorize:
         return launches.launch(name, np.vectorize(self.pyfunc, otypes=self.otypes), args)
 
 
+#: What functions remember. As in CuPy there are those of all functions that were ever made.
 _memos: list[dict[Any, Any]] = []
 
 

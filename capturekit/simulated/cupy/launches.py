@@ -10,17 +10,20 @@ looks at a result too early, or a graph that misses an edge, shows wrong numbers
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.simulated.device.constants import PerformanceWarning
 from capturekit.simulated.device.graph_nodes import Given
 
-from . import memory, peers, runtime, runtime_calls
-from .current import get_current_stream_ptr
+from . import memory, runtime, runtime_calls
 from .layout import Layout, Shape, Slot, is_recording
+from .runtime_calls import get_current_stream_ptr
 
 _SCALARS = (bool, int, float, complex, np.generic)
 
@@ -56,6 +59,14 @@ def as_array(value: Any) -> Any:
     return None
 
 
+def array_of(value: Any) -> Any:
+    """Return what :func:`as_array` does; raises TypeError for what is no array."""
+    found = as_array(value)
+    if found is None:
+        raise TypeError(f'Unsupported type {type(value)}')
+    return found
+
+
 def lower(value: Any) -> Any:
     """Return ``value`` with every array in it replaced by its :class:`Slot`; host arrays are refused."""
     if type(value) is tuple:
@@ -66,7 +77,7 @@ def lower(value: Any) -> Any:
         return value
     array = as_array(value)
     if array is not None:
-        peers.check_access(array.data.device_id)
+        check_access(array.data.device_id)
         return array._slot()
     if isinstance(value, (list, tuple)):
         return type(value)(lower(v) for v in value)
@@ -222,7 +233,7 @@ def launch(
 
 
 def _reachable(array: Any) -> Slot:
-    peers.check_access(array.data.device_id)
+    check_access(array.data.device_id)
     slot: Slot = array._slot()
     return slot
 
@@ -312,3 +323,62 @@ def _same_bytes(array: Any, now: NDArray[Any], seen: NDArray[Any]) -> Any:
 def _host_address(a: NDArray[Any]) -> int:
     address: int = a.__array_interface__['data'][0]
     return address
+
+
+# -- arrays of one device used from another: copies by memcpy, kernels by peer access, with a warning ----------------
+
+
+def check_access(device_id: int) -> None:
+    """A kernel of the current device is given an array of ``device_id``: warn where that is another one."""
+    here = runtime.getDevice()
+    if device_id != here:
+        runtime._deviceEnsurePeerAccess(device_id)
+        warnings.warn(
+            f'The device where the array resides ({device_id}) is different from the current device ({here}). '
+            'Peer access has been activated automatically.',
+            PerformanceWarning,
+            stacklevel=2,
+        )
+
+
+@contextmanager
+def on(device_id: int) -> Iterator[None]:
+    """Another device for a while, as CuPy's C code takes it: no ``with Device`` that anybody sees."""
+    before = runtime.getDevice()
+    runtime.setDevice(device_id)
+    try:
+        yield
+    finally:
+        runtime.setDevice(before)
+
+
+def copy_here(array: Any, order: str) -> Any:
+    """A copy on the current device of an array of another: made contiguous over there, on what is current there."""
+    with on(array.data.device_id):
+        source = array._astype(array.dtype, order, None, None, None)
+    found = Layout.array_class(source.shape, source.dtype, None, source.strides)
+    found.data.copy_from_device_async(source.data, source.nbytes)
+    return found
+
+
+def copied_across(dst: Any, src: Any) -> bool:
+    """``dst[...] = src`` by memcpy if an array is of another device than the current one and they lie in one piece.
+
+    On one device CuPy does the same, which is a kernel here.
+    """
+    if not dst.size or dst.data.device_id == src.data.device_id == runtime.getDevice():
+        return False
+    if (dst.shape, dst.strides, dst.dtype) != (src.shape, src.strides, src.dtype) or not dst.flags.c_contiguous:
+        return False
+    dst.data.copy_from_device_async(src.data, src.nbytes)
+    return True
+
+
+def copy_across(dst: Any, src: Any) -> bool:
+    """``copyto`` between two devices by memcpy, on the current stream; False where the elements lie otherwise."""
+    flags = dst.flags, src.flags
+    alike = all(f.c_contiguous for f in flags) or all(f.f_contiguous for f in flags)
+    if not alike or dst.dtype != src.dtype or dst.size != src.size:
+        return False
+    dst.data.copy_from_device_async(src.data, src.nbytes)
+    return True

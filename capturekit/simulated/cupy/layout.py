@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from capturekit.simulated.cupy.signatures import Elements
 
 from . import devices, memory, runtime, runtime_memory
-from .current import get_current_stream_ptr
+from .runtime_calls import get_current_stream_ptr
 
 Shape = tuple[int, ...]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import devices, runtime, streams
-from .current import get_current_stream_ptr
+from . import devices, runtime, runtime_calls, streams
+from .runtime_calls import get_current_stream_ptr
 
 _SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
 _H2D, _D2H, _DEFAULT = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToDevice', 'DeviceToHost', 'Default'))
@@ -54,6 +53,7 @@ class BaseMemory:
     ptr: int = 0
     size: int = 0
     device_id: int = 0
+    _born = -1
 
     def __int__(self) -> int:
         return self.ptr
@@ -70,12 +70,12 @@ class Memory(BaseMemory):
     def __init__(self, size: int) -> None:
         self.size = size
         self.device_id = runtime.getDevice()
-        self.ptr = 0
+        self.ptr, self._born = 0, runtime_calls.state.number
         if size > 0:
             self.ptr = runtime.malloc(size)
 
     def __del__(self) -> None:
-        if self.ptr:
+        if self.ptr and self._born == runtime_calls.state.number:
             runtime.free(self.ptr)
 
 
@@ -98,12 +98,12 @@ class MemoryAsync(BaseMemory):
         self.size = size
         self.device_id = runtime.getDevice()
         self.stream_ref = weakref.ref(stream)
-        self.ptr = 0
+        self.ptr, self._born = 0, runtime_calls.state.number
         if size > 0:
             self.ptr = runtime.mallocAsync(size, stream.ptr)
 
     def __del__(self) -> None:
-        if self.ptr:
+        if self.ptr and self._born == runtime_calls.state.number:
             stream = self.stream_ref()
             if stream is None:
                 stream = streams.get_current_stream()
@@ -242,17 +242,13 @@ def malloc_system(size: int) -> MemoryPointer:
     raise NotImplementedError('cupy.cuda.memory.malloc_system is not simulated')
 
 
-_current_allocator: Allocator = _malloc
-_thread_local = threading.local()
-
-
 def _get_thread_local_allocator() -> Allocator | None:
-    allocator: Allocator | None = getattr(_thread_local, 'allocator', None)
+    allocator: Allocator | None = getattr(runtime_calls.state.thread, 'allocator', None)
     return allocator
 
 
 def _set_thread_local_allocator(allocator: Allocator | None) -> None:
-    _thread_local.allocator = allocator
+    runtime_calls.state.thread.allocator = allocator
 
 
 def alloc(size: int) -> MemoryPointer:
@@ -261,14 +257,13 @@ def alloc(size: int) -> MemoryPointer:
 
 def set_allocator(allocator: Allocator | None = None) -> None:
     """Set the allocator of every thread; None means no pool."""
-    global _current_allocator
     if _get_thread_local_allocator() is not None:
         raise ValueError("Can't change the global allocator inside `using_allocator` context manager")
-    _current_allocator = _malloc if allocator is None else allocator
+    runtime_calls.state.allocator = allocator
 
 
 def get_allocator() -> Allocator:
-    return _get_thread_local_allocator() or _current_allocator
+    return _get_thread_local_allocator() or runtime_calls.state.allocator or _malloc
 
 
 class PythonFunctionAllocatorMemory(BaseMemory):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -41,8 +40,6 @@ _FOLDS: tuple[Callable[..., Any], ...] = (np.add, np.multiply, np.maximum, np.mi
 _INVALID_ARGUMENT, _INVALID_USAGE = 4, 5
 _NAMES = {_INVALID_ARGUMENT: 'NCCL_ERROR_INVALID_ARGUMENT', _INVALID_USAGE: 'NCCL_ERROR_INVALID_USAGE'}
 _ids = itertools.count(1)
-_cliques: dict[bytes, _Clique] = {}
-_thread_local = threading.local()
 
 Array = NDArray[Any]
 
@@ -114,25 +111,25 @@ def get_unique_id() -> bytes:
 
 def _group() -> list[_Call]:
     try:
-        calls: list[_Call] = _thread_local.calls
+        calls: list[_Call] = runtime_calls.state.thread.calls
     except AttributeError:
-        calls = _thread_local.calls = []
+        calls = runtime_calls.state.thread.calls = []
     return calls
 
 
 def groupStart() -> None:
     """Begin a group: what follows begins when it ends."""
-    _thread_local.depth = getattr(_thread_local, 'depth', 0) + 1
+    runtime_calls.state.thread.depth = getattr(runtime_calls.state.thread, 'depth', 0) + 1
 
 
 def groupEnd() -> None:
     """End a group: all that was asked for in it is done."""
-    depth = getattr(_thread_local, 'depth', 0)
+    depth = getattr(runtime_calls.state.thread, 'depth', 0)
     if not depth:
         raise NcclError(_INVALID_USAGE, 'groupEnd without groupStart')
-    _thread_local.depth = depth - 1
+    runtime_calls.state.thread.depth = depth - 1
     if depth == 1:
-        calls, _thread_local.calls = _group(), []
+        calls, runtime_calls.state.thread.calls = _group(), []
         for clique in dict.fromkeys(_clique_of(call) for call in calls):
             for together in _matched(clique, [call for call in calls if _clique_of(call) is clique]):
                 _run(together)
@@ -262,7 +259,7 @@ class NcclCommunicator:
     def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:
         if len(commId) != 128:
             raise ValueError(f'commId length {len(commId)} != 128.')
-        clique = _cliques.setdefault(commId, _Clique(ndev, commId.rstrip(b'\0')))
+        clique = runtime_calls.state.cliques.setdefault(commId, _Clique(ndev, commId.rstrip(b'\0')))
         clique.here.add(rank)
         self._join(clique, rank, runtime.getDevice())
 
@@ -319,11 +316,11 @@ class NcclCommunicator:
     ) -> None:
         if not self._open or not 0 <= datatype < len(_DTYPES):
             raise NcclError(_INVALID_ARGUMENT)
-        if not getattr(_thread_local, 'depth', 0) and self._clique.several_here:
+        if not getattr(runtime_calls.state.thread, 'depth', 0) and self._clique.several_here:
             raise NotImplementedError('the simulated device lets ranks meet in a group: groupStart() ... groupEnd()')
         dtype = np.dtype(_DTYPES[datatype])
         call = _Call(comm=self, kind=kind, send=send, receive=receive, dtype=dtype, stream=stream, **more)
-        if getattr(_thread_local, 'depth', 0):
+        if getattr(runtime_calls.state.thread, 'depth', 0):
             _group().append(call)
         else:
             _run([call])

@@ -13,7 +13,7 @@ import numpy as np
 
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import runtime, runtime_memory
+from . import runtime, runtime_calls, runtime_memory
 
 _UNIT = 512
 
@@ -23,12 +23,12 @@ class PinnedMemory:
 
     def __init__(self, size: int, flags: int = 0) -> None:
         self.size = size
-        self.ptr = 0
+        self.ptr, self._born = 0, runtime_calls.state.number
         if size > 0:
             self.ptr = runtime.hostAlloc(size, flags)
 
     def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_shutting_down() and self.ptr:
+        if not is_shutting_down() and self.ptr and self._born == runtime_calls.state.number:
             runtime.freeHost(self.ptr)
 
     def __int__(self) -> int:
@@ -77,46 +77,36 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
         return nbytes
 
 
-class _EventWatcher:
-    """Objects to keep until an event is done."""
+def _add_to_watch_list(event: Any, obj: Any) -> None:
+    """Keep an object until an event is done."""
+    _check_and_release()
+    if not event.done:
+        runtime_calls.state.transfers.append((event, obj))
 
-    def __init__(self) -> None:
-        self.events: list[tuple[Any, Any]] = []
-        self._lock = threading.Lock()
 
-    def add(self, event: Any, obj: Any) -> None:
-        self.check_and_release()
-        if not event.done:
-            self.events.append((event, obj))
+def _check_and_release() -> None:
+    transfers = runtime_calls.state.transfers
+    if transfers:
+        with _lock:
+            while transfers and transfers[0][0].done:
+                del transfers[0]
 
-    def check_and_release(self) -> None:
-        if self.events:
-            with self._lock:
-                while self.events and self.events[0][0].done:
-                    del self.events[0]
+
+_lock = threading.Lock()
 
 
 def _malloc(size: int) -> PinnedMemoryPointer:
     return PinnedMemoryPointer(PinnedMemory(size, CONSTANTS['hostAllocPortable']), 0)
 
 
-_current_allocator: Callable[[int], Any] = _malloc
-_watcher = _EventWatcher()
-
-
-def _add_to_watch_list(event: Any, obj: Any) -> None:
-    _watcher.add(event, obj)
-
-
 def alloc_pinned_memory(size: int) -> Any:
-    _watcher.check_and_release()
-    return _current_allocator(size)
+    _check_and_release()
+    return (runtime_calls.state.pinned_allocator or _malloc)(size)
 
 
 def set_pinned_memory_allocator(allocator: Callable[[int], Any] | None = None) -> None:
     """Set the allocator of pinned memory; None means no pool."""
-    global _current_allocator
-    _current_allocator = _malloc if allocator is None else allocator
+    runtime_calls.state.pinned_allocator = allocator
 
 
 class PooledPinnedMemory(PinnedMemory):
@@ -179,7 +169,7 @@ class PinnedMemoryPool:
 
     def free_all_blocks(self) -> None:
         """Give all free blocks back to the host."""
-        _watcher.check_and_release()
+        _check_and_release()
         self._free.clear()
 
     def n_free_blocks(self) -> int:

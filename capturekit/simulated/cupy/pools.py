@@ -20,10 +20,10 @@ from typing import Any
 
 from capturekit.simulated.cupy.signatures import named
 
-from . import runtime, runtime_memory
-from .current import STREAM_PER_THREAD, get_current_stream_ptr
+from . import runtime, runtime_calls, runtime_memory
 from .memory import Allocator, BaseMemory, Memory, MemoryPointer, OutOfMemoryError, _limit_of, _malloc
 from .runtime import CUDARuntimeError
+from .runtime_calls import STREAM_PER_THREAD, get_current_stream_ptr
 
 ALLOCATION_UNIT_SIZE = 512
 _UNLIMITED = 2**64 - 1
@@ -49,14 +49,12 @@ def _stream_identifier() -> int:
 
 # -- hooks: told before and after every allocation, per thread --------------------------------------------------
 
-_thread_local = threading.local()
-
 
 def get_memory_hooks() -> OrderedDict[str, MemoryHook]:
     try:
-        hooks: OrderedDict[str, MemoryHook] = _thread_local.hooks
+        hooks: OrderedDict[str, MemoryHook] = runtime_calls.state.thread.hooks
     except AttributeError:
-        hooks = _thread_local.hooks = OrderedDict()
+        hooks = runtime_calls.state.thread.hooks = OrderedDict()
     return hooks
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy import signatures
 
-from . import curand, devices, indexing, launches, layout
+from . import curand, devices, indexing, launches, layout, runtime_calls
 from .runtime_calls import cupy
 
 _UINT32_MAX, _UINT64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
@@ -157,13 +157,13 @@ class RandomState:
         if method is None:
             method = curand.CURAND_RNG_PSEUDO_DEFAULT
         self._lock = threading.Lock()
+        self._born = runtime_calls.state.number
         self._generator = curand.createGenerator(method)
         self.method = method
         self.seed(seed)
 
     def __del__(self) -> None:
-        # no weakref.finalize, as CuPy has it: that would keep this stand-in, and so this object, to the end of Python
-        if hasattr(self, '_generator'):
+        if hasattr(self, '_generator') and self._born == runtime_calls.state.number:
             curand.destroyGenerator(self._generator)
 
     def seed(self, seed: Any = None) -> None:
@@ -474,6 +474,8 @@ for _name, (_parameters, _dtype, _) in BY_SEED.items():
 
 # -- the functions ------------------------------------------------------------------------------------------------
 
+
+#: By device. Each device that is installed gets another one.
 _random_states: dict[int, RandomState] = {}
 
 

@@ -42,8 +42,6 @@ _DISABLE_TIMING = CONSTANTS['eventDisableTiming']
 _NON_BLOCKING = CONSTANTS['streamNonBlocking']
 _RELAXED = CONSTANTS['streamCaptureModeRelaxed']
 
-_untimed: set[int] = set()
-
 
 class PointerAttributes:
     """What ``cudaPointerGetAttributes`` says of an address."""
@@ -74,8 +72,7 @@ def check_status(status: int) -> None:
 
 
 def getDevice() -> int:
-    # Stand-ins that nothing is bound to yet are being imported.
-    return calls.device().get_device() if calls.is_bound() else 0
+    return calls.device().get_device()
 
 
 def getDeviceCount() -> int:
@@ -174,10 +171,10 @@ def _getCUDAMajorVersion() -> int:
 
 
 def pointerGetAttributes(ptr: int) -> PointerAttributes:
-    found = runtime_memory.device_memory.find(ptr)
+    found = calls.state.device_memory.find(ptr)
     if found is not None:
         return PointerAttributes(calls.device().memory_device(ptr - found[1]), ptr, 0, CONSTANTS['memoryTypeDevice'])
-    if runtime_memory.pinned_memory.find(ptr) is not None:
+    if calls.state.pinned_memory.find(ptr) is not None:
         return PointerAttributes(0, ptr, ptr, CONSTANTS['memoryTypeHost'])
     return PointerAttributes(CONSTANTS['cudaInvalidDeviceId'], 0, ptr, CONSTANTS['memoryTypeUnregistered'])
 
@@ -243,17 +240,17 @@ def eventCreate() -> int:
 def eventCreateWithFlags(flags: int) -> int:
     event: int = calls.ask(calls.device().event_create)
     if flags & _DISABLE_TIMING:
-        _untimed.add(event)
+        calls.state.untimed.add(event)
     return event
 
 
 def eventDestroy(event: int) -> None:
     calls.ask(calls.device().event_destroy, event)
-    _untimed.discard(event)
+    calls.state.untimed.discard(event)
 
 
 def eventElapsedTime(start: int, end: int) -> float:
-    if start in _untimed or end in _untimed:
+    if not calls.state.untimed.isdisjoint((start, end)):
         raise CUDARuntimeError(_INVALID_HANDLE)
     milliseconds: float = calls.ask(calls.device().event_elapsed_time, start, end)
     return milliseconds

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import CaptureStatus
+from capturekit.simulated.device.address_space import AddressSpace
 from capturekit.simulated.device.constants import CONSTANTS, ERRORS
 from capturekit.simulated.device.graph_nodes import Given
 from capturekit.simulated.device.machine import SimulatedDevice
@@ -17,7 +23,50 @@ from capturekit.simulated.device.machine import SimulatedDevice
 _NOT_READY = 600
 _NOT_PERMITTED = 800
 
-_bound: SimulatedDevice | None = None
+
+_numbers = itertools.count()
+
+
+class State:
+    """All that programs leave behind in the stand-in for CuPy. A device that is installed comes with a new one.
+
+    What is freed later than that gives nothing back: each object that owns something of a device has its number.
+    """
+
+    def __init__(self, device: SimulatedDevice | None = None) -> None:
+        self.device = device
+        self.number = next(_numbers)
+        #: What CuPy keeps for each thread.
+        self.thread = threading.local()
+        self.device_memory = AddressSpace()
+        self.pinned_memory = AddressSpace()
+        self.pinned_handles: dict[int, int] = {}
+        #: Memory that graphs allocate: only that can be freed in a capture.
+        self.of_graphs: set[int] = set()
+        #: Of each allocation, which parts recorded work was given for its arrays.
+        self.recorded: dict[int, NDArray[np.bool_]] = {}
+        #: Events without a time.
+        self.untimed: set[int] = set()
+        #: What programs have set; None: memory comes from no pool.
+        self.allocator: Callable[[int], Any] | None = None
+        self.pinned_allocator: Callable[[int], Any] | None = None
+        #: The pools that memory and pinned memory come from at first.
+        self.pools: tuple[Any, Any] = (None, None)
+        #: Events and what is kept until they are done.
+        self.transfers: list[tuple[Any, Any]] = []
+        #: The generators of cuRAND by their handles, and the random states of devices.
+        self.generators: dict[int, Any] = {}
+        self.random_states: dict[int, Any] = {}
+        #: By the name of a vendor's library: the stream that each handle was given last.
+        self.library_streams: dict[str, dict[int, int]] = {}
+        self.cliques: dict[bytes, Any] = {}
+        #: What CuPy is told of libraries by the kind of kernel, and of products by the kind of numbers.
+        self.accelerators: dict[str, list[int]] = {kind: [1] for kind in ('elementwise', 'reduction', 'routine')}
+        self.compute_types = [1, 1, 1]
+
+
+#: Of no device while the stand-in is put together.
+state = State()
 #: The modules that programs see, by name: what CuPy looks up at each call is looked up there, since it can be replaced.
 public: dict[str, Any] = {}
 
@@ -44,22 +93,17 @@ class CUDARuntimeError(RuntimeError):
         return (type(self), (self.status,))
 
 
-def bind(to: SimulatedDevice) -> None:
-    """Set the device that every call goes to."""
-    global _bound
-    _bound = to
+def begin(new: State) -> None:
+    """Let every call find another state from now on."""
+    global state
+    state = new
 
 
 def device() -> SimulatedDevice:
     """The device that every call goes to."""
-    if _bound is None:
-        raise RuntimeError('this stand-in for CuPy has no device: use capturekit.simulated.cupy.assembly.build(device)')
-    return _bound
-
-
-def is_bound() -> bool:
-    """False while the stand-in is still being imported."""
-    return _bound is not None
+    if state.device is None:
+        raise RuntimeError('this stand-in for CuPy has no device: use capturekit.simulated.install()')
+    return state.device
 
 
 class _Calling(threading.local):
@@ -117,7 +161,7 @@ def submit(stream: int, work: Callable[[], None], name: str, kind: str = 'kernel
 
 def is_late() -> bool:
     """Whether work waits until the host has to know."""
-    return _bound is not None and _bound.queue is not None
+    return state.device is not None and state.device.queue is not None
 
 
 def is_captured(stream: int) -> bool:
@@ -139,3 +183,39 @@ def after_all(call: Callable[[], None]) -> None:
 def meet(streams: list[int]) -> None:
     """What the streams do next comes after what each of them was given."""
     ask(device().meet, streams)
+
+
+# -- the current stream's handle, per thread and device (``cupy_backends.cuda.stream``): no stream objects are needed --
+
+STREAM_LEGACY = 1
+STREAM_PER_THREAD = 2
+
+_ptds = bool(int(os.environ.get('CUPY_CUDA_PER_THREAD_DEFAULT_STREAM', '0')))
+
+
+def is_ptds_enabled() -> bool:
+    return _ptds
+
+
+def _pointers() -> dict[int, int]:
+    try:
+        pointers: dict[int, int] = state.thread.pointers
+    except AttributeError:
+        pointers = state.thread.pointers = {}
+    return pointers
+
+
+def get_current_stream_ptr() -> int:
+    """Return the handle of this thread's current stream on its device."""
+    ptr = _pointers().get(device().get_device(), 0)
+    return STREAM_PER_THREAD if ptr == 0 and _ptds else ptr
+
+
+def set_current_stream_ptr(ptr: int, device_id: int) -> None:
+    """Set the handle of this thread's current stream on a device."""
+    _pointers()[device_id] = int(ptr)
+
+
+def get_default_stream_ptr() -> int:
+    """Return the default stream's handle, never 0."""
+    return STREAM_PER_THREAD if _ptds else STREAM_LEGACY

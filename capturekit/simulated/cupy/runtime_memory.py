@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capturekit.model.rules import CaptureStatus, Mode
-from capturekit.simulated.device.address_space import GARBAGE, AddressSpace, Bytes
+from capturekit.simulated.device.address_space import GARBAGE, Bytes
 from capturekit.simulated.device.constants import CONSTANTS
 from capturekit.simulated.device.graph_nodes import Given
 
@@ -26,20 +25,13 @@ _INVALID_VALUE = 1
 ILLEGAL_ADDRESS = 700
 _H2H, _H2D, _D2H = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToHost', 'HostToDevice', 'DeviceToHost'))
 
-device_memory = AddressSpace()
-pinned_memory = AddressSpace()
-_pinned_handles: dict[int, int] = {}
-#: Memory that graphs allocate: only that can be freed in a capture.
-_of_graphs: set[int] = set()
-#: Of each allocation, which parts recorded work was given for its arrays.
-_recorded: dict[int, NDArray[np.bool_]] = {}
 _recorded_lock = threading.RLock()
 _UNIT = 512
 
 
 def _allocate(size: int) -> int:
     ptr: int = calls.ask(calls.device().malloc, size)
-    device_memory.add(ptr, np.full(max(size, 1), GARBAGE, np.uint8))
+    calls.state.device_memory.add(ptr, np.full(max(size, 1), GARBAGE, np.uint8))
     return ptr
 
 
@@ -49,7 +41,7 @@ def spoil(stream: int, ptr: int, size: int) -> None:
         return
 
     def work() -> None:
-        found = device_memory.find(ptr, size)
+        found = calls.state.device_memory.find(ptr, size)
         if found is not None:
             found[0][found[1] : found[1] + size] = GARBAGE
 
@@ -60,9 +52,9 @@ def first_recorded(ptr: int, size: int) -> bool:
     """Note that recorded work uses a block; whether all of it is new to recorded work, so that nothing reads it yet."""
     block, offset = device_block(ptr, size)
     with _recorded_lock:
-        used = _recorded.get(ptr - offset)
+        used = calls.state.recorded.get(ptr - offset)
         if used is None:
-            used = _recorded[ptr - offset] = np.zeros(-(-block.size // _UNIT), np.bool_)
+            used = calls.state.recorded[ptr - offset] = np.zeros(-(-block.size // _UNIT), np.bool_)
         units = used[offset // _UNIT : -(-(offset + size) // _UNIT)]
         first = not units.any() and not calls.device().busy()
         units[:] = True
@@ -84,7 +76,7 @@ def mallocAsync(size: int, stream: int) -> int:
         recorded = calls.submit(stream, lambda: None, 'mallocAsync', 'memAlloc')
         ptr = _allocate(size)
         if recorded:
-            _of_graphs.add(ptr)
+            calls.state.of_graphs.add(ptr)
         return ptr
     finally:
         calls.device().exchange_thread_mode(old)
@@ -97,9 +89,9 @@ def free(ptr: int) -> None:
 
 
 def _let_go(ptr: int) -> None:
-    device_memory.remove(ptr)
-    _of_graphs.discard(ptr)
-    _recorded.pop(ptr, None)
+    calls.state.device_memory.remove(ptr)
+    calls.state.of_graphs.discard(ptr)
+    calls.state.recorded.pop(ptr, None)
 
 
 def freeAsync(ptr: int, stream: int) -> None:
@@ -107,7 +99,7 @@ def freeAsync(ptr: int, stream: int) -> None:
         stream > CONSTANTS['streamPerThread']
         and calls.ask(calls.device().stream_status, stream) is CaptureStatus.ACTIVE
     )
-    if captured and ptr not in _of_graphs:
+    if captured and ptr not in calls.state.of_graphs:
         raise calls.CUDARuntimeError(_INVALID_VALUE)
     old = calls.device().exchange_thread_mode(Mode.RELAXED)
     try:
@@ -123,17 +115,17 @@ def hostAlloc(size: int, flags: int) -> int:
     handle: int = calls.ask(calls.device().host_alloc, size)
     block = np.zeros(max(size, 1), np.uint8)
     ptr = block.ctypes.data
-    pinned_memory.add(ptr, block)
-    _pinned_handles[ptr] = handle
+    calls.state.pinned_memory.add(ptr, block)
+    calls.state.pinned_handles[ptr] = handle
     return ptr
 
 
 def freeHost(ptr: int) -> None:
-    if ptr not in _pinned_handles:
+    if ptr not in calls.state.pinned_handles:
         raise calls.CUDARuntimeError(_INVALID_VALUE)
-    calls.ask(calls.device().host_free, _pinned_handles[ptr])
-    del _pinned_handles[ptr]
-    calls.after_all(lambda: pinned_memory.remove(ptr))
+    calls.ask(calls.device().host_free, calls.state.pinned_handles[ptr])
+    del calls.state.pinned_handles[ptr]
+    calls.after_all(lambda: calls.state.pinned_memory.remove(ptr))
 
 
 def memGetInfo() -> tuple[int, int]:
@@ -143,7 +135,7 @@ def memGetInfo() -> tuple[int, int]:
 
 def device_bytes(ptr: int, size: int) -> Bytes:
     """Return the bytes at a device address, as a view. Raises cudaErrorIllegalAddress where there are none."""
-    found = device_memory.find(ptr, size)
+    found = calls.state.device_memory.find(ptr, size)
     if found is None:
         raise calls.CUDARuntimeError(ILLEGAL_ADDRESS)
     block, offset = found
@@ -152,7 +144,7 @@ def device_bytes(ptr: int, size: int) -> Bytes:
 
 def device_block(ptr: int, size: int) -> tuple[Bytes, int]:
     """Return the whole block around a device address and the offset in it."""
-    found = device_memory.find(ptr, size)
+    found = calls.state.device_memory.find(ptr, size)
     if found is None:
         raise calls.CUDARuntimeError(ILLEGAL_ADDRESS)
     return found
@@ -160,14 +152,14 @@ def device_block(ptr: int, size: int) -> tuple[Bytes, int]:
 
 def host_bytes(ptr: int, size: int) -> Bytes:
     """Return the bytes at a host address, as a view."""
-    found = pinned_memory.find(ptr, size)
+    found = calls.state.pinned_memory.find(ptr, size)
     if found is not None:
         return found[0][found[1] : found[1] + size]
     return np.frombuffer((ctypes.c_ubyte * size).from_address(ptr), np.uint8)
 
 
 def _any_bytes(ptr: int, size: int) -> Bytes:
-    found = device_memory.find(ptr, size)
+    found = calls.state.device_memory.find(ptr, size)
     return host_bytes(ptr, size) if found is None else found[0][found[1] : found[1] + size]
 
 
@@ -196,11 +188,11 @@ def _at_once(work: Callable[[], None], waits: bool = True) -> None:
 
 
 def _is_host(address: int) -> bool:
-    return device_memory.find(address) is None
+    return calls.state.device_memory.find(address) is None
 
 
 def _is_pageable(address: int) -> bool:
-    return _is_host(address) and pinned_memory.find(address) is None
+    return _is_host(address) and calls.state.pinned_memory.find(address) is None
 
 
 def _submit_copy(
@@ -242,8 +234,10 @@ def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
 
 def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
     """Whether a node may go to other addresses: device memory takes the place of device memory alone."""
-    ends = {end: device_memory.find(values[end]) is None for end in ('dst', 'src') if end in values}
-    return lambda _old, new: all((device_memory.find(new[end]) is None) == host for end, host in ends.items())
+    ends = {end: calls.state.device_memory.find(values[end]) is None for end in ('dst', 'src') if end in values}
+    return lambda _old, new: all(
+        (calls.state.device_memory.find(new[end]) is None) == host for end, host in ends.items()
+    )
 
 
 def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) -> None:

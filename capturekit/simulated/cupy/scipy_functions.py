@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.cupy.surface import FFT, READING
+from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT
 
 from . import conversions, launches
 from .layout import Layout
@@ -49,6 +49,8 @@ def found(module: str, name: str) -> Any:
         call = functools.partial(_read, function)
     else:
         call = functools.partial(_launch, f'cupyx_scipy_{module}_{name}', function)
+    if name in READING_AN_ARGUMENT:
+        call = functools.partial(_read_if_given, READING_AN_ARGUMENT[name], function, call)
     return _named(call, name, function, f'cupyx.scipy.{module}')
 
 
@@ -68,6 +70,8 @@ def _quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _launch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     target = next((kwargs.pop(key) for key in _OUTPUTS if isinstance(kwargs.get(key), Layout)), None)
+    if 'check_finite' in inspect.signature(function).parameters:
+        kwargs.setdefault('check_finite', False)  # as in CuPy
     made = launches.launch(name, functools.partial(_quietly, function), args, kwargs)
     if target is None:
         return made
@@ -75,7 +79,20 @@ def _launch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) 
     return target
 
 
+def _read_if_given(name: str, function: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if inspect.signature(function).bind(*args, **kwargs).arguments.get(name) is None:
+        return call(*args, **kwargs)
+    return _read(function, *args, **kwargs)
+
+
+def reads(*args: Any) -> None:
+    """Read on the host, if nothing that is given is on the device: CuPy reads there what it has made itself."""
+    if not any(launches.as_array(one) is not None for one in args):
+        conversions.array(np.zeros(1)).get()
+
+
 def _read(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    reads(*args, *kwargs.values())
     return uploaded(_quietly(function, *map(on_host, args), **{key: on_host(one) for key, one in kwargs.items()}))
 
 

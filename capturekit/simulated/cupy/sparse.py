@@ -7,7 +7,6 @@ SciPy's, from matrices that are read to the host: CuPy's host reads how many ele
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +83,41 @@ class _spbase:
         """Return the matrix with its zeros."""
         return self.tocsr().toarray()
 
+    def _launch(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Launch a function of NumPy's matrix of the same elements: the host reads nothing."""
+        dense, shape, parts = self._dense, self.shape, [getattr(self, name) for name in self._parts]
+        return launches.launch(
+            f'cupyx_sparse_{name}', lambda *given: function(dense(shape, *given[:3]), *given[3:]), (*parts, *args)
+        )
+
+    @staticmethod
+    def _dense(shape: tuple[int, int], data: Any, rows: Any, columns: Any) -> NDArray[Any]:
+        found = np.zeros(shape, data.dtype)
+        np.add.at(found, (rows % shape[0], columns % shape[1]), data)
+        return found
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        """Return the sum of all elements, or of rows or columns as an array of two axes."""
+        return self._launch('sum', lambda a: a.sum(axis, dtype, keepdims=axis is not None))
+
+    def diagonal(self, k: int = 0) -> Any:
+        return self._launch('diagonal', lambda a: a.diagonal(k))
+
+    def multiply(self, other: Any) -> Any:
+        """Return the product of each two elements; with an array it keeps the places of the elements."""
+        if not isinstance(other, Layout) or other.ndim != 2 or self.format != 'csr':
+            return _by_scipy(lambda a, b: a.multiply(b), self, other)
+        shape, parts = self.shape, [getattr(self, name) for name in self._parts]
+
+        def product(data: Any, indices: Any, indptr: Any, dense: Any) -> Any:
+            rows = np.repeat(np.arange(shape[0]), np.diff(indptr))
+            return data * np.broadcast_to(dense, shape)[rows, indices]
+
+        return self._with_data(launches.launch('cupyx_sparse_multiply', product, (*parts, other)))
+
+    def __abs__(self) -> Any:
+        return self._with_data(abs(self.data))
+
     def __neg__(self) -> Any:
         return self._with_data(-self.data)
 
@@ -96,7 +130,10 @@ class _spbase:
         return self._with_data(self.data / other)
 
     def __matmul__(self, other: Any) -> Any:
-        return self.tocsr() @ other
+        if isinstance(other, _spbase) or self.format != 'csc':
+            return self.tocsr() @ other
+        vendor.use(vendor.cusparse)
+        return self._launch('product', np.matmul, other)
 
     def dot(self, other: Any) -> Any:
         return self * other
@@ -111,6 +148,10 @@ class csr_matrix(_spbase):
     format = 'csr'
     indices: Any
     indptr: Any
+
+    @staticmethod
+    def _dense(shape: tuple[int, int], data: Any, indices: Any, indptr: Any) -> NDArray[Any]:
+        return _dense(shape, data, indices, indptr)
 
     def __init__(self, given: Any, shape: tuple[int, int] | None = None, **options: Any) -> None:
         if isinstance(given, Layout):
@@ -142,6 +183,10 @@ class csc_matrix(_spbase):
 
     format = 'csc'
 
+    @staticmethod
+    def _dense(shape: tuple[int, int], data: Any, indices: Any, indptr: Any) -> NDArray[Any]:
+        return _dense(shape[::-1], data, indices, indptr).T
+
 
 class coo_matrix(_spbase):
     """A matrix by the places of its elements."""
@@ -161,8 +206,8 @@ class coo_matrix(_spbase):
 _CLASSES = {kind.format: kind for kind in (csr_matrix, csc_matrix, coo_matrix)}
 #: Methods, and functions of the module, that are SciPy's.
 _METHODS = """
-    __abs__ __add__ __eq__ __ge__ __getitem__ __gt__ __le__ __lt__ __ne__ __pow__ __radd__ __rsub__ __sub__ argmax
-    argmin conj count_nonzero diagonal max maximum mean min minimum multiply power reshape sum tocoo tocsc
+    __add__ __eq__ __ge__ __getitem__ __gt__ __le__ __lt__ __ne__ __pow__ __radd__ __rsub__ __sub__ argmax
+    argmin conj count_nonzero max maximum mean min minimum power reshape tocoo tocsc
 """.split()
 _FUNCTIONS = 'block_diag bmat diags eye find hstack identity kron kronsum rand random spdiags tril triu vstack'.split()
 
@@ -199,7 +244,24 @@ def names() -> dict[str, Any]:
 
 def function(name: str) -> Any:
     """Return a function of ``cupyx.scipy.sparse`` that is SciPy's."""
-    return functools.partial(_by_scipy, scipy_functions.scipys('sparse', name))
+    scipys = scipy_functions.scipys('sparse', name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if name == 'vstack' and all(isinstance(one, csr_matrix) for one in args[0]):
+            return _stacked(args[0], kwargs.get('dtype'))
+        scipy_functions.reads(*args)
+        return _by_scipy(scipys, *args, **kwargs)
+
+    return named(call, name, module='cupyx.scipy.sparse')
+
+
+def _stacked(blocks: Any, dtype: Any) -> csr_matrix:
+    """Join matrices by rows: the host knows how many elements each has."""
+    ends = np.cumsum([0, *(one.nnz for one in blocks)]).tolist()
+    pointers = [one.indptr[int(at > 0) :] + end for at, (one, end) in enumerate(zip(blocks, ends))]
+    parts = [cupy.concatenate(one) for one in ([b.data for b in blocks], [b.indices for b in blocks], pointers)]
+    parts[0] = parts[0] if dtype is None else parts[0].astype(dtype)
+    return csr_matrix(tuple(parts), (sum(one.shape[0] for one in blocks), blocks[0].shape[1]))
 
 
 def _fill(out: NDArray[Any], data: Any, indices: Any, indptr: Any) -> None:

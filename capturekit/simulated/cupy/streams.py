@@ -9,15 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from . import current, runtime
-from .current import STREAM_LEGACY, STREAM_PER_THREAD, get_current_stream_ptr
-
-_thread_local = threading.local()
+from . import runtime, runtime_calls
+from .runtime_calls import STREAM_LEGACY, STREAM_PER_THREAD, get_current_stream_ptr
 
 _BLOCKING_SYNC, _DISABLE_TIMING, _INTERPROCESS = 1, 2, 4
 
@@ -35,9 +32,9 @@ class _ThreadLocal:
     @staticmethod
     def get() -> _ThreadLocal:
         try:
-            tls: _ThreadLocal = _thread_local.tls
+            tls: _ThreadLocal = runtime_calls.state.thread.tls
         except AttributeError:
-            tls = _thread_local.tls = _ThreadLocal()
+            tls = runtime_calls.state.thread.tls = _ThreadLocal()
         return tls
 
     def push_stream(self, stream: _BaseStream, device_id: int) -> None:
@@ -52,12 +49,12 @@ class _ThreadLocal:
 
     def set_current_stream(self, stream: _BaseStream) -> None:
         device_id = runtime.getDevice() if stream.device_id == -1 else stream.device_id
-        current.set_current_stream_ptr(stream.ptr, device_id)
+        runtime_calls.set_current_stream_ptr(stream.ptr, device_id)
         self.current_stream[device_id] = stream
 
 
 def get_default_stream() -> Stream:
-    stream: Stream = Stream.ptds if current.is_ptds_enabled() else Stream.null
+    stream: Stream = Stream.ptds if runtime_calls.is_ptds_enabled() else Stream.null
     return stream
 
 
@@ -70,16 +67,14 @@ class Event:
     """A CUDA event."""
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        self.ptr = 0
+        self.ptr, self._born = 0, runtime_calls.state.number
         if interprocess and not disable_timing:
             raise ValueError('Timing must be disabled for interprocess events')
         flag = (block and _BLOCKING_SYNC) | (disable_timing and _DISABLE_TIMING) | (interprocess and _INTERPROCESS)
         self.ptr = runtime.eventCreateWithFlags(flag)
 
     def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_shutting_down():
-            return
-        if self.ptr:
+        if not is_shutting_down() and self.ptr and self._born == runtime_calls.state.number:
             runtime.eventDestroy(self.ptr)
 
     @property
@@ -105,6 +100,7 @@ class Graph:
     graph: int
     graphExec: int
     host_funcargs: list[Any] | None
+    _born = -1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
@@ -112,18 +108,17 @@ class Graph:
         )
 
     def __del__(self) -> None:
-        if getattr(self, 'graph', 0) > 0:
+        if self._born == runtime_calls.state.number:
             runtime.graphDestroy(self.graph)
-        if getattr(self, 'graphExec', 0) > 0:
             runtime.graphExecDestroy(self.graphExec)
 
     def launch(self, stream: Any = None) -> None:
         """Launch the graph on ``stream``, by default on the current stream."""
-        runtime.graphLaunch(self.graphExec, current.get_current_stream_ptr() if stream is None else stream.ptr)
+        runtime.graphLaunch(self.graphExec, runtime_calls.get_current_stream_ptr() if stream is None else stream.ptr)
 
     def upload(self, stream: Any = None) -> None:
         """Upload the graph to ``stream``, by default to the current stream."""
-        runtime.graphUpload(self.graphExec, current.get_current_stream_ptr() if stream is None else stream.ptr)
+        runtime.graphUpload(self.graphExec, runtime_calls.get_current_stream_ptr() if stream is None else stream.ptr)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -138,6 +133,7 @@ def from_stream(g: int, host_funcargs: list[Any] | None) -> Graph:
     executable = runtime.graphInstantiate(g)
     graph = Graph.__new__(Graph)
     graph.graph, graph.graphExec, graph.host_funcargs = g, executable, host_funcargs
+    graph._born = runtime_calls.state.number
     return graph
 
 
@@ -156,6 +152,7 @@ class _BaseStream:
     def __init__(self, ptr: int, device_id: int) -> None:
         self.ptr = ptr
         self.device_id = device_id
+        self._born = runtime_calls.state.number
         self._graph_host_funcargs: list[tuple[Any, Any]] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -279,7 +276,7 @@ class Stream(_BaseStream):
         if self._foreign_stream_ref is not None:
             self._foreign_stream_ref = None
             return
-        if self.ptr not in (0, STREAM_LEGACY, STREAM_PER_THREAD):
+        if self.ptr not in (0, STREAM_LEGACY, STREAM_PER_THREAD) and self._born == runtime_calls.state.number:
             runtime.streamDestroy(self.ptr)
 
     @classmethod

@@ -167,22 +167,36 @@ SCIPY = {
 
 #: Those of them for which CuPy's host reads arrays.
 READING = {
-    'linalg': frozenset('bandwidth expm lu lu_factor lu_solve solve_triangular'.split()),
+    'fft': frozenset(['fht', 'ifht']),
+    'linalg': frozenset('bandwidth expm lu lu_factor lu_solve'.split()),
     'ndimage': frozenset(
         """
-        binary_hit_or_miss extrema find_objects generate_binary_structure iterate_structure label maximum_position
-        minimum_position value_indices
+        binary_closing binary_dilation binary_erosion binary_fill_holes binary_hit_or_miss binary_opening
+        binary_propagation extrema find_objects generate_binary_structure histogram iterate_structure label
+        maximum_position minimum_position rotate value_indices
         """.split()
     ),
     'signal': frozenset(
         """
         argrelextrema argrelmax argrelmin band_stop_obj bilinear bilinear_zpk buttap butter buttord cheb1ap cheb1ord
-        cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA choose_conv_method ellip ellipap ellipord find_peaks
-        findfreqs firls firwin firwin2 gammatone group_delay iircomb iirdesign iirfilter iirnotch iirpeak invres
-        invresz kaiser_atten kaiser_beta kaiserord lombscargle lp2bp_zpk lp2bs_zpk lp2hp_zpk lp2lp_zpk minimum_phase
-        normalize peak_prominences peak_widths residue residuez sos2tf sos2zpk sosfilt sosfilt_zi sosfiltfilt ss2tf
-        ss2zpk symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots vectorstrength zpk2sos zpk2ss zpk2tf
+        cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA choose_conv_method decimate detrend ellip ellipap
+        ellipord find_peaks findfreqs firls firwin firwin2 gammatone group_delay iircomb iirdesign iirfilter iirnotch
+        iirpeak invres invresz istft kaiser_atten kaiser_beta kaiserord lp2bp_zpk lp2bs_zpk lp2hp_zpk lp2lp_zpk
+        max_len_seq minimum_phase normalize peak_prominences peak_widths resample_poly residue residuez savgol_filter
+        sos2tf sos2zpk sosfilt_zi sosfiltfilt ss2tf ss2zpk symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots
+        vectorstrength zpk2sos zpk2ss zpk2tf
         """.split()
     ),
     'special': frozenset(['multigammaln']),
+}
+#: Those for which it does if they are given this argument.
+READING_AN_ARGUMENT = {
+    **dict.fromkeys(
+        """
+        grey_closing grey_dilation grey_erosion grey_opening maximum_filter median_filter minimum_filter
+        morphological_gradient morphological_laplace percentile_filter rank_filter black_tophat white_tophat
+        """.split(),
+        'footprint',
+    ),
+    'logsumexp': 'b',
 }

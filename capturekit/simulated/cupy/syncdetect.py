@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import warnings
 from collections.abc import Iterator
 
-_thread_local = threading.local()
+from . import runtime_calls
 
 
 class DeviceSynchronized(RuntimeError):
@@ -18,7 +17,7 @@ class DeviceSynchronized(RuntimeError):
 
 
 def _is_allowed() -> bool:
-    allowed: bool = getattr(_thread_local, 'allowed', True)
+    allowed: bool = getattr(runtime_calls.state.thread, 'allowed', True)
     return allowed
 
 
@@ -36,8 +35,8 @@ def allow_synchronize(allow: bool) -> Iterator[None]:
         stacklevel=3,
     )
     old = _is_allowed()
-    _thread_local.allowed = allow
+    runtime_calls.state.thread.allowed = allow
     try:
         yield
     finally:
-        _thread_local.allowed = old
+        runtime_calls.state.thread.allowed = old

@@ -7,7 +7,6 @@ not works on the stream that the handle was given last. What draws random number
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -15,22 +14,21 @@ from typing import Any
 
 from capturekit.simulated.cupy.surface import CUBLAS, CUSOLVER, WAITING
 
-from . import current, devices, runtime, runtime_calls
-from .current import get_current_stream_ptr
+from . import devices, runtime, runtime_calls
+from .runtime_calls import get_current_stream_ptr
 
 
 def _library(name: str, spoken: str) -> Any:
     module: Any = ModuleType(f'cupy_backends.cuda.libs.{name}')
     module.streamIsCapturing = runtime.streamIsCapturing
-    given: dict[int, int] = {}
 
     def setStream(handle: int, stream: int) -> None:
         if module.streamIsCapturing(stream):
             raise NotImplementedError(f'calling {spoken} API during stream capture is currently unsupported')
-        given[handle] = stream
+        runtime_calls.state.library_streams.setdefault(name, {})[handle] = stream
 
     def getStream(handle: int) -> int:
-        return given.get(handle, 0)
+        return runtime_calls.state.library_streams.get(name, {}).get(handle, 0)
 
     module.setStream, module.getStream = setStream, getStream
     return module
@@ -41,20 +39,13 @@ cusolver = _library('cusolver', 'cuSOLVER')
 cusparse = _library('cusparse', 'cuSPARSE')
 
 
-class _Waiting(threading.local):
-    """The product that a call of cuBLAS is to make: what calls it knows the arrays, and the call has addresses."""
-
-    make: Callable[[], Any] | None = None
-
-
-_waiting = _Waiting()
 #: ``cudaDataType``.
 _CODES = {'e': 2, 'f': 0, 'd': 1, 'F': 4, 'D': 5}
 
 
 def _gemmEx(handle: int, *args: int) -> None:
     use(cublas)
-    make, _waiting.make = _waiting.make, None
+    make, runtime_calls.state.thread.product = getattr(runtime_calls.state.thread, 'product', None), None
     if make is not None:
         make()
 
@@ -66,7 +57,7 @@ def multiplied(x1: Any, x2: Any, out: Any, make: Callable[[], Any]) -> None:
     """Call cuBLAS as CuPy does for the product of two matrices, which ``make`` makes: C' = B' A', column by column."""
     (m, k), n = x1.shape, x2.shape[1]
     code = _CODES[out.dtype.char]
-    _waiting.make = make
+    runtime_calls.state.thread.product = make  # what calls cuBLAS knows the arrays, and the call has addresses
     (a, ta, lda), (b, tb, ldb) = _as_cublas_has_it(x1), _as_cublas_has_it(x2)
     # looked up where programs find it: what is replaced there is honoured, as in CuPy
     of = runtime_calls.public['cupy_backends.cuda.libs.cublas']
@@ -132,11 +123,11 @@ def stream_of(library: Any) -> Iterator[int]:
     give it none; memory is the current stream's, as there."""
     device = runtime.getDevice()
     before, stream = get_current_stream_ptr(), library.getStream(handle_of(library))
-    current.set_current_stream_ptr(stream, device)
+    runtime_calls.set_current_stream_ptr(stream, device)
     try:
         yield stream
     finally:
-        current.set_current_stream_ptr(before, device)
+        runtime_calls.set_current_stream_ptr(before, device)
 
 
 def needed_by(name: str) -> Callable[[], None] | None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from typing import Any
 
+import numpy as np
+
+from capturekit.driver.event_timing import TIMED, Times
 from capturekit.driver.node_reader import NodeInfo
+from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import last_node, next_after
+from capturekit.model.progress import progress
 from capturekit.model.rules import CaptureStatus, Code, Mode, Operation
-from capturekit.simulated.device.device_state import LEGACY, SimulatedCapture, SimulatedStream
-from capturekit.simulated.device.device_streams import Streams
+from capturekit.simulated.device.address_space import AddressSpace
+from capturekit.simulated.device.device_streams import LEGACY, SimulatedCapture, SimulatedStream, Streams
 from capturekit.simulated.device.graph_nodes import ExecutableGraph, GraphDefinition, GraphNode
-from capturekit.simulated.device.node_changes import info_of
+from capturekit.simulated.device.node_changes import _NOT_COPIED, info_of
 from capturekit.simulated.device.stream_queues import any_order
 
 #: Of so many nodes drawn from those that may run now, the one of the highest priority runs.
@@ -410,6 +417,46 @@ class Graphs(Streams):
             if self.queue is not None:
                 self.queue.launched.pop(x, None)
 
+    # -- times -------------------------------------------------------------------------------------------------------
+
+    def graph_measure(
+        self,
+        g: int,
+        x: int,
+        s: int,
+        launches: int,
+        warmup: int,
+        off: Sequence[int] = (),
+        by: str | None = None,
+        by_node_priority: bool = False,
+        several: bool = False,
+    ) -> Times:
+        """Launch ``x`` as often as a device would launch it and the other graph; tell what the model says of ``g``."""
+        with self._lock:
+            graph = self._graph(g)
+            if any(node.kind in _NOT_COPIED for node in graph.nodes):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
+            spans = modelled(graph.nodes, off)
+        with progress('measuring launches', 2 * (warmup + launches)) as step:
+            for _ in range(2 * (warmup + launches)):
+                self.graph_launch(x, s)
+                step()
+        end = [max((end for _start, end in spans.values()), default=0.0)] * launches
+        told = {n.handle: [span] * launches for n, span in spans.items() if n.kind in TIMED and n.handle not in off}
+        return Times('modelled', list(end), list(end), [0.0], told, by='model')
+
+    def graph_time(self, x: int, s: int, in_a_row: int = 1) -> float:
+        """Tell how long one launch of an executable graph takes by the model, in microseconds.
+
+        Two launches stand for any number of them in a row, since the model gives the same time for each.
+        """
+        with self._lock:
+            executable = self._exec(x)
+            spans = modelled(executable.nodes, {node.handle for node in executable.off})
+        for _ in range(min(in_a_row, 2)):
+            self.graph_launch(x, s)
+        return max((end for _start, end in spans.values()), default=0.0)
+
 
 def _ancestors(nodes: Iterable[GraphNode]) -> set[GraphNode]:
     seen: set[GraphNode] = set()
@@ -443,3 +490,87 @@ def _do(node: GraphNode, work: Callable[[], None]) -> None:
             'on a GPU raises: a body that was given by `capturekit.simulated.body` has to take any values; '
             'that any other body does not is a fault of the simulated device.'
         ) from error
+
+
+# -- how long nodes take, by a model ---------------------------------------------------------------------------------
+# A node takes NODE_US, and one microsecond more for each BYTES_PER_US bytes that it reads or writes: of a kernel those
+# of the arrays among its arguments, of a copy both ends. A child graph takes as long as its nodes. A node
+# starts as soon as all that it comes after have ended, however many run at once, so that priorities change nothing. A
+# model shows which nodes may overlap, what waits for what, and the shape of the thing; it is no prediction of any
+# device's times. It is the same at each call.
+#
+
+#: Microseconds that every node takes.
+NODE_US = 2.0
+#: Bytes that a node reads or writes in one microsecond: 1 TB/s.
+BYTES_PER_US = 1_000_000
+
+
+def modelled(nodes: Iterable[GraphNode], off: Collection[int] = ()) -> dict[GraphNode, tuple[float, float]]:
+    """Start and end of each node, in microseconds from the beginning of a launch. ``off``: handles of disabled ones."""
+    found: dict[GraphNode, tuple[float, float]] = {}
+    nodes = list(nodes)
+    for node in TopologicalSorter({node: node.after for node in nodes}).static_order():
+        start = max((found[a][1] for a in node.after), default=0.0)
+        found[node] = (start, start + (0.0 if node.handle in off else _took(node)))
+    return found
+
+
+def _took(node: GraphNode) -> float:
+    if node.kind not in TIMED:
+        return 0.0
+    if node.inside is not None:
+        return max((end for _start, end in modelled(node.inside.nodes).values()), default=0.0)
+    return NODE_US + (0 if node.given is None else _bytes(node.given.values)) / BYTES_PER_US
+
+
+def _bytes(values: Mapping[str, Any]) -> int:
+    """Bytes that a node reads and writes."""
+    return int(values.get('bytes', 0)) * (2 if 'src' in values else 1) + _of(values.get('args', ()))
+
+
+def _of(value: Any) -> int:
+    if isinstance(value, (list, tuple)):
+        return sum(map(_of, value))
+    return math.prod(value.shape) * int(value.dtype.itemsize) if hasattr(value, 'ptr') else 0
+
+
+# -- two nodes that nothing orders, run one way round and the other --------------------------------------------------
+
+
+def differing(
+    device: Any, memory: AddressSpace, g: int, first: int, second: int
+) -> tuple[list[int], list[tuple[int, int]]] | None:
+    """Run a definition with the node ``first`` before ``second``, and the other way round, from the same memory.
+
+    Returns the second order, as handles, and where it left other bytes: address of the first, and how many, for each
+    memory block. None where both orders give the same, or the edges allow one of them only. Memory is as before.
+    """
+    handles = device.graph_nodes(g)
+    number = {handle: n for n, handle in enumerate(handles)}
+    edges = [(number[a], number[b]) for a, b in device.graph_edges(g)]
+    if first not in number or second not in number:  # in a body, which runs or does not
+        return None
+    a, b = number[first], number[second]
+    try:
+        orders = [Order(len(handles), [*edges, extra]).sequence for extra in ((a, b), (b, a))]
+    except ValueError:
+        return None
+    device.finish()
+    before = memory.contents()
+    x = device.graph_instantiate(g)
+    try:
+        results = []
+        for order in orders:
+            device.launch_in_order(x, [handles[n] for n in order])
+            results.append(memory.contents())
+            memory.restore(before)
+    finally:
+        memory.restore(before)
+        device.graph_exec_destroy(x)
+    found = []
+    for address, one in results[0].items():
+        apart = np.flatnonzero(one != results[1].get(address, one))
+        if apart.size:
+            found.append((address + int(apart[0]), int(apart.size)))
+    return ([handles[n] for n in orders[1]], found) if found else None

@@ -20,10 +20,9 @@ from __future__ import annotations
 from capturekit.simulated.device.call_notices import NoticedCalls
 from capturekit.simulated.device.device_graphs import Graphs
 from capturekit.simulated.device.node_changes import Changes
-from capturekit.simulated.device.node_timing import Timing
 
 
-class SimulatedDevice(Graphs, Changes, Timing):
+class SimulatedDevice(Graphs, Changes):
     """A machine of one or more devices; see the module's text.
 
     ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
