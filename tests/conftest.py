@@ -60,7 +60,7 @@ ALIKE = frozenset({
     'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'lanes', 'launch', 'ledger', 'packages', 'processes',
     'recorder', 'remedies', 'render', 'simulated', 'soak',
 })  # fmt: skip
-#: What takes seconds: random programs, samples, orders of all kinds, threads that go on for long, each moment of a call.
+#: What takes seconds: random programs, samples, orders of all kinds, threads that go on for long, moments of a call.
 LONG = (
     'functions/test_calls_in_calls.py', 'functions/test_collector.py', 'functions/test_outside.py::test_threads',
     'agreement/test_blocks.py', 'agreement/test_device_programs.py', 'agreement/test_python_programs.py',
