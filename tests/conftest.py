@@ -60,11 +60,12 @@ ALIKE = frozenset({
     'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'lanes', 'launch', 'ledger', 'packages', 'processes',
     'recorder', 'remedies', 'render', 'simulated', 'soak',
 })  # fmt: skip
-#: What takes seconds: random programs, samples, threads that go on for long, each moment of a call in its turn.
+#: What takes seconds: random programs, samples, orders of all kinds, threads that go on for long, moments of a call.
 LONG = (
     'functions/test_calls_in_calls.py', 'functions/test_collector.py', 'functions/test_outside.py::test_threads',
     'agreement/test_blocks.py', 'agreement/test_device_programs.py', 'agreement/test_python_programs.py',
-    'agreement/test_thread_programs.py', 'test_samples.py', 'test_wild.py',
+    'agreement/test_thread_programs.py', 'guard/test_fewest_edges.py', 'guard/test_iterations.py', 'test_samples.py',
+    'test_wild.py',
 )  # fmt: skip
 #: Of the cases of one test of a graphed function so many are run, spread over the list, and so many where slow ones are
 #: asked for, too: each watches calls, which takes a tenth of a second. Not where each step of a call fails in its turn.

@@ -309,4 +309,4 @@ def test_a_thousand_nodes_on_many_lanes(sim: Any) -> None:
                 for _ in range(32):
                     sim.add(array, 1, out=array)
     cap.graph.measure(launches=1, warmup=0)
-    assert cap.graph.concurrency().nodes == cap.graph.recording.node_count > 1024
+    assert cap.graph.concurrency().nodes == cap.graph.recording.node_count > 1000
