@@ -17,6 +17,7 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from capturekit.model import errors
+from capturekit.model.class_layout import attributes_of, name_of
 from capturekit.model.source_line import here
 
 FORGOTTEN = 'whether CuPy remembers the kernels that it has made'
@@ -59,7 +60,7 @@ def remembers() -> Callable[[], bool]:
 
 def is_memoized(value: object) -> bool:
     """Whether ``cupy.memoize`` made a function, in C: nobody sees what it remembers of the function that it wraps."""
-    return type(value).__name__ == 'cython_function_or_method' and hasattr(value, '__wrapped__')
+    return name_of(type(value)) == 'cython_function_or_method' and '__wrapped__' in attributes_of(value)
 
 
 def _new_mark() -> object:
