@@ -140,11 +140,11 @@ def asks_for_all(config: pytest.Config) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave folders alone of which nothing would run: to collect a test takes as long as many of them do."""
-    if collection_path.parent != HERE or not collection_path.is_dir():
+    if collection_path.parent != HERE or not collection_path.is_dir() or not asks_for_all(config):
         return None
-    if collection_path.name == 'gpu' and importlib.util.find_spec('cupy') is None:
-        return True
-    return (asks_for_all(config) and config.option.markexpr == 'not slow' and collection_path.name in ALIKE) or None
+    if collection_path.name == 'gpu':
+        return importlib.util.find_spec('cupy') is None or None
+    return (config.option.markexpr == 'not slow' and collection_path.name in ALIKE) or None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -62,7 +62,7 @@ def test_ci_runs_what_it_took_out_of_the_readme() -> None:
     script = (ROOT / '.ci' / 'run').read_text()
     assert 'mapfile -t readme < <("$system" .ci/readme.py)' in script
     assert 'for command in "${readme[@]}"; do' in script and 'bash -euo pipefail -c "$command"' in script
-    rest = "python -m pytest tests -q -n auto -m 'slow or not slow'"
+    rest = "if ! python -m pytest tests -q -n auto --assert=plain -m 'slow or not slow'; then"
     assert rest in script.splitlines(), 'all other tests'
 
 

@@ -66,7 +66,7 @@ TESTS = {
 HOPS = {
     'enter a capture': (160, 150),
     'one fork of two lanes': (185, 100),
-    'the first call of a graphed function': (1600, 1200),
+    'the first call of a graphed function': (1200, 1200),
 }
 LINES_OF_A_FUNCTION, DEPTH, LENGTH_OF_A_NAME = 60, 4, 60
 _BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)

@@ -145,15 +145,16 @@ class TimedWays:
 
     def _timed_answer(self, kind: Any, ways: Ways, args: Any, kwargs: Any) -> Any:
         """Answer a call of the contest; NOT_ANSWERED for one that can't be timed, or need not be."""
-        eager = self.turn()
-        timing = None if eager is None else self._begin_timing()
+        timing = self._begin_timing() if self._turn < len(policy.TURNS) else None
         if timing is None:
             return NOT_ANSWERED
+        eager = policy.TURNS[self._turn]
+        self._turn += 1
         first, kind.first, launches = kind.first, None, kind.launches()
         try:
             answer = ways.eagerly(args, kwargs, TIMED) if eager else ways.usual(*args, **kwargs)
             timing.end()
-            self.add(bool(eager), timing, kind.launches() > launches)
+            self.add(eager, timing, kind.launches() > launches)
         finally:
             kind.first = first
         return answer
@@ -179,13 +180,6 @@ class TimedWays:
                 self._pause = min(self._pause * 2, policy.SELDOM)
                 self._begin()
         return bool(self.eager)
-
-    def turn(self) -> bool | None:
-        """Whether the next call runs eagerly; None if enough were timed."""
-        if self._turn >= len(policy.TURNS):
-            return None
-        self._turn += 1
-        return policy.TURNS[self._turn - 1]
 
     def add(self, eagerly: bool, timing: Any, launched: bool) -> None:
         """Add the time of a call that has ended."""

@@ -61,7 +61,8 @@ def usual_call(
         if test is None:
             return None
         tests.append(test)
-    leaves = _of_arrays(tests, given) if isinstance(form, int) else _of_any(tests, given, kwargs, reaches, cupy.ndarray)
+    is_one_array = isinstance(form, int) and len(given) == 1
+    leaves = _of_one(given[0]) if is_one_array else _of_any(tests, given, kwargs, reaches, cupy.ndarray)
     return UsualCall(form, key, _on_device(cupy, arrays, leaves))
 
 
@@ -114,23 +115,6 @@ def _like_box(n: int, box: Any) -> _Fits:
     return fits
 
 
-def _of_arrays(tests: list[_Fits], arrays: tuple[Any, ...]) -> _Leaves:
-    """The look at arguments that are all arrays, given by position."""
-    count = len(tests)
-    if count == 1:
-        return _of_one(arrays[0])
-
-    def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
-        if kwargs or len(args) != count:
-            return None
-        for fits in tests:
-            if not fits(args):
-                return None
-        return None if _twice(args) else [*args]
-
-    return leaves
-
-
 def _of_one(array: Any) -> _Leaves:
     """The look at one array, given by position. It is asked at most calls, so it makes none for the comparison."""
     cls, dtype = type(array), array.dtype
@@ -161,9 +145,7 @@ def _of_any(tests: list[_Fits], given: tuple[Any, ...], named: Any, reaches: _Re
         for fits in tests:
             if not fits(args):
                 return None
-        found: list[Any] = []
-        for n in arrays:
-            found += _held(args[n])
+        found = [one for n in arrays for one in _held(args[n])] if boxes else [args[n] for n in arrays]
         if (len(found) > 1 and _twice(found)) or (boxes and not _boxes_alone([args[n] for n in boxes], reaches)):
             return None
         return found

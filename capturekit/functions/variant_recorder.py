@@ -147,14 +147,10 @@ class VariantRecorder:
                 self.drawn = self.drawn or list(live.drawn)
             raise
         finally:
-            self._ended(live)
-
-    def _ended(self, live: OpenCapture | None) -> None:
-        """Let go of what only the recording needs."""
-        if live is not None:
-            live.host_calls.outside = None
-        if self.numbers is not None:
-            self.numbers.ended()
+            if live is not None:
+                live.host_calls.outside = None
+            if self.numbers is not None:
+                self.numbers.ended()
 
     def _capture(self, seams_on: Any) -> Capture:
         given = self.options
@@ -182,18 +178,15 @@ class VariantRecorder:
         shares, packs = self.shares and not live.graph_memory.outlives(self.arrays), self.packs
         if shares == self.shares:
             self._improve(graph, leaves)
-            packs = packs and not self._should_share(live)
+            relaned = self.variant.relaned
+            if relaned is not None and relaned.packed is None and live.graph_memory.temporaries():
+                packs = False  # else they would stay in memory that no other variant has
             if packs == self.packs and self._aimed(graph):
                 return None
         graph.close()
         return VariantRecorder(
             self.platform, self.fn, self.variant, self.gates, self.options, self.copied, shares, packs
         )
-
-    def _should_share(self, live: OpenCapture) -> bool:
-        """Whether temporaries could not be packed, so that they would stay in memory that no other variant has."""
-        relaned = self.variant.relaned
-        return relaned is not None and relaned.packed is None and bool(live.graph_memory.temporaries())
 
     def _improve(self, graph: Graph, leaves: Sequence[Any]) -> None:
         """Let kernels become one, and let the data order them, as the options say."""

@@ -24,7 +24,6 @@ from capturekit.functions.handed_on import (
 )
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
 from capturekit.functions.outcomes import NOTHING, GivenNumbers
-from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
@@ -67,12 +66,11 @@ def finish(
     """
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
-    paths = _paths(run)
     _follow_times(run)
-    changes = StateChanges(run, paths)
-    carries = carries and not any(paths is None or paths.reach(lock) for lock in run.met.locks)
+    changes = StateChanges(run)
+    carries = carries and not run.met.locks
     written = _written(run, changes if carries else None)
-    _doubts(run, failure, paths)
+    _doubts(run, failure)
     if written is None and run.doubts.unwatchable:
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
@@ -114,16 +112,15 @@ def _follow_times(run: RunRecord) -> None:
     run.doubts.unwatchable += others
 
 
-def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths | None) -> None:
-    """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
+def _doubts(run: RunRecord, failure: BaseException | None) -> None:
+    """Gather what could not be watched, in sentences."""
     if isinstance(failure, TooLong):
         run.doubts.unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
     elif failure is not None:
         run.doubts.unwatchable.append(f'what the function reads could not be followed: {failure!r}')
     _aliases(run)
-    run.doubts.unwatchable = [text for text in run.doubts.unwatchable if paths is None or paths.matter(text)]
     run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
-    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *_handed_on(run, paths)]
+    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *_handed_on(run)]
     if run.names.everything or '__context__' in run.names.attributes:
         run.values.depends_on(HANDLED)
     name = run.names.of_arrays()
@@ -132,30 +129,19 @@ def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths | No
     run.doubts.unwatchable = list(dict.fromkeys(run.doubts.unwatchable))
 
 
-def _paths(run: RunRecord) -> ReadPaths | None:
-    """Which watched values the run can have read; None: all, by way of what gives all attributes of an object."""
-    if run.names.everything:
-        return None
-    codes = [(code, run.lines.of(code), globals_) for code, globals_ in run.code.globals_of.values()]
-    holders = list(run.holders.by_id.values())
-    entries, meetings = run.values.entries.values(), run.values.meetings
-    return ReadPaths(entries, meetings, codes, run.names.strings, holders, run.given.of_class, set(run.names.full))
-
-
-def _handed_on(run: RunRecord, paths: ReadPaths | None) -> Iterator[str]:
+def _handed_on(run: RunRecord) -> Iterator[str]:
     codes = run.code.own()
-    others = [holder.value for holder in run.holders.by_id.values() if paths is None or paths.reach(id(holder.value))]
-    entries = [entry for entry in run.values.entries.values() if paths is None or paths.reads(entry)]
+    others = [holder.value for holder in run.holders.by_id.values()]
+    entries = [*run.values.entries.values()]
     yield from classes_called(entries, codes)
     yield from handed_on(
-        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed,
-        None if paths is None else paths.only_checks,
-    )  # fmt: skip
+        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed
+    )
     yield from classes_of_files([value for value, _, _ in run.hidden.states.values()], codes)
     for cls, count in run.uses.finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    by_address = _hashed_by_address(run, paths)
+    by_address = run.uses.by_address | {name_of(cls) for cls in run.uses.perhaps_made.values()}
     ran = [(code, run.lines.of(code)) for code in codes]
     by_name = run.names.everything or not ADD.isdisjoint(run.names.strings)
     yield from orders_of_sets(
@@ -184,17 +170,6 @@ def _only_asked(run: RunRecord, attribute: str) -> bool:
         return False
     loads = [(code.steps, place) for code, place in places if code.steps[place].opname == 'LOAD_ATTR']
     return all(is_only_asked(steps, place) for steps, place in loads)
-
-
-def _hashed_by_address(run: RunRecord, paths: ReadPaths | None) -> set[str]:
-    """The names of classes of which the run may have made objects that are hashed by their address.
-
-    A class that the code only asks for in ``isinstance`` it has not called, unless it comes to it by an object.
-    """
-    met = {id(base) for holder in run.holders.by_id.values() for base in bases_of(type(holder.value))}
-    perhaps = run.uses.perhaps_made.values()
-    made = [cls for cls in perhaps if paths is None or id(cls) in met or not paths.only_checks(cls)]
-    return run.uses.by_address | set(map(name_of, made))
 
 
 def _objects_of(run: RunRecord) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:

@@ -265,7 +265,7 @@ def test_launches_that_cost_more_are_compared_again() -> None:
     assert told == '..c....c..'
 
 
-def test_a_call_without_a_look_is_seen_by_a_call_that_has_to_be_alone(sim: Any, clock: Any) -> None:
+def test_a_call_without_a_look_is_seen_by_one_that_is_alone(sim: Any, clock: Any) -> None:
     inside, leave = threading.Event(), threading.Event()
     waits = [False]
 

@@ -6,6 +6,7 @@ import gc
 import importlib
 import sys
 import threading
+import weakref
 from types import FunctionType
 from typing import Any
 
@@ -175,17 +176,27 @@ def test_a_device_may_be_installed_for_a_while() -> None:
         cp.cuda.Stream.null.use()
 
 
-def test_captures_and_graphed_functions_work_on_each_device() -> None:
-    for _ in range(3):
+def used(cp: Any) -> None:
+    """Use what asks the guard about CuPy's functions, and the decorator about its compiler."""
+    x = cp.arange(4.0)
+    with ck.capture() as cap:
+        stream = cp.cuda.get_current_stream()
+        stream.wait_event(event=stream.record())
+        y = x.astype('f4', copy=True)
+    cap.graph.launch()
+    assert y.get(order='C').tolist() == [0, 1, 2, 3]
+    graphed = ck.graphed(lambda a: cp.sqrt(a) + 1)
+    for _ in range(4):
+        assert np.allclose(graphed(x).get(), np.sqrt(np.arange(4)) + 1)
+    assert graphed.variants[0].launches == 3
+
+
+def test_a_device_is_freed_when_another_is_used() -> None:
+    devices = []
+    for _ in range(4):
         with installed() as cp:
-            x = cp.arange(4.0)
-            with ck.capture() as cap:
-                stream = cp.cuda.get_current_stream()
-                stream.wait_event(event=stream.record())
-                y = x.astype('f4', copy=True)
-            cap.graph.launch()
-            assert y.get(order='C').tolist() == [0, 1, 2, 3]
-            graphed = ck.graphed(lambda a: cp.sqrt(a) + 1)
-            for _ in range(4):
-                assert np.allclose(graphed(x).get(), np.sqrt(np.arange(4)) + 1)
-            assert graphed.variants[0].launches == 3
+            used(cp)
+            devices.append(weakref.ref(cp.__capturekit_simulated__))
+        del cp
+    gc.collect()
+    assert [device() for device in devices[:-1]] == [None] * 3

@@ -394,18 +394,6 @@ def test_a_missing_edge_gives_wrong_numbers_for_some_order() -> None:
     assert {run(seed, False) for seed in range(10)} == {0.0, 1.0}
 
 
-def test_host_functions_are_recorded(cp: Any, side: Any) -> None:
-    seen: list[int] = []
-    _, graph = capture(side, lambda: side.launch_host_func(seen.append, 1))
-    assert seen == []
-    graph.launch()
-    graph.launch()
-    assert seen == [1, 1]
-    side.launch_host_func(seen.append, 2)
-    side.add_callback(lambda stream, status, arg: seen.append(arg), 3)
-    assert seen == [1, 1, 2, 3]
-
-
 def test_graph_objects(cp: Any, side: Any) -> None:
     _, graph = capture(side, lambda: cp.zeros(3))
     assert 'memset' in graph.debug_dot_str()

@@ -20,6 +20,7 @@ from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
 from . import conversions, creation, cufft, extras, launches, runtime, runtime_calls, vendor
+from .launches import array_of
 from .layout import Layout
 from .runtime_calls import get_current_stream_ptr
 
@@ -223,7 +224,7 @@ _KEYWORDS: dict[str, dict[str, str]] = {
 
 
 def _concatenate(tup: Any, axis: int | None, kwargs: dict[str, Any]) -> Any:
-    arrays = [_array(one) for one in tup] if isinstance(tup, (list, tuple)) else list(tup)
+    arrays = [array_of(one) for one in tup] if isinstance(tup, (list, tuple)) else list(tup)
     if axis is None:
         arrays, axis = [one.ravel() for one in arrays], 0
     out, dtype = kwargs.get('out'), kwargs.get('dtype')
@@ -238,10 +239,10 @@ def _joining(name: str, fn: Callable[..., Any]) -> Call:
         if name in ('concatenate', 'concat'):
             return _concatenate(tup, axis, kwargs)
         if name == 'stack':
-            return _concatenate([launches.view(np.expand_dims, _array(one), axis) for one in tup], axis, kwargs)
+            return _concatenate([launches.view(np.expand_dims, array_of(one), axis) for one in tup], axis, kwargs)
         axes = {'hstack': 1, 'dstack': 3}.get(name, 2)
         least: Callable[..., Any] = (np.atleast_1d, np.atleast_2d, np.atleast_3d)[axes - 1]
-        arrays = [launches.view(least, _array(one)) for one in tup]
+        arrays = [launches.view(least, array_of(one)) for one in tup]
         along = {'hstack': min(arrays[0].ndim - 1, 1), 'dstack': 2}.get(name, 0)
         return _concatenate(arrays, along, kwargs)
 
@@ -265,18 +266,11 @@ def _needs_cublas(args: tuple[Any, ...]) -> bool:
 def _viewing(name: str, fn: Callable[..., Any]) -> Call:
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name.startswith('atleast'):
-            found = [launches.view(fn, _array(a)) for a in args]
+            found = [launches.view(fn, array_of(a)) for a in args]
             return found[0] if len(found) == 1 else found
-        return launches.view(fn, _array(args[0]), *args[1:], **kwargs)
+        return launches.view(fn, array_of(args[0]), *args[1:], **kwargs)
 
     return call
-
-
-def _array(value: Any) -> Any:
-    array = launches.as_array(value)
-    if array is None:
-        raise TypeError(f'Unsupported type {type(value)}')
-    return array
 
 
 def _answering(fn: Callable[..., Any]) -> Call:
@@ -310,11 +304,11 @@ def top_level() -> dict[str, Any]:
 
 
 def _permute_dims(a: Any, axes: Any = None) -> Any:
-    return launches.view(np.transpose, _array(a), axes)
+    return launches.view(np.transpose, array_of(a), axes)
 
 
 def _matrix_transpose(x: Any, /) -> Any:
-    return _array(x).mT
+    return array_of(x).mT
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:

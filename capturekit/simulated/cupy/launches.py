@@ -59,6 +59,14 @@ def as_array(value: Any) -> Any:
     return None
 
 
+def array_of(value: Any) -> Any:
+    """Return what :func:`as_array` does; raises TypeError for what is no array."""
+    found = as_array(value)
+    if found is None:
+        raise TypeError(f'Unsupported type {type(value)}')
+    return found
+
+
 def lower(value: Any) -> Any:
     """Return ``value`` with every array in it replaced by its :class:`Slot`; host arrays are refused."""
     if type(value) is tuple:

@@ -15,22 +15,15 @@ from capturekit.simulated.cupy.signatures import UniqueAllResult, UniqueCountsRe
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import arrays, creation, indexing, launches
+from .launches import array_of
 from .ufuncs import ufunc
-
-
-def _array(a: Any) -> Any:
-    found = launches.as_array(a)
-    if found is None:
-        raise TypeError(f'Unsupported type {type(a)}')
-    return found
-
 
 # -- where ------------------------------------------------------------------------------------------------------
 
 
 def argwhere(a: Any) -> Any:
     """Return the indices of what is not zero, a row each."""
-    a = _array(a)
+    a = array_of(a)
     n = indexing.count_true(a)
     return launches.launch('cupy_argwhere', np.argwhere, (a,), shapes=[(n, a.ndim)])
 
@@ -41,7 +34,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if missing == 1:
         raise ValueError("Must provide both 'x' and 'y' or neither.")
     if missing == 2:
-        return _array(condition).nonzero()
+        return array_of(condition).nonzero()
     if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in (x, y)):
         return _WHERE(condition, x, y)
     return launches.launch('cupy_where', np.where, (condition, x, y), elementwise=True)
@@ -52,7 +45,7 @@ _WHERE = ufunc('where', 3, 1, np.where)
 
 def delete(arr: Any, indices: Any, axis: int | None = None) -> Any:
     """Return the array without some slices."""
-    arr = _array(arr)
+    arr = array_of(arr)
     if axis is None:
         arr, axis = arr.ravel(), 0
     mask = arrays.ndarray((arr.shape[axis],), bool)
@@ -63,7 +56,7 @@ def delete(arr: Any, indices: Any, axis: int | None = None) -> Any:
 
 def trim_zeros(filt: Any, trim: str = 'fb') -> Any:
     """Return the array without its leading and trailing zeros."""
-    filt = _array(filt)
+    filt = array_of(filt)
 
     def leading(a: Any) -> Any:
         found = np.flatnonzero(a)
@@ -129,7 +122,7 @@ def unique(
         'axis': axis, 'equal_nan': equal_nan,
     }  # fmt: skip
     varying = tuple(i for i, what in enumerate(order) if what != 'inverse')
-    return _set_operation('unique', (_array(ar),), flags, varying)
+    return _set_operation('unique', (array_of(ar),), flags, varying)
 
 
 def unique_all(x: Any) -> UniqueAllResult:
@@ -184,7 +177,7 @@ def _edges(bins: Any) -> Any:
 
 def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
     """Return counts and edges; the host reads the range first, or checks the edges."""
-    x, bins = _array(x), _edges(bins)
+    x, bins = array_of(x), _edges(bins)
     if isinstance(bins, str):
         raise NotImplementedError('only integer and array bins are implemented')
     options: dict[str, Any] = {'bins': bins, 'density': density, 'weights': weights}
@@ -269,8 +262,8 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     """Set the elements where ``mask`` holds, to those of ``values`` at the same place."""
     given = launches.as_array(values)
     if given is not None and given.shape == a.shape:
-        int(_array(mask).sum())  # CuPy writes a[mask] = values[mask]
-    launches.mutate('cupy_putmask', np.putmask, a, (_array(mask), creation._core.array(values, None, None)))
+        int(array_of(mask).sum())  # CuPy writes a[mask] = values[mask]
+    launches.mutate('cupy_putmask', np.putmask, a, (array_of(mask), creation._core.array(values, None, None)))
 
 
 # -- the rest ---------------------------------------------------------------------------------------------------
@@ -317,17 +310,17 @@ def _part(name: str) -> Callable[[Any], Any]:
 
 #: The functions that are one expression.
 SHORT: dict[str, Callable[..., Any]] = {
-    'compress': lambda condition, a, axis=None, out=None: _array(a).compress(condition, axis, out),
-    'extract': lambda condition, a: _array(a).ravel()[_array(condition).ravel().astype(bool)],
-    'flatnonzero': lambda a: _array(a).ravel().nonzero()[0],
-    'nonzero': lambda a: _array(a).nonzero(),
+    'compress': lambda condition, a, axis=None, out=None: array_of(a).compress(condition, axis, out),
+    'extract': lambda condition, a: array_of(a).ravel()[array_of(condition).ravel().astype(bool)],
+    'flatnonzero': lambda a: array_of(a).ravel().nonzero()[0],
+    'nonzero': lambda a: array_of(a).nonzero(),
     'put': lambda a, ind, v, mode='wrap': a.put(ind, v, mode),
     'put_along_axis': _put_along_axis,
     'real': _part('real'),
     'imag': _part('imag'),
-    'reshape': lambda a, newshape, order='C', *, copy=None: _array(a).reshape(newshape, order=order, copy=copy),
+    'reshape': lambda a, newshape, order='C', *, copy=None: array_of(a).reshape(newshape, order=order, copy=copy),
     'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
-    'take': lambda a, indices, axis=None, out=None: _array(a).take(indices, axis, out),
+    'take': lambda a, indices, axis=None, out=None: array_of(a).take(indices, axis, out),
     'unique_counts': lambda x: UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False)),
     'unique_values': lambda x: unique(x, equal_nan=False),
     'in1d': lambda ar1, ar2, assume_unique=False, invert=False: launches.launch(

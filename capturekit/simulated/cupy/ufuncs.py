@@ -93,12 +93,7 @@ class ufunc:
         return given[0] if self.nout == 1 else tuple(given)
 
     def _operand(self, value: Any) -> Any:
-        if isinstance(value, (*_HOST, Layout)):
-            return value
-        array = launches.as_array(value)
-        if array is None:
-            raise TypeError(f'Unsupported type {type(value)}')
-        return array
+        return value if isinstance(value, _HOST) else launches.array_of(value)
 
     def _method(self, method: str, array: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         function = getattr(self._function, method)

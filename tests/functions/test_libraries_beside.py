@@ -1,4 +1,4 @@
-"""Values whose state can't be seen: they keep a call eager only where the run can have got them."""
+"""State of libraries that work beside CuPy, which is followed as any other."""
 
 from __future__ import annotations
 
