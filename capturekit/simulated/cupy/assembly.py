@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib
 import operator
 import os
@@ -385,6 +386,9 @@ def install(device: SimulatedDevice | None = None, late: bool | None = None) -> 
     there = {name: sys.modules.pop(name) for name in _installed_names()}
     before = parts.runtime_calls.state if there.get('cupy') is modules['cupy'] else None
     _replaced.append((there, before))
+    last = parts.runtime_calls.state.device
+    if last is not None and last.device_count > device.device_count:
+        gc.collect()  # graphs that only garbage holds are destroyed on their device, which this one may not have
     state = parts.runtime_calls.State(device)
     state.pools = parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool()
     state.allocator, state.pinned_allocator = (pool.malloc for pool in state.pools)
