@@ -189,10 +189,10 @@ class _Slot:
             else:
                 space[self.name] = self.before
             _modified(self.holder)
-        elif self.before is MISSING:
-            delattr(self.holder, self.name)
-        else:
+        elif self.before is not MISSING:
             setattr(self.holder, self.name, self.before)
+        elif self.name in self.place:  # an interrupt may have come before it was written
+            delattr(self.holder, self.name)
         self.written = False
 
 
@@ -405,7 +405,7 @@ class Installation:
 
     @property
     def installed(self) -> bool:
-        return bool(self._slots)
+        return self._count > 0
 
     def original_of(self, value: Any) -> Any:
         """What an installed wrapper replaced, or MISSING if nothing was there; any other value is returned as it is."""
@@ -415,32 +415,30 @@ class Installation:
         """Count an installation; the first one puts the wrappers in place."""
         with self._lock:
             if self._count == 0:
+                self._restore_all()  # what an interrupt has left
                 self._write_all(guard)
             self._count += 1
 
     def _write_all(self, guard: Any) -> None:
         if self._stale():
             self._find_all(guard)
-        written: list[_Slot] = []
+        self._slots, self._originals = self._known, self._replaced
         try:
             for slot in self._known:  # entering a capture comes here: no calls for each slot
-                written.append(slot)
+                slot.written = True
                 if slot.plain:
                     setattr(slot.holder, slot.name, slot.wrapper)
                 else:
                     _namespace(slot.holder)[slot.name] = slot.wrapper
                     _modified(slot.holder)
-                slot.written = True
         except BaseException:
-            _restore_all(written)
+            self._restore_all()
             raise
-        self._slots = written
-        self._originals = self._replaced
 
     def _find_all(self, guard: Any) -> None:
         """Find the slots of the imported CuPy, and make their wrappers: once, and again if something has changed."""
         slots, has_refused = [], getattr(guard, 'has_refused', lambda error, entry: None)
-        self._ways = {}
+        self._known, self._ways = [], {}  # nothing is known until all is
         for entry in ENTRIES:
             for slot in self._find(entry):
                 verb = attrgetter(entry.verb)(guard)
@@ -503,22 +501,21 @@ class Installation:
                 raise RuntimeError('uninstall without install')
             self._count -= 1
             if self._count == 0:
-                slots, self._slots, self._originals = self._slots, [], {}
-                _restore_all(slots)
+                self._restore_all()
+
+    def _restore_all(self) -> None:
+        """Restore in reverse; every slot is tried, the first failure is raised at the end."""
+        failure: BaseException | None = None
+        for slot in reversed(self._slots):
+            try:
+                slot.restore()
+            except BaseException as error:
+                failure = failure or error
+        self._slots, self._originals = [], {}
+        if failure is not None:
+            raise failure
 
 
 def _come_and_go() -> tuple[int, ...]:
     """Return the identities of the optional modules, which the guard does not import itself."""
     return tuple(map(id, map(sys.modules.get, (RUNTIME, NCCL, 'cupy.cuda.nccl'))))
-
-
-def _restore_all(slots: list[Any]) -> None:
-    """Restore in reverse; every slot is tried, the first failure is raised at the end."""
-    failure: BaseException | None = None
-    for slot in reversed(slots):
-        try:
-            slot.restore()
-        except BaseException as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
