@@ -143,7 +143,8 @@ MAKING = PACKAGES | frozenset(FUNCTIONS) | _set(
 #: The same by module and name.
 MAKING_NAMES = _set(
     '_io._IOBase _io._RawIOBase _io._BufferedIOBase _io._TextIOBase _io.IncrementalNewlineDecoder _io.StringIO '
-    '_io.BytesIO uarray._Function'
+    '_io.BytesIO uarray._Function uarray._BackendState uarray._SetBackendContext '
+    'uarray._SkipBackendContext'
 )
 #: The same, for classes that are derived from these: their own code is followed.
 MAKING_BASES = _set('_random.Random')

@@ -212,7 +212,7 @@ def test_names_agree_with_the_installation(sim: Any) -> None:
     from capturekit.guard.patching import Installation
 
     found = doctor.names_present({'cupy': {}})
-    unfound = {str(entry) for entry in ENTRIES if not Installation._find(entry)}
+    unfound = {str(entry) for entry in ENTRIES if not Installation()._find(entry)}
     assert unfound == set(found['optional'])
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -868,8 +868,10 @@ def test_restoring_goes_backwards_and_raises_the_first_failure() -> None:
             if self.number:
                 raise MemoryError(self.number)
 
+    installation = patching.Installation()
+    installation._slots = cast(Any, [Slot(0), Slot(1), Slot(2)])
     with pytest.raises(MemoryError) as raised:
-        patching._restore_all([Slot(0), Slot(1), Slot(2)])
+        installation._restore_all()
     assert order == [2, 1, 0] and raised.value.args == (2,)
 
 

@@ -170,7 +170,7 @@ def test_entries_that_may_lack_are_left_out(left_out: Entry, entries: list[Entry
     entries[:] = [left_out]
     installation = Installation()
     installation.install(Guarding())
-    assert not installation.installed
+    assert installation.originals == {}
     installation.uninstall()
 
 
