@@ -25,9 +25,10 @@ RULES = [
 def test_programs_are_right_and_launched_as_they_say(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('capturekit.functions.policy.LONGEST', float('inf'))  # no time decides
     with Machine() as machine:
-        found = {case.name: wrong(case, machine) for case in cases}
+        found = [(case.name, wrong(case, machine)) for case in cases]
     time.tzset()  # as the environment says again, which some of them change
-    assert {name: what for name, what in found.items() if what} == {}
+    wrong_ones = [f'{name}: {what}' for name, what in found if what]
+    assert not wrong_ones, '\n'.join(wrong_ones)
 
 
 @pytest.mark.gpu
