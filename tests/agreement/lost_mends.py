@@ -28,6 +28,7 @@ from capturekit.functions.running import Result
 from capturekit.functions.sharing import Sharing
 from capturekit.functions.watched_objects import GivenValues
 from capturekit.functions.watched_values import Doubts, NamesUsed, WatchedValues
+from capturekit.guard import GUARD
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.caller_streams import CallerStreams
@@ -64,9 +65,16 @@ class LostMend:
 
 def _entered(patches: tuple[Patch, ...]) -> ExitStack:
     stack = ExitStack()
+    stack.callback(_wrap_anew)
     for patch in patches:
         stack.enter_context(patch())
+    _wrap_anew()
     return stack
+
+
+def _wrap_anew() -> None:
+    """Let the next capture make its wrappers anew: those that the guard keeps call its methods as they were."""
+    GUARD.installation._known = []
 
 
 def _gives(owner: Any, name: str, answer: Any = None) -> Patch:
