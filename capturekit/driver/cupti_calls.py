@@ -40,6 +40,7 @@ from capturekit.driver.shared_objects import callers, files
 from capturekit.model.cuda_functions import EXCHANGE, ApiCall, Function, function
 from capturekit.model.ledger import PER_THREAD_HANDLE
 from capturekit.model.rules import CaptureStatus, Mode, Operation
+from capturekit.model.source_line import other_threads
 
 # -- where the streams, events and modes lie among the parameters of the driver's functions ---------------------------
 #
@@ -387,8 +388,7 @@ def _others_may_call() -> bool:
     A thread is not if what runs in it is code of the standard library that waits, or of a package whose threads only do
     that. Threads that begin with a compiled function have no code of their own but ``run``.
     """
-    own = threading.get_ident()
-    tops = [frame for thread, frame in sys._current_frames().items() if thread != own]
+    tops = other_threads().values()
     names = [(str(frame.f_globals.get('__name__', '')).partition('.')[0], frame.f_code.co_name) for frame in tops]
     return any(top not in _WAITING and (top not in sys.stdlib_module_names or name == 'run') for top, name in names)
 

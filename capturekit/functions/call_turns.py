@@ -11,6 +11,8 @@ from itertools import starmap
 from types import CodeType, FrameType
 from typing import Any
 
+from capturekit.model.source_line import other_threads
+
 
 class _Busy:
     """How many graphed functions this thread is in: it is a block, within which it is in one more."""
@@ -100,8 +102,8 @@ class CallTurns:
         """Whether another thread is in a call, by its stack."""
         if is_alone():
             return False
-        for thread, frame in sys._current_frames().items():
-            above: FrameType | None = None if thread == get_ident() else frame
+        for frame in other_threads().values():
+            above: FrameType | None = frame
             while above is not None:
                 if above.f_code in self.uncounted:
                     return True

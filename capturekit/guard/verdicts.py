@@ -34,7 +34,7 @@ from capturekit.model.rules import (
     Target,
 )
 from capturekit.model.skipped_exits import contextmanager
-from capturekit.model.source_line import Place, function_of_cupy, here
+from capturekit.model.source_line import Place, function_of_cupy, here, other_threads
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
 WAIT_SECONDS = 60.0
@@ -394,7 +394,7 @@ class Verdicts:
 
     def _held_for_good(self, verdict: Verdict) -> str | None:
         """Why a capture that a call would lose never ends: its thread has ended, or waits for this thread's end."""
-        frames = sys._current_frames()
+        frames = other_threads()
         for live in self._open_of(verdict):
             frame = frames.get(live.thread)
             if frame is None:
@@ -405,7 +405,7 @@ class Verdicts:
 
     def _tell_of_wait(self, verdict: Verdict, call: str) -> None:
         """Warn at the line of a call that waits, and name the line at which the capture's thread is."""
-        at, frames = here(), sys._current_frames()
+        at, frames = here(), other_threads()
         for live in self._open_of(verdict)[:1]:
             frame = frames.get(live.thread)
             now = '' if frame is None else f', whose thread is at {here(frame)}'

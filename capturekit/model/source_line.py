@@ -7,6 +7,7 @@ import os
 import sys
 import sysconfig
 from dataclasses import dataclass
+from threading import get_ident
 from types import FrameType
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -83,6 +84,13 @@ def _is_pythons(filename: str) -> bool:
 def _package_folders() -> list[str]:
     files = (getattr(sys.modules.get(name), '__file__', None) for name in _PACKAGES)
     return [os.path.dirname(file) + os.sep for file in files if file]
+
+
+def other_threads() -> dict[int, FrameType]:
+    """The frame in which each other thread is. This thread's own one, held in one of its frames, would never go."""
+    frames = sys._current_frames()
+    del frames[get_ident()]
+    return frames
 
 
 def here(frame: FrameType | None = None) -> Place | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -43,6 +44,20 @@ def test_programs_are_right_and_launched_as_they_say(cases: list[Case], monkeypa
     time.tzset()  # as the environment says again, which some of them change
     wrong_ones = [f'{name}: {what}' for name, what in found if what]
     assert not wrong_ones, '\n'.join(wrong_ones)
+
+
+@pytest.mark.parametrize('name', ['a weak method whose object goes'])
+def test_programs_are_right_beside_a_thread_that_waits(name: str) -> None:
+    """Its frames are looked at, and those of this thread would hold all that its functions have."""
+    cases, leave = [case for case in topic('reads') if case.name == name], threading.Event()
+    thread = threading.Thread(target=leave.wait)
+    thread.start()
+    try:
+        with Machine() as machine:
+            assert [wrong(case, machine) for case in cases] == ['']
+    finally:
+        leave.set()
+        thread.join()
 
 
 @pytest.mark.gpu
