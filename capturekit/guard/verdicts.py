@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import sys
 import threading
 import time
 import warnings
