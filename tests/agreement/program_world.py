@@ -37,6 +37,7 @@ def world() -> Iterator[tuple[Any, Any]]:
     home, other = types.ModuleType(HOME), types.ModuleType(OTHER)
     home.__file__ = FILE
     cupy: Any = sys.modules['cupy']
+    modules = set(sys.modules)
     with ExitStack() as stack:
         for owner, whole in _KEPT:
             stack.callback(_put_back, owner, dict(vars(owner)), whole)
@@ -47,8 +48,9 @@ def world() -> Iterator[tuple[Any, Any]]:
         try:
             yield home, cupy
         finally:
-            for name in (HOME, OTHER):
-                sys.modules.pop(name, None)
+            for name in set(sys.modules) - modules:
+                if getattr(sys.modules[name], '__spec__', None) is None:  # made by the program
+                    del sys.modules[name]
             linecache.checkcache(FILE)
             vars(home).clear()
 
