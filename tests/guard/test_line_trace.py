@@ -15,7 +15,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import LISTENERS, line_trace, watch
-from capturekit.guard.line_trace import TRACING
+from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording, Span
 from capturekit.model.rules import Code
@@ -154,6 +154,24 @@ def test_each_thread_has_its_own(sim: Any, way: str) -> None:
     for thread in threads:
         thread.join(60)
     assert found == {3: [(3, 3, 0)], 5: [(5, 3, 0)]}
+
+
+def test_code_that_begins_as_the_last_capture_ends_is_followed_no_more() -> None:
+    """What was noted too late would count as followed in the next capture, whose lines it then lacked."""
+    frame, before = sys._getframe(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            trace = Trace(lambda _stream: 0, 1, lambda _stream: 0, None)
+            TRACING.open(trace, frame)
+            source = '\n'.join(f'def f{n}(): pass\nf{n}()' for n in range(20))
+            thread = threading.Thread(target=exec, args=(compile(source, 'made.py', 'exec'), {}))
+            thread.start()
+            TRACING.close(trace)
+            thread.join()
+            assert not TRACING._codes
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_parts_of_a_graph_are_numbered_on(sim: Any, way: str) -> None:
