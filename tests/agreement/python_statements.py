@@ -4,6 +4,10 @@ They stand in ``statements.txt``. ``- `` begins a statement, whose other lines a
 at work, ``x`` the argument, ``{v}`` what is read. ``==`` begins a deed, with its weight and its marks. Its lines of the
 function begin with ``- ``, those before the function with ``< ``, those around a call with ``( `` and ``) ``; ``? ``
 begins a change between calls, ``?+`` another line of it, and ``# `` a word about the next one.
+
+``surroundings.txt`` has deeds with what Python keeps around a function: a program may have one besides its deed. It is
+drawn last, so that the rest of a program is as it would be without. Behind ``===`` stand the lines before the function
+and the changes that all deeds of a group have.
 """
 
 from __future__ import annotations
@@ -34,21 +38,43 @@ def _statements(text: str) -> tuple[str, ...]:
     return tuple(one.replace('\n  ', '\n') for one in text.strip('\n').removeprefix('- ').split('\n- '))
 
 
-def _deed(text: str) -> Deed:
-    head, *lines = text.strip('\n').split('\n')
+def _deed(text: str, group: tuple[str, tuple[str, ...]] = ('', ())) -> Deed:
+    head, _, lines = text.partition('\n')
     weight, *marks = head.split()
-    parts = {mark: '\n'.join(line[2:] for line in lines if line.startswith(mark)) for mark in ('< ', '- ', ') ', '( ')}
-    changes = '\n'.join(line for line in lines if line.startswith('?')).removeprefix('? ').split('\n? ')
-    kept = tuple(change.replace('\n?+', '\n') for change in changes if change)
-    before, body, after, first = parts.values()
-    return Deed(before, body, kept, 'late' in marks, after, first, int(weight), 'odd' in marks)
+    before, changes = _around(lines)
+    body, after, first = (_lines(lines, mark) for mark in ('- ', ') ', '( '))
+    before = '\n'.join(one for one in (group[0], before) if one)
+    return Deed(before, body, (*group[1], *changes), 'late' in marks, after, first, int(weight), 'odd' in marks)
 
 
-_SECTIONS = Path(__file__).with_name('statements.txt').read_text().split('=== ')[1:]
-_NUMBERS, _ARRAYS, _PLAIN, _DEEDS = (section.partition('\n')[2] for section in _SECTIONS)
+def _lines(text: str, mark: str) -> str:
+    return '\n'.join(line[2:] for line in text.split('\n') if line.startswith(mark))
+
+
+def _around(text: str) -> tuple[str, tuple[str, ...]]:
+    """The lines before the function, and the changes."""
+    changes = '\n'.join(line for line in text.split('\n') if line.startswith('?')).removeprefix('? ').split('\n? ')
+    return _lines(text, '< '), tuple(change.replace('\n?+', '\n') for change in changes if change)
+
+
+def _deeds(text: str) -> list[Deed]:
+    """The deeds of a group."""
+    around, *deeds = ('\n' + text).split('\n== ')
+    return [_deed(deed, _around(around)) for deed in deeds]
+
+
+def _sections(name: str) -> list[str]:
+    """The parts of a text, without their first lines."""
+    parts = ('\n' + Path(__file__).with_name(name).read_text()).split('\n=== ')[1:]
+    return [part.partition('\n')[2] for part in parts]
+
+
+_NUMBERS, _ARRAYS, _PLAIN, _DEEDS = _sections('statements.txt')
 USES_OF_NUMBERS, USES_OF_ARRAYS = _statements(_NUMBERS), _statements(_ARRAYS)
 #: Statements that read nothing besides.
 PLAIN = _statements(_PLAIN)
-DEEDS = tuple(_deed(text) for text in ('\n' + _DEEDS).split('\n== ')[1:])
-WEIGHTED_DEEDS = tuple(deed for deed in DEEDS for _ in range(deed.weight))
+WEIGHTED_DEEDS = tuple(deed for deed in _deeds(_DEEDS) for _ in range(deed.weight))
 USUAL_DEEDS = tuple(deed for deed in WEIGHTED_DEEDS if not deed.odd)
+SURROUNDINGS = [deed for section in _sections('surroundings.txt') for deed in _deeds(section)]
+WEIGHTED_SURROUNDINGS = tuple(one for one in SURROUNDINGS for _ in range(one.weight))
+USUAL_SURROUNDINGS = tuple(one for one in WEIGHTED_SURROUNDINGS if not one.odd)
