@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 from capturekit.launch.array_extent import extent
 from capturekit.launch.current_stream import current_for_now
@@ -83,31 +83,6 @@ _TIMES, LEAST = 2, 256 << 20
 _UNKNOWN: tuple[None, None] = (None, None)
 
 
-class BlockSource(Protocol):
-    """The memory that the blocks come from, and what it knows of lanes."""
-
-    late: int | None
-    tick: int
-    unowned: Any
-    pointer: Any
-
-    def place(self) -> tuple[int, ...] | None:
-        """The nodes that come before the next one; None where that is not known."""
-
-    @property
-    def besides(self) -> int:
-        """Bytes of those in ``late`` that are taken by something else than blocks."""
-
-    def new_block(self, size: int) -> Any:
-        """Take a new piece of memory of so many bytes."""
-
-    def active(self, lane: Lane) -> None:
-        """Note that a lane allocates."""
-
-    def touched_since(self, tick: int) -> Clock:
-        """How far each lane has come that may have used a block since it was handed out."""
-
-
 class Ticket:
     """Held by the arrays on a block; when the last is gone, the block is free."""
 
@@ -146,7 +121,7 @@ class PoolBlock:
 class LaneBlocks:
     """Blocks for captures with open lanes."""
 
-    def __init__(self, memory: BlockSource) -> None:
+    def __init__(self, memory: GraphMemory) -> None:
         self._memory = memory
         #: The key is the device and size, and how far lanes must have got, which most blocks share.
         self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[PoolBlock]]] = defaultdict(dict)
