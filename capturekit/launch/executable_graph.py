@@ -14,7 +14,7 @@ from capturekit.launch.plan import Plan
 
 
 class _Owner:
-    """Owns what CuPy did not make: a definition, an executable graph, a plan. It is destroyed with the last reference."""
+    """What CuPy did not make, a definition, an executable graph or a plan: it is destroyed with the last reference."""
 
     def __init__(self, destroy: Callable[[], Any]) -> None:
         self._destroy = destroy

@@ -316,29 +316,11 @@ def test_start_and_end_of_each_node(device: Device, followers: str) -> None:
     assert device.left() == [0, 0, 0, 0]
 
 
-def test_a_long_row_keeps_its_ends(device: Device, followers: str) -> None:
-    edges = [(n, n + 1) for n in range(59)]
-    g, handles = device.graph([(KERNEL, 2.0)] * 60, list(edges))
-    times = device.measured(g, 2)
-    line = found(times, handles, list(edges))
-    assert close(line.nodes, [(2.0 * n, 2.0 * n + 2) for n in range(60)])
-    assert line.marked_us >= 120 + 60 * 1.5
-
-
 def test_the_clone_heeds_priorities_where_the_graph_does(device: Device) -> None:
     g, _handles = device.graph(DIAMOND, EDGES)
     for by_node_priority in (False, True):
         measured(device, device.reader, g, g, STREAM, 1, 0, (), by_node_priority)
     assert device.heeding == [False, True]
-
-
-def test_a_graph_without_nodes(device: Device) -> None:
-    g, handles = device.graph([], [])
-    times = device.measured(g)
-    assert times.nodes == {} and len(times.plain) == len(times.marked) == 3
-    line = found(times, handles, [])
-    assert (line.nodes, line.span_us) == ([], 0)
-    assert device.left() == [0, 0, 0, 0]
 
 
 def test_early_start_edges_are_removed_with_their_data(device: Device) -> None:

@@ -72,16 +72,6 @@ def test_a_copy_has_child_graphs_of_its_own(cp: Any) -> None:
     assert values_after(cap.graph, y) == [0, 2, 4, 6]
 
 
-def test_a_copy_is_updated_by_itself(cp: Any) -> None:
-    x = cp.arange(4.0)
-    graph, y = recorded(lambda: x * 2.0)
-    copy = graph.clone()
-    other, z = recorded(lambda: x * 3.0)
-    copy.update(other)
-    assert values_after(copy, z) == [0, 3, 6, 9]
-    assert values_after(graph, y) == [0, 2, 4, 6]
-
-
 @pytest.mark.parametrize('way', [copy.copy, copy.deepcopy, pickle.dumps])
 def test_python_makes_no_second_owner(sim: Any, way: Any) -> None:
     """Closing it would close the graph that it was copied from."""

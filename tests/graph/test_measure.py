@@ -155,29 +155,6 @@ def test_what_takes_no_time_has_none(sim: Any) -> None:
     assert x.tolist() == [cap.graph.launches + 4] * 4, 'disabled in the copy, too'
 
 
-def test_a_child_graph_is_one_node(sim: Any) -> None:
-    x = sim.zeros(MIB)
-    with ck.capture() as inner:
-        x += 1
-        x += 1
-    with ck.capture() as cap:
-        cap.embed(inner.graph)
-        x += 1
-    child, kernel = cap.graph.measure(1).nodes
-    assert child is not None and kernel is not None
-    assert child[1] - child[0] == pytest.approx(2 * (kernel[1] - kernel[0]), abs=0.01)
-
-
-def test_copies_and_memsets_take_what_they_move(sim: Any) -> None:
-    x, y = sim.zeros(MIB), sim.zeros(MIB)
-    with ck.capture() as cap:
-        y.data.copy_from_device_async(x.data, 8 * MIB, cap.stream)
-        x.data.memset_async(0, 8 * MIB, cap.stream)
-    assert cap.graph.measure(1).durations_us == [
-        pytest.approx(NODE_US + n * 8 * MIB / BYTES_PER_US, abs=0.001) for n in (2, 1)
-    ]
-
-
 def test_an_updated_graph_is_measured_as_it_is_now(sim: Any) -> None:
     x = sim.zeros(MIB)
     with ck.capture() as cap:
@@ -252,19 +229,6 @@ def test_what_can_not_be_copied(sim: Any) -> None:
     assert cap.graph.launches == 0 and cap.recording.timeline is None
 
 
-def test_several_parts(sim: Any) -> None:
-    x = sim.ones(4)
-
-    def halved(x: Any) -> Any:
-        return x / 2 if float(x.max()) > 0 else x
-
-    rehearsal = ck.rehearse(halved, x)
-    with ck.capture(rehearsal=rehearsal) as cap:
-        halved(x)
-    with pytest.raises(ck.UpdateError, match='launched in several parts'):
-        cap.graph.measure()
-
-
 def test_the_graph_of_a_graphed_function(sim: Any) -> None:
     """Its launches take rows of a table that calls fill: only calls may launch it."""
     fn = ck.graphed(lambda x: sim.tanh(x) * 2)
@@ -294,12 +258,6 @@ def test_a_device_that_refuses(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # -- plain data ---------------------------------------------------------------------------------------------------
-
-
-def test_recordings_of_before_have_no_timeline() -> None:
-    data = Recording().to_json()
-    del data['timeline']
-    assert Recording.from_json(data).timeline is None
 
 
 @pytest.mark.parametrize(

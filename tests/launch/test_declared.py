@@ -35,11 +35,6 @@ def test_of_a_workspace_that_moves_in_part_nothing_is_noted() -> None:
     assert NAMED.moved_with([linear(2000, 100, True, False)], moves) == NAMED.moved(moves)
 
 
-def test_an_array_stays_where_nothing_moves_it() -> None:
-    moved = NAMED.moved([(1200, 1300, 5000), (900, 1000, 6000)])
-    assert moved == NAMED
-
-
 @pytest.mark.parametrize('low, high', [(1000, 1100), (1100, 1300), (900, 1001)])
 def test_of_a_part_nothing_can_be_said(low: int, high: int) -> None:
     assert NAMED.moved([(low, high, 5000)]) is None

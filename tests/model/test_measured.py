@@ -124,30 +124,10 @@ def test_a_cell_that_ends_its_process_costs_no_other(run: Run, odd: str, why: st
     assert good == [held[measured.key(cell)] for cell in good] and len(good) == len(written['cells']) - 1 > 60
 
 
-def test_risky_operations_have_processes_of_their_own() -> None:
-    class Cells:
-        @staticmethod
-        def risky(name: str) -> bool:
-            return name == 'b'
-
-    found = measure_rules.batches(['a', 'b', 'c'], Cells)
-    assert [{cell['operation'] for cell in batch} for batch in found] == [{'b'}, {'a', 'c'}]
-    assert [len(batch) for batch in found] == [6, 12]
-    assert max(map(len, measure_rules.batches([str(n) for n in range(99)], Cells))) == measure_rules._BATCH
-
-
 def test_nothing_to_measure_with_is_said(capsys: pytest.CaptureFixture[str], run: Run) -> None:
     assert measure_rules.main(['--cells', 'no_such_driver']) == 2
     assert 'no_such_driver' in capsys.readouterr().err
     assert run(only='no such call')[0] == 2
-
-
-def test_a_machine_without_a_device_is_told_at_once(tmp_path: Path, run: Run, capsys: Any) -> None:
-    source = FAKE.format(where=WHERE, odd='pass') + '\n\ndef machine():\n    raise RuntimeError("no device")\n'
-    (tmp_path / 'no_device.py').write_text(source)
-    run(only='no such call')
-    assert measure_rules.main(['--cells', 'no_device', '--jobs', '2']) == 2
-    assert 'nothing can be measured here' in (said := capsys.readouterr().err) and 'no device' in said
 
 
 # -- the calls themselves -------------------------------------------------------------------------------------

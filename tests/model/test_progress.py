@@ -6,7 +6,6 @@ import io
 import sys
 import threading
 import types
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -14,8 +13,6 @@ import pytest
 import capturekit as ck
 from capturekit.model import progress
 from capturekit.simulated import body
-
-ROOT = Path(__file__).parents[2]
 
 
 class Terminal(io.StringIO):

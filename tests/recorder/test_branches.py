@@ -15,7 +15,7 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.recorder import capture as blocks
 from capturekit.recorder import forks
-from capturekit.recorder.forks import ASSIGNMENTS, assigned, priorities
+from capturekit.recorder.forks import ASSIGNMENTS, assigned
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.examples import examples
 
@@ -42,21 +42,6 @@ def test_an_assignment_covers_each_branch_and_each_lane(count: int, lanes: int, 
     assert set(numbers) == set(range(min(count, lanes)))
     shares = Counter(numbers).values()
     assert max(shares, default=0) - min(shares, default=0) <= 1
-
-
-@given(COUNTS, LANES)
-def test_blocks_are_neighbours(count: int, lanes: int) -> None:
-    assert list(assigned(count, lanes, 'blocks')) == sorted(assigned(count, lanes, 'blocks'))
-
-
-@given(COUNTS, st.sampled_from(sorted(ASSIGNMENTS)))
-def test_without_lanes_each_branch_has_one(count: int, name: str) -> None:
-    assert assigned(count, None, name) == tuple(range(count))
-
-
-@given(st.lists(st.integers(0, 5)))
-def test_numbers_are_taken_as_they_are(numbers: list[int]) -> None:
-    assert assigned(len(numbers), None, numbers) == tuple(numbers)
 
 
 # -- results --------------------------------------------------------------------------------------------------
@@ -93,17 +78,6 @@ def test_results_are_the_same_whatever_the_lanes(numbers: list[int], captured: b
             cap.graph.close()
     finally:
         uninstall()
-
-
-def test_in_a_capture_both_names_record(sim: Any) -> None:
-    x = sim.arange(4.0)
-    with ck.capture() as cap:
-        a, b = ck.parallel(lambda: x + 1, lambda: x * 2)
-        c, d = cap.parallel(lambda: a + b, lambda: a - b)
-        e = c * d
-    cap.graph.launch()
-    assert np.array_equal(sim.asnumpy(e), (np.arange(4.0) * 3 + 1) * (1 - np.arange(4.0)))
-    assert len(cap.recording.lanes) == 3  # the second takes the lanes of the first
 
 
 def test_a_branch_runs_on_its_lane_in_the_order_given(sim: Any) -> None:
@@ -267,13 +241,6 @@ def test_a_priority_goes_with_the_number_of_the_lane(sim: Any) -> None:
     assert ck.parallel(*[tell] * 2, assign=[2, 0], priority=(-1, -2, -3)) == [-3, -1]
     assert ck.parallel(tell, tell, lanes=1, priority=-4) == [-4, -4]
     assert ck.parallel(tell, lanes=3, priority=(None, -1, -1)) == [0]
-
-
-@given(st.lists(st.none() | st.integers(-5, 0), min_size=1))
-def test_priorities_of_a_sequence(sequence: list[int | None]) -> None:
-    assert priorities(sequence, len(sequence)) == tuple(sequence)
-    with pytest.raises(ValueError, match='one for each'):
-        priorities(sequence, len(sequence) + 1)
 
 
 # -- lanes and the memory of eager arrays -----------------------------------------------------------------------

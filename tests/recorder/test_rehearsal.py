@@ -128,23 +128,6 @@ def test_bad_arguments(sim: Any) -> None:
 # -- what is given back -------------------------------------------------------------------------------------------
 
 
-def test_the_recording_goes_the_way_of_the_rehearsal(sim: Any) -> None:
-    x = sim.arange(4.0)
-
-    def fn() -> Any:
-        y = x * 2
-        y = y + 100 if float(y.sum()) > 10 else y - 100
-        return y[y > 102]
-
-    rehearsal, cap, y = rehearsed(fn)
-    assert y.shape == (2,)
-    cap.graph.launch()
-    assert y.get().tolist() == rehearsal.result.get().tolist() == [104, 106]
-    x += 0
-    cap.graph.launch()
-    assert y.get().tolist() == [104, 106]
-
-
 def test_nothing_runs_while_recording(sim: Any) -> None:
     x = sim.arange(4.0)
 

@@ -12,7 +12,6 @@ import pytest
 import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.launch import read_checks
-from capturekit.model.host_reads import Answers, Read
 from tests.recorder.rehearsed import failed, line_of, rehearsed, same
 from tests.recorder.test_teardown import unchanged
 
@@ -122,22 +121,6 @@ def test_fewer_reads_than_rehearsed(sim: Any) -> None:
     assert failed(cap).index == 0
 
 
-def test_answers_are_given_by_line_shape_and_dtype() -> None:
-    def read(value: Any, line: int) -> Read:
-        return Read(np.array(value), None, (('file.py', line),))
-
-    reads = [read(1.0, 1), read(2.0, 2), read([3.0], 2), read(4, 2), read(5.0, 1), read(6.0, 1)]
-    answers = Answers(reads)
-    here, there = (('file.py', 2),), (('file.py', 1),)
-    assert answers.answer((), np.dtype('f8'), here) is reads[1], 'what comes before is passed over'
-    assert answers.answer((1,), np.dtype('f4'), here) is None
-    assert answers.answer((), np.dtype('i8'), here) is reads[3]
-    assert answers.answer((1,), np.dtype('f8'), here) is None, 'and does not come again'
-    assert answers.answer((), np.dtype('f8'), there) is reads[4]
-    assert answers.answer((), np.dtype('f8'), there) is reads[5]
-    assert answers.answer((), np.dtype('f8'), there) is None
-
-
 def test_a_rehearsal_serves_many_captures(sim: Any) -> None:
     x, out = sim.arange(4.0), sim.zeros(2)
     rehearsal = ck.rehearse(way, x, out)
@@ -161,20 +144,6 @@ def test_a_rehearsal_serves_many_captures(sim: Any) -> None:
         caps[0].graph.launch()
 
 
-def test_a_capture_that_fails_behind_a_read(sim: Any) -> None:
-    x, out = sim.arange(4.0), sim.zeros(2)
-    rehearsal = ck.rehearse(way, x, out)
-    out[...] = 3
-    graphs = dict(sim.__capturekit_simulated__.graphs)
-    with unchanged(sim):
-        with pytest.raises(ZeroDivisionError), ck.capture(rehearsal=rehearsal) as cap:
-            way(x, out)
-            1 / 0  # noqa: B018
-        assert cap.recording.outcome == 'failed'
-        assert sim.__capturekit_simulated__.graphs == graphs
-        assert out.get().tolist() == [3, 3]
-
-
 def test_a_capture_inside_reads_nothing(sim: Any) -> None:
     """A rehearsal is one capture's, not that of captures inside it."""
     x = sim.arange(4.0)
@@ -196,13 +165,6 @@ def test_a_capture_inside_reads_nothing(sim: Any) -> None:
     failed(outer)
 
 
-def test_without_a_rehearsal_reads_stay_refused(sim: Any) -> None:
-    x = sim.arange(4.0)
-    ck.rehearse(lambda: float(x[1]))
-    with unchanged(sim), ck.capture(), pytest.raises(ck.HostReadError):
-        float(x[1])
-
-
 def test_more_checks_than_can_be_numbered(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_checks, '_MOST', 3)
     x = sim.arange(4.0)
@@ -219,34 +181,6 @@ def test_more_checks_than_can_be_numbered(sim: Any, monkeypatch: pytest.MonkeyPa
 
 
 # -- lanes, streams, draws, seams ---------------------------------------------------------------------------------
-
-
-def on_a_lane(cp: Any, stream: Any, x: Any) -> Any:
-    """Work on a second stream around a read, joined before it where the capture is strict."""
-    here = cp.cuda.get_current_stream()
-    stream.wait_event(here.record())
-    with stream:
-        y = x * 2
-    here.wait_event(stream.record())
-    n = int(y.max())
-    stream.wait_event(here.record())
-    with stream:
-        y = y + n
-    here.wait_event(stream.record())
-    return y[: n % 4] + 1
-
-
-@pytest.mark.parametrize('sim', range(2), indirect=True)
-@pytest.mark.parametrize('strict', [True, False])
-def test_lanes_around_a_read(sim: Any, strict: bool) -> None:
-    x, stream = sim.arange(4.0), sim.cuda.Stream(non_blocking=True)
-    rehearsal, cap, y = rehearsed(on_a_lane, sim, stream, x, strict=strict)
-    x[...] = sim.array([1.0, 2.0, 3.0, 0.0])
-    cap.graph.launch()
-    assert y.get().tolist() == [9, 11]
-    assert rehearsal.result.shape == y.shape
-    x[0] = 50
-    assert failed(cap).actual.item() == 100
 
 
 @pytest.mark.parametrize('sim', range(2), indirect=True)
@@ -331,37 +265,6 @@ def test_events_of_before_a_read(sim: Any) -> None:
     failed(cap)
 
 
-@pytest.mark.parametrize('sim', range(3), indirect=True)
-def test_memory_of_lanes_behind_a_read(sim: Any) -> None:
-    """A block of one lane that another still reads is not handed out again too early."""
-    x, streams = sim.arange(64.0), [sim.cuda.Stream(non_blocking=True) for _ in range(2)]
-
-    def fn() -> Any:
-        here = sim.cuda.get_current_stream()
-        n = float(x[1])
-        fork = here.record()
-        one, two = streams
-        one.wait_event(fork)
-        two.wait_event(fork)
-        with one:
-            u = x + n
-        two.wait_event(one.record())
-        with two:
-            v = u * 2
-        del u
-        with one:
-            w = x * 100
-        for stream in streams:
-            here.wait_event(stream.record())
-        return v, w
-
-    _rehearsal, cap, results = rehearsed(fn)
-    wanted = (np.arange(64.0) + 1) * 2, np.arange(64.0) * 100  # run eagerly, CuPy's pool hands it out too early
-    for _ in range(4):
-        cap.graph.launch()
-        assert all(same(a.get(), b) for a, b in zip(results, wanted))
-
-
 def test_a_capture_in_a_rehearsal_is_a_capture(sim: Any) -> None:
     x = sim.arange(4.0)
 
@@ -432,33 +335,6 @@ def test_draws_follow_the_generator_at_every_launch(sim: Any) -> None:
     sim.random.seed(3)
     fn()
     assert same(after, sim.random.random_sample(4).get()), 'what comes after the check was not drawn'
-
-
-def test_a_draw_decides(sim: Any) -> None:
-    def fn() -> Any:
-        a = sim.random.random_sample(4)
-        if bool(a[0] > 0.5):
-            a = a + sim.random.random_sample(4)
-        return a
-
-    sim.random.seed(1)
-    rehearsal, cap, y = rehearsed(fn)
-    sim.random.seed(1)
-    cap.graph.launch()
-    assert same(y.get(), rehearsal.result.get())
-    outcomes = set()
-    for seed in range(12):
-        sim.random.seed(seed)
-        wanted = fn().get()
-        sim.random.seed(seed)
-        try:
-            cap.graph.launch()
-        except ck.AssumptionError:
-            outcomes.add('failed')
-        else:
-            outcomes.add('held')
-            assert same(y.get(), wanted)
-    assert outcomes == {'failed', 'held'}
 
 
 def test_seams_are_named_and_not_recorded(sim: Any) -> None:
