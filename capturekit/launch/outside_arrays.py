@@ -173,9 +173,14 @@ def keep_touched(device: Any, graphs: Iterable[int], memory: GraphMemory, held: 
     touched = [node for graph in graphs for node in device.graph_accesses(graph).values()]
     addresses = {access.address for node in touched for access in node.accesses}
     outside = [address for address in addresses if not memory.holds(address)]
-    found = [*map(ArrayBlocks(held, memory).at, outside)]
+
+    def around(arrays: Iterable[Any]) -> list[Any]:
+        others = (one for one in arrays if one.data is not None and not memory.holds(int(one.data.ptr)))
+        return [*map(ArrayBlocks(others).at, outside)]
+
+    found = around(held)
     if None in found:
-        found += map(ArrayBlocks(instances(array), memory).at, outside)
+        found += around(instances(array))
     for data in {int(one.mem.ptr): one for one in found if one is not None}.values():
         memory.keep(data)
 

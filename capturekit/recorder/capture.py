@@ -161,7 +161,7 @@ def start(platform: Platform, undo: Undo) -> list[FollowedCapture]:
     """
     ended: list[FollowedCapture] = []
     told = ended.append
-    GUARD.state.call_watch.open(platform, told, GUARD.ledger.table)
+    GUARD.state.call_watch.open(platform, told)
     undo.push(partial(GUARD.state.call_watch.close, told))
     return ended
 

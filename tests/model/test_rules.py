@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from capturekit.guard import GUARD
 from capturekit.model import errors, rules
-from capturekit.model.ledger import Ledger
-from capturekit.model.rules import CaptureStatus, Code, Effect, Mode, Older, Operation, Target
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from capturekit.model.rules import CaptureStatus, Code, Effect, Mode, Operation, Target
 from tests import measured
 
 CELLS = measured.read(measured.files())
@@ -70,26 +65,6 @@ def test_every_rule_is_used() -> None:
 def test_an_unmeasured_call_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         rules.row(rules.Operation.EVENT_CREATE, rules.Target.LEGACY)
-
-
-def test_rows_of_one_call_say_one_thing() -> None:
-    """A look-up finds one of them: another that says something else would never be heard."""
-    said: dict[tuple[Operation, Target], set[tuple[rules.Pattern, str]]] = {}
-    for _label, operation, target, pattern, name in rules.ROWS:
-        said.setdefault((operation, target), set()).add((pattern, name))
-    assert [call for call, answers in said.items() if len(answers) > 1] == []
-    for (operation, target), answers in said.items():
-        found, rule = rules.row(operation, target)
-        assert {(found, '' if rule is None else rule.name)} == answers
-
-
-def test_two_rows_that_say_different_things_are_an_error() -> None:
-    label, operation, target, _pattern, name = ROWS['streamQuery(origin)']
-    same = ('the same again', operation, target, rules.CONFLICT, name)
-    assert rules.Table((*rules.ROWS, same)).row(operation, target) == rules.row(operation, target)
-    for other in ((rules.ALLOWED, name), (rules.CONFLICT, 'callback')):
-        with pytest.raises(ValueError, match=f"'{re.escape(label)}' and 'another' are one kind of call"):
-            rules.Table((*rules.ROWS, ('another', operation, target, *other)))
 
 
 def test_two_rules_of_one_name_are_an_error() -> None:
@@ -177,88 +152,13 @@ def test_exceptions_are_of_the_kind_that_cuda_names() -> None:
 
 # -- by driver ------------------------------------------------------------------------------------------------
 
-QUERY = Operation.STREAM_QUERY, Target.ORIGIN
-ASKED = ('streamQuery(origin)', 'streamQuery(side captured)')
-
-
-@pytest.fixture
-def older(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if drivers before CUDA 12.4 had let a captured stream be asked, and those before 13.0 had lost it by 906."""
-    asked = [row for row in rules.ROWS if row[0] in ASKED]
-    lenient = [Older(12040, (*row[:3], rules.ALLOWED, '')) for row in asked]
-    implicit = [Older(13000, (*row[:3], rules.LEGACY_FORK, row[4])) for row in asked]
-    monkeypatch.setattr(rules, 'OLDER', (*lenient, *implicit))
-    rules.table.cache_clear()
-    yield
-    monkeypatch.undo()
-    rules.table.cache_clear()
-
 
 def test_named_drivers_and_measured_drivers_are_the_same() -> None:
     assert {one.cuda for one in rules.MEASURED} == {cell['driver_version'] for cell in CELLS}
     assert rules.NEWEST.cuda == max(one.cuda for one in rules.MEASURED)
 
 
-@pytest.mark.parametrize(
-    ('driver', 'pattern'),
-    [
-        (12030, rules.ALLOWED),
-        (12040, rules.LEGACY_FORK),
-        (12090, rules.LEGACY_FORK),
-        (13000, rules.CONFLICT),
-        (14000, rules.CONFLICT),
-        (None, rules.CONFLICT),
-    ],
-)
-def test_an_older_driver_has_rows_of_its_own(driver: int | None, pattern: rules.Pattern, older: None) -> None:
-    assert rules.table(driver).row(*QUERY)[0] is pattern
-    assert rules.row(*QUERY)[0] is rules.CONFLICT
-    others = [row for row in rules.table(driver).rows if row[0] not in ASKED]
-    assert others == [row for row in rules.ROWS if row[0] not in ASKED]
-
-
-def test_older_rows_take_the_place_of_rows() -> None:
-    labels = {row[0]: row for row in rules.ROWS}
-    assert all(one.row[:3] == labels[one.row[0]][:3] for one in rules.OLDER)
-
-
-def test_the_ledger_judges_by_its_drivers_rows(older: None) -> None:
-    codes = []
-    for driver in (12030, 12090, 13000):
-        topology = Ledger(rules.table(driver))
-        topology.begin(16, Mode.RELAXED, 0)
-        codes.append(topology.judge(Operation.STREAM_QUERY, thread=0, stream=16).answer.code)
-    assert codes == [
-        Code.cudaSuccess, Code.cudaErrorStreamCaptureImplicit, Code.cudaErrorStreamCaptureUnsupported,
-    ]  # fmt: skip
-
-
-def test_a_capture_is_guarded_by_the_rules_of_its_driver(older: None) -> None:
-    import capturekit as ck
-
-    for driver, table in ((12030, rules.table(12030)), (None, rules.table(13000))):
-        install(SimulatedDevice(driver=driver))
-        try:
-            with ck.capture() as cap:
-                assert GUARD.ledger.table is table
-                if driver is None:
-                    with pytest.raises(ck.SynchronizationError):
-                        _ = cap.stream.done
-                answer = GUARD.ledger.judge(Operation.STREAM_QUERY, thread=0, stream=cap.stream.ptr).answer
-                assert answer.refused == (driver is None)
-        finally:
-            uninstall()
-
-
-def test_the_simulated_device_answers_as_its_driver(older: None) -> None:
-    def asked(driver: int | None) -> Any:
-        device = SimulatedDevice(driver=driver)
-        stream = device.stream_create(non_blocking=True)
-        device.begin_capture(stream)
-        try:
-            return device.stream_query(stream)
-        except errors.CudaCallError as error:
-            return error.code
-
-    assert asked(12090) is Code.cudaErrorStreamCaptureImplicit
-    assert asked(None) is Code.cudaErrorStreamCaptureUnsupported
+def test_a_kind_of_call_has_one_row() -> None:
+    """Of two, one would never be heard."""
+    assert len({kind[:2] for kind in rules.KINDS}) == len(rules.KINDS)
+    assert len({row[0] for row in rules.ROWS}) == len(rules.ROWS)
