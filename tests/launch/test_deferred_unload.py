@@ -224,20 +224,6 @@ def test_a_driver_without_a_pointer(world: World) -> None:
     world.pointer.value = world.address
 
 
-@pytest.mark.parametrize('error', [LookupError('no such object'), OSError('no such file')])
-def test_without_libraries_nothing_is_put_off(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fails(_part: str) -> str:
-        raise error
-
-    monkeypatch.setattr(deferred_unload, 'loaded', fails)
-    put_off = Unloading()
-    lease = put_off.hold(world.platform)
-    assert put_off.unable == {'modules': str(error), 'plans': str(error)}
-    world.unload(1)
-    assert (world.unloaded, world.cufft.call(1)) == ([1], 5)
-    lease.release()
-
-
 def test_python_may_end_while_somebody_holds(world: World) -> None:
     put_off = Unloading()
     leases: list[Lease] = []

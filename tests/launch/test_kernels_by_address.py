@@ -1,4 +1,4 @@
-"""Kernels on the simulated device that reach memory by its address, and what a cuda-bindings without conditions says."""
+"""Kernels on the simulated device that reach memory by its address; and a cuda-bindings without conditions."""
 
 from __future__ import annotations
 

@@ -106,13 +106,6 @@ def test_nothing_without_tqdm(sim: Any, terminal: Terminal, monkeypatch: pytest.
     assert terminal.getvalue() == ''
 
 
-def test_a_caller_who_is_told_needs_no_bar(sim: Any, bars: list[Bar], terminal: Terminal) -> None:
-    told: list[str] = []
-    ck.experiment([lambda: sim.ones(3)], lanes=(1,), rounds=2, progress=told.append)
-    assert 'round 2 of 2' in told
-    assert not [bar for bar in bars if 'rounds' in bar.given['desc']]
-
-
 def test_a_notebook_shows_it(bars: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
     shell = type('ZMQInteractiveShell', (), {})()
     notebook: Any = types.ModuleType('IPython')

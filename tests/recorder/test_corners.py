@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
 import threading
 import weakref
@@ -17,7 +16,6 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
-from tests.captured import capture
 
 N = 4
 
@@ -205,22 +203,6 @@ def test_lanes_that_a_capture_still_holds_are_not_lent_to_others(sim: Any) -> No
     stream.end_capture()
 
 
-def test_closing_gives_the_memory_of_lanes_back(sim: Any) -> None:
-    device = sim.__capturekit_simulated__
-    x = sim.arange(1 << 16, dtype='f8')
-    before = device.mem_get_info()[0]
-    pool = sim.cuda.MemoryPool()
-    for kwargs in ({}, {'pool': pool}):
-        with capture(**kwargs) as cap, cap.fork(2) as lanes:
-            for lane in lanes:
-                with lane:
-                    x * 2
-        cap.graph.close()
-    assert pool.used_bytes() == 0
-    pool.free_all_blocks()
-    assert device.mem_get_info()[0] == before
-
-
 def test_two_captures_do_not_wait_for_the_legacy_stream(sim: Any) -> None:
     opened, close = threading.Event(), threading.Event()
 
@@ -252,26 +234,6 @@ def test_the_users_exception_survives_a_failing_clean_up(sim: Any, monkeypatch: 
     monkeypatch.setattr('capturekit.launch.graph_memory.GraphMemory._release', failing)
     with pytest.raises(KeyError), ck.capture():
         raise KeyError
-
-
-@pytest.mark.parametrize('step', ['_open', '_leave'])
-def test_an_interrupt_waits_for_the_whole_step(sim: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    from capturekit.recorder.capture import Capture
-
-    original = getattr(Capture, step)
-
-    def interrupted(self: Any, *args: Any) -> Any:
-        signal.raise_signal(signal.SIGINT)
-        return original(self, *args)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without one
-    try:
-        monkeypatch.setattr(Capture, step, interrupted)
-        with pytest.raises(KeyboardInterrupt), ck.capture():
-            pass
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and the fixture finds the world clean
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def test_the_outer_capture_does_not_fork_the_inner(sim: Any) -> None:
