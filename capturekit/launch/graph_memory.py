@@ -143,24 +143,17 @@ class LaneBlocks:
         """Return a memory pointer of ``size`` bytes for work on a lane."""
         rounded = max((size + UNIT - 1) // UNIT, 1) * UNIT
         memory = self._memory
-        with self._lock:  # as `with self:` does, at each array that is made on a lane
-            self._busy += 1
-            try:
-                self._live += rounded
-                if self._live > self._peak:
-                    self._peak = self._live
-                late = memory.late
-                fits = late is not None and self._total + rounded <= self._room(late)
-                block = None if fits else self._take(lane, rounded)
-                if block is None:
-                    block = PoolBlock(memory.new_block(rounded), rounded)
-                    self._total += rounded
-                memory.active(lane)
-                block.born, block.since = memory.tick, None if late is None else memory.place()
-            finally:
-                self._busy -= 1
-                if self._dropped:
-                    self._put_back()
+        with self:
+            self._live += rounded
+            self._peak = max(self._peak, self._live)
+            late = memory.late
+            fits = late is not None and self._total + rounded <= self._room(late)
+            block = None if fits else self._take(lane, rounded)
+            if block is None:
+                block = PoolBlock(memory.new_block(rounded), rounded)
+                self._total += rounded
+            memory.active(lane)
+            block.born, block.since = memory.tick, None if late is None else memory.place()
         owned = memory.unowned(block.address, rounded, Ticket(self, block), block.device)
         return memory.pointer(owned, 0)
 
@@ -575,7 +568,7 @@ class GraphMemory:
 
         ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
         """
-        lanes, note, asked = self.blocks, self._asked.note, self._asked.sizes
+        lanes, note = self.blocks, self._asked.note
         if not self.private:
             return lambda size: lanes.malloc(lane, size)
         if self.late is not None:
@@ -588,27 +581,22 @@ class GraphMemory:
             now = self.tick + self.ordered
             if now != settled:  # lanes were forked or joined since, perhaps by another thread
                 settled, alone = now, self.solo(lane)
-            pointer = own(size) if alone else lanes.malloc(lane, size)
-            asked.pop(address := pointer.ptr, None)  # as AskedBytes.note() does: a call less for each array
-            asked[address] = size
-            return pointer
+            return note(own(size) if alone else lanes.malloc(lane, size), size)
 
         return malloc
 
     def solo(self, lane: Lane) -> bool:
         """True when all recorded work lies before the lane's next work."""
-        reached = lane.clock
-        for other in lane.capture.lanes:  # as _behind() does, at the first allocation after each switch of lanes
-            busy = other.used or other.current > 0 or other.suspect or other.waited
-            if other is not lane and (busy or reached.get(other.number, 0) < other.segment - 1):
-                return False
-        return True
+        return all(other is lane or self._behind(other, lane) for other in lane.capture.lanes)
 
     def _behind(self, other: Lane, lane: Lane) -> bool:
         """Note that ``other`` was joined into ``lane`` after its last activity."""
-        if other.used or other.current > 0 or other.suspect or other.waited:
-            return False
-        return lane.clock.get(other.number, 0) >= other.segment - 1
+        return not self._busy(other) and lane.clock.get(other.number, 0) >= other.segment - 1
+
+    @staticmethod
+    def _busy(lane: Lane) -> bool:
+        """Whether work may follow, or have followed, a lane's last event, or the lane has waited since."""
+        return lane.used or lane.current > 0 or lane.suspect or lane.waited
 
     def active(self, lane: Lane) -> None:
         """Note that a lane became current, or was handed to a call: work may follow on it."""
@@ -664,21 +652,15 @@ class GraphMemory:
         capture = self._capture
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
-        found, last, known = {}, self._active, self._known
+        found = {}
         with self._asking:
             for lane in capture.lanes:
-                number = lane.number
+                active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
                 # else no work can follow its last event, unless it is made to wait again
-                busy = lane.used or lane.current > 0 or lane.suspect or lane.waited
-                active = lane.current > 0 or last.get(number, -1) >= tick
-                if active and busy:
-                    found[number] = lane.segment
-                    continue
-                ends = self.ends(lane.stream)
-                if ends != known.get(number, ()) and self.worked(lane, ends):
-                    found[number] = lane.segment
+                if (active and self._busy(lane)) or self.worked(lane):
+                    found[lane.number] = lane.segment
                 elif active:
-                    found[number] = lane.segment - 1
+                    found[lane.number] = lane.segment - 1
         return found
 
     def recorded_into(self, mem: Any) -> bool:

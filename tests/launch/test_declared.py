@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from capturekit.driver.node_accesses import linear
-from capturekit.launch.declared import Called, Declared
+from capturekit.launch.declared import Declared
 
 #: An array from 1000 to 1199, named by a call.
-NAMED = Declared().with_call(Called(1, 'cublas.sgemm()', (), (), (linear(1000, 200, True),)))
+NAMED = Declared(True, True, (linear(1000, 200, True),), ((1000, 1200),), 'cublas.sgemm()')
 
 
 def test_an_array_is_where_it_lies_now() -> None:
