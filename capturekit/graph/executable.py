@@ -20,19 +20,22 @@ from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.analysis.races import Races
 from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform
+from capturekit.driver.kernel_args import encode
 from capturekit.graph import edit
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.launching import LAUNCH, launch_of, plain_launch, upload
-from capturekit.graph.state import GraphState, Owner, must_be_whole, positive
+from capturekit.graph.state import GraphState, Owner, fits_device, is_array, must_be_whole, positive, three
 from capturekit.graph.update import update
 from capturekit.launch.executable_graph import close_at_end
 from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
+from capturekit.launch.host_function import HostFunction
 from capturekit.launch.plan import Plan
 from capturekit.model.counted import counted
 from capturekit.model.counters import FIGURES
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording, Timeline
+from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
     from typing import Self
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
 
+#: The kinds of nodes that can be disabled.
+_SWITCHED = ('kernel', 'memcpy', 'memset')
 #: What to call instead of names that graphs have in other libraries.
 _INSTEAD = {'replay': 'launch()', 'run': 'launch()', 'instantiate': 'launch(), which needs no more', 'reset': 'close()'}
 
@@ -375,7 +380,29 @@ class Graph:
             halfway, and the graph is closed, which the exception says. Launches that have begun are not affected;
             later ones do what was set.
         """
-        edit.set_kernel(self._state, node, grid, block, shared, args)
+        if args is not None and not isinstance(args, Mapping):
+            raise TypeError(f'args must be a mapping of numbers to arguments, got {type(args).__name__}')
+        state = self._state
+        with edit.changing(state, 'Graph.set_kernel()', node, 'kernel') as at:
+            detail, g = at.info.detail, state.made.graph
+            now = state.device.node_arguments(g, at.handle)
+            data = [argument.data for argument in now]
+            for number, value in (args or {}).items():
+                if not isinstance(number, int) or not 0 <= number < len(data):
+                    has = counted(len(data), 'argument')
+                    raise IndexError(f'the kernel has {has}, and none has the number {number!r}')
+                fits_device(state, value)
+                try:
+                    data[number] = encode(now[number], value, is_array)
+                except (TypeError, ValueError) as error:
+                    raise type(error)(f'argument {number}: {error}') from None
+            shape = [
+                tuple(detail.get(name, (1, 1, 1))) if value is None else three(name, value)
+                for name, value in (('grid', grid), ('block', block))
+            ]
+            nbytes = detail.get('shared', 0) if shared is None else positive('shared', shared, 0)
+            arrays = [value for value in (args or {}).values() if is_array(value)]
+            edit.apply(state, at, lambda: state.device.set_kernel(g, at.handle, *shape, nbytes, data), arrays)
 
     def set_memcpy(self, node: Node | int, *, dst: Any = None, src: Any = None, nbytes: int | None = None) -> None:
         """Give a copy node another source, destination or size (``cudaGraphExecMemcpyNodeSetParams1D``).
@@ -388,7 +415,12 @@ class Graph:
 
         Raises as :meth:`set_kernel`.
         """
-        edit.set_memcpy(self._state, node, dst, src, nbytes)
+        state = self._state
+        with edit.changing(state, 'Graph.set_memcpy()', node, 'memcpy') as at:
+            size = at.info.detail['bytes'] if nbytes is None else positive('nbytes', nbytes, 1)
+            ends = [edit.address(state, name, value, size, at) for name, value in (('dst', dst), ('src', src))]
+            g = state.made.graph
+            edit.apply(state, at, lambda: state.device.set_memcpy(g, at.handle, *ends, size), [dst, src])
 
     def set_memset(
         self, node: Node | int, *, dst: Any = None, value: int | None = None, nbytes: int | None = None
@@ -403,18 +435,36 @@ class Graph:
 
         Raises as :meth:`set_kernel`.
         """
-        edit.set_memset(self._state, node, dst, value, nbytes)
+        state = self._state
+        with edit.changing(state, 'Graph.set_memset()', node, 'memset') as at:
+            size = at.info.detail['bytes'] if nbytes is None else positive('nbytes', nbytes, 1)
+            now = at.info.detail['value'] if value is None else positive('value', value, 0)
+            if now >= 1 << 32:
+                raise ValueError(f'value must fit into 32 bits, got {now}')
+            to, g = edit.address(state, 'dst', dst, size, at), state.made.graph
+            edit.apply(state, at, lambda: state.device.set_memset(g, at.handle, to, now, size), [dst])
 
     def set_host(self, node: Node | int, fn: Callable[[Any], Any], arg: Any = None) -> None:
         """Let a host node call ``fn(arg)`` (``cudaGraphExecHostNodeSetParams``). CUDA calls it in its own thread, where
         it must not call CUDA. The graph keeps both. Raises as :meth:`set_kernel`."""
-        edit.set_host(self._state, node, fn, arg)
+        if not callable(fn):
+            raise TypeError(f'set_host() takes a function, got {type(fn).__name__}')
+        state = self._state
+        with edit.changing(state, 'Graph.set_host()', node, 'host') as at:
+            host, g = HostFunction(fn, here(), 'graph.launch()'), state.made.graph
+            edit.apply(state, at, lambda: state.device.set_host(g, at.handle, lambda: host(arg)), [])
 
     def set_event(self, node: Node | int, event: Any) -> None:
         """Let an event node record, or wait for, another CuPy event, which the graph keeps
         (``cudaGraphExecEventRecordNodeSetEvent``, ``cudaGraphExecEventWaitNodeSetEvent``). Raises as
         :meth:`set_kernel`."""
-        edit.set_event(self._state, node, event)
+        ptr = getattr(event, 'ptr', None)
+        if not isinstance(ptr, int):
+            raise TypeError(f'set_event() takes a CuPy event, got {type(event).__name__}')
+        state = self._state
+        with edit.changing(state, 'Graph.set_event()', node, 'event record', 'wait event') as at:
+            g = state.made.graph
+            edit.apply(state, at, lambda: state.device.set_event(g, at.handle, ptr), [event])
 
     def set_child(self, node: Node | int, other: Graph) -> None:
         """Let a child graph node run what ``other`` runs now (``cudaGraphExecChildGraphNodeSetParams``).
@@ -430,15 +480,18 @@ class Graph:
 
         Its place in the order stays. Raises as :meth:`set_kernel`.
         """
-        edit.set_enabled(self._state, node, False)
+        with edit.changing(self._state, 'Graph.disable()', node, *_SWITCHED) as at:
+            edit.switch(self._state, at, False)
 
     def enable(self, node: Node | int) -> None:
         """Let a node that was disabled run again, with the parameters that it has now. Raises as :meth:`set_kernel`."""
-        edit.set_enabled(self._state, node, True)
+        with edit.changing(self._state, 'Graph.enable()', node, *_SWITCHED) as at:
+            edit.switch(self._state, at, True)
 
     def enabled(self, node: Node | int) -> bool:
         """False for a node that :meth:`disable` was called for. Raises IndexError, TypeError and ClosedError."""
-        return edit.is_enabled(self._state, node)
+        with edit.changing(self._state, 'Graph.enabled()', node) as at:
+            return at.number not in self._state.names.off
 
     # -- the whole graph ----------------------------------------------------------------------------------------
 
