@@ -56,26 +56,6 @@ def test_an_allocator_of_the_users_stays_in_force(sim: Any) -> None:
     assert len(calls) == 2
 
 
-def test_a_block_touched_by_name_outlives_the_next_event(sim: Any) -> None:
-    device = sim.__capturekit_simulated__
-    inp = sim.arange(N, dtype='f8')
-    side = sim.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            inp + 0
-        x = inp * 1
-        side.wait_event(cap.stream.record())
-        side.record()
-        device.submit(side.ptr, lambda: None, 'library')
-        event = side.record()
-        first = x.data.ptr
-        del x
-        y = inp * 100
-        assert y.data.ptr != first
-        cap.stream.wait_event(event)
-
-
 @pytest.mark.parametrize(
     'key',
     [

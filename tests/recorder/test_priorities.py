@@ -313,33 +313,6 @@ def test_every_part_of_a_function_with_checks_heeds_them(cp: Any) -> None:
 # -- the way out ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('verb', ['graph_instantiate', 'end_capture', 'stream_priority'])
-@pytest.mark.parametrize('kind', [RuntimeError, KeyboardInterrupt])
-def test_each_step_may_fail(sim: Any, monkeypatch: pytest.MonkeyPatch, verb: str, kind: type[BaseException]) -> None:
-    device, x = sim.__capturekit_simulated__, sim.arange(4.0)
-    branches(sim, x)  # streams are there, which stay
-    gc.collect()
-    graphs, executables = set(device.graphs), set(device.executables)
-    original, calls = getattr(device, verb), []
-
-    def once(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 1:
-            raise kind('made to fail')
-        return original(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(device, verb, once)
-        with pytest.raises(kind, match='made to fail'), ck.capture():
-            branches(sim, x)
-    gc.collect()
-    assert device.captures == []
-    assert (set(device.graphs), set(device.executables)) == (graphs, executables)
-    graph, y = recorded(lambda: branches(sim, x))
-    graph.launch()
-    assert told(graph) and np.array_equal(y.get(), wanted())
-
-
 def test_everything_is_given_back(sim: Any) -> None:
     device, x = sim.__capturekit_simulated__, sim.arange(4.0)
     left = []
