@@ -70,7 +70,7 @@ def _fits(live: OpenCapture, graph: Graph) -> None:
     else:
         return
     remedy = 'Record its code in this block instead, or launch the graphs one after the other.'
-    raise _refused(rule, remedy, Code.cudaErrorNotSupported.name)
+    raise _refused(rule, remedy=remedy, cuda_error=Code.cudaErrorNotSupported.name)
 
 
 def _lanes_on_its_devices(live: OpenCapture, graph: Graph) -> None:
@@ -80,7 +80,7 @@ def _lanes_on_its_devices(live: OpenCapture, graph: Graph) -> None:
     if missing:
         raise _refused(
             f'The graph works on device {" and ".join(missing)}, too, and the capture has no lane there.',
-            f'Give it lanes there: `with cap.fork(devices={devices}) as lanes, lanes[0]: cap.embed(graph)`.',
+            remedy=f'Give it lanes there: `with cap.fork(devices={devices}) as lanes, lanes[0]: cap.embed(graph)`.',
         )
 
 
@@ -106,7 +106,7 @@ def _one_at_a_time(live: OpenCapture, lane: Lane, graph: Graph) -> None:
             rule = 'A graph of the same memory group is on a lane that may run beside this one.'
             if handle == graph.graph:
                 rule = 'This graph is already on a lane that may run beside this one, and both would write its memory.'
-            raise _refused(rule, 'Join that lane first, or record the code twice.')
+            raise _refused(rule, remedy='Join that lane first, or record the code twice.')
 
 
 def _shares_no_memory(live: OpenCapture, graph: Graph) -> None:
@@ -120,7 +120,7 @@ def _shares_no_memory(live: OpenCapture, graph: Graph) -> None:
         rule = 'The graph shares memory with others, and launches of the graph around it would not take turns.'
         if own:
             rule = 'The graph shares memory with the graph around it, and both would use it at once.'
-        raise _refused(rule, 'Record one of the two without memory=.')
+        raise _refused(rule, remedy='Record one of the two without memory=.')
 
 
 def _add(live: OpenCapture, stream: int, graph: Graph) -> None:
