@@ -14,7 +14,6 @@ from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.graph.addresses import (
     AGAIN,
-    INSIDE,
     AddressSlot,
     AddressWord,
     Index,
@@ -22,7 +21,6 @@ from capturekit.graph.addresses import (
     all_words,
     is_ours,
     with_far,
-    within,
     words_of,
 )
 from capturekit.graph.edit import after_change, name_nodes, node_at
@@ -156,17 +154,14 @@ def _change(state: GraphState, index: Index, moves: list[Move], unused: bool) ->
     """Make all changes or none; return how many nodes were changed."""
     to: dict[int, int] = {}
     for number, move in enumerate(moves):
-        if index.uses_inside(move.low, move.high):
-            raise refused(_CALL, INSIDE, AGAIN)
-        found = index.between(move.low, move.high)
+        found = index.movable(move.low, move.high)
         if not found and not unused and move.high > move.low:
             raise ValueError(
                 f'no node uses the first array of pair {number}: the graph was recorded with '
                 'another array, or an earlier call replaced it'
             )
         for word in found:
-            to[id(word)] = move(within(word, move.low, move.high))
-        index.no_end_at(move.high)
+            to[id(word)] = move(word.address)
     for move in moves:
         for word in index.between(move.to, move.to + move.high - move.low):
             if id(word) not in to:

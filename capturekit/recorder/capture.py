@@ -305,20 +305,19 @@ def _end_parts(live: OpenCapture) -> ExecutableGraph:
 
 def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
     """Keep the outside arrays that the graph uses; in a strict capture, raise if one of them is already gone."""
-    if live.collectives.addresses and live.memory is not None:
-        keep_named(live.collectives.addresses, live.memory, live.platform.cupy.ndarray)
-    if live.memory is None:
+    memory, device, array = live.memory, live.platform.device, live.platform.cupy.ndarray
+    if memory is None:
         return
-    if live.platform.simulated:
-        held, live.recorder.arrays = live.recorder.arrays, []
-        with GUARD.inside, suppress(errors.CudaCallError):
-            keep_touched(live.platform.device, graphs, live.memory, held, live.platform.cupy.ndarray)
-        return
-    reader = live.platform.device.reader
-    if reader is None:
+    if live.collectives.addresses:
+        keep_named(live.collectives.addresses, memory, array)
+    if not live.platform.simulated and device.reader is None:
         return
     held, live.recorder.arrays = live.recorder.arrays, []
-    lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray, first)
+    if live.platform.simulated:
+        with GUARD.inside, suppress(errors.CudaCallError):
+            keep_touched(device, graphs, memory, held, array)
+        return
+    lost = keep(device.reader, graphs, memory, held, array, first)
     for kernel, address in lost:
         text = f'{kernel} uses memory at {address:#x} whose array is gone already'
         live.note('note', None, text, live.at)

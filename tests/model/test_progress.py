@@ -107,7 +107,7 @@ def test_nothing_without_tqdm(sim: Any, terminal: Terminal, monkeypatch: pytest.
 
 
 def test_a_notebook_shows_it(bars: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = type('ZMQInteractiveShell', (), {})()
+    shell = types.SimpleNamespace(kernel=object())
     notebook: Any = types.ModuleType('IPython')
     notebook.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, 'IPython', notebook)
