@@ -48,7 +48,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[float | None], list[tuple[int, int]]]:
     return costs, edges
 
 
-def ran(costs: list[float | None], edges: list[tuple[int, int]], mark: float, chained: bool) -> Any:
+def ran(costs: list[float | None], edges: list[tuple[int, int]], mark: float) -> Any:
     """Start and end marks of each node, if nothing is waited for but what the edges say; and the last mark's."""
     marks: list[tuple[float, float]] = []
     passed: list[float] = []
@@ -57,21 +57,21 @@ def ran(costs: list[float | None], edges: list[tuple[int, int]], mark: float, ch
         start = ready if cost is None else ready + mark
         end = start if cost is None else start + cost
         marks.append((start, end if cost is None else end + mark))
-        passed.append(marks[-1][1] if chained else end)
+        passed.append(marks[-1][1])
     last = max((end for _start, end in marks), default=mark)
     return [(a - mark, b - mark) for a, b in marks], last
 
 
 @settings(deadline=None)
-@given(graphs(), st.floats(0, 5), st.booleans())
+@given(graphs(), st.floats(0, 5))
 def test_of_any_graph_the_marks_are_taken_off(
-    graph: tuple[list[float | None], list[tuple[int, int]]], mark: float, chained: bool
+    graph: tuple[list[float | None], list[tuple[int, int]]], mark: float
 ) -> None:
     costs, edges = graph
-    marks, last = ran(costs, edges, mark, chained)
-    wanted, _ = ran(costs, edges, 0, chained)
+    marks, last = ran(costs, edges, mark)
+    wanted, _ = ran(costs, edges, 0)
     nodes = {100 + n: [marks[n]] * 2 for n, cost in enumerate(costs) if cost is not None}
-    times = Times('measured', [7.0, 9.0], [last, last], [mark] * 5, nodes, int(chained))
+    times = Times('measured', [7.0, 9.0], [last, last], [mark] * 5, nodes)
     found = timeline(times, {100 + n: n for n in range(len(costs))}, edges, len(costs))
     zero = min((start for (start, _end), cost in zip(wanted, costs) if cost is not None), default=0)
     for got, want, cost in zip(found.nodes, wanted, costs):

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.graph.rebind import rebind
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.captured import flag, launched, simulated, values
@@ -235,12 +234,13 @@ def test_any_rebinding_equals_a_fresh_recording_on_a_gpu(program: Any, moves: An
 def check(cp: Any, program: Any, moves: Any) -> None:
     """Slots are aimed at other arrays of a larger set, again and again; the last recording is always a fresh one's."""
     arrays = [cp.arange(12.0) * (n + 1) for n in range(SLOTS + 2)]
+    used = {to for _kind, to, *_ in program} | {of for kind, _to, of, _slice in program if kind != 'fill'}
     now = list(range(SLOTS))
     with ck.capture() as cap:
         run(cp, program, [arrays[n] for n in now])
     for permutation in moves:
         to = list(permutation[:SLOTS])
-        rebind(cap.graph._state, [(arrays[a], arrays[b]) for a, b in zip(now, to)], unused=True)
+        cap.graph.rebind(*((arrays[now[slot]], arrays[to[slot]]) for slot in sorted(used)))
         now = to
         host = [array.get() for array in arrays]
         run(np, program, [host[n] for n in now])
