@@ -8,7 +8,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,14 +230,6 @@ def test_spans_are_saved_with_the_recording(sim: Any, tmp_path: Any) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason='sys.monitoring is there since Python 3.12')
-def test_a_function_that_starts_when_the_last_capture_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another thread: the call must not fail because nobody follows lines any more."""
-    tracing: Any = line_trace.Tracing()
-    free = next(number for number in range(6) if sys.monitoring.get_tool(number) is None)
-    monkeypatch.setattr(tracing, '_tool', free)  # the other thread has given it back, and not told yet
-    tracing.open(SimpleNamespace(step=print), sys._getframe())
-
-
 @pytest.mark.skipif(not hasattr(sys, 'monitoring'), reason='sys.monitoring came with Python 3.12')
 def test_beside_other_tools(sim: Any) -> None:
     """A tool with its own number goes on hearing; where all numbers are taken, nothing is followed and all works."""
