@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import _warnings
-import copyreg
 import enum
 import gc
 import inspect
@@ -212,7 +211,7 @@ class LibraryUses:
         if module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
             self._doubts.add(frame, 'makes a generator of random numbers without a seed')
         elif module == 'random' and name in _SETTING_STATES:
-            self._holders.name(('setstate',), (), False)
+            self._holders.name(('setstate',))
         elif (module, name) == ('functools', 'wrapper'):
             self._doubts.add(frame, 'calls a function made by functools.singledispatch')
         elif module == 'os':
@@ -221,24 +220,18 @@ class LibraryUses:
         elif (module, name) == ('encodings', 'search_function'):
             self._doubts.add(frame, 'looks for an encoding that was not used before')
         elif (module, name) == ('typing', 'get_type_hints'):
-            self._holders.name(('__annotations__',), ('__annotations__',), False)
+            self._holders.name(('__annotations__',), ('__annotations__',))
             self._holders.settle()
         elif (module, name) == ('inspect', 'signature'):
             self.calls.discard((module, name))  # the next call may be given another function
             self._signature(frame)
-        elif module in ('copy', 'dataclasses', 'copyreg'):
-            self._code_watch.watch_global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
-            for table in ('_copy_dispatch', '_deepcopy_dispatch') if module == 'copy' else ():
-                self._code_watch.watch_global(frame.f_globals, table, frame.f_globals[table], 'copy')
-            self._holders.name((), (), True)
-            self._holders.settle()
 
     def _signature(self, frame: FrameType) -> None:
         """Watch all that ``inspect.signature`` reads of a function of Python, and of those that it wraps."""
         given = frame.f_locals
         function = given.get('obj')
         self._values.meet(function)
-        self._holders.name(OF_SIGNATURES, OF_SIGNATURES, False)
+        self._holders.name(OF_SIGNATURES, OF_SIGNATURES)
         self._holders.settle()
         if given.get('eval_str') or not has_plain_signature(function):
             self._doubts.add(frame, f'calls inspect.signature of {a(type(function))}')
@@ -614,8 +607,7 @@ class CallsInC:
         if found is None or asks_for_backends(what[0]):
             self._doubts.add(frame, f'calls {".".join(what)}')
         elif found == 'names':
-            self._holders.name((), (), True)
-            self._holders.settle()
+            self._doubts.add(frame, f'calls {".".join(what)} with names that are not in its code')
 
     def _hashes(self, frame: FrameType, what: tuple[str, str]) -> bool:
         """Whether code of the user calls ``hash``, and is told next of what."""

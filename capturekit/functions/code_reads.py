@@ -114,6 +114,8 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
     elif load.opname == 'LOAD_METHOD' or (number and steps[number - 1].opname == 'PUSH_NULL'):
         depth += 1  # what a method is loaded from lies beside it until the call
     for place, step in enumerate(steps[number + 1 :], number + 1):
+        if step.opname.startswith('BUILD_') and depth <= _items(step):
+            break  # the value is put into a container
         depth += dis.stack_effect(step.opcode, step.arg, jump=False)
         if depth < 1:
             break
@@ -122,6 +124,11 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
         if 'JUMP' in step.opname or step.opname.startswith(ends):
             break
     return number if only_called else None
+
+
+def _items(build: dis.Instruction) -> int:
+    """How many values an instruction puts into a new container."""
+    return (build.arg or 0) * (2 if build.opname == 'BUILD_MAP' else 1) + (build.opname == 'BUILD_CONST_KEY_MAP')
 
 
 def loader_of(steps: list[dis.Instruction], call: int) -> int | None:
@@ -425,7 +432,6 @@ class CodeNames(NamedTuple):
     written: frozenset[str]
     attributes: frozenset[str]
     strings: frozenset[str]
-    everything: bool
     identities: frozenset[tuple[str, ...] | None]
     imports: frozenset[tuple[str, int]]
     unknown: str
@@ -442,7 +448,6 @@ class _Names:
         self.written: set[str] = set()
         self.attributes: set[str] = set()
         self.strings: set[str] = set()
-        self.everything = False
         self.identities: set[tuple[str, ...] | None] = set()
         self.imports: set[tuple[str, int]] = set()
         self.unknown = ''
@@ -474,15 +479,15 @@ class _Names:
         name = instruction.argval
         if instruction.opcode not in dis.hasname or type(name) is not str:
             if instruction.opname == 'MATCH_CLASS':
-                self.everything = True
-                self.of_arrays |= _OF_CUPY.intersection(instructions[number - 1].argval)
+                self._unknown('a class pattern', line)
             return
         if name in READERS and instruction.opname in GLOBALS_READ:
-            self._called(code, instructions, number)
+            self._called(code, instructions, number, line)
         self._named(instructions, number, name, line)
         of = dictionary_asked(instructions, number)
         self.looked_at.update([] if of is None else [(of, '__dict__')])
-        self.everything |= name in _ALL and of is None
+        if name in _ALL and of is None:
+            self._unknown(name, line)
 
     def finish(self, code: CodeType, instructions: list[dis.Instruction]) -> None:
         """Take in what no single instruction of a code object shows."""
@@ -493,7 +498,8 @@ class _Names:
         self.attributes |= unsaid
         self.modules.update([None] if MODULES in unsaid else [])
         self.of_arrays |= unsaid & _OF_CUPY
-        self.everything |= not _ALL.isdisjoint(unsaid)
+        if not _ALL.isdisjoint(unsaid):
+            self._unknown(min(_ALL & unsaid), code.co_firstlineno)
         if not _BY_STRING.isdisjoint(code.co_names):
             texts = [part for text in code.co_consts if type(text) is str for part in text.split('.')]
             tested = only_tested(instructions)
@@ -502,11 +508,11 @@ class _Names:
 
     def _named(self, instructions: list[dis.Instruction], number: int, name: str, line: int) -> None:
         kind = instructions[number].opname
-        if (name in _BY_NAME or name in _MADE_BY_NAMES) and not _by_constants(instructions, number, name):
-            self.everything = True
-        if name in _FORMATS and kind in _ATTRIBUTES and 'NULL' not in instructions[number].argrepr:
-            # Of a text, it is what reads attributes by the names in the text, and it is handed on.
-            self.everything = True
+        by_name = (name in _BY_NAME or name in _MADE_BY_NAMES) and not _by_constants(instructions, number, name)
+        # Of a text, ``format`` is what reads attributes by the names in the text, and it is handed on.
+        formats = name in _FORMATS and kind in _ATTRIBUTES and 'NULL' not in instructions[number].argrepr
+        if by_name or formats:
+            self._unknown(f'{name} with names that are not in the code', line)
         if kind in GLOBALS_READ:
             self.read.add(name)
         elif kind in _GLOBALS_MADE:
@@ -534,11 +540,11 @@ class _Names:
             else:
                 self.modules.add(asked)
 
-    def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int) -> None:
+    def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int, line: int) -> None:
         """Note where ``getattr`` or its like, which is loaded there, is called, and where the name comes from."""
         call, name = name_given(instructions, number)
         if call is None:
-            self.everything = True
+            self._unknown(f'{instructions[number].argval}, which it does not call at once,', line)
         elif name is not None and (name.opname == 'LOAD_CONST' or _is_one(code, name.argval)):
             self.sites[id(code), call.offset] = NameGiven(name.opname != 'LOAD_CONST', name.argval)
 
@@ -567,12 +573,12 @@ class _Names:
     def found(self, of_line: bool = False) -> CodeNames:
         """All that was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
         unseen = set() if of_line else {name for _, name in self.looked_at}
-        everything = self.everything or '__dict__' in unseen
+        unknown = self.unknown or ('the __dict__ of an object' if '__dict__' in unseen else '')
         modules = self.modules | ({None} if MODULES in unseen else set())
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
-            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports), self.unknown,
-            self.sites, frozenset(self.parameters), frozenset(self.looked_at), frozenset(self.of_arrays),
+            frozenset(self.strings), frozenset(self.identities), frozenset(self.imports), unknown, self.sites,
+            frozenset(self.parameters), frozenset(self.looked_at), frozenset(self.of_arrays),
             frozenset(modules),
         )  # fmt: skip
 

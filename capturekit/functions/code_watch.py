@@ -289,21 +289,20 @@ class NamesAsked:
             return
         told, self._to_ask = self._to_ask == (id(code), offset), None
         if not told or not self._takes_in_full(first):
-            self._holders.name((), (), True)
+            self._holders.by_unseen_names()
         self._holders.settle()
 
     def look_at_all(self, value: Any) -> None:
         """Watch all attributes of a value: code takes its ``__dict__``."""
         if value is MISSING or not self._takes_in_full(value, True):
-            self._holders.name((), (), True)
+            self._holders.by_unseen_names()
         self._holders.settle()
 
     def answer_all(self) -> None:
         """Take it that a call whose object was not told may have asked any object."""
         if self._to_ask is not None:
             self._to_ask = None
-            self._holders.name((), (), True)
-            self._holders.settle()
+            self._holders.by_unseen_names()
 
     def asked(self, frame: FrameType, tests: bool) -> None:
         """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for.
@@ -311,7 +310,7 @@ class NamesAsked:
         ``tests``: it asks by ``hasattr``, which gives the code nothing of the attribute.
         """
         code = frame.f_code
-        if self._names.everything or code.co_filename.startswith(_own_folder):
+        if code.co_filename.startswith(_own_folder):
             return
         if id(code) not in self._asking:
             self._asking[id(code)] = code
@@ -324,10 +323,10 @@ class NamesAsked:
             if self._lines.of(code) is None:
                 self.answer_all()
         elif tests and name in INTERFACES:
-            self._holders.name((name,), (), False)
+            self._holders.name((name,))
             self._holders.settle()
         elif name not in self._names.strings and not (name == '__dict__' and self._wraps(frame)):
-            self._holders.name((name,), (name,), False)
+            self._holders.name((name,), (name,))
             self._holders.settle()
 
     def _takes_in_full(self, value: Any, takes: bool = False) -> bool:
@@ -508,7 +507,7 @@ class CodeWatch:
         for name, level in names.imports:
             self._imported(frame, name, level)
         self._modules_asked(frame, names.modules)
-        self._holders.name(names.attributes, names.strings, names.everything)
+        self._holders.name(names.attributes, names.strings)
         for cls in self._given.of_class:
             self._attributes.class_names(cls, self._names.attributes)
         for base in bases_of(self._array) if self._array is not None else ():

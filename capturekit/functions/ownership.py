@@ -23,7 +23,6 @@ from capturekit.functions.understood import (
     FAR_KERNELS,
     FOLLOWED,
     KERNELS,
-    OF_PYTHON,
     PACKAGES,
     SPECIAL,
     TYPE_CHECKS,
@@ -388,14 +387,6 @@ class LibraryState:
             for name in names:
                 value = GUARD.installation.original_of(members.get(name))
                 known.setdefault(name, None if value is MISSING else value)
-
-    def inside_whole(self, values: Any, start: dict[str, Any]) -> None:
-        """Keep all that the dictionary of a library's module or class had in it at the start."""
-        known = self.inner.setdefault(id(values), (values, {}))[1]
-        for name, value in start.items():
-            original = GUARD.installation.original_of(value)
-            if name not in OF_PYTHON and original is not MISSING:
-                known.setdefault(name, original)
 
     def inside_cupy(self, frame: FrameType) -> None:
         """Keep the functions, classes and modules that CuPy's own code names."""

@@ -602,7 +602,7 @@ class StateChanges:
     def _is_only(self, entry: WatchedValue, use: Use) -> bool:
         """Whether all code that ran uses values of this name in this way only."""
         run, name = self._run, entry.key
-        if run.names.everything or name in ASKED_FOR or name.startswith('__') or name in run.names.strings:
+        if name in ASKED_FOR or name.startswith('__') or name in run.names.strings:
             return False
         if entry.kind == 'slot' or any(opens(one) for one in run.values.entries.values()):
             return False

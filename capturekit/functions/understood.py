@@ -167,7 +167,7 @@ FOLLOWED: dict[str, frozenset[str]] = {
     **{
         name: frozenset()
         for name in (
-            'collections', '_collections_abc', 'contextlib', 'dataclasses', 'copy', 'copyreg', 'types', 'operator',
+            'collections', '_collections_abc', 'contextlib', 'types', 'operator',
             'heapq', 'bisect', 'fractions', 'numbers', 'statistics', 'string', 're', 'sre_compile', 'sre_parse', 'json',
             'textwrap', 'pprint', 'colorsys', 'keyword', 'typing', 'struct', 'posixpath', 'ntpath', 'genericpath',
             'pathlib', 'datetime', '_pydatetime', 'reprlib', 'array', 'base64', 'codecs', 'encodings',

@@ -958,7 +958,7 @@ def reckoned_numbers(
     ``given``: the numbers among the arguments.
     """
     wanted = [number for number, read in enumerate(reads) if number not in kept and _is_followed(read)]
-    if run.names.everything or not (wanted or state or given):
+    if not (wanted or state or given):
         return NOTHING
     program = CodeThatRan(run, changes)
     if program.opened:
@@ -1074,7 +1074,7 @@ _KEPT_NUMBERS, _ARRAYS = ('f4', 'f8'), ('f4', 'f8', 'c8', 'c16', 'i4', 'i8', 'u4
 
 def kept_reads(run: RunRecord, changes: StateChanges, reads: Sequence[Read]) -> Kept:
     """The reads of a run whose values are only kept."""
-    if run.names.everything or not any(map(_is_kept, reads)):
+    if not any(map(_is_kept, reads)):
         return {}
     program = CodeThatRan(run, changes)
     known: dict[Any, tuple[ReadOutcome, ...] | None] = {}
@@ -1098,7 +1098,7 @@ def kept_times(run: RunRecord) -> tuple[set[str], list[str]]:
     """
     names: set[str] = set()
     others: list[str] = []
-    program = CodeThatRan(run) if run.code_watch.clock.readings and not run.names.everything else None
+    program = CodeThatRan(run) if run.code_watch.clock.readings else None
     for site, sentence in run.code_watch.clock.readings.items():
         found = None if program is None else _names_of_times(program, site)
         if found is None:

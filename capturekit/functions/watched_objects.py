@@ -35,7 +35,7 @@ from capturekit.functions.binding import AsFunction
 from capturekit.functions.code_reads import MODULES
 from capturekit.functions.collector import OF_COLLECTOR, Before, functions_of
 from capturekit.functions.follow_time import FollowTime
-from capturekit.functions.handed_on import changes_in_place, is_of_tables, reads_unknown
+from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import (
     FILES,
     HOST_RANDOMNESS,
@@ -269,30 +269,16 @@ class Attributes:
         found: set[str] = set()
         if holder.kind == 'class' and issubclass(holder.cls, enum.EnumMeta):
             found = {'_member_names_', '_member_map_', '_value2member_map_', '_boundary_'}
-        if holder.kind == 'class' and self._names.everything and holder.owned:
-            found |= {name for base in bases_of(holder.value) for name in _public(base)}
-        elif holder.kind == 'object':
+        if holder.kind == 'object':
             if issubclass(type(holder.cls), enum.EnumMeta):
                 found |= _OF_MEMBERS & holder.start.keys()
             if holder.owned:
                 found |= OF_INSTANCES & holder.start.keys()
-            if holder.whole or (self._names.everything and holder.of_user):
+            if holder.whole:
                 found |= holder.start.keys() | holder.slots.keys()
-                if self._names.everything:
-                    found |= {name for base in bases_of(holder.cls) for name in _public(base)}
             if not holder.owned:
                 found |= {name for name, value in holder.start.items() if self._is_data(value)}
                 found |= {name for name, value in holder.slots.items() if self._is_data(value)}
-            if not holder.owned and self._names.everything:
-                found |= {name for name, value in holder.start.items() if name[:1] != '_' and _is_plain(value)}
-        elif holder.cls is FunctionType and self._names.everything:
-            found = {n for n, value in holder.start.items() if n[:2] != '__' and (holder.owned or _is_plain(value))}
-        elif holder.kind == 'module' and self._names.everything and holder.owned:
-            found = {name for name in holder.start if name not in OF_PYTHON}
-        elif holder.kind == 'module' and self._names.everything and is_of_tables(holder.value):
-            found = {
-                name for name, value in holder.start.items() if name[:2] != '__' and changes_in_place(value, False)
-            }
         return found
 
     def attribute_of(self, holder: Holder, name: str) -> None:
@@ -398,20 +384,12 @@ class Attributes:
             self.search_class(cls, name)
 
 
-def _is_plain(value: Any) -> bool:
-    return plain_key(value) is not None
-
-
 #: What the standard library reads from a member of an enumeration for ``value`` and ``name``.
 _OF_MEMBERS = frozenset({'_value_', '_name_'})
 #: What the user gives to objects of libraries that call it.
 _MADE_BY_USERS = (FunctionType, types.MethodType, functools.partial)
 #: How many items of a tuple or list are examined.
 _PARTS = 100
-
-
-def _public(cls: type) -> list[str]:
-    return [name for name in dictionary_of_class(cls) if name not in OF_PYTHON] if made_by_class_statement(cls) else []
 
 
 class OutOfSight:
@@ -501,10 +479,10 @@ class Holders:
             self._time.check_limit()
             if left.asked_names:
                 asked, left.asked_names = left.asked_names, set()
-                self.name(asked, asked, False)
+                self.name(asked, asked)
             if left.asks_all:
                 left.asks_all = False
-                self.name((), (), True)
+                self.by_unseen_names()
             if left.pending:
                 self._hold(left.pending.pop())
             if not left.also:
@@ -564,23 +542,26 @@ class Holders:
                 self.classes[id(base)] = (base, set(dictionary_of_class(base)))
         self._attributes.class_names(cls, SPECIAL)
 
-    def name(self, names: Iterable[str], strings: Iterable[str], everything: bool) -> None:
+    def by_unseen_names(self) -> None:
+        """Note that code may ask any object for any attribute, as ``vars`` and ``dataclasses.replace`` do."""
+        self._doubts.unwatchable.append('the function reads attributes by names that are not in its code')
+
+    def name(self, names: Iterable[str], strings: Iterable[str] = ()) -> None:
         """Watch attributes that were not named before, of all objects noted so far."""
         new = set(names) - self._names.attributes
         asked = set(strings) - self._names.strings
-        everything = everything or not OPENING.isdisjoint(asked) or (self._names.finds and '__getattr__' in new)
+        if not OPENING.isdisjoint(asked) or (self._names.finds and '__getattr__' in new):
+            self.by_unseen_names()
         for name in sorted(asked & OUT_OF_SIGHT):
             self._doubts.unwatchable.append(f'the function asks for the attribute {name}: what that reads is not known')
         self._names.of_cupy |= asked & (OF_ARRAYS | OF_DEVICES)
         self._names.attributes |= new
         self._names.strings |= asked
-        again = everything and not self._names.everything
-        self._names.everything |= everything
-        if new or asked or again:
+        if new or asked:
             for number, holder in enumerate(list(self.by_id.values())):
                 if number % _SELDOM == 0:
                     self._time.check_limit()
-                self._attributes.attributes_of(holder, new | asked, again)
+                self._attributes.attributes_of(holder, new | asked, False)
 
 
 class FunctionsFound:

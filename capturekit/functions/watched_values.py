@@ -65,8 +65,6 @@ class NamesUsed:
     def __init__(self) -> None:
         self.attributes: set[str] = set()
         self.strings: set[str] = set()
-        #: Whether code may ask any object for any attribute.
-        self.everything = False
         #: The objects and classes of the user all of whose attributes count, by id.
         self.full: dict[int, Any] = {}
         #: What may be asked of arrays, and can't be compared.

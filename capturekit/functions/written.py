@@ -17,10 +17,7 @@ from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import (
     classes_called,
     classes_of_files,
-    handed_around,
     handed_on,
-    is_of_tables,
-    taken_from_modules,
 )
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
 from capturekit.functions.outcomes import NOTHING, GivenNumbers
@@ -36,12 +33,10 @@ from capturekit.model.class_layout import (
     MISSING,
     among,
     attributes_of,
-    bases_of,
     dictionary_of_class,
     form_of_class,
     is_dataclass,
     layout_of,
-    made_by_class_statement,
     name_of,
 )
 from capturekit.model.host_reads import Read
@@ -87,10 +82,8 @@ def finish(
     environment.named = run.code.named()
     environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
     environment.too_much = isinstance(failure, TooLong) or run.met.weak
-    if run.names.everything:
-        _open_libraries(run)
     environment.keep_inner([(*one, key in run.library.complete) for key, one in run.library.inner.items()], _sizes(run))
-    environment.far = run.met.far or run.names.everything or not FAR.isdisjoint(run.names.attributes)
+    environment.far = run.met.far or not FAR.isdisjoint(run.names.attributes)
     # If two places hold the same container, a change of it is visible in both.
     environment.asks_identities = bool(run.uses.identities)
     environment.by_identity = bool(run.uses.identities) or carried is not None
@@ -100,8 +93,7 @@ def finish(
 
 def _compared(run: RunRecord) -> list[WatchedValue]:
     """The watched values that are compared: not those that launches change, nor random states that nobody asks for."""
-    states_count = run.names.everything or run.hidden.sets_states
-    states_count = states_count or not run.names.attributes.isdisjoint(STATE_NAMES | STATE_SETTERS)
+    states_count = run.hidden.sets_states or not run.names.attributes.isdisjoint(STATE_NAMES | STATE_SETTERS)
     entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or states_count]
     return [entry for entry in entries if entry.kept.kind != 'carried']
 
@@ -121,7 +113,7 @@ def _doubts(run: RunRecord, failure: BaseException | None) -> None:
     _aliases(run)
     run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
     run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *_handed_on(run)]
-    if run.names.everything or '__context__' in run.names.attributes:
+    if '__context__' in run.names.attributes:
         run.values.depends_on(HANDLED)
     name = run.names.of_arrays()
     if name is not None:
@@ -143,7 +135,7 @@ def _handed_on(run: RunRecord) -> Iterator[str]:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     by_address = run.uses.by_address | {name_of(cls) for cls in run.uses.perhaps_made.values()}
     ran = [(code, run.lines.of(code)) for code in codes]
-    by_name = run.names.everything or not ADD.isdisjoint(run.names.strings)
+    by_name = not ADD.isdisjoint(run.names.strings)
     yield from orders_of_sets(
         ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name, run.uses.copied_sets
     )
@@ -151,15 +143,11 @@ def _handed_on(run: RunRecord) -> Iterator[str]:
         if is_another_name_of_sets(entry):
             cls = min(by_address)
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
-    if run.names.everything:
-        modules = [holder for holder in run.holders.by_id.values() if holder.kind == 'module']
-        owned = {id(one.value) for one in modules if one.owned or is_of_tables(one.value)}
-        yield from taken_from_modules(entries, others, codes, owned)
 
 
 def _only_asked(run: RunRecord, attribute: str) -> bool:
     """Whether all code that ran only asks the sets in an attribute for members."""
-    if not attribute or run.names.everything:
+    if not attribute:
         return False
     program = CodeThatRan(run)
     if program.opened:
@@ -281,22 +269,7 @@ _NOT_LOOKED_INTO = (type, types.ModuleType, types.FunctionType)
 
 def _sizes(run: RunRecord) -> list[tuple[str, Any, int]]:
     """The classes and modules of libraries in which no new name may appear; modules only if code may ask for such."""
-    codes = [(code, run.lines.of(code)) for code in run.code.own()]
-    return run.library.sizes(run.names.everything or caught_in(codes))
-
-
-def _open_libraries(run: RunRecord) -> None:
-    """Keep all that modules and classes of libraries hold, where code may read any of it."""
-    codes = run.code.own()
-    holders = [holder for holder in run.holders.by_id.values() if not holder.owned]
-    modules = {id(holder.value): holder for holder in holders if holder.kind == 'module'}
-    entries = list(run.values.entries.values())
-    for module in handed_around(entries, [holder.value for holder in modules.values()], codes):
-        run.library.inside_whole(vars(module), modules[id(module)].start)
-    for holder in holders:
-        for base in bases_of(holder.value) if holder.kind == 'class' else ():
-            if made_by_class_statement(base):
-                run.library.inside_whole(dictionary_of_class(base), dict(dictionary_of_class(base)))
+    return run.library.sizes(caught_in([(code, run.lines.of(code)) for code in run.code.own()]))
 
 
 def _no_dictionary(value: object) -> None:
@@ -310,15 +283,10 @@ def _all_names(run: RunRecord) -> list[tuple[Any, Any, list[str]]]:
         get = holder.layout.dictionary
         if get is None or holder.cls is not type(holder.value):
             continue
-        if holder.kind == 'module':
-            if run.names.everything and holder.owned:
-                names.append((_names_in_module, holder.value, _not_pythons(holder.start)))
-        elif holder.whole or (run.names.everything and holder.of_user) or id(holder.value) in run.names.full:
+        if holder.kind != 'module' and (holder.whole or id(holder.value) in run.names.full):
             names.append((get, holder.value, list(holder.start)))
-        elif run.names.everything and holder.kind == 'object':
-            names.append((_public_names, holder.value, _public(holder.start)))
     for cls, _ in run.holders.classes.values():
-        if run.names.everything or id(cls) in run.names.full:
+        if id(cls) in run.names.full:
             names.append((_names_in_class, cls, _names_in_class(cls)))
     return names
 
@@ -326,20 +294,6 @@ def _all_names(run: RunRecord) -> list[tuple[Any, Any, list[str]]]:
 def _not_pythons(names: Any) -> list[str]:
     """The names without those that Python itself adds."""
     return [name for name in names if name not in OF_PYTHON]
-
-
-def _public(names: Any) -> list[str]:
-    """The names that a library does not keep to itself: under others, CuPy's objects keep what they have found out."""
-    return [name for name in names if name[:1] != '_']
-
-
-def _public_names(value: Any) -> list[str]:
-    get = layout_of(type(value)).dictionary
-    return [] if get is None else _public(get(value))
-
-
-def _names_in_module(module: Any) -> list[str]:
-    return _not_pythons(vars(module))
 
 
 def _names_in_class(cls: type) -> list[str]:
@@ -390,8 +344,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
             return f'the function creates global {name} of {file}'
     for cls, before in run.holders.classes.values():
         new = dictionary_of_class(cls).keys() - before
-        every = run.names.everything or id(cls) in run.names.full
-        new = set(_not_pythons(new)) if every else new & run.names.attributes
+        new = set(_not_pythons(new)) if id(cls) in run.names.full else new & run.names.attributes
         if new:
             return f'the function creates attribute {min(new)} of class {name_of(cls)}'
     for holder in run.holders.by_id.values():

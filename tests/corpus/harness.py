@@ -26,7 +26,8 @@ import cupy as cp
 import cupyx
 import cupyx.scipy.sparse
 class Box:
-    def __init__(self, **values): self.__dict__.update(values)
+    def __init__(self, **values):
+        for name, value in values.items(): setattr(self, name, value)
 x, m, R = cp.arange(1.0, 5.0), cp.arange(16.0).reshape(4, 4) % 7, []
 """
 #: So many calls are made, or with a change so many before it and after it.
