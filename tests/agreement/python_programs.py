@@ -10,8 +10,16 @@ from textwrap import indent
 from tests.agreement.choices import Choices
 from tests.agreement.program_runner import Machine, Program
 from tests.agreement.python_roots import Frame, Root, root
-from tests.agreement.python_statements import PLAIN, USES_OF_ARRAYS, USES_OF_NUMBERS, USUAL_DEEDS, WEIGHTED_DEEDS, Deed
-from tests.agreement.python_surroundings import USUAL_SURROUNDINGS, WEIGHTED_SURROUNDINGS
+from tests.agreement.python_statements import (
+    PLAIN,
+    USES_OF_ARRAYS,
+    USES_OF_NUMBERS,
+    USUAL_DEEDS,
+    USUAL_SURROUNDINGS,
+    WEIGHTED_DEEDS,
+    WEIGHTED_SURROUNDINGS,
+    Deed,
+)
 from tests.agreement.python_values import PRELUDE, value
 from tests.agreement.trying import Kind, Outcome
 

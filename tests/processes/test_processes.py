@@ -89,21 +89,21 @@ def test_stencil_started_as_mpirun_does(size: int, tmp_path: Path) -> None:
 
 
 APART = """
-import os, sys
+import os
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install
 install(SimulatedDevice(0))
 import cupy as cp
 from cupy.cuda import nccl
-rank, name = int(sys.argv[1]), bytes.fromhex(sys.argv[2])
+rank, name, other = int(os.environ['TEST_RANK']), bytes.fromhex(os.environ['TEST_NAME']), os.environ['TEST_OTHER']
 comm = nccl.NcclCommunicator(2, name, rank)
 x = cp.full(4, rank + 1.0)
 with ck.capture() as cap:
     at = x.data.ptr
-    op = nccl.NCCL_MAX if rank and sys.argv[3] == 'another' else nccl.NCCL_SUM
+    op = nccl.NCCL_MAX if rank and other == 'another' else nccl.NCCL_SUM
     comm.allReduce(at, at, 4, nccl.NCCL_FLOAT64, op, cap.stream.ptr)
     x += 1
-for _ in range(1 if rank and sys.argv[3] == 'less often' else 3):
+for _ in range(1 if rank and other == 'less often' else 3):
     cap.graph.launch()
 print(x.get().tolist())
 """
@@ -112,17 +112,8 @@ print(x.get().tolist())
 @pytest.mark.parametrize('other', ['the same', 'another', 'less often'])
 def test_ranks_have_to_ask_for_the_same(other: str) -> None:
     name = os.urandom(16).ljust(128, b'\1').hex()
-    started = [
-        subprocess.Popen(
-            [sys.executable, '-c', APART, str(rank), name, other],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for rank in range(2)
-    ]
-    told = [one.communicate(timeout=120) for one in started]
+    ran = together(2, ['-c', APART], lambda rank: {'TEST_RANK': str(rank), 'TEST_NAME': name, 'TEST_OTHER': other})
+    told = [(out, err) for _code, out, err in ran]
     if other == 'the same':
         assert [out for out, _err in told] == ['[19.0, 19.0, 19.0, 19.0]\n'] * 2, told
     elif other == 'another':
