@@ -91,9 +91,7 @@ def finish(
         _open_libraries(run)
     environment.keep_inner([(*one, key in run.library.complete) for key, one in run.library.inner.items()], _sizes(run))
     environment.far = run.met.far or run.names.everything or not FAR.isdisjoint(run.names.attributes)
-    # If two places hold the same container, a change of it is visible in both.
     environment.asks_identities = bool(run.uses.identities)
-    environment.by_identity = bool(run.uses.identities) or carried is not None
     _let_go(run)
     return environment
 

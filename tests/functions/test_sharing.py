@@ -1,8 +1,4 @@
-"""Equal containers count as those that were read only if they are one object, or share memory, in the same places.
-
-Each function changes a container, reads it by another name, and changes it back. Between calls, names that led to one
-container come to lead to two equal ones, or the other way round.
-"""
+"""Which objects show memory that others show, too."""
 
 from __future__ import annotations
 
@@ -10,14 +6,19 @@ import array
 
 import numpy as np
 
-from capturekit.functions.sharing import extent_of, layout
+from capturekit.functions.sharing import extent_of, overlapping, shared_memory
 
 
-def test_the_layout_of_memory() -> None:
-    assert layout([(0, 8), (8, 16), (5, 5)]) == [None, None, None]
-    assert layout([(16, 32), (100, 108), (24, 40), (36, 44)]) == [(0, (0, 16)), None, (0, (8, 24)), (0, (20, 28))]
-    moved = [(1016, 1032), (0, 8), (1024, 1040), (1036, 1044)]
-    assert layout(moved) == layout([(16, 32), (100, 108), (24, 40), (36, 44)])
+def test_the_extents_that_overlap() -> None:
+    assert overlapping([(0, 8), (8, 16), (5, 5)]) == []
+    assert overlapping([(16, 32), (100, 108), (24, 40), (36, 44)]) == [[0, 2, 3]]
+    assert overlapping([(0, 8), (50, 60), (4, 6), (55, 56)]) == [[0, 2], [1, 3]]
+
+
+def test_the_objects_that_share_their_memory() -> None:
+    whole, alone = bytearray(24), np.ones(3)
+    view = memoryview(whole)[8:]
+    assert shared_memory([alone, whole, 'text', view]) == [(whole, extent_of(whole)), (view, extent_of(view))]
 
 
 def test_where_the_memory_of_objects_lies() -> None:
