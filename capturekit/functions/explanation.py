@@ -162,7 +162,6 @@ _REMEDIES = (
     ('it uses locks', 'Do that outside of the function.'),
     ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
     ('what it reads', 'Pass what changes as an array; or write into the array that is there, in place.'),
-    ('watching its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
 )
 
 #: So many reasons for eager calls are told, those of most calls.
@@ -202,7 +201,7 @@ def _costs(kinds: Collection[Kind]) -> list[str]:
     if not found:
         return []
     compare = max(map(_comparison, found)) * 1e6
-    follow = sum(kind.cost.in_all for kind in kinds) * 1e3
+    follow = sum(kind.seconds for kind in kinds) * 1e3
     took = f'comparing takes up to {compare:.0f} us at a call, and following runs has taken {follow:.0f} ms'
     return [f'  {took}; pure=True saves both']
 
@@ -298,7 +297,7 @@ def cause_of(kind: Kind) -> str:
         first = kind.variants[0] if kind.variants else None
         if first is not None and first.reason:
             return first.reason
-        changed = None if first is None or kind.transient else first.changed()
+        changed = None if first is None else first.changed()
         if changed:
             return f'what it reads besides its arguments is another one at nearly each call: {changed}'
         return kind.why_missed or kind.why_eager

@@ -78,7 +78,7 @@ def _fitting(
             variant.calls += 1
             if not plain:
                 return quick(leaves, args, kwargs)
-            kind.misses = kind.strange = 0
+            kind.unanswered = 0
             if earlier is not None:
                 earlier.last.call = None
             return quick(leaves, pointers)
@@ -133,8 +133,7 @@ def _checked(
             variant.restore()
             raise
         else:
-            kind.misses = kind.strange = kind.repeated = 0
-            kind.cost.launched()
+            kind.unanswered = 0
             return result
         return answering.stopped(Given(platform, kind, args, kwargs, leaves, form), variant, failed)
 

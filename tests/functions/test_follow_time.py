@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from typing import Any
 
@@ -141,119 +140,6 @@ def test_no_function_is_looked_for_where_python_tells(sim: Any, monkeypatch: pyt
     made[1].__defaults__ = (5.0,)
     assert [fn(sim.ones(1)).get().tolist() for _ in range(4)] == [[10.0]] * 4
     assert looks == [] and sum(variant.launches for variant in fn.variants) > 2
-
-
-def paid(cost: follow_time.FollowCost, calls: int, whole: float, plain: float) -> str:
-    """Which calls are followed (F) if none of them comes back."""
-    found = ''
-    for _ in range(calls):
-        due = cost.is_due()
-        found += 'F' if due else '.'
-        if due:
-            cost.add(whole / 2, whole)
-        else:
-            cost.ran(plain)
-    return found
-
-
-def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, 'CHEAP', 0.25)
-    cost = follow_time.FollowCost()
-    assert paid(cost, 32, whole=0.2, plain=0.01) == 'FF..F.F...F.......F.............'
-    for _ in range(8 * 6):
-        cost.launched()
-    assert paid(cost, 6, whole=0.2, plain=0.01) == 'FF..F.'
-
-
-def test_rare_launches_do_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where calls go another way as often as they are launched, following all those would cost many runs."""
-    monkeypatch.setattr(policy, 'CHEAP', 0.25)
-    cost, found = follow_time.FollowCost(), ''
-    for _ in range(40):
-        found += paid(cost, 1, whole=0.05, plain=0.001)
-        cost.launched()
-    assert found.startswith('FFFFF.') and found.count('F') < 12
-
-
-def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, 'CHEAP', 0.25)
-    assert paid(follow_time.FollowCost(), 12, whole=0.2, plain=0.1) == 'FF.FFFFFFFFF'
-    assert paid(follow_time.FollowCost(), 12, whole=0.001, plain=0.00001) == 'F' * 12
-    assert paid(follow_time.FollowCost(), 3, whole=5.0, plain=0.1) == 'FF.'
-
-
-def test_recordings_have_to_be_paid_for_as_well(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: list[tuple[float, float]] = []
-    monkeypatch.setattr(policy, 'ROUGHLY', -1.0)  # both times are the processor's: the clock counts other processes
-    monkeypatch.setattr(follow_time.FollowCost, 'add', lambda _, followed, whole: noted.append((followed, whole)))
-    fn = ck.graphed(lambda x: x * 2)
-    for _ in range(4):
-        fn(sim.ones(1))
-    (followed, watched), (nothing, recorded) = noted
-    assert 0 < followed < watched and nothing == 0 < recorded
-
-
-class Box:
-    def __init__(self) -> None:
-        self.scale = 0.0
-
-
-@pytest.fixture
-def dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Following anything is dear."""
-    monkeypatch.setattr(policy, 'CHEAP', 0.0)
-    monkeypatch.setattr(policy, 'DEAR', 0.0)
-
-
-@pytest.mark.usefixtures('dear')
-def test_values_that_come_back_are_still_recorded(cp: Any) -> None:
-    box = Box()
-    fn = ck.graphed(lambda x: x * box.scale)
-    for number in range(60):
-        box.scale = float(number if number < 20 else number % 2)
-        assert fn(cp.ones(2)).get().tolist() == [box.scale] * 2
-    assert sum(variant.launches for variant in fn.variants) >= 10
-
-
-@pytest.mark.usefixtures('dear')
-def test_a_call_that_is_not_followed_does_what_it_does(cp: Any) -> None:
-    """Random numbers, changes in place, exceptions and results that a check has stopped half way."""
-    seen: list[float] = []
-
-    def step(x: Any, y: Any) -> Any:
-        y += 1
-        first = float(x[0])
-        seen.append(first)
-        if first == 7.0:
-            raise ValueError('seven')
-        return y * first + cp.random.random_sample(2)
-
-    def story(fn: Any) -> list[Any]:
-        cp.random.seed(5)
-        seen.clear()
-        found: list[Any] = []
-        y = cp.zeros(2)
-        for number in range(14):
-            try:
-                found.append(fn(cp.full(2, float(number)), y).get().tolist())
-            except ValueError as error:
-                found.append(str(error))
-            found.append((y.get().tolist(), list(seen)))
-        return found
-
-    assert story(ck.graphed(step)) == story(step)
-
-
-@pytest.mark.usefixtures('dear')
-def test_it_is_said_that_runs_are_not_followed(cp: Any) -> None:
-    box = Box()
-    fn = ck.graphed(lambda x: x * box.scale)
-    for number in range(6):
-        box.scale = float(number)
-        fn(cp.ones(2))
-    told = io.StringIO()
-    fn.explain(told)
-    assert 'takes much longer than they do' in told.getvalue()
 
 
 def test_code_is_taken_apart_once_and_never_for_another() -> None:
