@@ -159,15 +159,6 @@ def assume_more(kind: Kind, variant: Variant) -> bool:
     return True
 
 
-def all_are(array: type, args: tuple[Any, ...]) -> bool:
-    """Whether all arguments are arrays, and no two of them are the same object."""
-    for one in args:
-        if type(one) is not array:
-            return False
-    count = len(args)
-    return count < 2 or (args[0] is not args[1] if count == 2 else len({*map(id, args)}) == count)
-
-
 def to_front(kind: Kind, variant: Variant) -> None:
     """Make a variant the first of its kind, also a new one."""
     kind.variants = (variant, *[other for other in kind.variants if other is not variant])
@@ -316,8 +307,6 @@ class Given:
             leaves = leaves[: self.own]
         elif self.numbers is not None:
             leaves = leaves[:-1]
-        if isinstance(self.form, int):
-            return tuple(leaves), {}
         args, kwargs = unpacked(put_together(self.form, leaves))
         if self.numbers is None:
             return args, kwargs

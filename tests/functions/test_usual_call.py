@@ -100,7 +100,7 @@ def test_arrays_of_another_layout_do_not_fit(cp: Any, made: Callable[[Any], Any]
         cp.ones((1, 6)), cp.ones((0, 3)), cp.ones((0,)), cp.ones(6, 'f4'), cp.ones(6, 'i8'), cp.ones((1, 2, 3)),
     ]  # fmt: skip
     array = made(cp)
-    usual = usual_call(cp, (array,), {}, 1, 0)
+    usual = usual_call(cp, (array,), {}, (tuple, (tuple, 0), (dict, ())), 0)
     assert usual is not None
     for other in (*others, made(cp)):
         alike = (other.shape, other.strides, other.dtype) == (array.shape, array.strides, array.dtype)
