@@ -12,7 +12,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any, Union
 
 import numpy as np
@@ -108,16 +107,6 @@ def told_in_turn(kinds: Iterable[tuple[Any, list[Said]]]) -> list[str]:
     return lines
 
 
-def once(variants: Iterable[list[Said]]) -> list[Said]:
-    """What is said of variants; what the same is said of more than one that follow each other is said once."""
-    said: list[Said] = []
-    for body, alike in groupby(variants):
-        count = len(list(alike))
-        first, *others = body
-        said += [f'{first} (in each of {counted(count, "variant")})' if count > 1 else first, *others]
-    return said
-
-
 _REMEDIES = (
     ('the function changes a setting or a log', 'Do that outside of the function.'),
     ('the function changes', 'Return the new value, and let the caller store it.'),
@@ -204,7 +193,7 @@ def _said(kind: Kind) -> list[Said]:
         said.append('seen once: it runs eagerly and is watched when it comes back')
     if kind.contest is not None and kind.contest.took is not None:
         said.append(f'{kind.contest}' + (': it runs eagerly, and is tried again' if kind.contest.eager else ''))
-    said += once([_of(variant) for variant in kind.variants])
+    said += [words for variant in kind.variants for words in _of(variant)]
     if kind.why_eager:
         said.append(f'calls ran eagerly because {kind.why_eager}')
         said.append(f'what would change that: {remedy_for(kind.why_eager)}')

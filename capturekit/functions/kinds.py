@@ -18,6 +18,7 @@ from capturekit.functions.faster_way import First, TimedWays
 from capturekit.functions.number_arguments import CallNumbers, Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.outcomes import ArgumentNumber, GivenNumbers, OtherOutcome, all_of
+from capturekit.functions.sharing import overlapping
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
 from capturekit.functions.watched_values import OtherNumbers, WatchedValue
@@ -245,16 +246,8 @@ def shared(pointers: list[int], reach: list[tuple[int, int]]) -> tuple[Any, ...]
 
     Two calls with the same answer are alike; () if no array shares memory.
     """
-    spans = sorted((p + low, p + high, n) for n, (p, (low, high)) in enumerate(zip(pointers, reach)) if low != high)
-    found: list[tuple[int, int, int]] = []
-    end = first = -1
-    for low, high, number in spans:
-        if low >= end:
-            first = number
-        else:
-            found.append((number, first, pointers[number] - pointers[first]))
-        end = max(end, high)
-    return tuple(found)
+    groups = overlapping([(p + low, p + high) for p, (low, high) in zip(pointers, reach)])
+    return tuple((n, group[0], pointers[n] - pointers[group[0]]) for group in groups for n in group[1:])
 
 
 def clear_of(spans: Sequence[tuple[int, int]], outside: Sequence[tuple[int, int]]) -> bool:
@@ -340,13 +333,8 @@ def share_memory(arrays: Sequence[Any], others: Sequence[Any], outside: Sequence
     met = [*map(id, arrays), *map(id, others)]
     if len({*met}) < len({*met[len(arrays) :]}) + len(arrays):
         return True  # without elements, too
-    own = [extent(one) for one in arrays]
-    spans = [*own, *[extent(one) for one in others], *outside]
-    return any(
-        low < end and start < high
-        for number, (low, high) in enumerate(own)
-        for start, end in (*spans[:number], *spans[number + 1 :])
-    )
+    groups = overlapping([*map(extent, arrays), *map(extent, others), *outside])
+    return any(number < len(arrays) for group in groups for number in group)
 
 
 def given_numbers(fn: Any, given: Given) -> GivenNumbers | None:
