@@ -67,3 +67,8 @@ def line_of(file: str, text: str) -> int:
     """The number of the first line of a file that ends with a text."""
     with open(file, encoding='utf-8') as f:
         return next(number for number, line in enumerate(f, 1) if line.rstrip().endswith(text))
+
+
+def launches(fn: Any) -> int:
+    """How many calls of a graphed function its recordings have answered."""
+    return sum(variant.launches for variant in fn.variants)

@@ -60,7 +60,7 @@ ALIKE = frozenset({
 })  # fmt: skip
 #: What takes seconds: random programs, samples, orders of all kinds, threads that go on for long, moments of a call.
 LONG = (
-    'functions/test_calls_in_calls.py', 'functions/test_collector.py', 'functions/test_outside.py::test_threads',
+    'functions/test_calls_in_calls.py', 'functions/test_collector.py', 'functions/test_checks_later.py::test_threads',
     'agreement/test_blocks.py', 'agreement/test_device_programs.py', 'agreement/test_python_programs.py',
     'agreement/test_thread_programs.py', 'guard/test_fewest_edges.py', 'guard/test_iterations.py', 'test_samples.py',
     'test_wild.py',

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.zoo.cases import FAMILIES, HERE, INSTEAD, Case, all_cases, marked, named
+from tests.zoo.cases import INSTEAD, Case, all_cases, named
 from tests.zoo.trial import check_broken, check_goes_on, check_repaired, run_broken
 
 CASES = all_cases()
@@ -83,11 +83,10 @@ def test_every_case_is_whole() -> None:
     """A line that is wrong, lines that are right, a thread of its own kind, words of the remedy."""
     assert len(CASES) >= 40
     assert max(Counter(case.name for case in CASES).values()) == 1
-    assert {case.family for case in CASES} == set(FAMILIES)
+    assert len({case.family for case in CASES}) == 11
     for case in CASES:
         assert case.does and case.thread.startswith('https://github.com/'), case
-        assert case.repair is not None and marked(case.repair, INSTEAD), case
-        assert len(marked(case.broken, HERE)) == 1, case
+        assert case.marked('+', INSTEAD), case
         assert case.line in lines_run(case.broken), case
-        assert lines_run(case.broken).isdisjoint(line for line, _code, _words in marked(case.repair, INSTEAD)), case
+        assert lines_run(case.broken).isdisjoint(case.marked('+', INSTEAD)), case
         assert bool(case.words) == bool(case.says), case

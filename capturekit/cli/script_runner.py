@@ -70,7 +70,7 @@ def watched() -> Iterator[None]:
     """
     report = WatchReport()
     hear, watch = report.hear, GUARD.state.call_watch
-    watch.open(current(), hear, GUARD.ledger.table)
+    watch.open(current(), hear)
     try:
         yield
     finally:

@@ -28,13 +28,6 @@ from capturekit.model.progress import progress
 
 #: Kinds of nodes that take time. Other nodes only order work, or wait for something outside of the graph.
 TIMED = frozenset(('kernel', 'memcpy', 'memset', 'host', 'graph'))
-#: Where the later nodes of the clone are attached: to a node's end mark ('mark'), or to the node itself ('node').
-#:
-#: With 'mark', a row of nodes stays a row, on one queue of the device, and nothing else starts before the end has been
-#: stamped; but there are two marks between one node and the next. With 'node' there is one mark between them, but every
-#: end mark is a separate branch: the device gets as many branches as there are nodes, with a synchronisation between
-#: queues for each, and an end may be stamped late because the next node is being started.
-FOLLOWERS = 'mark'
 #: Pairs of marks with nothing between them, in each launch.
 _PAIRS = 16
 
@@ -51,7 +44,6 @@ class Times:
         mark: from one mark to the next, with nothing between them; or from one event to the next on the stream.
         nodes: by a node's handle in the measured graph, for each launch of the other graph: the times of its start mark
             and its end mark, counted from the first mark; or its start and end, counted from the first start.
-        between: how many marks there are between the end mark of a node and the start mark of the next.
         by: 'events', 'profiler' (:mod:`capturekit.driver.cupti`) or 'model'.
         note: a remark for the user on these times; or ''.
     """
@@ -61,7 +53,6 @@ class Times:
     marked: list[float] = field(default_factory=list)
     mark: list[float] = field(default_factory=list)
     nodes: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
-    between: int = 1
     by: str = 'events'
     note: str = ''
 
@@ -160,16 +151,17 @@ class Marker(EdgeWriter):
 
     # -- a whole graph ------------------------------------------------------------------------------------------
 
-    def mark_all(self, graph: int, timed: Sequence[int], followers: str) -> _Marked:
+    def mark_all(self, graph: int, timed: Sequence[int]) -> _Marked:
         """Put marks around the nodes ``timed`` of a graph, and those that all others are measured against.
 
+        Later nodes come after a node's end mark, so that a row of nodes stays a row, on one queue of the device.
         An edge that let a kernel begin before the end of another one (programmatic launch) becomes an ordinary one.
         """
         nodes, edges = self._reader.handles(graph), self.edges(graph)
         first = self.mark(graph, ())
         around = {node: (self.mark(graph, ()), self.mark(graph, (node,))) for node in timed}
         heads = {node: start.node for node, (start, _end) in around.items()}
-        tails = {node: end.node for node, (_start, end) in around.items()} if followers == 'mark' else {}
+        tails = {node: end.node for node, (_start, end) in around.items()}
         moved = [edge for edge in edges if edge[0] in tails or edge[1] in heads]
         self.remove(graph, moved)
         led_to, left = {b for _a, b, _how in edges}, {a for a, _b, _how in edges}
@@ -177,7 +169,7 @@ class Marker(EdgeWriter):
         new += [(start, node) for node, start in heads.items()]
         new += [(first.node, heads.get(node, node)) for node in nodes if node not in led_to]
         self.add(graph, new)
-        ends = [end.node for node, (_start, end) in around.items() if not tails or node not in left]
+        ends = [end.node for node, (_start, end) in around.items() if node not in left]
         ends += [node for node in nodes if node not in left and node not in around]
         behind = [self.mark(graph, ends or (first.node,))]
         for _ in range(2 * _PAIRS):
@@ -203,7 +195,7 @@ def measured(
 ) -> Times:
     """Measure by events, for :meth:`capturekit.driver.cupti.Timing.graph_measure`. ``launched``: launches without
     marks."""
-    times = Times('measured', between=1 if FOLLOWERS == 'mark' else 0)
+    times = Times('measured')
     with Exit() as exit:
         marker = Marker(reader, exit)
         times.plain, _marks = launched or plain(device, marker, exit, x, s, launches, warmup)
@@ -213,7 +205,7 @@ def measured(
         timed = [node for node in reader.handles(g) if kind(node) in TIMED and node not in disabled]
         handles = {node: marker.in_clone(node, clone) for node in timed}
         switched = [marker.in_clone(node, clone) for node in off]
-        marked = marker.mark_all(clone, list(handles.values()), FOLLOWERS)
+        marked = marker.mark_all(clone, list(handles.values()))
         copy = device.graph_instantiate(clone, by_node_priority)
         exit.add(partial(device.graph_exec_destroy, copy))
         for node in switched:

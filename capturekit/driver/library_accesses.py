@@ -113,72 +113,38 @@ class _Call:
                 yield linear(self[name], _FACTOR, False, exact=False)
 
 
-def _gemm(call: _Call) -> list[Access]:
-    m, n, k = call['m'], call['n'], call['k']
-    return [
-        call.turned('ta', 'A', m, k),
-        call.turned('tb', 'B', k, n),
-        call.matrix('C', m, n, writes=True),
-    ]
+_Accesses = Callable[[_Call, int, int, int], list[Access]]
 
 
-def _gemv(call: _Call) -> list[Access]:
-    m, n = call['m'], call['n']
-    length, other = (m, n) if call['ta'] else (n, m)
-    return [call.matrix('A', m, n), call.vector('x', length), call.vector('y', other, writes=True)]
-
-
-def _ger(call: _Call) -> list[Access]:
-    m, n = call['m'], call['n']
+def _ger(call: _Call, m: int, n: int, _k: int) -> list[Access]:
     return [call.vector('x', m), call.vector('y', n), call.matrix('A', m, n, writes=True)]
 
 
-def _geam(call: _Call) -> list[Access]:
-    m, n = call['m'], call['n']
-    return [call.turned('ta', 'A', m, n), call.turned('tb', 'B', m, n), call.matrix('C', m, n, writes=True)]
-
-
-def _dgmm(call: _Call) -> list[Access]:
-    m, n = call['m'], call['n']
-    return [call.matrix('A', m, n), call.vector('x', n if call['side'] else m), call.matrix('C', m, n, writes=True)]
-
-
-def _syrk(call: _Call) -> list[Access]:
-    n, k = call['n'], call['k']
-    return [call.turned('ta', 'A', n, k), call.matrix('C', n, n, writes=True)]
-
-
-def _trsm(call: _Call) -> list[Access]:
-    m, n = call['m'], call['n']
-    side = n if call['side'] else m
-    return [call.matrix('A', side, side), call.matrix('B', m, n, writes=True)]
-
-
-def _axpy(call: _Call) -> list[Access]:
-    return [call.vector('x', call['n']), call.vector('y', call['n'], writes=True)]
-
-
-def _scal(call: _Call) -> list[Access]:
-    return [call.vector('x', call['n'], writes=True)]
-
-
-def _dot(call: _Call) -> list[Access]:
-    n = call['n']
+def _dot(call: _Call, _m: int, n: int, _k: int) -> list[Access]:
     return [call.vector('x', n), call.vector('y', n), linear(call['result'], call.itemsize, True)]
 
 
-_KINDS: dict[str, Callable[[_Call], list[Access]]] = {
-    'gemm': _gemm,
-    'gemv': _gemv,
+#: What each kind of function touches, from its call and the numbers m, n and k among its arguments.
+_KINDS: dict[str, _Accesses] = {
+    'gemm': lambda c, m, n, k: [
+        c.turned('ta', 'A', m, k), c.turned('tb', 'B', k, n), c.matrix('C', m, n, writes=True),
+    ],
+    'gemv': lambda c, m, n, _k: [
+        c.matrix('A', m, n), c.vector('x', m if c['ta'] else n), c.vector('y', n if c['ta'] else m, writes=True),
+    ],
     **dict.fromkeys(('ger', 'geru', 'gerc'), _ger),
-    'geam': _geam,
-    'dgmm': _dgmm,
-    'syrk': _syrk,
-    'trsm': _trsm,
-    'axpy': _axpy,
-    'scal': _scal,
+    'geam': lambda c, m, n, _k: [
+        c.turned('ta', 'A', m, n), c.turned('tb', 'B', m, n), c.matrix('C', m, n, writes=True),
+    ],
+    'dgmm': lambda c, m, n, _k: [
+        c.matrix('A', m, n), c.vector('x', n if c['side'] else m), c.matrix('C', m, n, writes=True),
+    ],
+    'syrk': lambda c, _m, n, k: [c.turned('ta', 'A', n, k), c.matrix('C', n, n, writes=True)],
+    'trsm': lambda c, m, n, _k: [c.matrix('A', *[n if c['side'] else m] * 2), c.matrix('B', m, n, writes=True)],
+    'axpy': lambda c, _m, n, _k: [c.vector('x', n), c.vector('y', n, writes=True)],
+    'scal': lambda c, _m, n, _k: [c.vector('x', n, writes=True)],
     **dict.fromkeys(('dot', 'dotu', 'dotc'), _dot),
-}
+}  # fmt: skip
 
 
 def of_cublas(name: str, given: Sequence[Any]) -> list[Access] | None:
@@ -191,7 +157,7 @@ def of_cublas(name: str, given: Sequence[Any]) -> list[Access] | None:
         return None
     call = _Call(dict(zip(function.names, map(int, given[1:]))), function.itemsize)
     try:
-        return [*_KINDS[function.kind](call), *call.factors()]
+        return [*_KINDS[function.kind](call, *(call.given.get(name, 0) for name in 'mnk')), *call.factors()]
     except LookupError:
         return None
 

@@ -11,7 +11,7 @@ from capturekit.functions.argument_slots import RING, from_low
 from capturekit.functions.array_blocks import array_maker, has_strides_of_a_new_array
 from capturekit.functions.variant import mark_begun
 from capturekit.graph.executable import Graph
-from capturekit.graph.launching import launch_then
+from capturekit.graph.launching import launch_on
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Plan
 from capturekit.model import errors
@@ -110,7 +110,7 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, around: Callable[[Any], An
                 launch()
             else:
                 made = [blocks] if one else blocks
-                around(lambda: launch_then(state, lambda: recorder.copy_results(made, aimed)))
+                around(lambda: launch_on(state, None, lambda: recorder.copy_results(made, aimed)))
         except BaseException as error:
             count = _recounted(recorder, count, error)
             raise

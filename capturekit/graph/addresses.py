@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -79,30 +78,16 @@ class AddressWord:
     far: int = 0
 
 
-class AddressSlot(ABC):
-    """A node that holds addresses."""
+class KernelSlot:
+    """A kernel that holds addresses: ``place`` is (number of the argument, offset in it).
 
-    def __init__(self, at: NodeAt) -> None:
-        self.at = at
-
-    @abstractmethod
-    def write(self, place: Any, address: int) -> None:
-        """Change a word; the graph is not changed yet."""
-
-    @abstractmethod
-    def put(self, device: Any, made: Any) -> None:
-        """Write the words into the definition and into the executable graph."""
-
-    @abstractmethod
-    def runner(self, device: Any, made: Any) -> Callable[[], int]:
-        """Return a function that writes the words into the executable graph alone, and returns CUDA's code."""
-
-
-class KernelSlot(AddressSlot):
-    """``place`` is (number of the argument, offset in it)."""
+    ``write`` changes a word, and the graph is not changed yet. ``put`` writes the words into the definition and into
+    the executable graph. ``runner`` returns a function that writes them into the executable graph alone, and returns
+    CUDA's code.
+    """
 
     def __init__(self, at: NodeAt, aim: Any) -> None:
-        super().__init__(at)
+        self.at = at
         self.aim = aim
 
     def write(self, place: Any, address: int) -> None:
@@ -116,14 +101,13 @@ class KernelSlot(AddressSlot):
         return run
 
 
-class CopySlot(AddressSlot):
-    """``place`` is 'dst' or 'src'. Memsets have no 'src'."""
+class CopySlot:
+    """The same for a copy or a memset: ``place`` is 'dst' or 'src'. Memsets have no 'src'."""
 
     def __init__(self, at: NodeAt) -> None:
-        super().__init__(at)
-        self.ends: dict[str, int] = {
-            name: int(at.info.detail[name]) for name in ('dst', 'src') if name in at.info.detail
-        }
+        self.at = at
+        detail = at.info.detail
+        self.ends: dict[str, int] = {name: int(detail[name]) for name in ('dst', 'src') if name in detail}
         self.size = int(at.info.detail.get('bytes', 1))
 
     def write(self, place: Any, address: int) -> None:
@@ -151,6 +135,9 @@ class CopySlot(AddressSlot):
             device.set_memcpy(graph, self.at.handle, ends['dst'], ends['src'], self.size)
         else:
             device.set_memset(graph, self.at.handle, ends['dst'], int(self.at.info.detail['value']), self.size)
+
+
+AddressSlot = KernelSlot | CopySlot
 
 
 class Index:

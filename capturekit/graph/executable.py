@@ -20,19 +20,22 @@ from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.analysis.races import Races
 from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform
+from capturekit.driver.kernel_args import encode
 from capturekit.graph import edit
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.launching import LAUNCH, launch_of, plain_launch, upload
-from capturekit.graph.state import GraphState, Owner, must_be_whole, positive
+from capturekit.graph.state import GraphState, Owner, fits_device, is_array, must_be_whole, positive, three
 from capturekit.graph.update import update
 from capturekit.launch.executable_graph import close_at_end
 from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
+from capturekit.launch.host_function import HostFunction
 from capturekit.launch.plan import Plan
 from capturekit.model.counted import counted
 from capturekit.model.counters import FIGURES
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording, Timeline
+from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
     from typing import Self
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
 
+#: The kinds of nodes that can be disabled.
+_SWITCHED = ('kernel', 'memcpy', 'memset')
 #: What to call instead of names that graphs have in other libraries.
 _INSTEAD = {'replay': 'launch()', 'run': 'launch()', 'instantiate': 'launch(), which needs no more', 'reset': 'close()'}
 
@@ -194,8 +199,8 @@ class Graph:
         ``graph.verify(fn, x, w, outputs=y)`` for a graph that was recorded as ``y = fn(x, w)``. Each round fills the
         inputs with other values, writes over memory that lies free, launches, runs ``fn`` on copies, and launches again
         on the same inputs. ``print(report)`` names the outputs that stay the same, differ, or change on the second
-        launch, each with the lines where something came from the host. All arrays are put back as they were. A graph
-        that draws from a ``cupy.random.Generator`` changes at every launch, and the report says so.
+        launch (as what draws from a ``cupy.random.Generator`` does), each with the lines where something came from the
+        host. All arrays are put back as they were.
 
         Args:
             fn: the function that was recorded; it is run eagerly, once a round.
@@ -215,8 +220,7 @@ class Graph:
             UnsupportedCallError: the graph belongs to a ``@graphed`` function, and only calls of that may launch it.
             Whatever ``fn`` raises on the inputs as they are.
 
-        It works on CuPy's current stream and waits for it. Threads: no other thread may use the graph or the arrays
-        during the call.
+        It works on CuPy's current stream and waits for it. No other thread may use the graph or the arrays meanwhile.
         """
         return verify(self, self._state, fn, args, outputs, values, rounds, rtol, atol, sys._getframe(1))
 
@@ -226,24 +230,21 @@ class Graph:
         ``print(graph.races())`` names, for each race, both nodes with their lines, the memory and the missing edge. A
         race is certain if both nodes are CuPy's kernels, copies or memsets, whose arguments show to the byte what they
         read and write. It is possible if only a kernel's author or a library knows that, or if elements are chosen as
-        the kernel runs: ``raw`` arguments, ``where=``, an ``if`` in an elementwise kernel. Memory that is reached
-        through textures and tables of addresses is not seen. Disabled nodes touch nothing. The search takes some
-        20 microseconds for each node.
+        the kernel runs (``raw`` arguments, ``where=``, an ``if``). Memory behind textures and tables of addresses is
+        not seen. Disabled nodes touch nothing. The search takes some 20 microseconds for each node.
 
         Args:
             observe: whether to find out which nodes write, by running such kernels alone, once each, after all nodes
-                before them. Memory that changes was written. Memory that does not change, while other memory does, is
-                taken as only read, and listed in the report's ``notes``. Device memory is put back from a copy of the
-                same size; host memory is not. This finds most before the first launch, when memory holds no results
-                yet. On the simulated device the two orders of each pair are run as well, and ``race.order`` is the one
-                that gives a different result.
+                before them. Memory that does not change, while other memory does, is taken as only read, and listed in
+                the report's ``notes``. Device memory is put back from a copy; host memory is not. On the simulated
+                device the two orders of each pair are run as well: ``race.order`` is the one that differs.
 
         Raises:
             TypeError: ``observe`` is not a bool. ClosedError: the graph was closed.
             UnmatchedError: ``observe`` is True, and this thread has a capture open.
 
-        With ``observe`` it works on CuPy's current stream and waits for it; launches on other streams must have ended.
-        Threads: no other thread may use the arrays during the call.
+        With ``observe`` it works on CuPy's current stream and waits for it; launches on other streams must have ended,
+        and no other thread may use the arrays.
         """
         from capturekit.analysis.race_report import check, races_of
 
@@ -259,42 +260,38 @@ class Graph:
         """Launch the graph, and again while its nodes are timed; return when each node ran.
 
         The answer is also ``recording.timeline``, and all nodes and edges are written into the recording, as by
-        :meth:`describe`, so that the recording can be drawn and saved with it. Start and end of each node are medians,
-        with what the measuring itself costs taken off. ``timeline.by`` says how they were measured:
+        :meth:`describe`. Start and end of each node are medians, with what the measuring itself costs taken off.
+        ``timeline.by`` says how they were measured:
 
         - 'profiler': NVIDIA's CUPTI timed the nodes (``pip install nvidia-cuda-cupti``; PyTorch brings it). Start and
           end are within 2 us or 3 % of what kernels measure themselves, whichever is more. On a lane that the rest does
           not wait for, each earlier node adds up to 0.3 us; with 32 lanes of short kernels single starts were 11 us
-          off. CUPTI keeps about half a megabyte of device memory each time. Only CUPTI can measure a graph of several
-          devices, because it has one clock for all (on two H200, nodes in a row never seemed to overlap).
-        - 'events': a copy of the graph with an event before and after each node. The duration of a node includes two
-          to three microseconds for starting and ending it, and lanes of many short nodes look less parallel than they
-          are.
+          off. CUPTI keeps about half a megabyte of device memory each time. Only CUPTI, which has one clock for all
+          devices, can measure a graph of several.
+        - 'events': a copy of the graph with an event before and after each node. A node's duration includes the two to
+          three microseconds in which it is started and ended, and lanes of many short nodes look less parallel than
+          they are. Edges that let a kernel begin before another one ends become ordinary edges.
         - 'model': the simulated device computes the times. ``timeline.source`` says, too, that nothing was measured.
 
-        The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then without timing its nodes,
-        then with. Arrays that it changes in place are changed that often, or more often if the profiler fails, which
-        the note says. For 'events', edges that let a kernel begin before another one ends become ordinary edges.
+        The graph runs ``2 * (launches + warmup) + 1`` times, or more often if the profiler fails, which the note says:
+        so often are arrays changed that it changes in place.
 
         Args:
             launches: the number of launches of each kind that the medians are taken of. warmup: how many come first.
             by: 'profiler' or 'events': use only this one. None: the profiler if it is available and there are no other
-                threads, else events; ``timeline.note`` then says why. With other threads (a notebook has some),
-                'profiler' is safe as long as none of them uses the device: CUPTI must not be detached while one does.
+                threads, else events; ``timeline.note`` then says why. With other threads, 'profiler' is safe as long as
+                none of them uses the device: CUPTI must not be detached while one does.
 
         Raises:
-            TypeError, ValueError: ``launches`` is not a whole number of 1 or more, ``warmup`` not one of 0 or more, or
-                ``by`` is something else.
-            UnmatchedError: this thread has a capture open.
+            TypeError, ValueError: an argument is not as described. UnmatchedError: this thread has a capture open.
             UpdateError: the graph can't be copied: it has conditional or memory nodes, is launched in several parts, or
                 CUDA refuses. The profiler was asked for, or is needed for several devices, and can't be had.
-                ClosedError: it is closed. What :meth:`launch` raises, as the graph of a ``@graphed`` function does.
-                Then nothing has been measured, and the recording is as it was.
+            ClosedError: it is closed. What :meth:`launch` raises. Then the recording is as it was.
 
-        It works on CuPy's current stream and waits for it. It takes some microseconds for each node and launch, besides
-        the launches. Threads: other calls on the graph, and other measurements by the profiler, wait for it; other work
-        on the device makes times longer. Do not call it while another profiler that uses CUPTI is active,
-        such as ``torch.profiler``: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
+        It works on CuPy's current stream and waits for it, and takes some microseconds for each node and launch besides
+        the launches. Threads: other measurements wait for it; other work on the device makes times longer. Do not call
+        it while another profiler that uses CUPTI (``torch.profiler``) is active: CUPTI serves one at a time. CUDA
+        Driver API, "Graph Management"; CUPTI User's Guide.
         """
         from capturekit.graph.measure import measure
 
@@ -383,7 +380,29 @@ class Graph:
             halfway, and the graph is closed, which the exception says. Launches that have begun are not affected;
             later ones do what was set.
         """
-        edit.set_kernel(self._state, node, grid, block, shared, args)
+        if args is not None and not isinstance(args, Mapping):
+            raise TypeError(f'args must be a mapping of numbers to arguments, got {type(args).__name__}')
+        state = self._state
+        with edit.changing(state, 'Graph.set_kernel()', node, 'kernel') as at:
+            detail, g = at.info.detail, state.made.graph
+            now = state.device.node_arguments(g, at.handle)
+            data = [argument.data for argument in now]
+            for number, value in (args or {}).items():
+                if not isinstance(number, int) or not 0 <= number < len(data):
+                    has = counted(len(data), 'argument')
+                    raise IndexError(f'the kernel has {has}, and none has the number {number!r}')
+                fits_device(state, value)
+                try:
+                    data[number] = encode(now[number], value, is_array)
+                except (TypeError, ValueError) as error:
+                    raise type(error)(f'argument {number}: {error}') from None
+            shape = [
+                tuple(detail.get(name, (1, 1, 1))) if value is None else three(name, value)
+                for name, value in (('grid', grid), ('block', block))
+            ]
+            nbytes = detail.get('shared', 0) if shared is None else positive('shared', shared, 0)
+            arrays = [value for value in (args or {}).values() if is_array(value)]
+            edit.apply(state, at, lambda: state.device.set_kernel(g, at.handle, *shape, nbytes, data), arrays)
 
     def set_memcpy(self, node: Node | int, *, dst: Any = None, src: Any = None, nbytes: int | None = None) -> None:
         """Give a copy node another source, destination or size (``cudaGraphExecMemcpyNodeSetParams1D``).
@@ -396,7 +415,12 @@ class Graph:
 
         Raises as :meth:`set_kernel`.
         """
-        edit.set_memcpy(self._state, node, dst, src, nbytes)
+        state = self._state
+        with edit.changing(state, 'Graph.set_memcpy()', node, 'memcpy') as at:
+            size = at.info.detail['bytes'] if nbytes is None else positive('nbytes', nbytes, 1)
+            ends = [edit.address(state, name, value, size, at) for name, value in (('dst', dst), ('src', src))]
+            g = state.made.graph
+            edit.apply(state, at, lambda: state.device.set_memcpy(g, at.handle, *ends, size), [dst, src])
 
     def set_memset(
         self, node: Node | int, *, dst: Any = None, value: int | None = None, nbytes: int | None = None
@@ -411,18 +435,36 @@ class Graph:
 
         Raises as :meth:`set_kernel`.
         """
-        edit.set_memset(self._state, node, dst, value, nbytes)
+        state = self._state
+        with edit.changing(state, 'Graph.set_memset()', node, 'memset') as at:
+            size = at.info.detail['bytes'] if nbytes is None else positive('nbytes', nbytes, 1)
+            now = at.info.detail['value'] if value is None else positive('value', value, 0)
+            if now >= 1 << 32:
+                raise ValueError(f'value must fit into 32 bits, got {now}')
+            to, g = edit.address(state, 'dst', dst, size, at), state.made.graph
+            edit.apply(state, at, lambda: state.device.set_memset(g, at.handle, to, now, size), [dst])
 
     def set_host(self, node: Node | int, fn: Callable[[Any], Any], arg: Any = None) -> None:
         """Let a host node call ``fn(arg)`` (``cudaGraphExecHostNodeSetParams``). CUDA calls it in its own thread, where
         it must not call CUDA. The graph keeps both. Raises as :meth:`set_kernel`."""
-        edit.set_host(self._state, node, fn, arg)
+        if not callable(fn):
+            raise TypeError(f'set_host() takes a function, got {type(fn).__name__}')
+        state = self._state
+        with edit.changing(state, 'Graph.set_host()', node, 'host') as at:
+            host, g = HostFunction(fn, here(), 'graph.launch()'), state.made.graph
+            edit.apply(state, at, lambda: state.device.set_host(g, at.handle, lambda: host(arg)), [])
 
     def set_event(self, node: Node | int, event: Any) -> None:
         """Let an event node record, or wait for, another CuPy event, which the graph keeps
         (``cudaGraphExecEventRecordNodeSetEvent``, ``cudaGraphExecEventWaitNodeSetEvent``). Raises as
         :meth:`set_kernel`."""
-        edit.set_event(self._state, node, event)
+        ptr = getattr(event, 'ptr', None)
+        if not isinstance(ptr, int):
+            raise TypeError(f'set_event() takes a CuPy event, got {type(event).__name__}')
+        state = self._state
+        with edit.changing(state, 'Graph.set_event()', node, 'event record', 'wait event') as at:
+            g = state.made.graph
+            edit.apply(state, at, lambda: state.device.set_event(g, at.handle, ptr), [event])
 
     def set_child(self, node: Node | int, other: Graph) -> None:
         """Let a child graph node run what ``other`` runs now (``cudaGraphExecChildGraphNodeSetParams``).
@@ -438,15 +480,18 @@ class Graph:
 
         Its place in the order stays. Raises as :meth:`set_kernel`.
         """
-        edit.set_enabled(self._state, node, False)
+        with edit.changing(self._state, 'Graph.disable()', node, *_SWITCHED) as at:
+            edit.switch(self._state, at, False)
 
     def enable(self, node: Node | int) -> None:
         """Let a node that was disabled run again, with the parameters that it has now. Raises as :meth:`set_kernel`."""
-        edit.set_enabled(self._state, node, True)
+        with edit.changing(self._state, 'Graph.enable()', node, *_SWITCHED) as at:
+            edit.switch(self._state, at, True)
 
     def enabled(self, node: Node | int) -> bool:
         """False for a node that :meth:`disable` was called for. Raises IndexError, TypeError and ClosedError."""
-        return edit.is_enabled(self._state, node)
+        with edit.changing(self._state, 'Graph.enabled()', node) as at:
+            return at.number not in self._state.names.off
 
     # -- the whole graph ----------------------------------------------------------------------------------------
 
@@ -503,40 +548,39 @@ class Graph:
         views of an array need no order. A node keeps its order with all others where it is not known what it touches:
         kernels of your own, kernels of libraries whose call is not understood, and host functions, unless
         :func:`reads` and :func:`writes` say it; conditional nodes and nodes for events. Nodes that were recorded in
-        no order stay in none, if no lanes are chosen for them (``rounds``). Bodies of conditional nodes are treated
-        each by itself.
+        no order stay in none, if no lanes are chosen for them (``rounds``). Each body of a conditional node is treated
+        by itself.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
-        CUDA refuses, where :meth:`races` would find something new, and where the graph is too large (more than 32,768
-        nodes). The first launch runs the graph with the old edges as well, compares all that both wrote, byte by byte
-        (sums of CUB's scans, which differ from launch to launch, as numbers), and waits for this; where they differ,
-        the graph gets its old edges again, with a RuntimeWarning. ``compared`` tells the outcome, or why a launch can
-        not be compared: host functions, checks of host reads and conditional nodes would act twice. Copies of what the
-        graph writes take memory for that one launch.
+        CUDA refuses, where :meth:`races` would find something new, and where it has more than 32,768 nodes. The first
+        launch runs the graph with the old edges as well, compares all that both wrote, byte by byte (sums of CUB's
+        scans, which differ from launch to launch, as numbers), and waits for this; where they differ, the graph gets
+        its old edges again, with a RuntimeWarning. ``compared`` tells the outcome, or why a launch can not be compared:
+        host functions, checks of host reads and conditional nodes would act twice. Copies of what the graph writes take
+        memory for that one launch.
 
-        Nodes keep their numbers, and ``graphExec`` is another one afterwards. Changes of nodes, :meth:`rebind` and
+        Nodes keep their numbers; ``graphExec`` is another one afterwards. Changes of nodes, :meth:`rebind` and
         :meth:`update` compute the order again, from the edges as recorded.
 
         Args:
             report: True: only tell what would be done.
             rounds: how often each order is timed, in turn, after one round that does not count; 0: not at all. The
-                orders are: as recorded; as the data needs it; the same with all first nodes behind one of them; and on
-                2, 4, 8, 16 and 32 lanes, as far as the data lets so many run at once and some five seconds suffice.
-                Then the best ones are timed with their temporaries packed (of ``lanes='auto'``). Each time a graph is
-                launched 4 to 25 times in a row. Its memory is put back from a copy before that and at the end, so fill
-                its inputs first. The graph keeps the fastest order whose upper quartile is below the lower quartile of
-                the recorded one; where there is none, the recorded one, and ``kept`` tells why. ``times`` has the
-                figures. A graph that can not be launched twice with the same effect is not timed, and ``untimed`` tells
-                why. On the simulated device times come from a model.
+                orders are: as recorded; as the data needs it; the same with all first nodes behind one of them; on 2,
+                4, 8, 16 and 32 lanes, as far as the data and some five seconds allow; and the best ones with their
+                temporaries packed (of ``lanes='auto'``). Its memory is put back from a copy before each row of 4 to 25
+                launches and at the end, so fill its inputs first. The graph keeps the fastest order whose upper
+                quartile is below the lower quartile of the recorded one; where there is none, the recorded one, and
+                ``kept`` tells why. ``times`` has the figures. A graph that can not be launched twice with the same
+                effect is not timed, and ``untimed`` tells why. On the simulated device times come from a model.
 
         Raises:
             TypeError, ValueError: ``report`` is not a bool, ``rounds`` not a whole number of 0 or more; or both are
                 asked for. ClosedError: the graph was closed. UpdateError: the graph of a ``@graphed`` function.
             UnmatchedError: ``rounds`` is not 0, and this thread has a capture open.
 
-        Threads: calls take turns; with ``rounds`` no other thread may use the arrays. Streams: nothing is launched,
-        and launches under way are not affected; with ``rounds`` it works on CuPy's current stream and waits for it, and
-        launches on other streams must have ended. Some 200 microseconds for each node.
+        Threads: calls take turns. Nothing is launched, and launches under way are not affected; but with ``rounds`` it
+        works on CuPy's current stream and waits for it, launches on other streams must have ended, and no other thread
+        may use the arrays. Some 200 microseconds for each node.
         """
         return EXTENSIONS.relane(self._state, self.launch, report, rounds)
 
@@ -544,20 +588,17 @@ class Graph:
         """Let runs of elementwise kernels become one kernel each; ``print(graph.fuse())`` tells which, and why not.
 
         A run is several of CuPy's elementwise kernels (ufuncs, ``ElementwiseKernel``, ``where``, ``clip``, casts,
-        copies) that follow each other and work on as many elements. Values go from one to the next in registers.
-        Temporary arrays that nobody can see any more are not written; everything else is. An array that copies fill
-        (``roll``) is read from the sources of the copies. Each operation keeps its own code, dtypes and rounding, so
-        that every bit is the same as without. Arrays of any shapes, strides and dtypes of
-        booleans, integers, floating point (half, too) and complex numbers take part; so do numbers. Other kernels,
-        events, lanes that meet, conditional nodes and child graphs end a run. CuPy's own reductions compute what they
-        read and work on their results, and combine values in the same order. Nodes whose results nobody reads are
-        taken out, and equal nodes run once.
+        copies) that follow each other and work on as many elements, of any shapes, strides and dtypes of booleans,
+        integers, floating point (half, too) and complex numbers. Values go from one to the next in registers. Temporary
+        arrays that nobody can see any more are not written; everything else is. An array that copies fill (``roll``) is
+        read from the sources of the copies. Each operation keeps its own code, dtypes and rounding, so that every bit
+        is the same as without. Other kernels, events, lanes that meet, conditional nodes and child graphs end a run.
+        CuPy's own reductions compute what they read and work on their results, and combine values in the same order.
+        Nodes whose results nobody reads are taken out, and equal nodes run once.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where nothing can be fused, where it is
-        launched in several parts or was relaned, and where CUDA or the compiler refuses. The first launch runs the
-        graph as recorded as well, compares everything that can be seen, byte by byte, and waits for this; where they
-        differ, the graph is as it was recorded again, with a RuntimeWarning. ``compared`` tells the outcome, or why a
-        launch can not be compared. Copies of what the graph writes take memory for that one launch.
+        launched in several parts or was relaned, and where CUDA or the compiler refuses. The first launch is compared
+        with the graph as recorded, as that of :meth:`relane` is, and ``compared`` tells the outcome.
 
         A fused kernel has the number and the line of its last node; ``node.inner`` are the nodes that it replaces.
         ``graphExec`` is another one afterwards. A second call returns the same report.

@@ -68,7 +68,7 @@ def _in_one(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
         launches += 1
 
     def on_stream(stream: Any) -> None:
-        _launch_on(owner.state, stream)
+        launch_on(owner.state, stream)
 
     def bind(to: Callable[[], None] = refuse_launch) -> None:
         nonlocal launch
@@ -89,17 +89,13 @@ def _step_by_step(owner: Owner) -> Callable[..., None]:
 
 
 def _follow_plan(state: GraphState, stream: Any) -> None:
-    current = state.current()
-    ptr = current.ptr if stream is None else handle_of(state, stream)
-    if state.made is None or state.plan is None:
-        raise closed(_CALL)
-    if state.gate.ledger.captures:
-        state.gate.launching(False, ptr)
+    ptr = _told(state, stream, _CALL)
     with state.lock:
         state.must_be_open(_CALL)
+        assert state.plan is not None
         with state.inside():
             try:
-                if ptr == current.ptr:
+                if ptr == state.current().ptr:
                     state.plan.run()
                 else:
                     state.plan.run_on(ptr, int(getattr(stream, 'device_id', -1)))
@@ -108,17 +104,13 @@ def _follow_plan(state: GraphState, stream: Any) -> None:
                 raise
 
 
-def _launch_on(state: GraphState, stream: Any) -> None:
+def _told(state: GraphState, stream: Any, call: str) -> int:
+    """The handle of the stream to launch or upload on, None being the current one. The guard is told of it."""
     ptr = state.current().ptr if stream is None else handle_of(state, stream)
-    if state.made is None:
-        raise closed(_CALL)
+    state.must_be_open(call)
     if state.gate.ledger.captures:
-        state.gate.launching(False, ptr)
-    with state.lock:
-        if state.made is None:
-            raise closed(_CALL)
-        start(state, ptr)
-        state.by_name += 1
+        state.gate.launching(call != _CALL, ptr)
+    return int(ptr)
 
 
 def handle_of(state: GraphState, stream: Any) -> int:
@@ -132,13 +124,16 @@ def handle_of(state: GraphState, stream: Any) -> int:
 # -- one launch ---------------------------------------------------------------------------------------------------
 
 
-def start(state: GraphState, stream: int) -> None:
-    """Launch on a stream, by its handle, after other graphs that use the same memory."""
-    if not state.memory.turns:
-        _start(state, stream)
-        return
-    with state.memory.turn(stream):
-        _start(state, stream)
+def launch_on(state: GraphState, stream: Any = None, following: Callable[[], None] | None = None) -> None:
+    """Launch after other graphs that use the same memory, and then do what is ``following`` on that stream."""
+    ptr = _told(state, stream, _CALL)
+    with state.lock:
+        state.must_be_open(_CALL)
+        with state.memory.turn(ptr):
+            _start(state, ptr)
+            state.by_name += 1
+            if following is not None:
+                following()
 
 
 def _start(state: GraphState, stream: int) -> None:
@@ -150,25 +145,9 @@ def _start(state: GraphState, stream: int) -> None:
         state.device.graph_launch(state.made.graphExec, stream)
 
 
-def launch_then(state: GraphState, following: Callable[[], None]) -> None:
-    """Launch on CuPy's current stream, and then do something with the graph's memory on that stream."""
-    ptr = state.current().ptr
-    if state.gate.ledger.captures:
-        state.gate.launching(False, ptr)
-    with state.lock:
-        if state.made is None:
-            raise closed(_CALL)
-        with state.memory.turn(ptr):
-            start(state, ptr)
-            state.by_name += 1
-            following()
-
-
 def upload(state: GraphState, stream: Any) -> None:
     """Put the graph on the device before its first launch."""
-    ptr = state.current().ptr if stream is None else handle_of(state, stream)
-    if state.gate.ledger.captures:
-        state.gate.launching(True, ptr)
+    ptr = _told(state, stream, 'Graph.upload()')
     with state.lock:
         state.must_be_open('Graph.upload()')
         plan = state.plan
@@ -192,12 +171,6 @@ def aim(state: GraphState) -> None:
     state.bind(plain_launch(state) if altered is None else _compared_first(state, altered.call))
 
 
-def aim_all(state: GraphState) -> None:
-    """The same, unless the graph is launched step by step."""
-    if state.plan is None or state.plan.plain:
-        aim(state)
-
-
 def _compared_first(state: GraphState, call: str) -> Callable[[], None]:
     """The launch of a graph that ``call`` has changed, whose first launch is compared; the state is not held by it."""
     held = weakref.ref(state)
@@ -209,6 +182,8 @@ def _compared_first(state: GraphState, call: str) -> Callable[[], None]:
         with found.lock:
             if found.made is None:
                 raise closed(call)
-            start(found, found.current().ptr)
+            stream = found.current().ptr
+            with found.memory.turn(stream):
+                _start(found, stream)
 
     return first

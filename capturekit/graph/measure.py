@@ -122,7 +122,7 @@ def timeline(times: Times, numbers: Mapping[int, int], edges: Iterable[tuple[int
     if times.by == 'profiler':
         without, taken = _as_launched(raw, before, float(np.median(times.plain)) - mark)
     else:
-        without, taken = _without_marks(raw, before, mark, mark * times.between), mark
+        without, taken = _without_marks(raw, before, mark), mark
     zero = min((start for start, _end in without.values()), default=0.0)
     found = Timeline(
         times.source,
@@ -234,20 +234,18 @@ def _least(of: Callable[[float], _Spans], span: float, most: float) -> float:
 # -- by events ----------------------------------------------------------------------------------------------------
 
 
-def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], inside: float, between: float) -> _Spans:
-    """Start and end of each node. ``inside``: what marks add to one; ``between``: on the way to it."""
+def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], mark: float) -> _Spans:
+    """Start and end of each node. A mark is added to each node, and one on the way to it."""
     ends: dict[int, tuple[_Stamps, _Stamps]] = {}
     found: _Spans = {}
     zeros = np.zeros(len(next(iter(raw.values()), ())))
     for number, earlier in before.items():
-        ends_before = [ends[a] for a in earlier]
-        # the start mark of a first node comes after a mark, too, wherever those of the others come
-        ended = _latest([raw_end for raw_end, _end in ends_before]) if ends_before else zeros + (inside - between)
-        start = _latest([end for _raw_end, end in ends_before]) if ends_before else zeros
+        ended = _latest([ends[a][0] for a in earlier] or [zeros])
+        start = _latest([ends[a][1] for a in earlier] or [zeros])
         if number in raw:
             starts, stops = raw[number].T
-            start = start + np.maximum(starts - ended - between, 0)
-            end = start + np.maximum(stops - starts - inside, 0)
+            start = start + np.maximum(starts - ended - mark, 0)
+            end = start + np.maximum(stops - starts - mark, 0)
             found[number] = float(np.median(start)), float(np.median(end))
             ends[number] = stops, end
         else:

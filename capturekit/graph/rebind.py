@@ -14,7 +14,6 @@ from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.graph.addresses import (
     AGAIN,
-    INSIDE,
     AddressSlot,
     AddressWord,
     Index,
@@ -22,7 +21,6 @@ from capturekit.graph.addresses import (
     all_words,
     is_ours,
     with_far,
-    within,
     words_of,
 )
 from capturekit.graph.edit import after_change, name_nodes, node_at
@@ -37,11 +35,8 @@ _COUNTING = 'capturekit_'
 _CALL = 'Graph.rebind()'
 
 
-def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]], *, unused: bool = False) -> int:
-    """Let nodes use the second array of each pair in the place of the first; return how many were changed.
-
-    ``unused``: whether a first array may be one that no node uses.
-    """
+def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]]) -> int:
+    """Let nodes use the second array of each pair in the place of the first; return how many were changed."""
     for one in state.alterations if pairs else ():
         one.before_change(state, 'an array was replaced before the first launch')
     moves = _moves(state, pairs)
@@ -50,7 +45,7 @@ def rebind(state: GraphState, pairs: Sequence[tuple[Any, Any]], *, unused: bool 
         with state.relaxed():
             if state.index is None or state.index.made is not state.made or state.index.aimed:
                 state.index = _indexed(state)
-            changed = _change(state, state.index, moves, unused)
+            changed = _change(state, state.index, moves)
         with whole_or_closed(state, _CALL):
             _hold(state, [(move, new.data) for (_old, new), move in zip(pairs, moves)])
             after_change(state)
@@ -152,21 +147,18 @@ def _indexed(state: GraphState) -> Index:
 # -- the change ---------------------------------------------------------------------------------------------------
 
 
-def _change(state: GraphState, index: Index, moves: list[Move], unused: bool) -> int:
+def _change(state: GraphState, index: Index, moves: list[Move]) -> int:
     """Make all changes or none; return how many nodes were changed."""
     to: dict[int, int] = {}
     for number, move in enumerate(moves):
-        if index.uses_inside(move.low, move.high):
-            raise refused(_CALL, INSIDE, AGAIN)
-        found = index.between(move.low, move.high)
-        if not found and not unused and move.high > move.low:
+        found = index.movable(move.low, move.high)
+        if not found and move.high > move.low:
             raise ValueError(
                 f'no node uses the first array of pair {number}: the graph was recorded with '
                 'another array, or an earlier call replaced it'
             )
         for word in found:
-            to[id(word)] = move(within(word, move.low, move.high))
-        index.no_end_at(move.high)
+            to[id(word)] = move(word.address)
     for move in moves:
         for word in index.between(move.to, move.to + move.high - move.low):
             if id(word) not in to:

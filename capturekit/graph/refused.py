@@ -7,13 +7,7 @@ from capturekit.model.source_line import here
 
 
 def closed(call: str) -> ClosedError:
-    """The error for a call on a closed graph."""
-    rule = 'The graph is closed: its memory was given back by close(), or by a change that ended halfway.'
-    return ClosedError(call, location=here(), rule=rule, remedy='Close it later, or record again.')
-
-
-def gone(call: str) -> ClosedError:
-    """The error for a change of a graph that is closed, or that another graph has taken over."""
+    """The error for a call on a graph that is closed, or that another graph has taken over."""
     rule = (
         'The graph is closed: its memory was given back by close() or by a change that ended halfway, '
         'or another graph took it over.'

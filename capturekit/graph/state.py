@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from capturekit.analysis.node_view import Look
 from capturekit.driver.cuda import current
 from capturekit.graph.addresses import Index, NodeAt
-from capturekit.graph.refused import closed, gone, refused
+from capturekit.graph.refused import closed, refused
 from capturekit.launch.declared import Declared
 from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
@@ -304,8 +304,7 @@ def _close(state: GraphState, error: BaseException) -> None:
 def must_be_whole(state: GraphState, call: str) -> None:
     """Refuse a graph that is closed or is launched in several parts; do without packed memory that is still to be shown
     to be right. The caller holds the lock."""
-    if state.made is None:
-        raise gone(call)
+    state.must_be_open(call)
     if state.plan is not None and not state.plan.plain:
         rule = 'A graph with rehearsed reads, seams or drawn numbers is launched in several parts, with checks.'
         raise refused(call, rule, 'Record again instead, or record without a rehearsal.')

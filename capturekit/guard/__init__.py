@@ -30,7 +30,6 @@ from capturekit.guard.state import State
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.rules import table
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import here
 
@@ -59,8 +58,6 @@ class Guard(Components):
             if state.lives and state.platform.cupy is not platform.cupy:
                 raise RuntimeError('captures are open on another CuPy: close them first')
             first = not self.installation.installed
-            if first:
-                state.ledger.table = table(platform.device.driver_version() or None)
             state.platform = platform
             self.installation.install(self)
             if first:

@@ -22,7 +22,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.cuda_functions import ApiCall
 from capturekit.model.followed_captures import CaptureFinding, FollowedCapture, Follower
-from capturekit.model.rules import CaptureStatus, Operation, Table
+from capturekit.model.rules import CaptureStatus, Operation
 from capturekit.model.source_line import Place, here, is_foreign_frame
 
 Told = Callable[[FollowedCapture], None]
@@ -100,7 +100,7 @@ class CallWatch:
         """Whether somebody watches."""
         return bool(self._told)
 
-    def open(self, platform: Platform, told: Told, rules: Table | None = None) -> None:
+    def open(self, platform: Platform, told: Told) -> None:
         """Begin to watch. ``told`` is called with each capture that has ended.
 
         Raises:
@@ -109,7 +109,7 @@ class CallWatch:
         with self._lock:
             if not self._told:
                 source: CallSource = platform.device.call_source()
-                self._follower = Follower(_Process(source, self._inside), rules, self._ended)
+                self._follower = Follower(_Process(source, self._inside), self._ended)
                 self.failure = None
                 source.open(self)
                 self._source = source

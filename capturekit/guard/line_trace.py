@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
@@ -275,7 +274,7 @@ class Tracing:
     def __init__(self) -> None:
         self._traces: dict[int, list[Trace]] = {}
         self._codes: dict[int, CodeType] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._tool: int | None = None
         self._undo: dict[int, Callable[[], None]] = {}
 
@@ -342,13 +341,13 @@ class Tracing:
 
     def _follow(self, frame: FrameType) -> None:
         code = frame.f_code
-        if id(code) not in self._codes and not is_foreign_frame(frame):
-            events, tool = _monitoring.events, self._tool
-            if tool is None:
-                return
-            self._codes[id(code)] = code
-            with suppress(ValueError):  # another thread has closed the last capture and released the tool in between
-                _monitoring.set_local_events(tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+        if id(code) in self._codes or is_foreign_frame(frame):
+            return
+        with self._lock:  # another thread may close the last capture at this moment, and release the tool
+            if self._tool is not None:
+                events = _monitoring.events
+                self._codes[id(code)] = code
+                _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _stop(self) -> None:
         tool, self._tool = self._tool, None

@@ -31,6 +31,7 @@ from capturekit.model.rules import (
     Operation,
     Rule,
     Target,
+    row,
 )
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, function_of_cupy, here, other_threads
@@ -321,7 +322,7 @@ class Verdicts:
     def past_event(self, operation: Operation, call: str, ptr: int | None = None) -> CaptureError:
         """The error for a call about an event of a capture that is over."""
         target = Target.DEAD_FORK if operation is _O.WAIT_EVENT else Target.DEAD_EVENT
-        verdict = Verdict(self.state.ledger.table.row(operation, target)[0](Mode.RELAXED, False))
+        verdict = Verdict(row(operation, target)[0](Mode.RELAXED, False))
         return self.refusal(verdict, call, ptr, VARIANTS['event-after-capture'])
 
     def _note_relaxed(self, verdict: Verdict, call: str) -> None:

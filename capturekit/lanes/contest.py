@@ -14,7 +14,7 @@ from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.driver.cuda import Platform
 from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import ON_DEVICE, bytes_at
-from capturekit.graph.launching import aim_all
+from capturekit.graph.launching import aim
 from capturekit.graph.measure import timeline
 from capturekit.graph.sight import Sight, sight_of, written
 from capturekit.graph.state import GraphState, HalfChangedError, taking_back, whole_or_closed
@@ -264,7 +264,7 @@ def keep_fastest(state: GraphState, report: Relaned, rounds: int) -> None:
         new_edges.report = report
         with whole_or_closed(state, 'Graph.relane()'):
             _take(contest, new_edges, chosen, orders[RECORDED])
-    aim_all(state)
+    aim(state)
 
 
 def _take(contest: Contest, new_edges: NewEdges, chosen: Candidate, recorded: Candidate) -> None:

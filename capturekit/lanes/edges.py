@@ -10,7 +10,7 @@ from capturekit.analysis.node_memory import memory_of, needed_edges
 from capturekit.analysis.node_view import Node
 from capturekit.graph.edit import forget_nodes
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.launching import aim_all
+from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.sight import Sight, allocates, sight_of
 from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
@@ -75,7 +75,7 @@ def make_whole(state: GraphState) -> None:
         rule = f'Of its definition CUDA makes no executable graph any more: {error}.'
         raise refused(_CALL, rule, 'Free memory of the device, and record again.') from error
     finally:
-        aim_all(state)
+        aim(state)
 
 
 def _instantiate_parts(state: GraphState, plan: Plan) -> None:
@@ -192,7 +192,7 @@ class NewEdges(Alteration):
     def switched(self, state: GraphState, why: str) -> None:
         if self.trial is not None:
             self.not_compared(why)
-            aim_all(state)
+            aim(state)
 
     def of_copy(self, copies: Mapping[int, int]) -> NewEdges:
         compared = 'not compared: the graph is a copy' if self.trial is not None else self.report.compared

@@ -15,7 +15,7 @@ from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import Races, Search
 from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.launching import aim, aim_all
+from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, sight_of, unsteady_of, written
 from capturekit.graph.state import GraphState, whole_or_closed
@@ -267,7 +267,7 @@ def _take_edges(state: GraphState, levels: Sequence[Level], report: Relaned, sig
     if trial is not None:
         taken.compare_first(trial, packing)
     state.alter(taken)
-    aim_all(state)
+    aim(state)
 
 
 def pack_recorded(
@@ -287,7 +287,7 @@ def pack_recorded(
     taken = TakenEdges(recorded, report, by_calls=also is not None, lanes=list(recorded))
     taken.compare_first(trial, packing)
     state.alter(taken)
-    aim_all(state)
+    aim(state)
 
 
 def _worse(before: Races, after: Races) -> str:
@@ -329,7 +329,7 @@ def _order_again(state: GraphState, new_edges: NewEdges) -> None:
         except (CudaCallError, TooManyError) as error:
             rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
             raise refused(_CALL, rule, 'Record again: the graph is closed.') from error
-        aim_all(state)
+        aim(state)
 
 
 def _order_now(state: GraphState) -> None:

@@ -88,22 +88,6 @@ class Declared:
         """Whether an address lies in the memory block of an array that was named."""
         return any(low <= address < high for low, high in self.blocks)
 
-    def with_(self, said: Said) -> Declared:
-        """This, and what one more block says."""
-        return Declared(
-            self.reads or not said.writes,
-            self.writes or said.writes,
-            self.accesses + said.accesses,
-            self.blocks + said.blocks,
-            self.call,
-            self.rows,
-        )
-
-    def with_call(self, called: Called) -> Declared:
-        """This, and what a call of a library shows."""
-        blocks = tuple(one.extent for one in called.accesses)
-        return Declared(True, True, self.accesses + called.accesses, self.blocks + blocks, called.call, called.rows)
-
     def moved_with(self, own: Iterable[Access], moves: Moves) -> Declared | None:
         """The same of other memory, with those blocks of the graph's own that moved whole or not at all."""
         parts = [
@@ -152,13 +136,22 @@ def by_node(device: Any, said: Iterable[Said], called: Iterable[Called] = ()) ->
         if one.graph not in handles:
             handles[one.graph] = device.graph_nodes(one.graph)
         for handle in handles[one.graph][one.first : one.last]:
-            found[handle] = found.get(handle, Declared()).with_(one)
+            was = found.get(handle, Declared())
+            found[handle] = replace(
+                was,
+                reads=was.reads or not one.writes,
+                writes=was.writes or one.writes,
+                accesses=was.accesses + one.accesses,
+                blocks=was.blocks + one.blocks,
+            )
     edges: dict[int, dict[int, list[int]]] = {}
     for call in called:
         if call.graph not in edges:
             edges[call.graph] = _before_each(device, call.graph)
         for handle in call.nodes(edges[call.graph]):
-            found[handle] = found.get(handle, Declared()).with_call(call)
+            was = found.get(handle, Declared())
+            blocks = was.blocks + tuple(access.extent for access in call.accesses)
+            found[handle] = Declared(True, True, was.accesses + call.accesses, blocks, call.call, call.rows)
     return found
 
 

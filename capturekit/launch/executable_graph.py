@@ -7,32 +7,21 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from capturekit.launch.plan import Plan
 
 
 class _Owner:
-    """A definition or an executable graph that CuPy did not make: destroyed with the last reference to this."""
+    """What CuPy did not make, a definition, an executable graph or a plan: it is destroyed with the last reference."""
 
-    def __init__(self, destroy: Callable[[int], Any], handle: int) -> None:
+    def __init__(self, destroy: Callable[[], Any]) -> None:
         self._destroy = destroy
-        self._handle = handle
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not _finalizing():
-            self._destroy(self._handle)
-
-
-class _PlanOwner:
-    """The parts of a plan: destroyed with the last reference to this, unless the plan was closed before."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not _finalizing():
-            self._plan.close()
+            self._destroy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,23 +48,23 @@ class ExecutableGraph:
     @classmethod
     def of_plan(cls, plan: Plan, host_funcargs: Any) -> ExecutableGraph:
         """Make it of the first part of a plan, which owns all parts."""
-        first, owner = plan.parts[0], _PlanOwner(plan)
+        first, owner = plan.parts[0], _Owner(plan.close)
         return cls(first.graph, first.executable, host_funcargs, owner, owner, first.graph)
 
     @classmethod
     def of_definition(cls, device: Any, graph: int, host_funcargs: Any) -> ExecutableGraph:
         """Make it of a definition that is ours, without an executable graph."""
-        return cls(graph, 0, host_funcargs, _Owner(device.graph_destroy, graph), None, graph)
+        return cls(graph, 0, host_funcargs, _Owner(partial(device.graph_destroy, graph)), None, graph)
 
     @property
     def by_cupy(self) -> bool:
         """True where CuPy has instantiated it, so that CuPy's own launch is the quickest."""
-        return self.executable is self.definition and not isinstance(self.definition, _PlanOwner)
+        return self.executable is self.definition and not isinstance(self.definition, _Owner)
 
     def instantiated(self, device: Any, by_priority: bool) -> ExecutableGraph:
         """The same definition with an executable graph made from it now."""
         x = int(device.graph_instantiate(self.graph, by_priority))
-        owner = (self.definition, _Owner(device.graph_exec_destroy, x))  # a tuple's last one goes first
+        owner = (self.definition, _Owner(partial(device.graph_exec_destroy, x)))  # a tuple's last one goes first
         return replace(self, graphExec=x, executable=owner, source=self.graph)
 
     def updated(self, definition: ExecutableGraph) -> ExecutableGraph:

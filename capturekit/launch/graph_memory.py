@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 from capturekit.launch.array_extent import extent
 from capturekit.launch.current_stream import current_for_now
@@ -83,31 +83,6 @@ _TIMES, LEAST = 2, 256 << 20
 _UNKNOWN: tuple[None, None] = (None, None)
 
 
-class BlockSource(Protocol):
-    """The memory that the blocks come from, and what it knows of lanes."""
-
-    late: int | None
-    tick: int
-    unowned: Any
-    pointer: Any
-
-    def place(self) -> tuple[int, ...] | None:
-        """The nodes that come before the next one; None where that is not known."""
-
-    @property
-    def besides(self) -> int:
-        """Bytes of those in ``late`` that are taken by something else than blocks."""
-
-    def new_block(self, size: int) -> Any:
-        """Take a new piece of memory of so many bytes."""
-
-    def active(self, lane: Lane) -> None:
-        """Note that a lane allocates."""
-
-    def touched_since(self, tick: int) -> Clock:
-        """How far each lane has come that may have used a block since it was handed out."""
-
-
 class Ticket:
     """Held by the arrays on a block; when the last is gone, the block is free."""
 
@@ -146,7 +121,7 @@ class PoolBlock:
 class LaneBlocks:
     """Blocks for captures with open lanes."""
 
-    def __init__(self, memory: BlockSource) -> None:
+    def __init__(self, memory: GraphMemory) -> None:
         self._memory = memory
         #: The key is the device and size, and how far lanes must have got, which most blocks share.
         self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[PoolBlock]]] = defaultdict(dict)
@@ -168,24 +143,17 @@ class LaneBlocks:
         """Return a memory pointer of ``size`` bytes for work on a lane."""
         rounded = max((size + UNIT - 1) // UNIT, 1) * UNIT
         memory = self._memory
-        with self._lock:  # as `with self:` does, at each array that is made on a lane
-            self._busy += 1
-            try:
-                self._live += rounded
-                if self._live > self._peak:
-                    self._peak = self._live
-                late = memory.late
-                fits = late is not None and self._total + rounded <= self._room(late)
-                block = None if fits else self._take(lane, rounded)
-                if block is None:
-                    block = PoolBlock(memory.new_block(rounded), rounded)
-                    self._total += rounded
-                memory.active(lane)
-                block.born, block.since = memory.tick, None if late is None else memory.place()
-            finally:
-                self._busy -= 1
-                if self._dropped:
-                    self._put_back()
+        with self:
+            self._live += rounded
+            self._peak = max(self._peak, self._live)
+            late = memory.late
+            fits = late is not None and self._total + rounded <= self._room(late)
+            block = None if fits else self._take(lane, rounded)
+            if block is None:
+                block = PoolBlock(memory.new_block(rounded), rounded)
+                self._total += rounded
+            memory.active(lane)
+            block.born, block.since = memory.tick, None if late is None else memory.place()
         owned = memory.unowned(block.address, rounded, Ticket(self, block), block.device)
         return memory.pointer(owned, 0)
 
@@ -600,7 +568,7 @@ class GraphMemory:
 
         ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
         """
-        lanes, note, asked = self.blocks, self._asked.note, self._asked.sizes
+        lanes, note = self.blocks, self._asked.note
         if not self.private:
             return lambda size: lanes.malloc(lane, size)
         if self.late is not None:
@@ -613,27 +581,22 @@ class GraphMemory:
             now = self.tick + self.ordered
             if now != settled:  # lanes were forked or joined since, perhaps by another thread
                 settled, alone = now, self.solo(lane)
-            pointer = own(size) if alone else lanes.malloc(lane, size)
-            asked.pop(address := pointer.ptr, None)  # as AskedBytes.note() does: a call less for each array
-            asked[address] = size
-            return pointer
+            return note(own(size) if alone else lanes.malloc(lane, size), size)
 
         return malloc
 
     def solo(self, lane: Lane) -> bool:
         """True when all recorded work lies before the lane's next work."""
-        reached = lane.clock
-        for other in lane.capture.lanes:  # as _behind() does, at the first allocation after each switch of lanes
-            busy = other.used or other.current > 0 or other.suspect or other.waited
-            if other is not lane and (busy or reached.get(other.number, 0) < other.segment - 1):
-                return False
-        return True
+        return all(other is lane or self._behind(other, lane) for other in lane.capture.lanes)
 
     def _behind(self, other: Lane, lane: Lane) -> bool:
         """Note that ``other`` was joined into ``lane`` after its last activity."""
-        if other.used or other.current > 0 or other.suspect or other.waited:
-            return False
-        return lane.clock.get(other.number, 0) >= other.segment - 1
+        return not self._busy(other) and lane.clock.get(other.number, 0) >= other.segment - 1
+
+    @staticmethod
+    def _busy(lane: Lane) -> bool:
+        """Whether work may follow, or have followed, a lane's last event, or the lane has waited since."""
+        return lane.used or lane.current > 0 or lane.suspect or lane.waited
 
     def active(self, lane: Lane) -> None:
         """Note that a lane became current, or was handed to a call: work may follow on it."""
@@ -689,21 +652,15 @@ class GraphMemory:
         capture = self._capture
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
-        found, last, known = {}, self._active, self._known
+        found = {}
         with self._asking:
             for lane in capture.lanes:
-                number = lane.number
+                active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
                 # else no work can follow its last event, unless it is made to wait again
-                busy = lane.used or lane.current > 0 or lane.suspect or lane.waited
-                active = lane.current > 0 or last.get(number, -1) >= tick
-                if active and busy:
-                    found[number] = lane.segment
-                    continue
-                ends = self.ends(lane.stream)
-                if ends != known.get(number, ()) and self.worked(lane, ends):
-                    found[number] = lane.segment
+                if (active and self._busy(lane)) or self.worked(lane):
+                    found[lane.number] = lane.segment
                 elif active:
-                    found[number] = lane.segment - 1
+                    found[lane.number] = lane.segment - 1
         return found
 
     def recorded_into(self, mem: Any) -> bool:

@@ -161,41 +161,20 @@ class Plan:
         ``wait``: wait for the checks before returning. Raises AssumptionError: one has failed; nothing after it ran.
         """
         stream = self._platform.cupy.cuda.get_current_stream()
-        only = self.steps[0] if len(self.steps) == 1 else None
         with self.turn(stream.ptr):
-            if isinstance(only, Part) and not only.feeds and not self._closed:
-                return self._run_one(only, stream, wait)
-            return self._run(stream, wait)
-
-    def _run_one(self, part: Part, stream: Any, wait: bool) -> int:
-        """Make a launch of one graph, and wait for its checks."""
-        self.launches = launch = self.launches + 1
-        try:
-            self._platform.device.graph_launch(part.executable, stream.ptr)
-            part.launched = launch
-            if wait:
-                self.settle(launch, part.checks, stream)
-        except AssumptionError:
-            raise
-        except BaseException:
-            self.recount(stream)
-            raise
-        return launch
-
-    def _run(self, stream: Any, wait: bool) -> int:
-        launch = self.start()
-        if self._last is not None:
-            stream.wait_event(self._last)
-        try:
-            self.follow(launch, 0, stream, wait)
-        except AssumptionError:
-            raise
-        except BaseException:
-            self.recount(stream)
-            raise
-        finally:
-            self.ended(stream)
-        return launch
+            launch = self.start()
+            if self._last is not None:
+                stream.wait_event(self._last)
+            try:
+                self.follow(launch, 0, stream, wait)
+            except AssumptionError:
+                raise
+            except BaseException:
+                self.recount(stream)
+                raise
+            finally:
+                self.ended(stream)
+            return launch
 
     def ended(self, stream: Any) -> None:
         """Note that all steps of a launch were given to ``stream``: the next launch comes after them on any stream."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 from capturekit.model.counted import counted, plural
@@ -49,19 +49,6 @@ def aloud() -> Iterator[None]:
         yield
     finally:
         LOG.addHandler(_SILENCE)
-
-
-class Counted(Protocol):
-    """A graph whose launches are counted; ``counted`` is the number of its launches before the last reset."""
-
-    counted: int
-
-    @property
-    def launches(self) -> int: ...
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def memory_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,13 +130,13 @@ class Figures:
             if seconds:
                 self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
-    def made(self, graph: Counted) -> None:
+    def made(self, graph: Any) -> None:
         """Count a new graph."""
         with self._lock:
             self._gather()
             self._graphs.add(graph)
 
-    def gone(self, graph: Counted) -> None:
+    def gone(self, graph: Any) -> None:
         """Note that a graph was dropped. Takes no lock: an object may be dropped at any moment in any thread."""
         self.dropped.append(graph.launches - graph.counted)
 
@@ -186,9 +173,9 @@ def _memory_of(graph: Any) -> Any:
     return getattr(getattr(graph, '_state', graph), 'memory', graph)
 
 
-def _held(graph: Counted) -> int:
+def _held(graph: Any) -> int:
     try:
-        return graph.memory_bytes
+        return int(graph.memory_bytes)
     except AttributeError:
         if graph.closed:  # meanwhile, by another thread
             return 0

@@ -13,13 +13,13 @@ caller holds a lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 from capturekit.model.cuda_functions import ApiCall
 from capturekit.model.ledger import LEGACY_HANDLES, EventState, Lane, Ledger, LedgerCapture, Verdict, named
-from capturekit.model.rules import RULES, CaptureStatus, Code, Effect, Mode, Operation, Rule, Table
+from capturekit.model.rules import ROWS, RULES, CaptureStatus, Code, Effect, Mode, Operation, Rule
 from capturekit.model.source_line import Place
 
 _O = Operation
@@ -37,31 +37,6 @@ _BY_CODE = {
 _NO_ERROR = (Code.cudaSuccess, Code.cudaErrorNotReady)
 #: Events of captures that are over are forgotten when there are so many, and no capture is open.
 _MOST_MARKS = 4096
-
-
-class Surroundings(Protocol):
-    """What the follower asks about the process."""
-
-    def status(self, stream: int) -> CaptureStatus | None:
-        """Return a stream's status (``cudaStreamIsCapturing``); None if it can't be asked."""
-
-    def blocking(self, stream: int) -> bool:
-        """Return whether a stream that is in no capture is a blocking one."""
-
-    def device(self) -> int | None:
-        """Return the number of this thread's device; None if it can't be asked."""
-
-    def place(self, thread: int) -> Place | None:
-        """Return the line of the user's code that a thread is at; None if it runs no Python."""
-
-    def libraries(self) -> tuple[str, ...]:
-        """Return the libraries that this thread's call came through, the nearest first."""
-
-    def maker(self) -> str:
-        """Return the package that makes this thread's call: 'torch', 'cupy', 'capturekit'; '' for the user's code."""
-
-    def own(self) -> bool:
-        """Return whether capturekit makes this thread's call for itself."""
 
 
 @dataclass(frozen=True)
@@ -112,15 +87,20 @@ class FollowedCapture:
 
 
 class Follower:
-    """Follows every capture of a process. ``ended`` is called with each capture that is over."""
+    """Follows every capture of a process. ``ended`` is called with each capture that is over.
+
+    ``surroundings`` tells of the process: ``status(stream)`` and ``blocking(stream)`` of a stream (None and False where
+    it can't be asked), ``device()``, the line that a ``place(thread)`` is at (None if it runs no Python), the
+    ``libraries()`` that this thread's call came through, the nearest first, the ``maker()`` of a capture that begins
+    now, and whether it is capturekit's ``own()``.
+    """
 
     def __init__(
         self,
-        surroundings: Surroundings,
-        rules: Table | None = None,
+        surroundings: Any,
         ended: Callable[[FollowedCapture], None] = lambda _one: None,
     ) -> None:
-        self.ledger = Ledger(rules)
+        self.ledger = Ledger()
         self.captures: dict[LedgerCapture, FollowedCapture] = {}
         self._ask = surroundings
         self._ended = ended
@@ -285,7 +265,7 @@ class Follower:
             return verdict.rule
         if code in _BY_CODE:
             return RULES[_BY_CODE[Code(code)]]
-        for _label, operation, _target, pattern, name in self.ledger.table.rows:
+        for _label, operation, _target, pattern, name in ROWS:
             if operation is call.operation and any(answer.code == code for answer in pattern.answers):
                 return RULES.get(name)
         return None
@@ -328,11 +308,9 @@ class Follower:
 
     def _place(self, call: ApiCall) -> Place | None:
         """The line of a call; for a thread without Python that of a thread with a capture, which may wait for it."""
-        at = self._ask.place(call.thread)
-        if at is not None:
-            return at
-        threads = dict.fromkeys(one.capture.thread for one in self.captures.values())
-        return next((at for thread in threads if (at := self._ask.place(thread)) is not None), None)
+        threads = (call.thread, *(one.capture.thread for one in self.captures.values()))
+        places: Iterator[Place | None] = map(self._ask.place, dict.fromkeys(threads))
+        return next((at for at in places if at is not None), None)
 
     # -- words --------------------------------------------------------------------------------------------------------
 

@@ -28,10 +28,9 @@ from capturekit.model.rules import (
     Mode,
     Operation,
     Rule,
-    Table,
     Target,
     after,
-    table,
+    row,
 )
 
 LEGACY_HANDLES = (0, 1)
@@ -192,8 +191,7 @@ _FINE = Verdict(Answer(Code.cudaSuccess))
 class Ledger:
     """The ledger of all open captures."""
 
-    def __init__(self, rules: Table | None = None) -> None:
-        self.table = rules or table()
+    def __init__(self) -> None:
         self.captures: list[LedgerCapture] = []
         self.lanes: dict[int, Lane] = {}
         self.marks: dict[int, EventMark] = {}
@@ -234,7 +232,7 @@ class Ledger:
         guarding = self._guarding(thread, thread_mode)
         if not guarding:
             return verdict
-        pattern, rule = self.table.row(operation, _WAITS[operation])
+        pattern, rule = row(operation, _WAITS[operation])
         return Verdict(pattern(Mode.GLOBAL, False), rule, tuple(guarding))
 
     def _guarding(self, thread: int, mode: Mode) -> list[LedgerCapture]:
@@ -270,7 +268,7 @@ class Ledger:
 
     def _row(self, operation: Operation, target: Target, *lost: LedgerCapture) -> Verdict:
         """The table's answer in the first capture's mode (rows that depend on more are handled by their callers)."""
-        pattern, rule = self.table.row(operation, target)
+        pattern, rule = row(operation, target)
         answer = pattern(lost[0].mode if lost else Mode.RELAXED, False)
         return Verdict(answer, rule, lost if answer.loses else (), target)
 
@@ -280,7 +278,7 @@ class Ledger:
             for c in self.captures
             if any(lane.blocking and (device is None or lane.device == device) for lane in c.lanes)
         ]
-        pattern, rule = self.table.row(operation, Target.LEGACY)
+        pattern, rule = row(operation, Target.LEGACY)
         answer = pattern(Mode.RELAXED, bool(blocking))
         if not blocking and operation is Operation.WAIT_EVENT and event is not None:
             state = self.event_state(event)
@@ -342,7 +340,7 @@ class Ledger:
         if lost or capture.unjoined():
             return Verdict(*after(History.LOST if lost else History.UNJOINED, Operation.END_CAPTURE))
         if thread != capture.thread:
-            pattern, rule = self.table.row(Operation.END_CAPTURE, Target.WRONG_THREAD)
+            pattern, rule = row(Operation.END_CAPTURE, Target.WRONG_THREAD)
             return Verdict(pattern(capture.mode, False), rule)
         return self._row(Operation.END_CAPTURE, Target.ORIGIN)
 

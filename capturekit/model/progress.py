@@ -12,16 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from capturekit.model.shown import in_notebook
+
 T = TypeVar('T')
 
 #: Seconds of work before anything is shown.
 DELAY = 0.5
-
-
-def in_notebook() -> bool:
-    """Whether this runs in the kernel of a notebook."""
-    shell = getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
-    return type(shell).__name__ == 'ZMQInteractiveShell'
 
 
 def _bars() -> Any:

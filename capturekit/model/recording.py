@@ -6,6 +6,7 @@ adapted calls, and notes. It saves to JSON and loads again; ``version`` is the v
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import sys
@@ -324,7 +325,7 @@ class Recording(Shown):
             with open(path, 'w', encoding='utf-8') as f:
                 f.write(WRITTEN_AS[ending](self))
         elif in_notebook():
-            sys.modules['IPython.display'].display(self)
+            importlib.import_module('IPython.display').display(self)
         else:
             encoding = getattr(sys.stdout, 'encoding', None) or 'utf-8'
             print(WRITTEN_AS['.txt'](self).encode(encoding, 'replace').decode(encoding), end='')

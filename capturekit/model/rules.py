@@ -8,54 +8,23 @@ capture is lost**, which CUDA only says at its end. Calls that are merely *unsaf
 synchronisation of some unrelated stream) are refused according to the capture's mode. And work that goes to a
 stream outside of the capture is not an error: it runs at once and is missing from the graph.
 
-How it is written down: ``ROWS`` has a row for every kind of call: CUDA's operation, what it addresses (``Target``),
-what the driver answers in each mode and beside a blocking or non-blocking origin (``Pattern``), and the name of the
-rule in the message (``RULES``). The rows were measured (``tests/data/*.json``, on the drivers in ``MEASURED``;
-CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a test compares every measurement with them.
-``ROWS`` are for the newest driver; ``OLDER`` has rows for what older ones answer differently, and :func:`table`
-combines them. A driver that was not measured is assumed to answer like the next newer one that was, and one newer than
-all like the newest; ``capturekit doctor`` says so. ``python -m tests.gpu.measure_rules`` measures the present driver.
+How it is written down: ``KINDS`` has a row for every kind of call: CUDA's operation, what it addresses (``Target``),
+what the driver answers in each mode and beside a blocking or non-blocking origin (``Pattern``), the name of the
+rule in the message (``RULES``), and the calls that were measured. All were measured (``tests/data/*.json``, on the
+drivers in ``MEASURED``, which answer alike; CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a
+test compares every measurement with them. Another driver is assumed to answer like these; ``capturekit doctor`` says
+so. ``python -m tests.gpu.measure_rules`` measures the present driver.
 ``BY_HISTORY`` has the answers that depend on the past of a capture, and ``VARIANTS`` the rules whose words
-are more exact in a special case. Code only looks up; two rows that answer one call differently are an error. No other
-code has to change when a row is added.
+are more exact in a special case. Code only looks up. No other code has to change when a row is added.
 """
 
 from __future__ import annotations
 
 import enum
-import functools
 from dataclasses import dataclass, replace
 
 from capturekit.model import errors
-from capturekit.model.errors import CaptureError, CudaCallError
-
-__all__ = [
-    'BY_HISTORY',
-    'MEASURED',
-    'NEWEST',
-    'OLDER',
-    'ROWS',
-    'RULES',
-    'VARIANTS',
-    'Answer',
-    'CaptureStatus',
-    'Code',
-    'CudaCallError',
-    'Effect',
-    'FromElsewhere',
-    'History',
-    'Measured',
-    'Mode',
-    'Older',
-    'Operation',
-    'Pattern',
-    'Rule',
-    'Table',
-    'Target',
-    'after',
-    'row',
-    'table',
-]
+from capturekit.model.errors import CaptureError
 
 
 class Code(enum.IntEnum):
@@ -542,193 +511,161 @@ VARIANTS: dict[str, Rule] = {
 
 _O = Operation
 _T = Target
-_Row = tuple[str, Operation, Target, Pattern, str]
 
-#: (measured label, operation, target, what the driver answers, the rule in the message or '')
-ROWS: tuple[_Row, ...] = (
-    ('streamSynchronize(origin)', _O.STREAM_SYNCHRONIZE, _T.ORIGIN, CONFLICT, 'sync-captured'),
-    ('streamSynchronize(side captured)', _O.STREAM_SYNCHRONIZE, _T.LANE, CONFLICT, 'sync-captured'),
-    ('streamSynchronize(uncaptured nonblocking)', _O.STREAM_SYNCHRONIZE, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode'),
-    ('streamSynchronize(uncaptured blocking)', _O.STREAM_SYNCHRONIZE, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode'),
-    ('streamSynchronize(perthread)', _O.STREAM_SYNCHRONIZE, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode'),
-    ('streamSynchronize(legacy)', _O.STREAM_SYNCHRONIZE, _T.LEGACY, LEGACY_WAIT, 'legacy-stream'),
-    ('streamSynchronize(legacy) other thread', _O.STREAM_SYNCHRONIZE, _T.LEGACY_OTHER_THREAD, LEGACY_WAIT_ELSEWHERE, 'legacy-stream'),
-    ('streamSynchronize(origin) other thread', _O.STREAM_SYNCHRONIZE, _T.ORIGIN, CONFLICT, 'sync-captured'),
-    ('streamSynchronize(origin), thread exchanged to relaxed', _O.STREAM_SYNCHRONIZE, _T.ORIGIN, CONFLICT, 'sync-captured'),
-    ('streamSynchronize(uncaptured) other thread', _O.STREAM_SYNCHRONIZE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
-    ('streamSynchronize(perthread) other thread', _O.STREAM_SYNCHRONIZE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
-    ('streamSynchronize(uncaptured), thread exchanged to relaxed', _O.STREAM_SYNCHRONIZE, _T.RELAXED_THREAD, ALLOWED, ''),
-    ('streamQuery(origin)', _O.STREAM_QUERY, _T.ORIGIN, CONFLICT, 'query-captured'),
-    ('streamQuery(side captured)', _O.STREAM_QUERY, _T.LANE, CONFLICT, 'query-captured'),
-    ('streamQuery(uncaptured)', _O.STREAM_QUERY, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode'),
-    ('streamQuery(legacy)', _O.STREAM_QUERY, _T.LEGACY, LEGACY_WAIT, 'legacy-stream'),
-    ('streamQuery(uncaptured) other thread', _O.STREAM_QUERY, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
-    ('streamQuery(uncaptured), thread exchanged to relaxed', _O.STREAM_QUERY, _T.RELAXED_THREAD, ALLOWED, ''),
-    ('streamIsCapturing(origin)', _O.STREAM_IS_CAPTURING, _T.ORIGIN, ALLOWED, ''),
-    ('streamIsCapturing(side captured)', _O.STREAM_IS_CAPTURING, _T.LANE, ALLOWED, ''),
-    ('streamIsCapturing(uncaptured)', _O.STREAM_IS_CAPTURING, _T.OUTSIDE, ALLOWED, ''),
-    ('streamIsCapturing(legacy)', _O.STREAM_IS_CAPTURING, _T.LEGACY, LEGACY_ASK, 'legacy-stream'),
-    ('streamGetFlags(origin)', _O.STREAM_GET_FLAGS, _T.ORIGIN, CONFLICT, 'stream-flags'),
-    ('streamGetFlags(side captured)', _O.STREAM_GET_FLAGS, _T.LANE, CONFLICT, 'stream-flags'),
-    ('streamGetFlags(uncaptured)', _O.STREAM_GET_FLAGS, _T.OUTSIDE, ALLOWED, ''),
-    ('streamGetFlags(legacy)', _O.STREAM_GET_FLAGS, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
-    ('streamGetPriority(origin)', _O.STREAM_GET_PRIORITY, _T.ORIGIN, ALLOWED, ''),
-    ('streamGetPriority(side captured)', _O.STREAM_GET_PRIORITY, _T.LANE, ALLOWED, ''),
-    ('streamGetPriority(uncaptured)', _O.STREAM_GET_PRIORITY, _T.OUTSIDE, ALLOWED, ''),
-    ('streamGetPriority(legacy)', _O.STREAM_GET_PRIORITY, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
-    ('streamCreate', _O.STREAM_CREATE, _T.NONE, ALLOWED, ''),
-    ('streamCreateWithPriority', _O.STREAM_CREATE, _T.NONE, ALLOWED, ''),
-    ('streamDestroy(uncaptured)', _O.STREAM_DESTROY, _T.OUTSIDE, ALLOWED, ''),
-    ('streamDestroy(side captured)', _O.STREAM_DESTROY, _T.LANE, ALLOWED, ''),
-    ('streamAddCallback(origin)', _O.STREAM_ADD_CALLBACK, _T.ORIGIN, CONFLICT, 'callback'),
-    ('streamAddCallback(side captured)', _O.STREAM_ADD_CALLBACK, _T.LANE, CONFLICT, 'callback'),
-    ('streamAddCallback(uncaptured)', _O.STREAM_ADD_CALLBACK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('streamAddCallback(legacy)', _O.STREAM_ADD_CALLBACK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('launchHostFunc(origin)', _O.LAUNCH_HOST_FUNC, _T.ORIGIN, RECORDED, ''),
-    ('launchHostFunc(side captured)', _O.LAUNCH_HOST_FUNC, _T.LANE, RECORDED, ''),
-    ('launchHostFunc(uncaptured)', _O.LAUNCH_HOST_FUNC, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('launchHostFunc(legacy)', _O.LAUNCH_HOST_FUNC, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('beginCapture(origin again)', _O.BEGIN_CAPTURE, _T.ORIGIN, ILLEGAL_STATE, 'already-capturing'),
-    ('beginCapture(side already captured)', _O.BEGIN_CAPTURE, _T.LANE, ILLEGAL_STATE, 'already-capturing'),
-    ('beginCapture(uncaptured)', _O.BEGIN_CAPTURE, _T.OUTSIDE, ALLOWED, ''),
-    ('beginCapture(legacy)', _O.BEGIN_CAPTURE, _T.LEGACY, LEGACY_BEGIN, 'legacy-stream'),
-    ('end (nothing illegal)', _O.END_CAPTURE, _T.ORIGIN, END, ''),
-    ('endCapture(side)', _O.END_CAPTURE, _T.LANE, UNMATCHED, 'end-elsewhere'),
-    ('endCapture(uncaptured)', _O.END_CAPTURE, _T.OUTSIDE, ILLEGAL_STATE, 'not-capturing'),
-    ('endCapture(legacy)', _O.END_CAPTURE, _T.LEGACY, LEGACY_END, 'legacy-stream'),
-    ('endCapture(origin, other thread)', _O.END_CAPTURE, _T.WRONG_THREAD, WRONG_THREAD, 'end-wrong-thread'),
-    ('memsetAsync(origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
-    ('memsetAsync(origin) other thread', _O.WORK, _T.ORIGIN, RECORDED, ''),
-    ('memcpyAsync D2D (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
-    ('memcpy2DAsync D2D (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
-    ('memcpyAsync D2H pageable (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
-    ('memcpyAsync H2D pageable (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
-    ('memcpyAsync D2H pinned (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
-    ('memcpyAsync H2D pinned (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
-    ('memsetAsync(side captured)', _O.WORK, _T.LANE, RECORDED, ''),
-    ('memcpyAsync D2D (uncaptured)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('memcpyAsync D2D (perthread)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('memsetAsync(perthread)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('memsetAsync(uncaptured nonblocking)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('memsetAsync(uncaptured blocking)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('memcpyAsync D2D (legacy)', _O.WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('memsetAsync(legacy)', _O.WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('memsetAsync(legacy), blocking side captured', _O.LEGACY_WORK, _T.LANE, LEGACY_FORK, 'legacy-stream'),
-    ('memsetAsync(uncaptured) other thread', _O.WORK, _T.OTHER_THREAD, ALLOWED, ''),
-    ('memsetAsync(legacy) other thread', _O.LEGACY_WORK, _T.OTHER_THREAD, LEGACY_USE, 'legacy-stream'),
-    ('memset sync other thread', _O.LEGACY_WORK, _T.OTHER_THREAD, LEGACY_USE, 'legacy-stream'),
-    ('memcpy H2D sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('memcpy D2H sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('memcpy D2D sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('memcpy2D D2D sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('memcpyPeer sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('memset sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('memcpyPeerAsync (origin)', _O.PEER_COPY, _T.ORIGIN, CONFLICT, 'peer-copy'),
-    ('memPrefetchAsync(origin)', _O.PREFETCH, _T.ORIGIN, CONFLICT, 'prefetch'),
-    ('memcpyPeerAsync(side captured)', _O.PEER_COPY, _T.LANE, CONFLICT, 'peer-copy'),
-    ('memPrefetchAsync(side captured)', _O.PREFETCH, _T.LANE, CONFLICT, 'prefetch'),
-    ('mallocAsync(side captured)', _O.MALLOC_ASYNC, _T.LANE, RECORDED, ''),
-    ('freeAsync(side captured, outside pointer)', _O.FREE_ASYNC, _T.LANE, BAD_VALUE, 'outside-pointer'),
-    ('memPrefetchAsync(uncaptured)', _O.PREFETCH, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('mallocAsync(origin)', _O.MALLOC_ASYNC, _T.ORIGIN, RECORDED, ''),
-    ('mallocFromPoolAsync(origin)', _O.MALLOC_ASYNC, _T.ORIGIN, RECORDED, ''),
-    ('mallocAsync(uncaptured)', _O.MALLOC_ASYNC, _T.OUTSIDE, UNSAFE, 'unsafe-in-mode'),
-    ('mallocFromPoolAsync(uncaptured)', _O.MALLOC_ASYNC, _T.OUTSIDE, UNSAFE, 'unsafe-in-mode'),
-    ('freeAsync(origin, outside pointer)', _O.FREE_ASYNC, _T.ORIGIN, BAD_VALUE, 'outside-pointer'),
-    ('freeAsync(uncaptured)', _O.FREE_ASYNC, _T.OUTSIDE, UNSAFE, 'unsafe-in-mode'),
-    ('deviceSynchronize', _O.DEVICE_SYNCHRONIZE, _T.NONE, CONFLICT, 'device-sync'),
-    ('driverCtxSynchronize', _O.DEVICE_SYNCHRONIZE, _T.NONE, CONFLICT, 'device-sync'),
-    ('deviceSynchronize other thread, exchanged to relaxed', _O.DEVICE_SYNCHRONIZE, _T.OTHER_THREAD, CONFLICT, 'device-sync'),
-    ('deviceSynchronize other thread', _O.DEVICE_SYNCHRONIZE, _T.OTHER_THREAD, CONFLICT, 'device-sync'),
-    ('deviceSynchronize, thread exchanged to relaxed', _O.DEVICE_SYNCHRONIZE, _T.RELAXED_THREAD, CONFLICT, 'device-sync'),
-    ('eventCreate', _O.EVENT_CREATE, _T.NONE, ALLOWED, ''),
-    ('eventDestroy(captured)', _O.EVENT_DESTROY, _T.CAPTURED_EVENT, ALLOWED, ''),
-    ('eventDestroy(uncaptured)', _O.EVENT_DESTROY, _T.OUTSIDE_EVENT, ALLOWED, ''),
-    ('eventRecord(origin)', _O.EVENT_RECORD, _T.ORIGIN, ALLOWED, ''),
-    ('eventRecord(origin, timing event)', _O.EVENT_RECORD, _T.ORIGIN, ALLOWED, ''),
-    ('eventRecord(side captured)', _O.EVENT_RECORD, _T.LANE, ALLOWED, ''),
-    ('eventRecord(uncaptured stream)', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
-    ('eventRecord(uncaptured stream, captured event)', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
-    ('eventRecord(perthread)', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
-    ('eventRecord(uncaptured stream) other thread', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
-    ('eventRecord(legacy)', _O.EVENT_RECORD, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
-    ('eventRecordExternal(origin)', _O.EVENT_RECORD_EXTERNAL, _T.ORIGIN, RECORDED, ''),
-    ('eventRecordExternal(side captured)', _O.EVENT_RECORD_EXTERNAL, _T.LANE, RECORDED, ''),
-    ('eventRecordExternal(uncaptured)', _O.EVENT_RECORD_EXTERNAL, _T.OUTSIDE, ILLEGAL_STATE, 'not-capturing'),
-    ('eventQuery(event of an ended capture)', _O.EVENT_QUERY, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
-    ('eventSynchronize(event of an ended capture)', _O.EVENT_SYNCHRONIZE, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
-    ('eventElapsedTime(event of an ended capture)', _O.EVENT_ELAPSED_TIME, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
-    ('eventQuery(captured)', _O.EVENT_QUERY, _T.CAPTURED_EVENT, CAPTURED_EVENT, 'query-captured-event'),
-    ('eventQuery(uncaptured)', _O.EVENT_QUERY, _T.OUTSIDE_EVENT, UNSAFE, 'unsafe-sync-in-mode'),
-    ('eventQuery(never recorded)', _O.EVENT_QUERY, _T.NEVER_RECORDED, UNSAFE, 'unsafe-sync-in-mode'),
-    ('eventQuery(uncaptured) other thread', _O.EVENT_QUERY, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
-    ('eventQuery(uncaptured), thread exchanged to relaxed', _O.EVENT_QUERY, _T.RELAXED_THREAD, ALLOWED, ''),
-    ('eventSynchronize(captured)', _O.EVENT_SYNCHRONIZE, _T.CAPTURED_EVENT, CAPTURED_EVENT, 'sync-captured-event'),
-    ('eventSynchronize(uncaptured)', _O.EVENT_SYNCHRONIZE, _T.OUTSIDE_EVENT, UNSAFE, 'unsafe-sync-in-mode'),
-    ('eventSynchronize(never recorded)', _O.EVENT_SYNCHRONIZE, _T.NEVER_RECORDED, UNSAFE, 'unsafe-sync-in-mode'),
-    ('eventSynchronize(uncaptured) other thread', _O.EVENT_SYNCHRONIZE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
-    ('eventSynchronize(uncaptured), thread exchanged to relaxed', _O.EVENT_SYNCHRONIZE, _T.RELAXED_THREAD, ALLOWED, ''),
-    ('eventElapsedTime(captured,captured)', _O.EVENT_ELAPSED_TIME, _T.CAPTURED_EVENT, CAPTURED_EVENT_TIMED, 'time-captured-event'),
-    ('eventElapsedTime(uncaptured,captured)', _O.EVENT_ELAPSED_TIME, _T.CAPTURED_EVENT, CAPTURED_EVENT_TIMED, 'time-captured-event'),
-    ('eventElapsedTime(uncaptured,uncaptured)', _O.EVENT_ELAPSED_TIME, _T.OUTSIDE_EVENT, ALLOWED, ''),
-    ('waitEvent(origin, side event) [join]', _O.WAIT_EVENT, _T.CAPTURED_EVENT, ALLOWED, ''),
-    ('waitEvent(origin, never recorded)', _O.WAIT_EVENT, _T.NEVER_RECORDED, ALLOWED, ''),
-    ('waitEvent(origin, uncaptured recorded)', _O.WAIT_EVENT, _T.OUTSIDE_EVENT, ISOLATION, 'isolation'),
-    ('waitEvent(side captured, uncaptured recorded)', _O.WAIT_EVENT, _T.OUTSIDE_EVENT, ISOLATION, 'isolation'),
-    ('waitEvent(origin, event of another capture) [merge]', _O.WAIT_EVENT, _T.FOREIGN_EVENT, MERGE, 'merge'),
-    ('waitEvent(uncaptured nonblocking, captured) [fork]', _O.WAIT_EVENT, _T.FORK, ALLOWED, ''),
-    ('waitEvent(uncaptured blocking, captured) [fork]', _O.WAIT_EVENT, _T.FORK, ALLOWED, ''),
-    ('waitEvent(perthread, captured) [fork]', _O.WAIT_EVENT, _T.FORK, ALLOWED, ''),
-    ('waitEvent(legacy, captured)', _O.WAIT_EVENT, _T.LEGACY_FORK, LEGACY_FORK, 'legacy-stream'),
-    ('waitEvent(legacy, uncaptured recorded)', _O.WAIT_EVENT, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
-    ('waitEvent(legacy, never recorded)', _O.WAIT_EVENT, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
-    ('waitEvent(uncaptured, uncaptured recorded)', _O.WAIT_EVENT, _T.OUTSIDE_PAIR, ALLOWED, ''),
-    ('waitEvent(uncaptured, never recorded)', _O.WAIT_EVENT, _T.OUTSIDE_PAIR, ALLOWED, ''),
-    ('waitEvent(origin, event of an ended capture)', _O.WAIT_EVENT, _T.DEAD_EVENT, DEAD_WAIT, 'dead-event'),
-    ('waitEvent(uncaptured, event of an ended capture)', _O.WAIT_EVENT, _T.DEAD_FORK, BAD_VALUE, 'dead-event'),
-    ('waitEventExternal(side captured, uncaptured recorded)', _O.WAIT_EVENT_EXTERNAL, _T.LANE, RECORDED, ''),
-    ('waitEventExternal(origin, uncaptured recorded)', _O.WAIT_EVENT_EXTERNAL, _T.ORIGIN, RECORDED, ''),
-    ('graphLaunch(origin)', _O.GRAPH_LAUNCH, _T.ORIGIN, CONFLICT, 'graph-launch'),
-    ('graphLaunch(side captured)', _O.GRAPH_LAUNCH, _T.LANE, CONFLICT, 'graph-launch'),
-    ('graphLaunch(uncaptured)', _O.GRAPH_LAUNCH, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('graphLaunch(perthread)', _O.GRAPH_LAUNCH, _T.OUTSIDE, ESCAPES, 'escaped-work'),
-    ('graphLaunch(legacy)', _O.GRAPH_LAUNCH, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
-    ('graphLaunch(uncaptured) other thread', _O.GRAPH_LAUNCH, _T.OTHER_THREAD, ALLOWED, ''),
-    ('graphUpload(origin)', _O.GRAPH_UPLOAD, _T.ORIGIN, CONFLICT, 'graph-upload'),
-    ('graphUpload(side captured)', _O.GRAPH_UPLOAD, _T.LANE, CONFLICT, 'graph-upload'),
-    ('graphUpload(uncaptured)', _O.GRAPH_UPLOAD, _T.OUTSIDE, ALLOWED, ''),
-    ('graphUpload(legacy)', _O.GRAPH_UPLOAD, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
-    *(
-        (label, _O.UNSAFE, _T.NONE, UNSAFE, 'unsafe-in-mode')
-        for label in (
-            'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray', 'mallocHost', 'hostAlloc+free', 'free',
-            'freeHost', 'hostRegister+unregister', 'graphInstantiate(other)', 'graphExecDestroy', 'profilerStart',
-            'profilerStop', 'deviceSetLimit', 'deviceSetMemPool', 'memPoolTrim', 'memPoolCreate', 'memPoolDestroy',
-            'memPoolGetAttribute', 'memPoolSetAttribute', 'memAdvise', 'driverModuleUnload',
-        )
-    ),
-    *(
-        (label, _O.UNSAFE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-in-mode')
-        for label in ('malloc other thread', 'mallocHost other thread', 'free other thread', 'graphInstantiate other thread')
-    ),
-    *(
-        (label, _O.UNSAFE, _T.RELAXED_THREAD, ALLOWED, '')
-        for label in (
-            'malloc, thread exchanged to relaxed', 'mallocHost, thread exchanged to relaxed',
-            'free, thread exchanged to relaxed', 'graphInstantiate, thread exchanged to relaxed',
-            'malloc other thread, exchanged to relaxed', 'streamSynchronize(uncaptured) other thread, exchanged to relaxed',
-        )
-    ),
-    *(
-        (label, _O.HARMLESS, _T.NONE, ALLOWED, '')
-        for label in (
-            'memGetInfo', 'deviceGetAttribute', 'pointerGetAttributes', 'driverModuleLoadData', 'driverModuleGetFunction',
-            'driverCtxGetCurrent', 'streamGetCaptureInfo(origin)', 'deviceGetDefaultMemPool', 'deviceGetMemPool',
-            'deviceGetLimit', 'deviceCanAccessPeer', 'deviceGetPCIBusId', 'getDeviceProperties', 'setDevice',
-            'ipcGetMemHandle', 'graphDestroy', 'graphDebugDotPrint', 'graphExecUpdate',
-        )
-    ),
+#: (operation, target, what the driver answers, the rule in the message or '', the measured calls of this kind)
+KINDS: tuple[tuple[Operation, Target, Pattern, str, *tuple[str, ...]], ...] = (
+    (_O.STREAM_SYNCHRONIZE, _T.ORIGIN, CONFLICT, 'sync-captured', 'streamSynchronize(origin)',
+      'streamSynchronize(origin) other thread', 'streamSynchronize(origin), thread exchanged to relaxed'),
+    (_O.STREAM_SYNCHRONIZE, _T.LANE, CONFLICT, 'sync-captured', 'streamSynchronize(side captured)'),
+    (_O.STREAM_SYNCHRONIZE, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode', 'streamSynchronize(uncaptured nonblocking)',
+      'streamSynchronize(uncaptured blocking)', 'streamSynchronize(perthread)'),
+    (_O.STREAM_SYNCHRONIZE, _T.LEGACY, LEGACY_WAIT, 'legacy-stream', 'streamSynchronize(legacy)'),
+    (_O.STREAM_SYNCHRONIZE, _T.LEGACY_OTHER_THREAD, LEGACY_WAIT_ELSEWHERE, 'legacy-stream',
+      'streamSynchronize(legacy) other thread'),
+    (_O.STREAM_SYNCHRONIZE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode',
+      'streamSynchronize(uncaptured) other thread', 'streamSynchronize(perthread) other thread'),
+    (_O.STREAM_SYNCHRONIZE, _T.RELAXED_THREAD, ALLOWED, '',
+      'streamSynchronize(uncaptured), thread exchanged to relaxed'),
+    (_O.STREAM_QUERY, _T.ORIGIN, CONFLICT, 'query-captured', 'streamQuery(origin)'),
+    (_O.STREAM_QUERY, _T.LANE, CONFLICT, 'query-captured', 'streamQuery(side captured)'),
+    (_O.STREAM_QUERY, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode', 'streamQuery(uncaptured)'),
+    (_O.STREAM_QUERY, _T.LEGACY, LEGACY_WAIT, 'legacy-stream', 'streamQuery(legacy)'),
+    (_O.STREAM_QUERY, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode', 'streamQuery(uncaptured) other thread'),
+    (_O.STREAM_QUERY, _T.RELAXED_THREAD, ALLOWED, '', 'streamQuery(uncaptured), thread exchanged to relaxed'),
+    (_O.STREAM_IS_CAPTURING, _T.ORIGIN, ALLOWED, '', 'streamIsCapturing(origin)'),
+    (_O.STREAM_IS_CAPTURING, _T.LANE, ALLOWED, '', 'streamIsCapturing(side captured)'),
+    (_O.STREAM_IS_CAPTURING, _T.OUTSIDE, ALLOWED, '', 'streamIsCapturing(uncaptured)'),
+    (_O.STREAM_IS_CAPTURING, _T.LEGACY, LEGACY_ASK, 'legacy-stream', 'streamIsCapturing(legacy)'),
+    (_O.STREAM_GET_FLAGS, _T.ORIGIN, CONFLICT, 'stream-flags', 'streamGetFlags(origin)'),
+    (_O.STREAM_GET_FLAGS, _T.LANE, CONFLICT, 'stream-flags', 'streamGetFlags(side captured)'),
+    (_O.STREAM_GET_FLAGS, _T.OUTSIDE, ALLOWED, '', 'streamGetFlags(uncaptured)'),
+    (_O.STREAM_GET_FLAGS, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream', 'streamGetFlags(legacy)'),
+    (_O.STREAM_GET_PRIORITY, _T.ORIGIN, ALLOWED, '', 'streamGetPriority(origin)'),
+    (_O.STREAM_GET_PRIORITY, _T.LANE, ALLOWED, '', 'streamGetPriority(side captured)'),
+    (_O.STREAM_GET_PRIORITY, _T.OUTSIDE, ALLOWED, '', 'streamGetPriority(uncaptured)'),
+    (_O.STREAM_GET_PRIORITY, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream', 'streamGetPriority(legacy)'),
+    (_O.STREAM_CREATE, _T.NONE, ALLOWED, '', 'streamCreate', 'streamCreateWithPriority'),
+    (_O.STREAM_DESTROY, _T.OUTSIDE, ALLOWED, '', 'streamDestroy(uncaptured)'),
+    (_O.STREAM_DESTROY, _T.LANE, ALLOWED, '', 'streamDestroy(side captured)'),
+    (_O.STREAM_ADD_CALLBACK, _T.ORIGIN, CONFLICT, 'callback', 'streamAddCallback(origin)'),
+    (_O.STREAM_ADD_CALLBACK, _T.LANE, CONFLICT, 'callback', 'streamAddCallback(side captured)'),
+    (_O.STREAM_ADD_CALLBACK, _T.OUTSIDE, ESCAPES, 'escaped-work', 'streamAddCallback(uncaptured)'),
+    (_O.STREAM_ADD_CALLBACK, _T.LEGACY, LEGACY_USE, 'legacy-stream', 'streamAddCallback(legacy)'),
+    (_O.LAUNCH_HOST_FUNC, _T.ORIGIN, RECORDED, '', 'launchHostFunc(origin)'),
+    (_O.LAUNCH_HOST_FUNC, _T.LANE, RECORDED, '', 'launchHostFunc(side captured)'),
+    (_O.LAUNCH_HOST_FUNC, _T.OUTSIDE, ESCAPES, 'escaped-work', 'launchHostFunc(uncaptured)'),
+    (_O.LAUNCH_HOST_FUNC, _T.LEGACY, LEGACY_USE, 'legacy-stream', 'launchHostFunc(legacy)'),
+    (_O.BEGIN_CAPTURE, _T.ORIGIN, ILLEGAL_STATE, 'already-capturing', 'beginCapture(origin again)'),
+    (_O.BEGIN_CAPTURE, _T.LANE, ILLEGAL_STATE, 'already-capturing', 'beginCapture(side already captured)'),
+    (_O.BEGIN_CAPTURE, _T.OUTSIDE, ALLOWED, '', 'beginCapture(uncaptured)'),
+    (_O.BEGIN_CAPTURE, _T.LEGACY, LEGACY_BEGIN, 'legacy-stream', 'beginCapture(legacy)'),
+    (_O.END_CAPTURE, _T.ORIGIN, END, '', 'end (nothing illegal)'),
+    (_O.END_CAPTURE, _T.LANE, UNMATCHED, 'end-elsewhere', 'endCapture(side)'),
+    (_O.END_CAPTURE, _T.OUTSIDE, ILLEGAL_STATE, 'not-capturing', 'endCapture(uncaptured)'),
+    (_O.END_CAPTURE, _T.LEGACY, LEGACY_END, 'legacy-stream', 'endCapture(legacy)'),
+    (_O.END_CAPTURE, _T.WRONG_THREAD, WRONG_THREAD, 'end-wrong-thread', 'endCapture(origin, other thread)'),
+    (_O.WORK, _T.ORIGIN, RECORDED, '', 'memsetAsync(origin)', 'memsetAsync(origin) other thread',
+      'memcpyAsync D2D (origin)', 'memcpy2DAsync D2D (origin)', 'memcpyAsync D2H pageable (origin)',
+      'memcpyAsync H2D pageable (origin)', 'memcpyAsync D2H pinned (origin)', 'memcpyAsync H2D pinned (origin)'),
+    (_O.WORK, _T.LANE, RECORDED, '', 'memsetAsync(side captured)'),
+    (_O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work', 'memcpyAsync D2D (uncaptured)', 'memcpyAsync D2D (perthread)',
+      'memsetAsync(perthread)', 'memsetAsync(uncaptured nonblocking)', 'memsetAsync(uncaptured blocking)'),
+    (_O.WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream', 'memcpyAsync D2D (legacy)', 'memsetAsync(legacy)'),
+    (_O.LEGACY_WORK, _T.LANE, LEGACY_FORK, 'legacy-stream', 'memsetAsync(legacy), blocking side captured'),
+    (_O.WORK, _T.OTHER_THREAD, ALLOWED, '', 'memsetAsync(uncaptured) other thread'),
+    (_O.LEGACY_WORK, _T.OTHER_THREAD, LEGACY_USE, 'legacy-stream', 'memsetAsync(legacy) other thread',
+      'memset sync other thread'),
+    (_O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream', 'memcpy H2D sync', 'memcpy D2H sync', 'memcpy D2D sync',
+      'memcpy2D D2D sync', 'memcpyPeer sync', 'memset sync'),
+    (_O.PEER_COPY, _T.ORIGIN, CONFLICT, 'peer-copy', 'memcpyPeerAsync (origin)'),
+    (_O.PREFETCH, _T.ORIGIN, CONFLICT, 'prefetch', 'memPrefetchAsync(origin)'),
+    (_O.PEER_COPY, _T.LANE, CONFLICT, 'peer-copy', 'memcpyPeerAsync(side captured)'),
+    (_O.PREFETCH, _T.LANE, CONFLICT, 'prefetch', 'memPrefetchAsync(side captured)'),
+    (_O.MALLOC_ASYNC, _T.LANE, RECORDED, '', 'mallocAsync(side captured)'),
+    (_O.FREE_ASYNC, _T.LANE, BAD_VALUE, 'outside-pointer', 'freeAsync(side captured, outside pointer)'),
+    (_O.PREFETCH, _T.OUTSIDE, ESCAPES, 'escaped-work', 'memPrefetchAsync(uncaptured)'),
+    (_O.MALLOC_ASYNC, _T.ORIGIN, RECORDED, '', 'mallocAsync(origin)', 'mallocFromPoolAsync(origin)'),
+    (_O.MALLOC_ASYNC, _T.OUTSIDE, UNSAFE, 'unsafe-in-mode', 'mallocAsync(uncaptured)',
+      'mallocFromPoolAsync(uncaptured)'),
+    (_O.FREE_ASYNC, _T.ORIGIN, BAD_VALUE, 'outside-pointer', 'freeAsync(origin, outside pointer)'),
+    (_O.FREE_ASYNC, _T.OUTSIDE, UNSAFE, 'unsafe-in-mode', 'freeAsync(uncaptured)'),
+    (_O.DEVICE_SYNCHRONIZE, _T.NONE, CONFLICT, 'device-sync', 'deviceSynchronize', 'driverCtxSynchronize'),
+    (_O.DEVICE_SYNCHRONIZE, _T.OTHER_THREAD, CONFLICT, 'device-sync',
+      'deviceSynchronize other thread, exchanged to relaxed', 'deviceSynchronize other thread'),
+    (_O.DEVICE_SYNCHRONIZE, _T.RELAXED_THREAD, CONFLICT, 'device-sync',
+      'deviceSynchronize, thread exchanged to relaxed'),
+    (_O.EVENT_CREATE, _T.NONE, ALLOWED, '', 'eventCreate'),
+    (_O.EVENT_DESTROY, _T.CAPTURED_EVENT, ALLOWED, '', 'eventDestroy(captured)'),
+    (_O.EVENT_DESTROY, _T.OUTSIDE_EVENT, ALLOWED, '', 'eventDestroy(uncaptured)'),
+    (_O.EVENT_RECORD, _T.ORIGIN, ALLOWED, '', 'eventRecord(origin)', 'eventRecord(origin, timing event)'),
+    (_O.EVENT_RECORD, _T.LANE, ALLOWED, '', 'eventRecord(side captured)'),
+    (_O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, '', 'eventRecord(uncaptured stream)',
+      'eventRecord(uncaptured stream, captured event)', 'eventRecord(perthread)',
+      'eventRecord(uncaptured stream) other thread'),
+    (_O.EVENT_RECORD, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream', 'eventRecord(legacy)'),
+    (_O.EVENT_RECORD_EXTERNAL, _T.ORIGIN, RECORDED, '', 'eventRecordExternal(origin)'),
+    (_O.EVENT_RECORD_EXTERNAL, _T.LANE, RECORDED, '', 'eventRecordExternal(side captured)'),
+    (_O.EVENT_RECORD_EXTERNAL, _T.OUTSIDE, ILLEGAL_STATE, 'not-capturing', 'eventRecordExternal(uncaptured)'),
+    (_O.EVENT_QUERY, _T.DEAD_EVENT, BAD_VALUE, 'dead-event', 'eventQuery(event of an ended capture)'),
+    (_O.EVENT_SYNCHRONIZE, _T.DEAD_EVENT, BAD_VALUE, 'dead-event', 'eventSynchronize(event of an ended capture)'),
+    (_O.EVENT_ELAPSED_TIME, _T.DEAD_EVENT, BAD_VALUE, 'dead-event', 'eventElapsedTime(event of an ended capture)'),
+    (_O.EVENT_QUERY, _T.CAPTURED_EVENT, CAPTURED_EVENT, 'query-captured-event', 'eventQuery(captured)'),
+    (_O.EVENT_QUERY, _T.OUTSIDE_EVENT, UNSAFE, 'unsafe-sync-in-mode', 'eventQuery(uncaptured)'),
+    (_O.EVENT_QUERY, _T.NEVER_RECORDED, UNSAFE, 'unsafe-sync-in-mode', 'eventQuery(never recorded)'),
+    (_O.EVENT_QUERY, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode', 'eventQuery(uncaptured) other thread'),
+    (_O.EVENT_QUERY, _T.RELAXED_THREAD, ALLOWED, '', 'eventQuery(uncaptured), thread exchanged to relaxed'),
+    (_O.EVENT_SYNCHRONIZE, _T.CAPTURED_EVENT, CAPTURED_EVENT, 'sync-captured-event', 'eventSynchronize(captured)'),
+    (_O.EVENT_SYNCHRONIZE, _T.OUTSIDE_EVENT, UNSAFE, 'unsafe-sync-in-mode', 'eventSynchronize(uncaptured)'),
+    (_O.EVENT_SYNCHRONIZE, _T.NEVER_RECORDED, UNSAFE, 'unsafe-sync-in-mode', 'eventSynchronize(never recorded)'),
+    (_O.EVENT_SYNCHRONIZE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode',
+      'eventSynchronize(uncaptured) other thread'),
+    (_O.EVENT_SYNCHRONIZE, _T.RELAXED_THREAD, ALLOWED, '', 'eventSynchronize(uncaptured), thread exchanged to relaxed'),
+    (_O.EVENT_ELAPSED_TIME, _T.CAPTURED_EVENT, CAPTURED_EVENT_TIMED, 'time-captured-event',
+      'eventElapsedTime(captured,captured)', 'eventElapsedTime(uncaptured,captured)'),
+    (_O.EVENT_ELAPSED_TIME, _T.OUTSIDE_EVENT, ALLOWED, '', 'eventElapsedTime(uncaptured,uncaptured)'),
+    (_O.WAIT_EVENT, _T.CAPTURED_EVENT, ALLOWED, '', 'waitEvent(origin, side event) [join]'),
+    (_O.WAIT_EVENT, _T.NEVER_RECORDED, ALLOWED, '', 'waitEvent(origin, never recorded)'),
+    (_O.WAIT_EVENT, _T.OUTSIDE_EVENT, ISOLATION, 'isolation', 'waitEvent(origin, uncaptured recorded)',
+      'waitEvent(side captured, uncaptured recorded)'),
+    (_O.WAIT_EVENT, _T.FOREIGN_EVENT, MERGE, 'merge', 'waitEvent(origin, event of another capture) [merge]'),
+    (_O.WAIT_EVENT, _T.FORK, ALLOWED, '', 'waitEvent(uncaptured nonblocking, captured) [fork]',
+      'waitEvent(uncaptured blocking, captured) [fork]', 'waitEvent(perthread, captured) [fork]'),
+    (_O.WAIT_EVENT, _T.LEGACY_FORK, LEGACY_FORK, 'legacy-stream', 'waitEvent(legacy, captured)'),
+    (_O.WAIT_EVENT, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream', 'waitEvent(legacy, uncaptured recorded)',
+      'waitEvent(legacy, never recorded)'),
+    (_O.WAIT_EVENT, _T.OUTSIDE_PAIR, ALLOWED, '', 'waitEvent(uncaptured, uncaptured recorded)',
+      'waitEvent(uncaptured, never recorded)'),
+    (_O.WAIT_EVENT, _T.DEAD_EVENT, DEAD_WAIT, 'dead-event', 'waitEvent(origin, event of an ended capture)'),
+    (_O.WAIT_EVENT, _T.DEAD_FORK, BAD_VALUE, 'dead-event', 'waitEvent(uncaptured, event of an ended capture)'),
+    (_O.WAIT_EVENT_EXTERNAL, _T.LANE, RECORDED, '', 'waitEventExternal(side captured, uncaptured recorded)'),
+    (_O.WAIT_EVENT_EXTERNAL, _T.ORIGIN, RECORDED, '', 'waitEventExternal(origin, uncaptured recorded)'),
+    (_O.GRAPH_LAUNCH, _T.ORIGIN, CONFLICT, 'graph-launch', 'graphLaunch(origin)'),
+    (_O.GRAPH_LAUNCH, _T.LANE, CONFLICT, 'graph-launch', 'graphLaunch(side captured)'),
+    (_O.GRAPH_LAUNCH, _T.OUTSIDE, ESCAPES, 'escaped-work', 'graphLaunch(uncaptured)', 'graphLaunch(perthread)'),
+    (_O.GRAPH_LAUNCH, _T.LEGACY, LEGACY_USE, 'legacy-stream', 'graphLaunch(legacy)'),
+    (_O.GRAPH_LAUNCH, _T.OTHER_THREAD, ALLOWED, '', 'graphLaunch(uncaptured) other thread'),
+    (_O.GRAPH_UPLOAD, _T.ORIGIN, CONFLICT, 'graph-upload', 'graphUpload(origin)'),
+    (_O.GRAPH_UPLOAD, _T.LANE, CONFLICT, 'graph-upload', 'graphUpload(side captured)'),
+    (_O.GRAPH_UPLOAD, _T.OUTSIDE, ALLOWED, '', 'graphUpload(uncaptured)'),
+    (_O.GRAPH_UPLOAD, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream', 'graphUpload(legacy)'),
+    (_O.UNSAFE, _T.NONE, UNSAFE, 'unsafe-in-mode', 'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray',
+      'mallocHost', 'hostAlloc+free', 'free', 'freeHost', 'hostRegister+unregister', 'graphInstantiate(other)',
+      'graphExecDestroy', 'profilerStart', 'profilerStop', 'deviceSetLimit', 'deviceSetMemPool', 'memPoolTrim',
+      'memPoolCreate', 'memPoolDestroy', 'memPoolGetAttribute', 'memPoolSetAttribute', 'memAdvise',
+      'driverModuleUnload'),
+    (_O.UNSAFE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-in-mode', 'malloc other thread', 'mallocHost other thread',
+      'free other thread', 'graphInstantiate other thread'),
+    (_O.UNSAFE, _T.RELAXED_THREAD, ALLOWED, '', 'malloc, thread exchanged to relaxed',
+      'mallocHost, thread exchanged to relaxed', 'free, thread exchanged to relaxed',
+      'graphInstantiate, thread exchanged to relaxed', 'malloc other thread, exchanged to relaxed',
+      'streamSynchronize(uncaptured) other thread, exchanged to relaxed'),
+    (_O.HARMLESS, _T.NONE, ALLOWED, '', 'memGetInfo', 'deviceGetAttribute', 'pointerGetAttributes',
+      'driverModuleLoadData', 'driverModuleGetFunction', 'driverCtxGetCurrent', 'streamGetCaptureInfo(origin)',
+      'deviceGetDefaultMemPool', 'deviceGetMemPool', 'deviceGetLimit', 'deviceCanAccessPeer', 'deviceGetPCIBusId',
+      'getDeviceProperties', 'setDevice', 'ipcGetMemHandle', 'graphDestroy', 'graphDebugDotPrint', 'graphExecUpdate'),
 )  # fmt: skip
+#: (measured label, operation, target, what the driver answers, the rule in the message or '')
+ROWS = tuple((label, op, target, answers, name) for op, target, answers, name, *labels in KINDS for label in labels)
 
 
 class History(enum.Enum):
@@ -781,51 +718,13 @@ MEASURED: tuple[Measured, ...] = (
 NEWEST = max(MEASURED, key=lambda one: one.cuda)
 
 
-@dataclass(frozen=True)
-class Older:
-    """A row as drivers for a CUDA older than ``before`` answer, in the place of the row of that label in ``ROWS``."""
-
-    before: int
-    row: _Row
-
-
-#: None is known so far: all drivers that were measured answer alike.
-OLDER: tuple[Older, ...] = ()
-
-
-class Table:
-    """The rows of one driver, and looking up in them. ValueError: two rows answer one kind of call differently."""
-
-    def __init__(self, rows: tuple[_Row, ...]) -> None:
-        self.rows = rows
-        self._by_call: dict[tuple[Operation, Target], _Row] = {}
-        for one in rows:
-            known = self._by_call.setdefault((one[1], one[2]), one)
-            if known[3:] != one[3:]:
-                raise ValueError(f'{known[0]!r} and {one[0]!r} are one kind of call and have two answers')
-
-    def row(self, operation: Operation, target: Target) -> tuple[Pattern, Rule | None]:
-        """Return what this driver answers to a kind of call, and the rule for it; KeyError if not measured."""
-        found = self._by_call[operation, target]
-        return found[3], RULES.get(found[4])
-
-
-@functools.cache
-def table(driver: int | None = None) -> Table:
-    """The table of a driver, by the CUDA that it is for (13000 for 13.0); without one that of the newest measured."""
-    replaced: dict[str, _Row] = {}
-    if driver is not None:
-        # the nearest change wins: 'before 12.4' over 'before 13.0'
-        for older in sorted(OLDER, key=lambda one: one.before, reverse=True):
-            if driver < older.before:
-                replaced[older.row[0]] = older.row
-    return Table(tuple(replaced.get(one[0], one) for one in ROWS))
+_BY_CALL = {(operation, target): (answers, RULES.get(name)) for operation, target, answers, name, *_ in KINDS}
 
 
 def row(operation: Operation, target: Target) -> tuple[Pattern, Rule | None]:
-    """Return what the newest driver that was measured answers to a kind of call, and the rule for it.
+    """Return what the driver answers to a kind of call, and the rule for it.
 
     Raises:
         KeyError: it was not measured.
     """
-    return table().row(operation, target)
+    return _BY_CALL[operation, target]

@@ -41,10 +41,9 @@ def escape(text: str) -> str:
 
 
 def in_notebook() -> bool:
-    """Whether pictures can be displayed: IPython has a kernel, and is not a terminal."""
-    if 'IPython' not in sys.modules or 'IPython.display' not in sys.modules:
-        return False
-    return getattr(sys.modules['IPython'].get_ipython(), 'kernel', None) is not None
+    """Whether this runs in the kernel of a notebook: IPython has one, and is not a terminal."""
+    shell = getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
+    return getattr(shell, 'kernel', None) is not None
 
 
 def _bar(name: str, share: float, said: str) -> str:

@@ -51,6 +51,7 @@ from capturekit.model.recording import Recording
 from capturekit.model.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import Place, here, raised_at
+from capturekit.recorder import conditional as decisions
 from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
 from capturekit.recorder.embed import check as check_target
 from capturekit.recorder.forks import LANE_STREAMS, Assignment, Devices, Fork, Priority, on_lanes
@@ -59,7 +60,6 @@ from capturekit.recorder.options import MODES, CaptureOptions, check_capture, re
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
-    from capturekit.recorder.conditional import Branch, Branches, Loop
 
 _State = TypeVar('_State')
 _R = TypeVar('_R')
@@ -161,7 +161,7 @@ def start(platform: Platform, undo: Undo) -> list[FollowedCapture]:
     """
     ended: list[FollowedCapture] = []
     told = ended.append
-    GUARD.state.call_watch.open(platform, told, GUARD.ledger.table)
+    GUARD.state.call_watch.open(platform, told)
     undo.push(partial(GUARD.state.call_watch.close, told))
     return ended
 
@@ -305,20 +305,19 @@ def _end_parts(live: OpenCapture) -> ExecutableGraph:
 
 def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
     """Keep the outside arrays that the graph uses; in a strict capture, raise if one of them is already gone."""
-    if live.collectives.addresses and live.memory is not None:
-        keep_named(live.collectives.addresses, live.memory, live.platform.cupy.ndarray)
-    if live.memory is None:
+    memory, device, array = live.memory, live.platform.device, live.platform.cupy.ndarray
+    if memory is None:
         return
-    if live.platform.simulated:
-        held, live.recorder.arrays = live.recorder.arrays, []
-        with GUARD.inside, suppress(errors.CudaCallError):
-            keep_touched(live.platform.device, graphs, live.memory, held, live.platform.cupy.ndarray)
-        return
-    reader = live.platform.device.reader
-    if reader is None:
+    if live.collectives.addresses:
+        keep_named(live.collectives.addresses, memory, array)
+    if not live.platform.simulated and device.reader is None:
         return
     held, live.recorder.arrays = live.recorder.arrays, []
-    lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray, first)
+    if live.platform.simulated:
+        with GUARD.inside, suppress(errors.CudaCallError):
+            keep_touched(device, graphs, memory, held, array)
+        return
+    lost = keep(device.reader, graphs, memory, held, array, first)
     for kernel, address in lost:
         text = f'{kernel} uses memory at {address:#x} whose array is gone already'
         live.note('note', None, text, live.at)
@@ -972,9 +971,7 @@ class Capture:
         Raises:
             TypeError: ``then`` or ``otherwise`` can't be called, or what they return differs; the text names where.
         """
-        from capturekit.recorder.conditional import conditional
-
-        return conditional(self._deciding('cond()'), condition, then, otherwise, operands)  # type: ignore[no-any-return]
+        return decisions.conditional(self._deciding('cond()'), condition, then, otherwise, operands)  # type: ignore[no-any-return]
 
     @reports_refusal
     def loop(
@@ -997,11 +994,9 @@ class Capture:
             TypeError: ``condition`` or ``body`` can't be called; what they return is not as described. And all that
                 :meth:`while_` raises.
         """
-        from capturekit.recorder.conditional import repeated
+        return decisions.repeated(self._deciding('loop()'), condition, body, state, limit)  # type: ignore[no-any-return]
 
-        return repeated(self._deciding('loop()'), condition, body, state, limit)  # type: ignore[no-any-return]
-
-    def while_(self, condition: Any, *, limit: int | None = None) -> Loop:
+    def while_(self, condition: Any, *, limit: int | None = None) -> decisions.Loop:
         """Record a block that the device runs again and again, as long as ``condition`` is not 0.
 
         ``with cap.while_(going) as loop:``. ``condition`` is a CuPy array of one element, of a boolean or an integer
@@ -1021,35 +1016,28 @@ class Capture:
                 number, holds a new array (with ``strict=False`` a RuntimeWarning); nothing can change the condition;
                 or the call stands without ``with``.
         """
-        from capturekit.recorder.conditional import loop
+        return decisions.loop(self._deciding('while_()'), condition, limit, sys._getframe(1))
 
-        return loop(self._deciding('while_()'), condition, limit, sys._getframe(1))
-
-    def if_(self, condition: Any) -> Branch:
+    def if_(self, condition: Any) -> decisions.Branch:
         """Record a block that the device runs if ``condition`` is not 0: ``with cap.if_(condition):``.
 
         The condition, the rules of the block and the exceptions are those of :meth:`while_`."""
-        from capturekit.recorder.conditional import branch
+        live = self._deciding('if_()')
+        return decisions.Branch(live, decisions.decided(live, 'if', condition, 1, frame=sys._getframe(1)), 0)
 
-        return branch(self._deciding('if_()'), condition, sys._getframe(1))
-
-    def if_else(self, condition: Any) -> Branches:
+    def if_else(self, condition: Any) -> decisions.Branches:
         """Record two blocks of which the device runs one: ``with cap.if_else(condition) as (then, otherwise):``, and
         in it ``with then:`` and ``with otherwise:``. Nothing may be recorded outside of them. Condition, rules and
         exceptions are those of :meth:`while_`."""
-        from capturekit.recorder.conditional import branches
+        return decisions.branches(self._deciding('if_else()'), condition, sys._getframe(1))
 
-        return branches(self._deciding('if_else()'), condition, sys._getframe(1))
-
-    def switch(self, index: Any, count: int) -> Branches:
+    def switch(self, index: Any, count: int) -> decisions.Branches:
         """Record ``count`` blocks, of which the device runs number ``index``, or none if there is no such block.
 
         ``with cap.switch(index, 3) as cases:``, and in it ``with cases[0]:`` and so on. ``index`` is a CuPy array like
         the condition of :meth:`while_`; rules and exceptions are the same.
         """
-        from capturekit.recorder.conditional import cases
-
-        return cases(self._deciding('switch()'), index, count, sys._getframe(1))
+        return decisions.cases(self._deciding('switch()'), index, count, sys._getframe(1))
 
     @reports_refusal
     def _deciding(self, call: str) -> OpenCapture:

@@ -342,15 +342,11 @@ def loop(live: OpenCapture, condition: Any, limit: int | None, frame: FrameType 
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit < 1 << 63):
         wrong = ValueError if isinstance(limit, int) and not isinstance(limit, bool) else TypeError
         raise wrong(f'limit must be a positive whole number, or None: {limit!r}')
-    return Loop(live, _decided(live, 'while', condition, 1, limit or 0, frame), 0)
-
-
-def branch(live: OpenCapture, condition: Any, frame: FrameType) -> Branch:
-    return Branch(live, _decided(live, 'if', condition, 1, frame=frame), 0)
+    return Loop(live, decided(live, 'while', condition, 1, limit or 0, frame), 0)
 
 
 def branches(live: OpenCapture, condition: Any, frame: FrameType | None = None) -> Branches:
-    return Branches(live, _decided(live, 'if', condition, 2, frame=frame))
+    return Branches(live, decided(live, 'if', condition, 2, frame=frame))
 
 
 def cases(live: OpenCapture, index: Any, count: int, frame: FrameType) -> Branches:
@@ -358,10 +354,10 @@ def cases(live: OpenCapture, index: Any, count: int, frame: FrameType) -> Branch
         raise TypeError(f'the number of cases must be a whole number: {count!r}')
     if count < 1:
         raise ValueError(f'a switch has at least one case: {count}')
-    return Branches(live, _decided(live, 'switch', index, count, frame=frame))
+    return Branches(live, decided(live, 'switch', index, count, frame=frame))
 
 
-def _decided(
+def decided(
     live: OpenCapture, decides: str, condition: Any, count: int, limit: int = 0, frame: FrameType | None = None
 ) -> Decision:
     """Record the node. ``frame``: who must enter a block that is returned."""

@@ -54,6 +54,12 @@ def embed(live: OpenCapture, graph: Any) -> None:
         live.note('embedded', lane, f'a graph of {counted(graph.recording.node_count, "node")}', here())
 
 
+def _refused(rule: str, remedy: str, cuda_error: str = '') -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        'Capture.embed()', location=here(), rule=rule, remedy=remedy, cuda_error=cuda_error
+    )
+
+
 def _fits(live: OpenCapture, graph: Graph) -> None:
     plan = graph._state.plan
     kinds = {info.kind for info in live.platform.device.node_infos(graph.graph)}
@@ -63,13 +69,8 @@ def _fits(live: OpenCapture, graph: Graph) -> None:
         rule = f'A child graph can not hold {" or ".join(found)} nodes.'
     else:
         return
-    raise errors.UnsupportedCallError(
-        'Capture.embed()',
-        location=here(),
-        rule=rule,
-        remedy='Record its code in this block instead, or launch the graphs one after the other.',
-        cuda_error=Code.cudaErrorNotSupported.name,
-    )
+    remedy = 'Record its code in this block instead, or launch the graphs one after the other.'
+    raise _refused(rule, remedy=remedy, cuda_error=Code.cudaErrorNotSupported.name)
 
 
 def _lanes_on_its_devices(live: OpenCapture, graph: Graph) -> None:
@@ -77,10 +78,8 @@ def _lanes_on_its_devices(live: OpenCapture, graph: Graph) -> None:
     devices = graph.recording.devices
     missing = [str(device) for device in devices if device not in live.capture.devices]
     if missing:
-        raise errors.UnsupportedCallError(
-            'Capture.embed()',
-            location=here(),
-            rule=f'The graph works on device {" and ".join(missing)}, too, and the capture has no lane there.',
+        raise _refused(
+            f'The graph works on device {" and ".join(missing)}, too, and the capture has no lane there.',
             remedy=f'Give it lanes there: `with cap.fork(devices={devices}) as lanes, lanes[0]: cap.embed(graph)`.',
         )
 
@@ -104,14 +103,10 @@ def _one_at_a_time(live: OpenCapture, lane: Lane, graph: Graph) -> None:
     for handle, turns, capture, number, segment in live.recorder.embedded:
         one = handle == graph.graph or not turns.isdisjoint(graph._state.memory.turns)
         if one and capture is lane.capture and not covers(lane, [(number, segment)]):
-            raise errors.UnsupportedCallError(
-                'Capture.embed()',
-                location=here(),
-                rule='This graph is already on a lane that may run beside this one, and both would write its memory.'
-                if handle == graph.graph
-                else 'A graph of the same memory group is on a lane that may run beside this one.',
-                remedy='Join that lane first, or record the code twice.',
-            )
+            rule = 'A graph of the same memory group is on a lane that may run beside this one.'
+            if handle == graph.graph:
+                rule = 'This graph is already on a lane that may run beside this one, and both would write its memory.'
+            raise _refused(rule, remedy='Join that lane first, or record the code twice.')
 
 
 def _shares_no_memory(live: OpenCapture, graph: Graph) -> None:
@@ -122,14 +117,10 @@ def _shares_no_memory(live: OpenCapture, graph: Graph) -> None:
         return
     own = memory.share is not None and memory.share.turns in graph._state.memory.turns
     if own or live.recorder.into:
-        raise errors.UnsupportedCallError(
-            'Capture.embed()',
-            location=here(),
-            rule='The graph shares memory with the graph around it, and both would use it at once.'
-            if own
-            else 'The graph shares memory with others, and launches of the graph around it would not take turns.',
-            remedy='Record one of the two without memory=.',
-        )
+        rule = 'The graph shares memory with others, and launches of the graph around it would not take turns.'
+        if own:
+            rule = 'The graph shares memory with the graph around it, and both would use it at once.'
+        raise _refused(rule, remedy='Record one of the two without memory=.')
 
 
 def _add(live: OpenCapture, stream: int, graph: Graph) -> None:

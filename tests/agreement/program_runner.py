@@ -7,6 +7,7 @@ import contextvars
 import functools
 import gc
 import logging
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,12 @@ from tests.late import Late, Spins
 _NAMED = [node for node in ast.walk(ast.parse(PRELUDE)) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
 #: The names that every program has: they are looked at after the last step only.
 _USUAL = frozenset(node.name for node in _NAMED)
+#: Numbers that functions read or are given: ordinary ones in the beginning and at the end.
+NUMBERS = [
+    37.5, 61.3, 3.0625, 88.1, 12.7, 44.5,
+    1.0, 2.5, 3.0, -0.0, 4.5, math.nan, 9.0, math.inf, -3.0, 1e-310, 1e308, -1e5, 0.0, 5.0, 7.25,
+    21.5, 9.75, 70.1,
+]  # fmt: skip
 
 
 @dataclass
@@ -165,7 +172,7 @@ class Machine:
         with world() as (home, cupy):
             made: list[Any] = []
             home.over = _decorator(program, made, graphed)
-            home.awaited, home.settled = _awaited, _settled
+            home.awaited, home.settled, home.numbered = _awaited, _settled, functools.partial(_numbered, cupy)
             contextvars.copy_context().run(_steps, program, home, made, found, cupy)
             for one in made:
                 one.clear()
@@ -274,6 +281,21 @@ def _settled(clears: bool, fn: Any, *args: Any, **kwargs: Any) -> Any:
     if last is not None and not last.holds():
         return fn.__wrapped__(*args, **kwargs)
     return result
+
+
+def _numbered(cupy: Any, fn: Any, part: int, *given: Any) -> list[Any]:
+    """Call a function with one of eight parts of :data:`NUMBERS`: with arrays of these sums, or, if more is given, with
+    that and the number itself. What it returns or raises, and the array.
+    """
+    found: list[Any] = []
+    for place in range(3 * part, 3 * part + 3):
+        total = NUMBERS[place]
+        args = (*given, total) if given else (cupy.asarray([total, 0, 0] if place % 2 else [0, total, -0.0], float),)
+        try:
+            found.append((fn(*args), args))
+        except Exception as error:
+            found.append((type(error).__name__, str(error), args))
+    return found
 
 
 @contextmanager

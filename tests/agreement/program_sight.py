@@ -14,7 +14,7 @@ import numpy as np
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), range, slice, type(...), np.generic, np.dtype)
 _OWN_MODULES = ('program_under_test', 'settings_of_program')
-_HIDDEN = frozenset('over awaited settled __builtins__ __warningregistry__'.split())
+_HIDDEN = frozenset('over awaited settled numbered __builtins__ __warningregistry__'.split())
 
 
 class Sight:

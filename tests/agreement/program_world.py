@@ -37,6 +37,7 @@ def world() -> Iterator[tuple[Any, Any]]:
     home, other = types.ModuleType(HOME), types.ModuleType(OTHER)
     home.__file__ = FILE
     cupy: Any = sys.modules['cupy']
+    modules = dict(sys.modules)
     with ExitStack() as stack:
         for owner, whole in _KEPT:
             stack.callback(_put_back, owner, dict(vars(owner)), whole)
@@ -47,8 +48,10 @@ def world() -> Iterator[tuple[Any, Any]]:
         try:
             yield home, cupy
         finally:
-            for name in (HOME, OTHER):
-                sys.modules.pop(name, None)
+            for name, made in list(sys.modules.items()):
+                if made is not modules.get(name) and getattr(made, '__spec__', None) is None:  # by the program
+                    del sys.modules[name]
+                    sys.modules.update({name: modules[name]} if name in modules else {})
             linecache.checkcache(FILE)
             vars(home).clear()
 

@@ -79,6 +79,8 @@ def wrong(case: Case, machine: Machine) -> str:
         found = machine.compared(program)
         if found.difference or found.raced:
             return found.difference or f'it does not run plainly: {machine.run(program, False).broken}'
+    if fault := next((outcome for outcome in calls if 'in the eager run' in outcome), ''):
+        return f'a launch was wrong, though another run has seen it: {fault}'
     plain = machine.run(program, False) if case.late else None
     for order in ORDERS[1:] if plain else ():
         if plain and (differs := different(plain, machine.run(program, True, order), program)):
@@ -133,7 +135,7 @@ def _each(case: Case) -> Iterator[Case]:
         values = line.split(' || ')
 
         def put(text: str, values: list[str] = values) -> str:
-            return re.sub(r'\$(\d)', lambda found: values[int(found[1]) - 1].strip(), text)
+            return re.sub(r'\$(\d)', lambda found: values[int(found[1]) - 1].strip().replace(' ;; ', '\n    '), text)
 
         yield replace(
             case,

@@ -7,7 +7,6 @@ nodes take, and what watching them adds, is known.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -236,17 +235,6 @@ def test_what_watching_adds_to_nodes_is_taken_off(device: Watched) -> None:
     assert all(one is not None and one[1] - one[0] == pytest.approx(5.0, abs=0.06) for one in line.nodes)
 
 
-def test_lanes_that_wait_for_nothing_keep_what_they_are(device: Watched) -> None:
-    """A long node beside a row of short ones is not made shorter, nor does it start later."""
-    device.delay = 1.0
-    lanes = [(KERNEL, 20.0), *[(KERNEL, 10.0)] * 20, (KERNEL, 260.0), (KERNEL, 20.0)]
-    edges = [(0, 1), *((n, n + 1) for n in range(1, 20)), (0, 21), (20, 22), (21, 22)]
-    g, _handles = device.graph(lanes, list(edges))
-    line = device.line(g)
-    assert line.nodes[21] is not None and line.nodes[21] == pytest.approx((20, 280), abs=1.01)
-    assert line.span_us <= 300.1
-
-
 def test_disabled_nodes_have_no_times(device: Watched) -> None:
     g, handles = device.graph(DIAMOND, EDGES)
     line = device.line(g, off=(handles[1],))
@@ -268,18 +256,6 @@ def test_the_nodes_of_a_child_graph_are_one(device: Watched, monkeypatch: pytest
     monkeypatch.setattr(cupti, '_inside', child)
     monkeypatch.setattr(device.reader, 'handles', lambda graph: handles[:2])
     assert list(device.traced(g).nodes.values()) == [[(0.0, 3.0)] * 3, [(3.0, 12.0)] * 3]
-
-
-def test_a_graph_without_nodes(device: Watched) -> None:
-    g, _handles = device.graph([], [])
-    line = device.line(g)
-    assert (line.nodes, line.span_us, line.marked_us) == ([], 0, 0)
-
-
-def test_more_nodes_than_a_buffer_holds(device: Watched) -> None:
-    count = 2500
-    g, _handles = device.graph([(KERNEL, 1.0)] * count, [(n, n + 1) for n in range(count - 1)][:0])
-    assert None not in device.line(g, launches=1).nodes
 
 
 def test_a_launch_that_was_not_seen_whole_is_left_out(device: Watched) -> None:
@@ -504,13 +480,6 @@ def test_a_device_that_refuses_to_instantiate_detaches_cupti(device: Watched) ->
         device.traced(g)
 
 
-def test_a_refused_profiler_costs_no_launches(both: Both) -> None:
-    g, _ = both.graph(DIAMOND, EDGES)
-    both.cupti.others = True
-    both.graph_measure(g, g, STREAM, 3, 2)
-    assert both.number('launches') == 2 * (3 + 2)
-
-
 def test_beside_another_profiler_events_are_taken(both: Both) -> None:
     g, _ = both.graph(DIAMOND, EDGES)
     both.cupti.others = True
@@ -537,35 +506,3 @@ def test_without_cupti_the_note_says_what_to_install(both: Both, monkeypatch: py
     g, _ = both.graph(DIAMOND, EDGES)
     monkeypatch.setattr(cupti, 'profiler', lambda: 'CUPTI is not installed (pip install nvidia-cuda-cupti)')
     assert both.graph_measure(g, g, STREAM, 1, 0).note.endswith('(pip install nvidia-cuda-cupti).')
-
-
-def test_cupti_is_looked_for_once(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
-    pathfinder = pytest.importorskip('cuda.pathfinder')
-    for answer in (pathfinder.DynamicLibNotFoundError('not here'), library):
-
-        def load(name: str, answer: Any = answer) -> Any:
-            assert name == 'cupti'
-            if isinstance(answer, Exception):
-                raise answer
-            return type('Loaded', (), {'abs_path': answer})
-
-        monkeypatch.setattr(pathfinder, 'load_nvidia_dynamic_lib', load)
-        cupti.profiler.cache_clear()
-        found = cupti.profiler()
-        assert found is cupti.profiler()
-        if answer is library:
-            assert isinstance(found, Profiler)
-        else:
-            assert found == 'CUPTI is not installed (pip install nvidia-cuda-cupti)'
-    cupti.profiler.cache_clear()
-
-
-def test_without_pathfinder(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.import_module('cuda') if importlib.util.find_spec('cuda') else None
-    monkeypatch.setitem(__import__('sys').modules, 'cuda.pathfinder', None)
-    if real is not None:
-        monkeypatch.delattr(real, 'pathfinder', raising=False)
-    cupti.profiler.cache_clear()
-    found = cupti.profiler()
-    assert isinstance(found, str) and 'cuda-pathfinder' in found
-    cupti.profiler.cache_clear()

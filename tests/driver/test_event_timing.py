@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from capturekit.driver import event_timing, node_reader
+from capturekit.driver import node_reader
 from capturekit.driver.cuda import CudaDevice
 from capturekit.driver.event_timing import Times, measured
 from capturekit.driver.graph_edges import EdgeWriter
@@ -281,12 +281,6 @@ def device(library: str, monkeypatch: pytest.MonkeyPatch) -> Device:
     return Device(library)
 
 
-@pytest.fixture(params=['mark', 'node'])
-def followers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(event_timing, 'FOLLOWERS', request.param)
-    return str(request.param)
-
-
 #: A root, two lanes of which one has an empty node in it, a join; and a node that nothing orders.
 DIAMOND = [(KERNEL, 10.0), (KERNEL, 20.0), (COPY, 7.0), (EMPTY, 0.0), (KERNEL, 8.0), (KERNEL, 5.0), (KERNEL, 40.0)]
 EDGES: list[tuple[int, ...]] = [(0, 1), (0, 2), (2, 3), (3, 4, 0), (1, 5), (4, 5)]
@@ -302,7 +296,7 @@ def close(got: list[Any], want: list[Any]) -> bool:
     return [None if one is None else pytest.approx(one, abs=0.02) for one in want] == got
 
 
-def test_start_and_end_of_each_node(device: Device, followers: str) -> None:
+def test_start_and_end_of_each_node(device: Device) -> None:
     g, handles = device.graph(DIAMOND, EDGES)
     line = found(device.measured(g), handles, EDGES)
     assert close(line.nodes, RAN)
@@ -316,29 +310,11 @@ def test_start_and_end_of_each_node(device: Device, followers: str) -> None:
     assert device.left() == [0, 0, 0, 0]
 
 
-def test_a_long_row_keeps_its_ends(device: Device, followers: str) -> None:
-    edges = [(n, n + 1) for n in range(59)]
-    g, handles = device.graph([(KERNEL, 2.0)] * 60, list(edges))
-    times = device.measured(g, 2)
-    line = found(times, handles, list(edges))
-    assert close(line.nodes, [(2.0 * n, 2.0 * n + 2) for n in range(60)])
-    assert line.marked_us >= 120 + 60 * 1.5
-
-
 def test_the_clone_heeds_priorities_where_the_graph_does(device: Device) -> None:
     g, _handles = device.graph(DIAMOND, EDGES)
     for by_node_priority in (False, True):
         measured(device, device.reader, g, g, STREAM, 1, 0, (), by_node_priority)
     assert device.heeding == [False, True]
-
-
-def test_a_graph_without_nodes(device: Device) -> None:
-    g, handles = device.graph([], [])
-    times = device.measured(g)
-    assert times.nodes == {} and len(times.plain) == len(times.marked) == 3
-    line = found(times, handles, [])
-    assert (line.nodes, line.span_us) == ([], 0)
-    assert device.left() == [0, 0, 0, 0]
 
 
 def test_early_start_edges_are_removed_with_their_data(device: Device) -> None:
@@ -347,7 +323,7 @@ def test_early_start_edges_are_removed_with_their_data(device: Device) -> None:
     assert Reader().edges(g) == [(handles[0], handles[1])], 'the graph itself stays as it is'
 
 
-def test_what_is_disabled_is_so_in_the_clone_and_has_no_time(device: Device, followers: str) -> None:
+def test_what_is_disabled_is_so_in_the_clone_and_has_no_time(device: Device) -> None:
     g, handles = device.graph([(KERNEL, 3.0), (KERNEL, 50.0), (KERNEL, 4.0)], [(0, 1), (1, 2)])
     line = found(device.measured(g, off=(handles[1],)), handles, [(0, 1), (1, 2)])
     assert close(line.nodes, [(0, 3), None, (3, 7)])
@@ -418,7 +394,7 @@ def calls_of(device: Device, work: Callable[[], Any]) -> int:
     return device.number('calls')
 
 
-def test_whatever_fails_all_is_destroyed(device: Device, followers: str) -> None:
+def test_whatever_fails_all_is_destroyed(device: Device) -> None:
     g, handles = device.graph(DIAMOND[:3], EDGES[:2])
     work = lambda: device.measured(g, 1, 1, (handles[2],))  # noqa: E731
     total = calls_of(device, work)

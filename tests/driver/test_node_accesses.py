@@ -67,20 +67,6 @@ def test_what_covers_has_every_byte(a, b):
         assert touched(b) <= touched(a)
 
 
-@given(accesses())
-def test_each_covers_itself_and_its_whole_extent_covers_it(access):
-    low, high = access.extent
-    assert covers(access, access)
-    assert covers(linear(low, high - low, True), access)
-    assert not covers(linear(low, high - low, True, exact=False), access)
-
-
-def test_every_second_element_is_disjoint_from_the_others():
-    even, odd = (Access(BASE + 4 * n, (1000,), (8,), 4, True) for n in (0, 1))
-    assert overlap(even, odd) is False
-    assert overlap(even, linear(BASE, 8000, True)) is True
-
-
 @pytest.mark.parametrize(('n', 'found'), [(0, None), (8, True), (12, None), (64, False)])
 def test_accesses_of_unknown_extent_share_only_what_is_sure(n, found):
     somewhere = Access(BASE, (64,), (1,), 1, None, exact=False, sure=linear(BASE + 8, 1, True))
@@ -92,12 +78,6 @@ def test_a_node_of_which_nothing_is_known_overlaps_with_all():
     everything = linear(0, 1 << 62, True)
     assert overlap(everything, Access(BASE, (1000,), (8,), 4, True)) is True
     assert overlap(Access(BASE, (3, 5), (-64, 8), 4, True), everything) is True
-
-
-def test_elements_of_unknown_size_share_their_first_bytes():
-    unknown = Access(BASE, (10,), (8,), 8, True, False, sure=Access(BASE, (10,), (8,), 1, True))
-    assert overlap(unknown, Access(BASE, (10,), (8,), 4, True)) is True
-    assert overlap(unknown, Access(BASE + 4, (10,), (8,), 4, True)) is None
 
 
 # -- arguments ------------------------------------------------------------------------------------------------
@@ -124,12 +104,6 @@ def test_an_element_of_unknown_size_is_at_most_its_stride():
     assert (found.itemsize, found.exact, found.sure) == (2, False, Access(BASE, (5,), (2,), 1, False))
 
 
-def test_a_complex_scalar_is_no_array():
-    scalar = Argument(struct.pack('dd', 1.5, 2.5))
-    found = kernel_accesses([scalar, array(BASE)], (KernelParameter(True, 16), KernelParameter(False, 16)))
-    assert [(one.address, one.itemsize) for one in found if one.shape == () and one.itemsize] == [(BASE, 16)]
-
-
 def test_every_word_of_an_unknown_kernel_may_be_an_address():
     words = Argument(struct.pack('4Q', 7, BASE, 1 << 31, BASE + 512))
     found = kernel_accesses([words, Argument(struct.pack('i', 5))], ())
@@ -151,12 +125,6 @@ def test_of_cubs_kernels_the_first_byte_is_sure():
     assert [(one.writes, one.sure) for one in found] == [
         (False, linear(BASE, 1, False)), (True, linear(BASE + 512, 1, True)),
     ]  # fmt: skip
-
-
-def test_a_floating_point_number_is_no_address():
-    two = [Argument(struct.pack('d', 2.0))]
-    assert kernel_accesses(two, (KernelParameter(True, 8, number=True),)) == []
-    assert [one.itemsize for one in kernel_accesses(two, (KernelParameter(True, 8),))] == [0]
 
 
 def test_of_a_raw_argument_nothing_is_sure():
@@ -225,10 +193,6 @@ def test_kernels_that_modules_have_are_found_after_a_freeze(forms):
     with frozen():
         found = Forms()
     assert [name for name, given in cases.items() if not found.of(name, given)] == []
-
-
-def test_indexers_hold_no_address(forms):
-    assert [one.memory for one in forms.of('cupy_add__int8_int8_int8', (A1, A1, A1, I1))] == [True, True, True, False]
 
 
 def test_a_kernel_of_the_users_is_known_while_it_lives():
@@ -331,8 +295,3 @@ def test_which_kernels_touch_every_element(params, code, whole):
     form = Forms().of('touches_some', (*[A1] * len(whole), I1))
     assert tuple(one.whole for one in form[:-1]) == tuple(map(bool, whole))
     assert kernel.operation == code
-
-
-def test_where_leaves_elements_as_they_are(forms):
-    form = forms.of('cupy_add_where__int32_int32_bool_int32', (A1, A1, A1, A1, I1))
-    assert [one.whole for one in form[:4]] == [False, False, True, False]

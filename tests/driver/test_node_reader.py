@@ -221,10 +221,6 @@ def words(*values: int) -> bytes:
     return struct.pack(f'<{len(values)}Q', *values)
 
 
-def test_a_graph_without_nodes(driver: Driver) -> None:
-    assert Reader().kernels(driver.graph()) == ([], [])
-
-
 def test_kernels_and_others(driver: Driver) -> None:
     """Kernels come in the order of their first nodes, each with all its nodes; the others by their handles."""
     copy, fill = driver.function('copy', (0, 8), (8, 8)), driver.function('fill', (0, 8))
@@ -260,14 +256,6 @@ def test_arguments_wherever_they_lie(driver: Driver) -> None:
     assert found.nodes[0] == args[0] + args[1] + gap + args[2] + args[3]
     assert found.nodes[1] == args[0] + args[1] + bytes(7) + args[2] + args[3]
     assert found.words().tolist() == [5, 6, 0x7F0000000010], 'nothing from the gaps, nor across them'
-
-
-def test_one_argument_alone(driver: Driver) -> None:
-    kernel = driver.function('one', (0, 24))
-    (found,), _ = Reader().kernels(
-        driver.graph(driver.node(kernel, [words(1, 2, 3)]), driver.node(kernel, [words(1, 9, 3)]))
-    )
-    assert found.words().tolist() == [1, 2, 3, 9]
 
 
 def test_words_are_aligned_whole_and_once_each() -> None:
@@ -458,22 +446,6 @@ def test_scalars(driver: Driver, case: str, apart: bool) -> None:
     (found,), _ = Reader().kernels(driver.graph(node, node))
     assert list(found.scalars()) == wanted
     assert [type(value) for _number, _dtype, value in found.scalars()] == [type(value) for *_more, value in wanted]
-
-
-def test_scalars_behind_a_first_argument_that_lies_elsewhere() -> None:
-    kernel = Kernel('cupy_add__float_float64', [(16, 8), (24, 24)], [struct.pack('<d', 1.5) + words(POINTER, 4, 8)])
-    assert list(kernel.scalars()) == [(0, 'float64', 1.5)]
-
-
-def test_scalars_of_several_nodes_come_once_each(driver: Driver) -> None:
-    kernel = driver.function('cupy_add__float64_float_float64', (0, ARRAY), (24, 8), (32, ARRAY))
-    made = [
-        driver.node(kernel, [words(POINTER, 4, 8), struct.pack('<d', value), words(POINTER, 4, 8)], [0, 24, 32])
-        for value in (2.0, 1.0, 2.0, 0.0, -0.0, float('nan'))
-    ]
-    (found,), _ = Reader().kernels(driver.graph(*made))
-    values = [repr(value) for _number, _dtype, value in found.scalars()]
-    assert sorted(values) == sorted(['1.0', '2.0', '0.0', '-0.0', 'nan'])
 
 
 # -- devices ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver import vendor_libraries
 from capturekit.driver.vendor_libraries import NAMES, Libraries
-from capturekit.guard import GUARD, watch
+from capturekit.guard import GUARD
 from tests.compiled import compiled
 
 ROOT = Path(__file__).parents[2]
@@ -165,19 +165,6 @@ def test_own_streams_are_hidden_and_others_are_not(world: World) -> None:
     assert world.untouched(), 'closing again changes nothing'
 
 
-def test_another_cupy_is_looked_into_anew(world: World) -> None:
-    library = opened_for(world)
-    library.open(world.platform)
-    library.close()
-    world.pointer('curand').value = 1  # as if unknown
-    other = SimpleNamespace(cupy=nothing_but_a_device(), simulated=False)
-    library.open(other)
-    assert list(library.late) == ['curand']
-    library.close()
-    assert world.pointer('curand').value == 1
-    world.pointer('curand').value = world.address
-
-
 def test_libraries_that_can_not_be_let_in_are_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with its reason, and each without harm to the rest."""
     world.pointer('cusolver').value = 0
@@ -205,23 +192,6 @@ def test_a_stream_that_can_not_be_asked_counts_as_captured(world: World, capfd: 
     library.close()
     assert world.truth == [BROKEN]
     assert capfd.readouterr().err == ''
-
-
-def test_an_interrupted_search_is_made_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = opened_for(world)
-    with monkeypatch.context() as patch:
-        patch.setattr(vendor_libraries, 'Object', interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            library.open(world.platform)
-    library.close()
-    assert world.untouched()
-    library.open(world.platform)
-    assert [world.ask(name, OWN) for name in NAMES] == [0] * 4
-    library.close()
-
-
-def interrupt(_path: str) -> Any:
-    raise KeyboardInterrupt
 
 
 # -- workspaces ---------------------------------------------------------------------------------------------------
@@ -397,24 +367,6 @@ def test_captures_let_libraries_in_and_leave_them_as_they_were(sim: Any) -> None
     with pytest.raises(ZeroDivisionError), ck.capture():
         1 / 0  # noqa: B018
     assert [bound(name) for name in NAMES] == before
-
-
-def test_captures_begun_by_hand_are_refused_as_ever(sim: Any) -> None:
-    """They have no memory of their own that a library could use."""
-    a = sim.arange(9.0).reshape(3, 3)
-    stream = sim.cuda.Stream(non_blocking=True)
-    with watch(), stream:
-        stream.begin_capture()
-        with pytest.raises(NotImplementedError, match='cuBLAS API during stream capture'):
-            a @ a
-        stream.end_capture()
-    with ck.capture(), pytest.raises(NotImplementedError):
-        with stream:
-            stream.begin_capture()
-            try:
-                a @ a
-            finally:
-                stream.end_capture()
 
 
 def test_workspaces_are_the_lanes_own(sim: Any) -> None:

@@ -17,7 +17,8 @@ import capturekit as ck
 from capturekit.functions.call_turns import TURNS
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.source_line import is_ours
-from tests.functions.test_reckoned_reads import launches, told
+from tests.captured import launches
+from tests.twins import plain
 
 
 class State:
@@ -111,14 +112,14 @@ def test_both_calls_are_right(sim: Any, function: Any, other: bool) -> None:
         after += 1 if after < 60 else 3  # in the end one of three, for the time it takes
         x, y = (sim.asarray([after % most, 1.0, 0.5]) for most in (7, 5))
         y, found = sim.concatenate([y, y[:other]]), list[Any]()
-        wanted = [(told(function(State(), one)), told(one)) for one in (x.copy(), y.copy())]
+        wanted = [(plain(function(State(), one), sim), plain(one, sim)) for one in (x.copy(), y.copy())]
         state.n = 0
-        once = Once(after, lambda: found.append((told(fn(y)), told(y))))  # noqa: B023
+        once = Once(after, lambda: found.append((plain(fn(y), sim), plain(y, sim))))  # noqa: B023
         with once:
             result = fn(x)
         if not once.made:
             break
-        assert [(told(result), told(x)), found[0]] == wanted, after
+        assert [(plain(result, sim), plain(x, sim)), found[0]] == wanted, after
         assert state.n == 2 * (function is counting), after
     assert after > 5 and launches(fn) > before + rounds // 2
 
@@ -193,10 +194,10 @@ def test_what_is_dropped_in_a_call_ends_after_it(sim: Any, function: Any) -> Non
     while after < 60:
         after += 1
         for _ in range(3):
-            wanted = told(fn(x))
+            wanted = plain(fn(x), sim)
         launched += launches(fn) > 0
         with Once(after, fn.clear) as once:
-            assert told(fn(x)) == wanted, after
+            assert plain(fn(x), sim) == wanted, after
         if not once.made:
             break
     assert after > 40 and launched == after

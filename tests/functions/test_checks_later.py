@@ -1,10 +1,11 @@
-"""``checks='later'`` with several threads: each failed check is undone before anything else is launched."""
+"""``checks='later'``, and several threads: each failed check is undone before anything else is launched."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -185,3 +186,106 @@ def test_a_failed_call_is_undone_after_an_interrupt(sim: Any, monkeypatch: pytes
         work(sim.ones(2))
     assert work(sim.ones(2)).get().tolist() == [10.0, 10.0]
     assert total.get().tolist() == [5.0, 5.0]
+
+
+def test_checks_that_hold_and_that_do_not(sim: Any) -> None:
+    w = sim.zeros(4)
+
+    @ck.graphed(checks='later')
+    def fn(x: Any) -> Any:
+        w[...] = w + 1
+        return x * 2 if float(x.sum()) > 10 else x + 1
+
+    assert fn.last is None
+    for _ in range(4):
+        fn(sim.arange(4.0))
+        if fn.last is not None:
+            assert fn.last.holds()
+    fn(sim.arange(4.0) + 5)
+    bad = fn.last
+    assert bad is not None and not bad.holds()
+    with pytest.raises(ck.AssumptionError):
+        bad.settle()
+    assert w.get().tolist() == [4.0] * 4
+    fn(sim.arange(4.0) + 5)  # and without asking
+    for _ in range(3):
+        fn(sim.arange(4.0))
+    assert fn.last is not None and fn.last.holds()
+    assert w.get().tolist() == [7.0] * 4
+    fn(sim.arange(4.0) + 5)
+    late = fn.last
+    for i in range(150):
+        fn(sim.arange(4.0) + (5 if i % 3 else 0))
+    assert late is not None and not late.holds()  # it is asked too late to know
+
+
+@pytest.mark.parametrize('how', ['clear', 'evict'])
+def test_they_are_told_before_a_graph_goes(sim: Any, how: str) -> None:
+    total = sim.zeros(3)
+
+    @ck.graphed(checks='later', limit=1)
+    def fn(x: Any) -> Any:
+        total[...] = total + x
+        return x * 2 if float(x[0]) > 5 else x
+
+    for _ in range(3):
+        fn(sim.ones(3))
+    held = total.get().tolist()
+    fn(sim.full(3, 9.0))
+    call = fn.last
+    if how == 'evict':
+        fn(sim.ones(5)[:3] * 1)
+        fn(sim.ones((1, 3))[0])
+    fn.clear()
+    assert call is not None and not call.holds()
+    assert how == 'evict' or total.get().tolist() == held
+
+
+def within_another_one(fn: Any, x: Any) -> Any:
+    return ck.graphed(lambda x: fn(x))(x)
+
+
+def with_what_can_not_be_compared(fn: Any, x: Any) -> Any:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    return fn(x, cycle)
+
+
+def of_one_more_kind(fn: Any, x: Any) -> Any:
+    return fn(x, 'one more')
+
+
+@pytest.mark.parametrize('call', [within_another_one, with_what_can_not_be_compared, of_one_more_kind])
+def test_the_last_call_is_none_where_no_kind_answers(sim: Any, call: Callable[[Any, Any], Any]) -> None:
+    """Who asks an earlier call that did not hold runs the function again, which changes its arrays twice."""
+    over: Any = ck.graphed(checks='later')
+    fn = over(lambda x, _other=None: x * 2 if float(x[0]) > 5 else x)
+    for number in range(200):  # new kinds of calls are not watched after that
+        fn(sim.ones(3), f'{number}')
+    for _ in range(4):
+        fn(sim.ones(3))
+    fn(sim.full(3, 9.0))
+    earlier = fn.last
+    call(fn, sim.full(3, 9.0))
+    assert fn.last is None
+    assert not earlier.holds()
+
+
+def test_threads_count_every_call(sim: Any) -> None:
+    class Counter:
+        n = 0
+
+    one = Counter()
+
+    def work(x: Any) -> Any:
+        one.n += 1
+        return x * 2
+
+    fn, before = ck.graphed(work), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        calls = [lambda size=size: [fn(sim.ones(size)) for _ in range(40)] for size in (2, 3, 4)]  # type: ignore[misc]
+        assert in_threads(calls) == []
+    finally:
+        sys.setswitchinterval(before)
+    assert one.n == 120

@@ -15,7 +15,6 @@ import capturekit as ck
 from capturekit import simulated
 from capturekit.functions.compiling import NoCompiler, compiler_code, remembers
 from capturekit.model.errors import UnsupportedCallError
-from tests.functions.graphed_calls import states
 
 #: A compiler as CuPy has it: many names in several modules, under one function.
 SOURCE = """
@@ -44,6 +43,11 @@ def compiler(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+def gives(fn: Any, sim: Any, factor: float, times: int = 3) -> None:
+    for _ in range(times):
+        assert fn(sim.ones(4)).get().tolist() == [factor] * 4
+
+
 def kernel_of(sim: Any, compiler: Any) -> Callable[[str], Any]:
     """What makes a kernel of CuPy's: it is compiled when it is first used, and then remembered."""
     made: Callable[[str], Any] = sim.memoize()(lambda source: compiler._compile_module_with_cache(source, str))
@@ -61,7 +65,7 @@ def test_what_the_compiler_names_is_not_compared(sim: Any, compiler: Any) -> Non
     for n in range(4):
         assert fn(sim.full(4, float(n))).get().tolist() == [2.0 * n] * 4
     compiler._preprocess = compiler._with_cache = None
-    assert fn(sim.ones(4)).get().tolist() == [2.0] * 4
+    gives(fn, sim, 2.0, 1)
     (variant,) = fn.variants
     assert variant.state == 'recorded' and variant.launches >= 3
 
@@ -74,13 +78,11 @@ def test_forgotten_kernels_are_a_change(sim: Any, compiler: Any) -> None:
         return x * len(kernel('ab'))
 
     fn = ck.graphed(work)
-    for _ in range(3):
-        assert fn(sim.ones(4)).get().tolist() == [2.0] * 4
+    gives(fn, sim, 2.0)
     compiler._preprocess = lambda source: 'abc'
-    assert fn(sim.ones(4)).get().tolist() == [2.0] * 4
+    gives(fn, sim, 2.0, 1)
     sim.clear_memo()
-    for _ in range(3):
-        assert fn(sim.ones(4)).get().tolist() == [3.0] * 4
+    gives(fn, sim, 3.0)
     assert len(fn.variants) == 2
 
 
@@ -93,12 +95,10 @@ def test_who_compiles_at_each_call_stays_eager(sim: Any, compiler: Any, by: str)
         return x * len(compiles('ab', str))
 
     fn = ck.graphed(work)
-    for _ in range(3):
-        assert fn(sim.ones(4)).get().tolist() == [2.0] * 4
+    gives(fn, sim, 2.0)
     compiler._preprocess = lambda source: 'abc'
-    for _ in range(3):
-        assert fn(sim.ones(4)).get().tolist() == [3.0] * 4
-    assert states(fn) == {'eager'}
+    gives(fn, sim, 3.0)
+    assert {variant.state for variant in fn.variants} == {'eager'}
 
 
 def test_a_kernel_of_the_recording_alone_is_made_once(sim: Any, compiler: Any) -> None:
@@ -123,13 +123,11 @@ def test_code_in_the_place_of_the_compilers_is_followed(sim: Any, compiler: Any)
         return x * len(kernel('ab'))
 
     fn = ck.graphed(work)
-    for _ in range(3):
-        assert fn(sim.ones(4)).get().tolist() == [5.0] * 4
+    gives(fn, sim, 5.0)
     options[0] = ''
-    assert fn(sim.ones(4)).get().tolist() == [5.0] * 4  # CuPy remembers the kernel
+    gives(fn, sim, 5.0, 1)  # CuPy remembers the kernel
     sim.clear_memo()
-    for _ in range(3):
-        assert fn(sim.ones(4)).get().tolist() == [2.0] * 4
+    gives(fn, sim, 2.0)
 
 
 def test_what_runs_after_the_compiler_is_followed(sim: Any, compiler: Any) -> None:
@@ -140,10 +138,9 @@ def test_what_runs_after_the_compiler_is_followed(sim: Any, compiler: Any) -> No
         return x * scale[0]
 
     fn = ck.graphed(work)
-    for _ in range(3):
-        assert fn(sim.ones(4)).get().tolist() == [2.0] * 4
+    gives(fn, sim, 2.0)
     scale[0] = 4.0
-    assert fn(sim.ones(4)).get().tolist() == [4.0] * 4
+    gives(fn, sim, 4.0, 1)
 
 
 def test_a_compiler_that_raises_is_left(sim: Any, compiler: Any) -> None:
@@ -157,10 +154,9 @@ def test_a_compiler_that_raises_is_left(sim: Any, compiler: Any) -> None:
         return x
 
     fn = ck.graphed(work)
-    for _ in range(3):
-        assert fn(sim.ones(4)).get().tolist() == [2.0] * 4
+    gives(fn, sim, 2.0)
     scale[0] = 4.0
-    assert fn(sim.ones(4)).get().tolist() == [4.0] * 4
+    gives(fn, sim, 4.0, 1)
 
 
 def test_a_compiler_of_the_users_is_none_of_cupys(compiler: Any) -> None:

@@ -6,6 +6,8 @@ import io
 import re
 from typing import Any
 
+import numpy as np
+
 import capturekit as ck
 from capturekit.functions.explanation import explanation
 from capturekit.functions.number_arguments import NumberArguments
@@ -150,3 +152,25 @@ def test_reasons_are_told_in_one_short_line() -> None:
     text = explanation('f', {}, '', NumberArguments(), 3, tally.eager)
     assert text.startswith('launched 3 of 21; 18 eager: 9 because st["n"] is 1 and was 0 before, 1 because')
     assert text.partition('\n')[0].endswith('f.py:2, 6 for other reasons')
+
+
+def test_reads_and_refusals_are_explained(sim: Any) -> None:
+    factor = [2.0]
+
+    def refused(x: Any) -> Any:
+        y = x * 2
+        try:
+            y.set(np.full(3, 5.0))
+        except Exception:
+            y = x * 100
+        return y
+
+    told = []
+    for work in (lambda x: x * factor[0] if float(x[0]) < 5 else x, lambda x: (x * 2, float(x.sum())), refused):
+        fn = ck.graphed(work)
+        for _ in range(3):
+            fn(sim.ones(3))
+        told.append('\n'.join(explained(fn)))
+    assert 'float64[3]' in told[0] and 'recorded: 3 calls, 2 launches' in told[0] and 'factor' in told[0]
+    assert 'checked on the device' in told[0] and 'read anew at each launch: float64[] at' in told[1]
+    assert 'eager because' in told[2] and 'what would change that' in told[2]

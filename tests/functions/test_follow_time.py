@@ -9,9 +9,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions import follow_time, policy, return_paths, watched_objects
-from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
-from capturekit.functions.state_changes import PlaceUses, counting
 
 
 class Scale:
@@ -128,33 +126,3 @@ def test_the_function_that_is_called_is_not_looked_for(sim: Any, monkeypatch: py
     inner = ck.graphed(lambda x: sorted([1.0, 2.0], key=lambda v: -v)[0] * made[1](x))
     assert inner(sim.ones(1)).get().tolist() == [10.0]
     assert looks != []
-
-
-@pytest.mark.skipif(not return_paths.TELLS, reason='this Python does not tell which function runs')
-def test_no_function_is_looked_for_where_python_tells(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[Any] = []
-    monkeypatch.setattr(watched_objects, 'functions_of', lambda module: looks.append(module) or functions_of(module))
-    made = [lambda x, k=k: x * k for k in (2.0, 3.0)]
-    fn = ck.graphed(lambda x: sorted([1.0, 2.0], key=lambda v: -v)[0] * made[1](x))
-    assert [fn(sim.ones(1)).get().tolist() for _ in range(4)] == [[6.0]] * 4
-    made[1].__defaults__ = (5.0,)
-    assert [fn(sim.ones(1)).get().tolist() for _ in range(4)] == [[10.0]] * 4
-    assert looks == [] and sum(variant.launches for variant in fn.variants) > 2
-
-
-def test_code_is_taken_apart_once_and_never_for_another() -> None:
-    """Code of which many others have been taken apart since, and code made where forgotten code lay."""
-    first = compile('a.b', 'first', 'eval')
-    steps = single_steps(first)
-    assert single_steps(first) is steps
-    for number in range(1500):
-        code = compile(f'x{number}.y{number}', 'made', 'eval')
-        assert {f'x{number}', f'y{number}'} <= {step.argval for step in single_steps(code)}
-    assert single_steps(first) == steps
-
-
-def test_a_name_in_a_text_alone_is_a_use() -> None:
-    """Code without the name needs no look at its instructions; but a text may be a name that is asked for."""
-    code = compile('getattr(a, "total") + b', 'one', 'eval')
-    uses = {name: PlaceUses(name, False, True).only(code, None, counting) for name in ('total', 'other', 'b')}
-    assert uses == {'total': False, 'other': True, 'b': False}

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-import capturekit as ck
-from capturekit.functions import return_paths
 from capturekit.functions.return_paths import function_of
 from tests.frozen import frozen
 
@@ -101,19 +99,6 @@ def test_nothing_is_held_and_nothing_is_lost() -> None:
     assert sys.getrefcount(inner) == before
 
 
-@TOLD
-def test_modules_and_bodies_of_classes_have_one_for_once() -> None:
-    """Python makes it to run the code."""
-    names: dict[str, Any] = {'function_of': function_of}
-    exec('import sys\nfound = function_of(sys._getframe())', names)
-    assert names['found'].__name__ == '<module>'
-
-    class Body:
-        found = function_of(sys._getframe())
-
-    assert Body.found.__name__ == 'Body'  # type: ignore[union-attr]
-
-
 def test_none_once_its_code_was_replaced() -> None:
     def other() -> Any:
         return replaced, other
@@ -131,45 +116,3 @@ def test_no_other_one_for_a_frame_that_has_ended() -> None:
         return frame()
 
     assert function_of(made()) in (None, made)
-
-
-@pytest.mark.parametrize('told', [True, False])
-def test_functions_that_share_their_code_are_watched(sim: Any, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
-    """Each has defaults of its own."""
-    if not told:
-        monkeypatch.setattr(return_paths, '_HERE', None)
-
-    def scaled(x: Any, by: float = 2.0) -> Any:
-        return x * by
-
-    again = FunctionType(scaled.__code__, globals(), 'again', (3.0,))
-
-    @ck.graphed
-    def work(x: Any) -> Any:
-        return again(scaled(x))
-
-    x = sim.ones(2)
-    assert [float(work(x)[0]) for _ in range(4)] == [6.0] * 4
-    again.__defaults__ = (5.0,)
-    assert [float(work(x)[0]) for _ in range(4)] == [10.0] * 4
-    scaled.__defaults__ = (4.0,)
-    assert [float(work(x)[0]) for _ in range(4)] == [20.0] * 4
-    assert sum(variant.launches for variant in work.variants) > 3
-
-
-def test_code_that_runs_in_two_modules_stays_eager(sim: Any) -> None:
-    """Names in it are watched in the module in which it ran first."""
-    first, second = {'rate': 2.0}, {'rate': 3.0}
-    scaled = FunctionType(compile('def scaled(x): return x * rate', __file__, 'exec').co_consts[0], first)
-    again = FunctionType(scaled.__code__, second)
-
-    @ck.graphed
-    def work(x: Any) -> Any:
-        return again(scaled(x))
-
-    x = sim.ones(2)
-    assert [float(work(x)[0]) for _ in range(4)] == [6.0] * 4
-    second['rate'] = 5.0
-    assert [float(work(x)[0]) for _ in range(4)] == [10.0] * 4
-    assert [variant.state for variant in work.variants] == ['eager']
-    assert 'runs scaled with the globals of several modules' in work.variants[0].reason

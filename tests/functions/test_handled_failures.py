@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,37 +12,11 @@ import pytest
 
 import capturekit as ck
 
-LinAlgError = np.linalg.LinAlgError
-#: Made of the unit matrix by a factor: good ones, and some that can't be factored.
-FACTORS = (4, 4, 4, -1, 4, -1, -1, 4, 4)
-
 
 def setting(how: str) -> Any:
     import cupyx
 
-    return cupyx.errstate(linalg=how) if how else nullcontext()
-
-
-def safe(cp: Any) -> Callable[[Any], Any]:
-    def factored(a: Any) -> Any:
-        try:
-            return cp.linalg.cholesky(a)
-        except LinAlgError:
-            return cp.linalg.cholesky(a + 10 * cp.eye(3))
-
-    return factored
-
-
-def test_the_setting_of_a_call_decides(cp: Any) -> None:
-    """Recorded under one setting, called under the other."""
-    step = ck.graphed(safe(cp))
-    for how in ('ignore', 'raise', 'ignore', 'raise'):
-        for factor in FACTORS:
-            with setting(how):
-                found = step(cp.eye(3) * factor).get()
-            assert np.allclose(found @ found.T, np.eye(3) * factor) == (factor > 0)
-            assert how == 'ignore' or np.allclose(found @ found.T, np.eye(3) * (factor if factor > 0 else 9))
-    assert any(variant.launches for variant in step.variants)
+    return cupyx.errstate(linalg=how)
 
 
 @pytest.mark.parametrize('how', ['ignore', 'raise'])
@@ -62,7 +34,7 @@ def test_state_is_changed_once_if_a_call_raises(cp: Any, how: str) -> None:
     for number, factor in enumerate((4, 4, 4, 0, 4, 0, 0, 4), 1):
         with setting(how):
             if how == 'raise' and not factor:
-                with pytest.raises(LinAlgError, match='devInfo'):
+                with pytest.raises(np.linalg.LinAlgError, match='devInfo'):
                     step(cp.eye(3) * factor)
             else:
                 assert np.isfinite(step(cp.eye(3) * factor).get()).all() == bool(factor)
@@ -70,8 +42,6 @@ def test_state_is_changed_once_if_a_call_raises(cp: Any, how: str) -> None:
 
 
 def test_each_thread_has_its_own_setting(sim: Any) -> None:
-    import threading
-
     import cupyx
 
     found = []

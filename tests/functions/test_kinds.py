@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import capturekit as ck
 from capturekit.functions import environment, faster_way
 from capturekit.functions.environment import Environment
-from capturekit.functions.kinds import Kind, fitting_now
 from tests.functions.test_faster_way import Clock
 
 CALLS, SETTLED = 32, 8
@@ -72,16 +70,6 @@ def test_what_changes_is_seen_by_a_function_that_stays_eager(sim: Any) -> None:
         assert fn(sim.ones(2)).get().tolist() == [number, number]
 
 
-def test_a_recorded_function_is_always_compared(sim: Any, compared: list[Environment]) -> None:
-    steps = Steps()
-    steps.traced = False
-    fn = ck.graphed(steps)
-    for number in range(CALLS):
-        steps.traced = number == SETTLED
-        assert fn(sim.ones(2)).get().tolist() == ([2.0, 2.0] if steps.traced else [3.0, 3.0])
-    assert fn.variants[0].state == 'recorded'
-
-
 def test_values_that_come_back_are_found_by_a_quick_look(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function with a variant for each of two values is not compared closely with the other one at each call."""
     steps = Steps()
@@ -96,21 +84,3 @@ def test_values_that_come_back_are_found_by_a_quick_look(sim: Any, monkeypatch: 
     assert [variant.state for variant in fn.variants] == ['recorded', 'recorded']
     assert sum(variant.launches for variant in fn.variants) >= 3 * SETTLED
     assert close == []
-
-
-def test_all_variants_that_fit_are_found() -> None:
-    """Variants that read nothing always fit, as those of pure functions, whatever their place."""
-
-    def made(same: bool, changed: str | None) -> Any:
-        read = SimpleNamespace(same=lambda: same)
-        return SimpleNamespace(environment=read, changed=lambda: changed, stream_order=None, state='recorded')
-
-    nothing = [
-        SimpleNamespace(environment=None, changed=lambda: None, stream_order=None, state='recorded') for _ in '12'
-    ]
-    other, equal, same = made(False, 'it is another'), made(False, None), made(True, None)
-    kind = Kind([])
-    kind.variants = other, equal, same, *nothing  # type: ignore[assignment]
-    assert [*fitting_now(kind, 0)] == [same, equal, *nothing]
-    kind.variants = nothing[0], other, equal, nothing[1]  # type: ignore[assignment]
-    assert [*fitting_now(kind, 0)] == [nothing[0], equal, nothing[1]]

@@ -69,13 +69,6 @@ def test_a_pure_function_may_do_what_is_not_understood(cp: Any) -> None:
     assert pure.variants[0].state == 'recorded' and plain.variants[0].state == 'eager'
 
 
-def test_shapes_and_other_arguments_still_tell_calls_apart(cp: Any) -> None:
-    fn = ck.graphed(lambda x, n=2: x * n, pure=True)
-    for _ in range(3):
-        assert numbers(fn(cp.ones(2)), fn(cp.ones(3)), fn(cp.ones(2), 3)) == [[2.0] * 2, [2.0] * 3, [3.0] * 2]
-    assert {variant.launches for variant in fn.variants} == {2}
-
-
 def test_other_arrays_of_a_pure_function_are_used_where_they_lay(cp: Any) -> None:
     weights = cp.ones(2)
     fn = ck.graphed(lambda x: x * weights, pure=True)
@@ -84,13 +77,6 @@ def test_other_arrays_of_a_pure_function_are_used_where_they_lay(cp: Any) -> Non
     weights *= 3
     assert numbers(fn(cp.ones(2))) == [[3.0, 3.0]]
     assert numbers(ck.graphed(lambda x: weights, pure=True)(cp.ones(2))) == [[3.0, 3.0]]
-
-
-def test_host_reads_of_a_pure_function_are_checked(cp: Any) -> None:
-    fn = ck.graphed(lambda x: x * 2 if bool(x.max() > 1) else x * 3, pure=True)
-    for value in (2.0, 2.0, 2.0, 0.5, 0.5, 0.5, 2.0):
-        assert numbers(fn(cp.full(2, value))) == [[value * (2 if value > 1 else 3)] * 2]
-    assert sum(variant.launches for variant in fn.variants) >= 3
 
 
 # -- check= -------------------------------------------------------------------------------------------------------
@@ -133,46 +119,6 @@ def test_a_call_that_fails_its_check_has_changed_nothing(cp: Any) -> None:
     assert numbers(x, total) == before
 
 
-def test_a_promise_that_is_kept_is_not_told_of(cp: Any) -> None:
-    fn = ck.graphed(lambda x, y: (x + y, {'sum': (x * y).sum()}), pure=True, check=True)
-    for i in range(5):
-        found, more = fn(cp.ones(2) * i, cp.ones(2))
-        assert numbers(found, more['sum']) == [[i + 1.0] * 2, i * 2.0]
-    assert fn.variants[0].state == 'recorded' and fn.variants[0].launches == 4
-
-
-@pytest.mark.parametrize('check', [1, 2, 3])
-def test_what_a_checked_call_changes_it_changes_once(cp: Any, check: int) -> None:
-    total, calls = cp.zeros(2), []
-
-    def fn(x: Any) -> Any:
-        total[...] += x
-        x *= 2
-        return x + total
-
-    graphed = ck.graphed(fn, check=check)
-    x, want, sums = cp.ones(2), 1.0, 0.0
-    for _ in range(8):
-        found = graphed(x)
-        sums += want
-        want *= 2
-        assert numbers(x, total, found) == [[want] * 2, [sums] * 2, [want + sums] * 2]
-        calls.append(graphed.variants[0].launches)
-    assert calls == [0, 1, 2, 3, 4, 5, 6, 7]
-
-
-@pytest.mark.parametrize('make', ['legacy', 'generator'])
-def test_a_checked_call_draws_once(cp: Any, make: str) -> None:
-    def drawn(check: int) -> Any:
-        cp.random.seed(4)
-        generator = cp.random.default_rng(4)
-        draw = cp.random.random if make == 'legacy' else generator.random
-        fn = ck.graphed(lambda x: x + draw(3), check=check)
-        return numbers(*(fn(cp.zeros(3)) for _ in range(6)))
-
-    assert drawn(1) == drawn(2) == drawn(0)
-
-
 def test_every_nth_launch_is_checked(cp: Any) -> None:
     setting, seen = Setting(), []
 
@@ -186,13 +132,6 @@ def test_every_nth_launch_is_checked(cp: Any) -> None:
         fn(cp.ones(2))
         ran.append(len(seen))
     assert ran == [1, 2, 2, 3, 3, 3, 4, 4, 4]  # rehearsed, recorded; launches 3 and 6
-
-
-def test_arrays_that_share_memory_do_so_in_the_run_beside(cp: Any) -> None:
-    fn = ck.graphed(lambda x, y: cp.add(x, 1, out=x) + y, check=True)
-    for _ in range(5):
-        whole = cp.arange(6.0)
-        assert numbers(fn(whole[:4], whole[2:])) == [[4.0, 6.0, 7.0, 9.0]]
 
 
 def test_an_eager_run_that_raises_is_told(cp: Any) -> None:

@@ -59,36 +59,3 @@ def test_instructions_that_are_not_known_are_told() -> None:
         'IMPORT_STAR', 'GET_AITER', 'GET_ANEXT', 'RESERVED', 'PRINT_EXPR', 'ENTER_EXECUTOR', 'GET_AWAITABLE',
         'ANNOTATIONS_PLACEHOLDER', 'BUILD_INTERPOLATION', 'BUILD_TEMPLATE',
     )]  # fmt: skip
-
-
-def test_where_the_name_of_an_attribute_comes_from() -> None:
-    for fn, given in (
-        (lambda o, n: getattr(o, 'a'), [(False, 'a')]),  # noqa: B009
-        (lambda o, n: getattr(o.a(1, n), 'a', None), [(False, 'a')]),
-        (lambda o, n: hasattr(o, 'a') and setattr(o, 'b', n + 1), [(False, 'a'), (False, 'b')]),
-        (lambda o, n: getattr(o, n), [(True, 'n')]),
-        (lambda o, n: setattr(o, n, getattr(o, 'a') + 1), [(False, 'a'), (True, 'n')]),  # noqa: B009
-        (lambda o, n: getattr(o, n, (n := 'a')), []),
-        (lambda o, n: getattr(o, n.name), []),
-        (lambda o, n: getattr(o, n.name, None), []),
-        (lambda o, n: getattr(o, n.name, n), []),
-        (lambda o, n: getattr(o, n.name, n()), []),
-        (lambda o, n: getattr(o, n.name, o.a), []),
-        (lambda o, n: getattr(o, n.name()), []),
-        (lambda o, n: getattr(o, n.name.upper), []),
-        (lambda o, n: getattr(o, n().name), []),
-        (lambda o, n: getattr(o, [n][0].name), []),
-        (lambda o, n: getattr(o, 'a' + n, None), []),
-        (lambda o, n: getattr(o, 'a' if n else 'b'), []),
-        (lambda o, n: getattr(o if n else n, 'a'), []),  # noqa: B009
-        (lambda o, n: getattr(o, n, 1 if n else 2), [(True, 'n')]),
-        (lambda o, n: getattr(o, n, n(o.b, 1, 2)), [(True, 'n')]),
-        (lambda o, n: getattr(o, f'a{n}'), []),
-    ):
-        names = names_of(fn.__code__)
-        assert not names.everything and sorted(names.sites.values()) == given
-
-
-def test_code_that_hands_readers_on_reads_everything() -> None:
-    for fn in (lambda o, n: list(map(getattr, o, n)), lambda o, n: vars(o), lambda o, n: [getattr][0](o, n)):
-        assert names_of(fn.__code__).everything

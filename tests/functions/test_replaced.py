@@ -1,18 +1,13 @@
-"""What is not the user's own and changes between calls: CuPy's functions, settings of arithmetic, what lies beyond."""
+"""What is not the user's own: wrappers of a capture elsewhere, and memory beyond an array."""
 
 from __future__ import annotations
 
-import decimal
-import types
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.functions.settings import DECIMALS, ERRORS, setting_for
-from capturekit.functions.understood import reads
 
 
 @pytest.fixture
@@ -21,26 +16,6 @@ def cp(sim: Any) -> Any:
 
 
 strided = np.lib.stride_tricks.as_strided
-
-
-def three(fn: Callable[[], Any]) -> list[Any]:
-    return [fn().get().tolist() for _ in range(3)]
-
-
-# -- CuPy's functions, replaced -----------------------------------------------------------------------------------
-
-
-def test_what_cupys_own_code_calls_and_is_replaced_is_seen(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = cp.linalg.norm.__globals__
-    called = next(n for n in cp.linalg.norm.__code__.co_names if callable(inside.get(n)))
-    fn = ck.graphed(lambda x: cp.linalg.norm(x) * x)
-    x = cp.ones(1)
-    assert three(lambda: fn(x)) == [[1.0]] * 3
-    states = len(fn.variants)
-    before = inside[called]
-    monkeypatch.setitem(inside, called, lambda *args, **kwargs: before(*args, **kwargs) * 1)
-    fn(x)
-    assert len(fn.variants) == states + 1, called
 
 
 def test_the_wrappers_of_a_capture_elsewhere_are_no_replacement(cp: Any) -> None:
@@ -55,29 +30,6 @@ def test_the_wrappers_of_a_capture_elsewhere_are_no_replacement(cp: Any) -> None
     with ck.capture():
         assert environment.changed() is None
     assert environment.changed() is None and len(plain.variants) == 1
-
-
-def test_rows_of_functions_in_c_that_tell_a_state() -> None:
-    def told(name: str) -> Any:
-        return types.SimpleNamespace(__name__=name, __self__=None, __module__='cupy_backends.cuda.api.runtime')
-
-    assert reads(told('memGetInfo')) is None
-    assert reads(told('getDeviceCount')) == 'arguments'
-
-
-# -- settings of arithmetic ---------------------------------------------------------------------------------------
-
-
-THIRD = decimal.Decimal(1)
-
-
-def test_settings_are_those_of_what_is_met() -> None:
-    assert setting_for(THIRD) == setting_for(decimal) == setting_for(decimal.Decimal) == DECIMALS
-    assert setting_for(np) == setting_for(np.float32(1)) == ERRORS
-    assert setting_for(1.0) is setting_for(len) is setting_for(Any) is None
-
-
-# -- memory beyond an array ---------------------------------------------------------------------------------------
 
 
 def test_a_kernel_of_ones_own_reads_what_eager_reads(cp: Any, caplog: pytest.LogCaptureFixture, capsys: Any) -> None:

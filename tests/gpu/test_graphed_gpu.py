@@ -1,5 +1,4 @@
-"""``@ck.graphed`` on the GPU: the tests of tests/functions that look at answers once more, and what only a device can
-show."""
+"""``@ck.graphed`` on the GPU: what only a device can show."""
 
 from __future__ import annotations
 
@@ -14,10 +13,6 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
-from tests.functions.graphed_calls import ar, seq
-from tests.functions.test_decorator import *  # noqa: F403
-from tests.functions.test_random_draws import *  # noqa: F403
-from tests.functions.test_seams import *  # noqa: F403
 from tests.twins import twins
 
 cp = pytest.importorskip('cupy')
@@ -114,7 +109,7 @@ def test_generators_go_on_as_they_do_eagerly(sim: Any) -> None:
 
         return fn
 
-    fn = twins(sim, make, seq(0, 0, 0, 3, 3, 3, 0, 3, 0, 4, 0, 0, 3, 3))
+    fn = twins(sim, make, [lambda cp, v=v: cp.arange(4.0) + v for v in (0, 0, 0, 3, 3, 3, 0, 3, 0, 4, 0, 0, 3, 3)])
     assert 'recorded' in {variant.state for variant in fn.variants}
 
 
@@ -177,11 +172,11 @@ def test_calls_of_one_function_on_two_streams_at_once(sim: Any) -> None:
 def test_nothing_grows_over_many_calls(sim: Any) -> None:
     fn = ck.graphed(lambda x: x * 2 + 1)
     for _ in range(3):
-        fn(ar(1, 1 << 16)(sim))
+        fn(sim.arange(65536.0) + 1)
     sim.cuda.Device().synchronize()
     free, used = sim.cuda.runtime.memGetInfo()[0], sim.get_default_memory_pool().used_bytes()
     for _ in range(2000):
-        fn(ar(1, 1 << 16)(sim))
+        fn(sim.arange(65536.0) + 1)
     sim.cuda.Device().synchronize()
     assert sim.get_default_memory_pool().used_bytes() <= used
     assert sim.cuda.runtime.memGetInfo()[0] >= free - (8 << 20)

@@ -179,3 +179,36 @@ def guilty(fn: Callable[..., Any]) -> int:
     """The number of the function's line that ends in ``# <-- here``."""
     lines, start = inspect.getsourcelines(fn)
     return start + next(number for number, line in enumerate(lines) if '# <-- here' in line)
+
+
+@dataclass
+class Text:
+    """A program of a text: what its first line says behind ``==``, its own lines, and the number of the first."""
+
+    head: list[str]
+    lines: list[str]
+    first: int
+    file: Path
+
+    @property
+    def line(self) -> int:
+        """The number of the line that ends in ``# <-- here``."""
+        (found,) = (number for number, line in enumerate(self.lines, self.first + 1) if line.endswith('# <-- here'))
+        return found
+
+    def compiled(self, parameters: str, names: dict[str, Any]) -> Callable[..., Any]:
+        """The program as a function, on the lines that it has in its file."""
+        source = '\n'.join(['\n' * (self.first - 1) + f'def {self.head[0]}({parameters}):', *self.lines, ''])
+        space = dict(names)
+        exec(compile(source, str(self.file), 'exec'), space)
+        made: Callable[..., Any] = space[self.head[0]]
+        return made
+
+
+def programs_of(file: Path) -> dict[str, Text]:
+    """The programs of a text, by name; a line that begins with ``==`` is the first of one."""
+    lines = file.read_text().split('\n')
+    heads = [number for number, line in enumerate(lines) if line.startswith('== ')]
+    ends = zip(heads, [*heads[1:], len(lines)])
+    found = [Text(lines[head][3:].split(' | '), lines[head + 1 : end], head + 1, file) for head, end in ends]
+    return {one.head[0]: one for one in found}

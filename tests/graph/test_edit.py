@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -274,40 +273,6 @@ def test_nodes_are_disabled_and_enabled(cp: Any) -> None:
 # -- after an update ------------------------------------------------------------------------------------------------
 
 
-def test_nodes_are_changed_after_an_update(cp: Any) -> None:
-    x = cp.arange(4.0)
-    graph, _ = recorded(lambda: x * 2.0 + 1.0)
-    graph.disable(1)
-    graph.set_kernel(0, args={1: 9.0})
-    other, y = recorded(lambda: x * 3.0 + 2.0)
-    other.disable(0)
-    graph.update(other)
-    assert [graph.enabled(n) for n in range(2)] == [False, True], 'as in the graph that was taken over'
-    graph.enable(0)
-    assert values_after(graph, y) == [2, 5, 8, 11]
-    graph.set_kernel(1, args={1: 0.5})
-    assert values_after(graph, y) == [0.5, 3.5, 6.5, 9.5]
-    third, z = recorded(lambda: x * 4.0)
-    graph.update(third, instantiate=True)
-    graph.set_kernel(0, args={1: 7.0})
-    assert values_after(graph, z) == [0, 7, 14, 21]
-
-
-def test_a_graph_lives_as_long_as_its_executable_graph(cp: Any) -> None:
-    """Its nodes are named in each change, after updates, too."""
-    x = cp.arange(4.0)
-    graph, _ = recorded(lambda: x * 2.0)
-    for n in (2, 2, 1, 1):  # updated in place every other time
-        with ck.capture(options=ck.CaptureOptions(update=graph)) as cap:
-            y = x * 3.0
-            for _ in range(n - 1):
-                y = y + 1.0
-        gc.collect()
-        graph.set_kernel(0, args={1: 5.0})
-        assert values_after(graph, y) == [5.0 * k + n - 1 for k in range(4)]
-    assert cap.update.how == 'updated'
-
-
 def test_nodes_are_found_after_an_update_paired_them_anew(cp: Any) -> None:
     """Two lanes recorded the other way round: wherever CUDA pairs them, what is changed is the node that is meant."""
     x = cp.arange(4.0)
@@ -479,32 +444,6 @@ def test_nothing_is_left_of_graphs_that_were_changed(sim: Any, monkeypatch: pyte
     for call in (through, refused):
         call()
         assert left() == before
-
-
-def test_graphs_that_take_each_other_in_do_not_hang(sim: Any) -> None:
-    x = sim.arange(4.0)
-    inner, _ = recorded(lambda: x * 2.0)
-    whole = []
-    for _ in range(2):
-        with ck.capture() as cap:
-            cap.embed(inner)
-        whole.append(cap.graph)
-    one, two = whole
-    done: list[str] = []
-
-    def run(a: ck.Graph, b: ck.Graph) -> None:
-        for _ in range(50):
-            try:
-                a.set_child(0, b)
-            except ck.UpdateError:
-                done.append('refused')
-
-    threads = [threading.Thread(target=run, args=pair, daemon=True) for pair in ((one, two), (two, one))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(done) == 100
 
 
 # -- any changes ----------------------------------------------------------------------------------------------------

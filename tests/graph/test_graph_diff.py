@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,15 +123,3 @@ def test_a_changed_order_of_edges_is_reported() -> None:
     (found,) = edge_order(old, new)
     assert (found.kind, found.number) == ('order', 2)
     assert 'node 2 (host) comes after nodes 1, 0 in this order, and came after nodes 0, 1' in found.text
-
-
-@pytest.mark.slow
-def test_large_graphs_are_compared_quickly() -> None:
-    def chain(length: int, odd: int) -> Seen:
-        nodes = [Node(n, 'memset' if n == odd else 'kernel', 'sin') for n in range(length)]
-        return Seen(nodes, [(n, n + 1) for n in range(length - 1)])
-
-    found = differences(chain(20_000, 5), chain(20_000, 15_000))
-    assert [d.kind for d in found] == ['kind', 'kind']
-    (one,) = differences(chain(20_000, -1), chain(20_001, -1))
-    assert one.kind == 'added'

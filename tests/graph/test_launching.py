@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.graph.launching import aim, launch_of, launch_then, plain_launch, upload
+from capturekit.graph.launching import aim, launch_of, launch_on, plain_launch, upload
 from capturekit.graph.state import Alteration, GraphState
 from capturekit.launch.gate import Gate
 from capturekit.model.errors import ClosedError
@@ -79,7 +79,7 @@ def test_a_capture_is_told_of_a_launch_and_of_an_upload(calls: list[Any]) -> Non
     state.gate.ledger.captures.append(object())  # type: ignore[arg-type]
     launch()
     upload(state, OTHER)
-    launch_then(state, lambda: calls.append('then'))
+    launch_on(state, None, lambda: calls.append('then'))
     assert calls == [
         ('before', False, 16), ('launch', 2, 16), ('before', True, 32), ('upload', 2, 32), ('before', False, 16),
         ('launch', 2, 16), 'then',

@@ -48,7 +48,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[float | None], list[tuple[int, int]]]:
     return costs, edges
 
 
-def ran(costs: list[float | None], edges: list[tuple[int, int]], mark: float, chained: bool) -> Any:
+def ran(costs: list[float | None], edges: list[tuple[int, int]], mark: float) -> Any:
     """Start and end marks of each node, if nothing is waited for but what the edges say; and the last mark's."""
     marks: list[tuple[float, float]] = []
     passed: list[float] = []
@@ -57,21 +57,21 @@ def ran(costs: list[float | None], edges: list[tuple[int, int]], mark: float, ch
         start = ready if cost is None else ready + mark
         end = start if cost is None else start + cost
         marks.append((start, end if cost is None else end + mark))
-        passed.append(marks[-1][1] if chained else end)
+        passed.append(marks[-1][1])
     last = max((end for _start, end in marks), default=mark)
     return [(a - mark, b - mark) for a, b in marks], last
 
 
 @settings(deadline=None)
-@given(graphs(), st.floats(0, 5), st.booleans())
+@given(graphs(), st.floats(0, 5))
 def test_of_any_graph_the_marks_are_taken_off(
-    graph: tuple[list[float | None], list[tuple[int, int]]], mark: float, chained: bool
+    graph: tuple[list[float | None], list[tuple[int, int]]], mark: float
 ) -> None:
     costs, edges = graph
-    marks, last = ran(costs, edges, mark, chained)
-    wanted, _ = ran(costs, edges, 0, chained)
+    marks, last = ran(costs, edges, mark)
+    wanted, _ = ran(costs, edges, 0)
     nodes = {100 + n: [marks[n]] * 2 for n, cost in enumerate(costs) if cost is not None}
-    times = Times('measured', [7.0, 9.0], [last, last], [mark] * 5, nodes, int(chained))
+    times = Times('measured', [7.0, 9.0], [last, last], [mark] * 5, nodes)
     found = timeline(times, {100 + n: n for n in range(len(costs))}, edges, len(costs))
     zero = min((start for (start, _end), cost in zip(wanted, costs) if cost is not None), default=0)
     for got, want, cost in zip(found.nodes, wanted, costs):
@@ -155,29 +155,6 @@ def test_what_takes_no_time_has_none(sim: Any) -> None:
     assert x.tolist() == [cap.graph.launches + 4] * 4, 'disabled in the copy, too'
 
 
-def test_a_child_graph_is_one_node(sim: Any) -> None:
-    x = sim.zeros(MIB)
-    with ck.capture() as inner:
-        x += 1
-        x += 1
-    with ck.capture() as cap:
-        cap.embed(inner.graph)
-        x += 1
-    child, kernel = cap.graph.measure(1).nodes
-    assert child is not None and kernel is not None
-    assert child[1] - child[0] == pytest.approx(2 * (kernel[1] - kernel[0]), abs=0.01)
-
-
-def test_copies_and_memsets_take_what_they_move(sim: Any) -> None:
-    x, y = sim.zeros(MIB), sim.zeros(MIB)
-    with ck.capture() as cap:
-        y.data.copy_from_device_async(x.data, 8 * MIB, cap.stream)
-        x.data.memset_async(0, 8 * MIB, cap.stream)
-    assert cap.graph.measure(1).durations_us == [
-        pytest.approx(NODE_US + n * 8 * MIB / BYTES_PER_US, abs=0.001) for n in (2, 1)
-    ]
-
-
 def test_an_updated_graph_is_measured_as_it_is_now(sim: Any) -> None:
     x = sim.zeros(MIB)
     with ck.capture() as cap:
@@ -252,19 +229,6 @@ def test_what_can_not_be_copied(sim: Any) -> None:
     assert cap.graph.launches == 0 and cap.recording.timeline is None
 
 
-def test_several_parts(sim: Any) -> None:
-    x = sim.ones(4)
-
-    def halved(x: Any) -> Any:
-        return x / 2 if float(x.max()) > 0 else x
-
-    rehearsal = ck.rehearse(halved, x)
-    with ck.capture(rehearsal=rehearsal) as cap:
-        halved(x)
-    with pytest.raises(ck.UpdateError, match='launched in several parts'):
-        cap.graph.measure()
-
-
 def test_the_graph_of_a_graphed_function(sim: Any) -> None:
     """Its launches take rows of a table that calls fill: only calls may launch it."""
     fn = ck.graphed(lambda x: sim.tanh(x) * 2)
@@ -294,12 +258,6 @@ def test_a_device_that_refuses(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # -- plain data ---------------------------------------------------------------------------------------------------
-
-
-def test_recordings_of_before_have_no_timeline() -> None:
-    data = Recording().to_json()
-    del data['timeline']
-    assert Recording.from_json(data).timeline is None
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ The simulated half runs anywhere, the other one on a GPU.
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 import threading
@@ -20,9 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.driver.cuda import current
 from capturekit.recorder.capture import Capture
-from tests.captured import capture, recorded
+from tests.captured import capture, launched, recorded, values_after
 from tests.examples import examples
 
 
@@ -128,21 +128,6 @@ def test_many_updates_hold_no_more_than_one(cp: Any) -> None:
     assert len(held) == 1
 
 
-@pytest.mark.serial
-def test_an_update_takes_no_memory_of_the_device(cp: Any) -> None:
-    x = cp.arange(1 << 16, dtype='f8')
-    graph, _ = recorded(lambda: x * 2 + 1)
-    with ck.capture(options=ck.CaptureOptions(update=graph)):
-        y = x * 3 + 3
-    free = current().device.mem_get_info()[0]
-    with ck.capture(options=ck.CaptureOptions(update=graph)) as cap:
-        y = x * 30 + 30
-    assert cap.update.how == 'updated'
-    assert abs(current().device.mem_get_info()[0] - free) <= 4 << 20
-    graph.launch()
-    assert cp.allclose(y, x * 30 + 30)
-
-
 def test_the_loop_instantiates_anew_only_where_cuda_refuses(cp: Any) -> None:
     x = cp.arange(8.0)
     graph, y = recorded(lambda: x * 2)
@@ -234,46 +219,6 @@ def test_host_functions_and_events_live_with_the_graph(cp: Any) -> None:
     assert second() is None
 
 
-def test_host_functions_and_streams_of_a_block_that_updates(cp: Any) -> None:
-    called: list[int] = []
-    stream = cp.cuda.Stream(non_blocking=True)
-    graph, _ = recorded(lambda: cp.cuda.get_current_stream().launch_host_func(called.append, 0))
-    for n in range(1, 4):
-        with ck.capture(stream, options=ck.CaptureOptions(update=graph)) as cap:
-            cap.stream.launch_host_func(called.append, n)
-        assert cap.update.how == 'updated'
-        gc.collect()
-        graph.launch(stream)
-        stream.synchronize()
-    del stream, cap
-    gc.collect()
-    graph.launch()
-    cp.cuda.get_current_stream().synchronize()
-    assert called == [1, 2, 3, 3]
-
-
-def test_parameters_that_cuda_takes(cp: Any) -> None:
-    """Another kernel, another grid, other addresses, another size of a copy."""
-    x, big = cp.arange(8.0), cp.arange(4096.0)
-    graph, _ = recorded(lambda: cp.sin(x))
-    other, y = recorded(lambda: cp.cos(big))
-    assert graph.update(other).how == 'updated'
-    graph.launch()
-    assert cp.allclose(y, cp.cos(big))
-
-
-def test_graphs_updated_from_updated_graphs(cp: Any) -> None:
-    x = cp.arange(8.0)
-    graphs = [recorded(lambda n=n: x * n) for n in range(4)]
-    one, two, three, four = (graph for graph, _ in graphs)
-    one.update(two)
-    three.update(one)
-    four.update(three)
-    assert one.closed and two.closed and three.closed
-    four.launch()
-    assert cp.allclose(graphs[1][1], x)
-
-
 def test_a_user_s_pool(cp: Any) -> None:
     pool = cp.cuda.MemoryPool()
     x = cp.arange(8.0)
@@ -315,29 +260,6 @@ def test_a_refusal_names_the_node_and_changes_nothing(cp: Any) -> None:
     x += 1
     graph.launch()
     assert cp.allclose(z, cp.asarray(wanted(x, 2) + 1))
-
-
-def test_last_nodes_of_different_kinds_in_another_order(cp: Any) -> None:
-    """CUDA's guide says that their order matters; drivers pair a memset with a memset."""
-    x, z = cp.arange(8.0), cp.zeros(8)
-
-    def work(swapped: bool) -> None:
-        origin, side = cp.cuda.get_current_stream(), cp.cuda.Stream(non_blocking=True)
-        side.wait_event(origin.record())
-        for which in (1, 0) if swapped else (0, 1):
-            if which:
-                z.data.memset_async(0, z.nbytes, side)
-            else:
-                cp.add(x, 1, x)
-        origin.wait_event(side.record())
-
-    graph, _ = recorded(lambda: (cp.multiply(x, 1, x), work(False)))
-    other, _ = recorded(lambda: (cp.multiply(x, 1, x), work(True)))
-    assert graph.update(other).how == 'updated'
-    x.fill(1)
-    z.fill(5)
-    graph.launch()
-    assert x.get().tolist() == [2.0] * 8 and z.get().tolist() == [0.0] * 8
 
 
 def test_other_edges_are_told_by_the_node_they_lead_to(cp: Any) -> None:
@@ -562,3 +484,77 @@ def test_an_update_is_whole_or_leaves_the_old_graph(
         assert other.closed
     for one in (graph, other):
         one.close()
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_changed_by_itself(cp: Any) -> None:
+    x = cp.arange(4.0)
+    graph, y = recorded(lambda: x * 2.0 + 1.0)
+    graph.disable(1)
+    copy = graph.clone()
+    assert type(copy) is ck.Graph and copy.graphExec != graph.graphExec and copy.graph != graph.graph
+    assert [copy.enabled(n) for n in range(2)] == [True, False]
+    graph.enable(1)
+    copy.enable(1)
+    assert [str(node) for node in copy.nodes] == [str(node) for node in graph.nodes]
+    copy.set_kernel(0, args={1: 5.0})
+    assert values_after(copy, y) == [1, 6, 11, 16]
+    assert values_after(graph, y) == [1, 3, 5, 7]
+    assert copy.recording is not graph.recording and copy.recording.spans == graph.recording.spans
+    assert ck.statistics().graphs >= 2
+
+
+@pytest.mark.parametrize('first', [0, 1])
+def test_memory_is_given_back_with_the_last_copy(cp: Any, first: int) -> None:
+    x = cp.arange(4.0)
+    graph, y = recorded(lambda: cp.sin(x * 2.0))
+    pair = [graph, graph.clone()]
+    nbytes = graph.memory_bytes
+    assert nbytes == pair[1].memory_bytes > 0
+    pair.pop(first).close()
+    eager = [cp.full(4, 7.0) for _ in range(8)]
+    (left,) = pair
+    assert left.memory_bytes == nbytes
+    assert values_after(left, y) == pytest.approx(list(np.sin(2 * np.arange(4.0))))
+    assert all(one.get().tolist() == [7] * 4 for one in eager)
+    left.close()
+    assert left.memory_bytes == 0
+
+
+def test_a_copy_keeps_host_functions(cp: Any) -> None:
+    told: list[str] = []
+    graph, _ = recorded(lambda: cp.cuda.get_current_stream().launch_host_func(told.append, 'called'))
+    copy = graph.clone()
+    graph.close()
+    gc.collect()
+    copy.launch()
+    cp.cuda.get_current_stream().synchronize()
+    assert told == ['called']
+
+
+def test_a_copy_has_child_graphs_of_its_own(cp: Any) -> None:
+    x = cp.arange(4.0)
+    inner, y = recorded(lambda: x * 2.0)
+    with ck.capture() as cap:
+        cap.embed(inner)
+    copy = cap.graph.clone()
+    copy.set_child(0, recorded(lambda: x * 3.0)[0])
+    assert values_after(cap.graph, y) == [0, 2, 4, 6]
+    copy.close()
+    assert [len(node.inner) for node in cap.graph.nodes] == [1]
+    assert values_after(cap.graph, y) == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize('way', [copy.copy, copy.deepcopy, pickle.dumps])
+def test_python_makes_no_second_owner(sim: Any, way: Any) -> None:
+    """Closing it would close the graph that it was copied from."""
+    x = sim.ones(3)
+    with ck.capture() as cap:
+        y = x * 2
+    with pytest.raises(TypeError, match=r'graph\.clone\(\) makes a second graph'):
+        way(cap.graph)
+    with pytest.raises(TypeError, match=r'open another with ck\.capture\(\)'):
+        way(cap)
+    assert launched(cap, y) == [[2.0] * 3]

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -130,23 +129,6 @@ def test_modules_and_plans_go_when_the_last_one_lets_go(world: World) -> None:
     assert put_off.unable == {}
 
 
-def test_the_order_is_that_of_the_calls(world: World) -> None:
-    put_off = Unloading()
-    leases: list[Lease] = []
-    made: list[str] = []
-    leases.append(put_off.hold(SIMULATED))
-    for name in ('plan', 'module', 'plan again'):
-        assert put_off.put_off(lambda handle: made.append(handle), name) == 0
-    leases.append(put_off.hold(SIMULATED))
-    leases.pop().release()
-    assert made == []
-    leases.pop().release()
-    assert made == ['plan', 'module', 'plan again']
-    leases.append(put_off.hold(SIMULATED))
-    leases.pop().release()
-    assert len(made) == 3, 'each call is made once'
-
-
 @pytest.mark.parametrize('kind', [RuntimeError, KeyboardInterrupt])
 def test_a_call_that_fails_does_not_lose_the_rest(kind: type[BaseException]) -> None:
     put_off = Unloading()
@@ -167,16 +149,6 @@ def test_a_call_that_fails_does_not_lose_the_rest(kind: type[BaseException]) -> 
     lease = put_off.hold(SIMULATED)
     lease.release()
     assert made == [1, 2, 3, 4]
-
-
-def test_a_call_may_unload_more(world: World) -> None:
-    """What is unloaded by what is done at the end is unloaded at once."""
-    put_off = Unloading()
-    lease = put_off.hold(world.platform)
-    put_off.put_off(lambda handle: world.unload(handle) or 0, 21)
-    put_off.put_off(lambda handle: world.unload(handle) or 0, 22)
-    lease.release()
-    assert world.unloaded == [21, 22]
 
 
 def test_a_call_that_comes_when_nobody_holds_is_made(world: World) -> None:
@@ -212,36 +184,6 @@ def test_another_cupy_in_between(world: World) -> None:
     leases.pop().release()
     assert world.unloaded == [41, 42, 43]
     assert put_off.unable == {}
-
-
-def test_a_cupy_that_was_imported_twice(world: World) -> None:
-    """Its extension modules are the same ones."""
-    put_off = Unloading()
-    again: Any = SimpleNamespace(cupy=ModuleType('cupy'), simulated=False)
-    for platform in (world.platform, again, world.platform, again):
-        lease = put_off.hold(platform)
-        world.unload(51)
-        lease.release()
-        assert world.pointer.value == world.address
-    assert world.unloaded == [51] * 4
-    assert len(put_off.known) == 2 and put_off.unable == {}
-
-
-def test_threads(world: World) -> None:
-    put_off = Unloading()
-
-    def work(number: int) -> None:
-        for i in range(4):
-            lease = put_off.hold(world.platform)
-            world.unload(number * 10 + i)
-            lease.release()
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 9)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(world.unloaded) == [n * 10 + i for n in range(1, 9) for i in range(4)]
 
 
 # -- what can't be found ------------------------------------------------------------------------------------------
@@ -280,20 +222,6 @@ def test_a_driver_without_a_pointer(world: World) -> None:
     lease.release()
     assert (world.pointer.value, world.destroyed) == (0, [1])
     world.pointer.value = world.address
-
-
-@pytest.mark.parametrize('error', [LookupError('no such object'), OSError('no such file')])
-def test_without_libraries_nothing_is_put_off(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fails(_part: str) -> str:
-        raise error
-
-    monkeypatch.setattr(deferred_unload, 'loaded', fails)
-    put_off = Unloading()
-    lease = put_off.hold(world.platform)
-    assert put_off.unable == {'modules': str(error), 'plans': str(error)}
-    world.unload(1)
-    assert (world.unloaded, world.cufft.call(1)) == ([1], 5)
-    lease.release()
 
 
 def test_python_may_end_while_somebody_holds(world: World) -> None:
@@ -401,19 +329,3 @@ def test_captures_that_fail_hold_no_longer(sim: Any, monkeypatch: pytest.MonkeyP
 
 def fails(*_args: Any) -> Any:
     raise RuntimeError('made to fail')
-
-
-def test_graphs_of_several_parts_hold_once(sim: Any) -> None:
-    x = sim.arange(4.0)
-    before = held()
-
-    def fn() -> Any:
-        return x * 2 if float(x[0]) < 1 else x
-
-    rehearsal = ck.rehearse(fn)
-    assert held() == before
-    with ck.capture(rehearsal=rehearsal) as cap:
-        fn()
-    assert held() == before + 1
-    cap.graph.close()
-    assert held() == before

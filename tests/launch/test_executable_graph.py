@@ -29,13 +29,6 @@ def device() -> Device:
     return Device()
 
 
-def test_a_definition_alone(device: Device) -> None:
-    found = ExecutableGraph.of_definition(device, 7, None)
-    assert (found.graph, found.graphExec, found.source, found.by_cupy) == (7, 0, 7, False)
-    del found
-    assert device.destroyed == [7]
-
-
 def test_an_executable_graph_goes_before_its_definition(device: Device) -> None:
     found = ExecutableGraph.of_definition(device, 7, None).instantiated(device, True)
     assert (found.graph, found.graphExec, found.by_cupy, device.made) == (7, 100, False, [(7, True)])

@@ -85,19 +85,6 @@ def test_one_variant_takes_what_it_would_take_alone(cp: Any) -> None:
     gc.collect()
 
 
-def test_the_memory_goes_with_the_last_variant(cp: Any) -> None:
-    fn = ck.graphed(chain, limit=2)
-    x, y, z = recorded(fn, cp)[:3]
-    assert fn.memory is not None and fn.memory.graphs == 2, 'the first kind of call was dropped'
-    for one in (y, z):
-        assert np.array_equal(fn(one).get(), right(one))
-    fn.clear()
-    assert fn.memory.graphs == fn.memory.memory_bytes == 0
-    for _ in range(3):
-        assert np.array_equal(fn(x).get(), right(x)), 'the group can be used again'
-    assert fn.memory.graphs == 1
-
-
 def test_results_and_arguments_are_not_shared(cp: Any) -> None:
     def both(x: Any, y: Any) -> Any:
         y += x
@@ -158,15 +145,6 @@ def test_what_outlives_the_function_is_not_shared(cp: Any) -> None:
     assert fn.memory is not None and fn.memory.graphs == 0, 'its memory is its own'
 
 
-def test_constants_belong_to_one_graph(cp: Any) -> None:
-    fn = ck.graphed(lambda x: x * cp.array([1.0, 2.0, 3.0, 4.0]) + cp.arange(float(x.shape[1])).sum())
-    arrays = [cp.ones((n, 4)) for n in (3, 5)]
-    for _ in range(4):
-        for x in arrays:
-            assert np.array_equal(fn(x).get(), x.get() * [1.0, 2, 3, 4] + 6)
-    assert [variant.state for variant in fn.variants] == ['recorded'] * 2
-
-
 def test_lanes_have_memory_of_their_own(cp: Any) -> None:
     def split(x: Any) -> Any:
         with ck.fork(2) as (left, right):
@@ -194,19 +172,6 @@ def test_changed_graphs_share_as_well(cp: Any, options: dict[str, Any]) -> None:
         for x in arrays:
             assert np.array_equal(fn(x).get(), right(x))
     assert fn.memory is not None and fn.memory.graphs == len(arrays)
-
-
-def test_functions_of_one_group_share(cp: Any) -> None:
-    group = ck.MemoryGroup()
-    fns = [ck.graphed(fn, memory=group) for fn in (lambda x: chain(x) + 1, lambda x: chain(x) * 2)]
-    for fn in fns:
-        recorded(fn, cp)
-    assert group.graphs == 6 and fns[0].memory is fns[1].memory is group
-    (x, *_), n = recorded(fns[0], cp), SIZES[0]
-    alone = ck.graphed(chain)
-    recorded(alone, cp)
-    assert alone.memory is not None and group.memory_bytes <= 1.5 * alone.memory.memory_bytes
-    assert np.array_equal(fns[1](x).get(), chain(np.arange(float(n))) * 2)
 
 
 # -- turns ---------------------------------------------------------------------------------------------------------

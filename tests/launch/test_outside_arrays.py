@@ -144,17 +144,6 @@ def test_an_array_that_another_thread_is_making_is_left_out(sim: Any, reader: Re
     assert later and half.data is None
 
 
-def test_an_array_that_another_thread_is_making(cp: Any) -> None:
-    half, held = being_made(cp), [[cp.arange(float(N))]]
-    with ck.capture() as cap:
-        y = held[0][0] * 2
-    held.clear()
-    later = overwritten(cp)
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(N) * 2)
-    assert later and half.data is None
-
-
 def test_an_array_dropped_after_the_block_stays(sim: Any, reader: Reader) -> None:
     x = sim.arange(float(N))
     with ck.capture() as cap:
@@ -182,40 +171,6 @@ def test_an_array_dropped_in_the_block_stays(sim: Any, reader: Reader) -> None:
     later = overwritten(sim)
     cap.graph.launch()
     assert np.array_equal(x.get(), np.arange(N) * 2)
-    assert later
-
-
-def test_a_view_stays_by_any_address_in_it(sim: Any, reader: Reader) -> None:
-    x = sim.arange(float(N))
-    with ck.capture() as cap:
-        hold(cap, sim)
-        y = x[::-1] * 2
-        reader.tell(MULTIPLY, int(x.data.ptr) + 8 * N - 8, y)
-    del x
-    later = overwritten(sim)
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(N)[::-1] * 2)
-    assert later
-
-
-def test_arrays_that_no_frame_shows_are_found(sim: Any, reader: Reader) -> None:
-    """Three containers deep: found among all objects, as long as somebody has them at the end of the block."""
-    deep = {'a': [{'b': sim.arange(float(N))}]}
-
-    def block() -> Any:
-        with ck.capture() as cap:
-            hold(cap, sim)
-            array = deep['a'][0]['b']  # type: ignore[index]
-            y = array * 2
-            reader.tell(MULTIPLY, array, y)
-            del array
-        return cap, y
-
-    cap, y = block()
-    deep.clear()
-    later = overwritten(sim)
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(N) * 2)
     assert later
 
 
@@ -272,20 +227,6 @@ def test_an_array_that_is_gone_is_an_error(sim: Any, reader: Reader) -> None:
     assert free_bytes(sim) >= before
 
 
-def test_when_adapting_it_is_noted(sim: Any, reader: Reader) -> None:
-    x = sim.arange(float(N))
-    with ck.capture(strict=False) as cap:
-        address = int(x.data.ptr)
-        y = x * 2
-        reader.tell(MULTIPLY, address, y)
-        reader.tell('cupy_negative__float64_float64', address, y)
-        del x
-    (note,) = [step for step in cap.recording.notes if 'gone already' in step.text]
-    assert f'at {address:#x}' in note.text and note.at is not None and note.at[0] == __file__
-    assert cap.recording.outcome == 'good'
-    cap.graph.launch()
-
-
 def test_each_array_that_is_gone_is_noted(sim: Any, reader: Reader) -> None:
     arrays = [sim.arange(float(N)) for _ in range(3)]
     addresses = [int(x.data.ptr) for x in arrays]
@@ -311,21 +252,6 @@ def test_no_false_alarm(sim: Any, reader: Reader) -> None:
         del t, gone
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(N) * 2 + 1)
-
-
-def test_no_false_alarm_by_words_that_are_never_written(sim: Any, reader: Reader) -> None:
-    """CuPy's index structure has room for what the kernel computes: it holds whatever lay there before."""
-    x, gone = sim.arange(float(N)), sim.arange(float(N))
-    stale = int(gone.data.ptr)
-    del gone
-    with ck.capture() as cap:
-        hold(cap, sim)
-        y = x * 2
-        words = (int(x.data.ptr), N, N, 8, int(y.data.ptr), N, N, 8, N, N, stale)
-        layout = [(0, 32), (32, 32), (64, 24)]
-        reader.kernels = lambda _graph, _first=0: ([Kernel(MULTIPLY, layout, [struct.pack('<11Q', *words)])], [])  # type: ignore[method-assign]
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(N) * 2)
 
 
 def test_in_a_graph_of_several_parts_each_body_is_read(sim: Any, reader: Reader) -> None:
@@ -396,21 +322,6 @@ def one(sim: Any, number: int) -> Any:
     return sim.full(3, number)
 
 
-def test_frames_hold_what_their_variables_do(sim: Any) -> None:
-    made = {
-        'plain': one(sim, 1),
-        'a_list': [one(sim, 2), 3],
-        'a_tuple': (None, one(sim, 4)),
-        'a_dict': {'key': one(sim, 5), 'other': 'text'},
-        'a_thing': Thing(one(sim, 6)),
-        'number': 7,
-        'host': np.arange(3),
-    }
-    assert numbers(sim, frame_of(**made)) == [1, 2, 4, 5, 6]
-    again = made['plain']
-    assert numbers(sim, frame_of(a=again, b=again, c=[again])) == [1], 'each array once'
-
-
 def test_one_container_deep(sim: Any) -> None:
     variables = {
         'two_deep': [[one(sim, 1)]],
@@ -470,20 +381,17 @@ def test_variables_of_every_kind(sim: Any) -> None:
     assert inner(one(sim, 2), one(sim, 3), key=one(sim, 4)) >= {1, 2, 3, 4, 5, 6}
 
 
-def test_looking_leaves_no_trace(sim: Any) -> None:
-    """Neither in what locals() gave before, nor by keeping variables alive."""
-
-    def looked_at() -> tuple[list[str], Any]:
-        before = locals()
+def test_looking_keeps_no_variable_alive(sim: Any) -> None:
+    def looked_at() -> Any:
         big = one(sim, 1)
         memory = weakref.ref(big.data.mem)
         found = held_by(sys._getframe(), sim.ndarray)
         assert any(array.data.mem is memory() for array in found)
         del big, found
         gc.collect()
-        return sorted(before), memory()
+        return memory()
 
-    assert looked_at() == (['sim'], None)
+    assert looked_at() is None
 
 
 # -- blocks -------------------------------------------------------------------------------------------------------
@@ -507,16 +415,6 @@ def test_blocks_are_found_by_any_address_in_them(sim: Any) -> None:
         assert found.at(end) is None
     assert found.at(0) is found.at(1 << 60) is None
     assert ArrayBlocks([], memory).at(1 << 40) is None
-
-
-def test_blocks_of_the_graphs_own_are_none(sim: Any) -> None:
-    memory = GraphMemory(sim)
-    own = sim.ndarray((64,), 'f8', memory.grow(512))
-    other = sim.zeros(64)
-    found = ArrayBlocks([own, other], memory)
-    assert found.at(int(own.data.ptr)) is None
-    assert found.at(int(other.data.ptr)) is not None
-    memory.hold().release()
 
 
 def test_an_array_whose_allocation_was_refused_is_passed_over(sim: Any) -> None:

@@ -65,17 +65,6 @@ def test_launches_of_graphs_that_are_gone_still_count(sim: Any) -> None:
     assert len(counters.FIGURES.dropped) == 0, 'what is told is not kept'
 
 
-def test_nothing_grows_where_nobody_asks(sim: Any) -> None:
-    x = sim.arange(4.0)
-    for _ in range(20):
-        with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
-            x + 1
-        cap.graph.launch()
-        del cap
-    assert len(counters.FIGURES.dropped) <= 1
-    assert ck.statistics().launches == 20
-
-
 def test_reset_begins_anew_and_keeps_what_is_open(sim: Any) -> None:
     x = sim.arange(4.0)
     with ck.capture() as cap:
@@ -122,13 +111,6 @@ def test_refusals_are_counted_once_each(sim: Any, caplog: pytest.LogCaptureFixtu
     assert isinstance(pickle.loads(pickle.dumps(info.value)), ck.SynchronizationError)
 
 
-def test_lint_refuses_nothing(sim: Any) -> None:
-    x = sim.arange(4.0)
-    report = ck.lint(lambda: float(x.sum()))
-    assert not report.ok
-    assert ck.statistics().refusals == 0
-
-
 def test_captures_and_adaptations_are_told(sim: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, 'capturekit')
     x = sim.arange(4.0)
@@ -143,21 +125,6 @@ def test_captures_and_adaptations_are_told(sim: Any, caplog: pytest.LogCaptureFi
     assert ' ms: 2 nodes, 2 lanes, ' in line
     assert len(told(caplog, 'adapted: ')) == 2
     assert 'became a join, at test_counters.py:' in told(caplog, 'adapted: ')[1]
-
-
-def test_captures_begun_by_hand_count(sim: Any, caplog: pytest.LogCaptureFixture) -> None:
-    from capturekit.guard import watch
-
-    caplog.set_level(logging.INFO, 'capturekit')
-    x = sim.arange(4.0)
-    stream = sim.cuda.Stream(non_blocking=True)
-    with watch():
-        stream.begin_capture()
-        with stream:
-            sim.add(x, 1, x)
-        stream.end_capture()
-    assert (ck.statistics().captures, ck.statistics().nodes) == (1, 1)
-    assert len(told(caplog, 'captured at ')) == 1
 
 
 def test_nobody_who_listens_holds_the_guard_up(sim: Any) -> None:
@@ -213,16 +180,6 @@ def test_fallbacks_and_rerecordings(sim: Any, caplog: pytest.LogCaptureFixture) 
     halved.clear()
 
 
-def test_what_others_count(sim: Any) -> None:
-    counters.count('updates', 0.25)
-    counters.count('updates', 0.5)
-    counters.count('reinstantiations')
-    found = ck.statistics()
-    assert (found.updates, found.reinstantiations, found.seconds) == (2, 1, {'updates': 0.75})
-    with pytest.raises(KeyError):
-        counters.count('upgrades')
-
-
 def test_a_table_and_json() -> None:
     counters.count('updates', 0.25)
     counters.count('updates', 0.5)
@@ -259,27 +216,6 @@ print([v.state for v in fn.variants])
     assert 'eager' in ran.stdout
 
 
-def test_counts_from_many_threads_are_all_there() -> None:
-    def work() -> None:
-        for _ in range(500):
-            counters.count('updates', 0.5)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
-            ck.statistics()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
-    found = ck.statistics()
-    assert (found.updates, found.seconds['updates']) == (2000, 1000.0)
-
-
 def test_launches_from_many_threads_are_all_there(sim: Any) -> None:
     x = sim.arange(4.0)
     with ck.capture() as cap:
@@ -291,30 +227,3 @@ def test_launches_from_many_threads_are_all_there(sim: Any) -> None:
         thread.join()
     assert cap.graph.launches == ck.statistics().launches == 300
     assert sim.allclose(x, sim.arange(4.0) + 300)
-
-
-def test_a_failed_launch_is_none(sim: Any) -> None:
-    with ck.capture() as cap:
-        sim.arange(4.0) + 1
-    cap.graph.close()
-    with pytest.raises(ck.ClosedError):
-        cap.graph.launch()
-    assert cap.graph.launches == ck.statistics().launches == 0
-
-
-@pytest.mark.gpu
-@pytest.mark.serial
-def test_counting_on_a_gpu() -> None:
-    import cupy as cp
-
-    x = cp.arange(1024.0)
-    before = ck.statistics(reset=True)
-    with ck.capture() as cap:
-        y = x * 2
-    for _ in range(10_000):
-        cap.graph.launch()
-    cp.cuda.get_current_stream().synchronize()
-    found = ck.statistics()
-    assert (found.captures, found.nodes, found.launches) == (1, 1, 10_000)
-    assert found.memory_bytes - before.memory_bytes >= y.nbytes
-    cap.graph.close()

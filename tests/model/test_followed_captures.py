@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from capturekit.model.cuda_functions import OPERATIONS, ApiCall, Function, function
+from capturekit.model.cuda_functions import OPERATIONS, ApiCall, function
 from capturekit.model.followed_captures import FollowedCapture, Follower
 from capturekit.model.rules import ROWS, CaptureStatus, Code, Mode, Operation
 from capturekit.model.source_line import Place
@@ -170,14 +170,6 @@ def test_work_of_a_capture_that_is_not_followed_does_not_escape(told: Told) -> N
     assert one.findings == []
 
 
-def test_nothing_escapes_a_capture_that_is_lost(told: Told) -> None:
-    one = told.begin(16)
-    told.lose(16)
-    told(_O.DEVICE_SYNCHRONIZE, code=900)
-    told(_O.WORK, 32)
-    assert [found.kind for found in one.findings] == ['lost']
-
-
 def test_lanes_that_are_not_joined_are_told_with_their_lines(told: Told) -> None:
     one = told.begin(16)
     told(_O.EVENT_RECORD, 16, event=5)
@@ -190,19 +182,6 @@ def test_lanes_that_are_not_joined_are_told_with_their_lines(told: Told) -> None
     (lane,) = one.loss.lanes
     assert lane.startswith('lane 1 (stream 0x20) forked from lane 0 at program.py:9')
     assert 'last used at program.py:10' in lane and told.ended == [one]
-
-
-def test_a_joined_lane_is_none_of_them(told: Told) -> None:
-    one = told.begin(16)
-    told(_O.EVENT_RECORD, 16, event=5)
-    told(_O.WAIT_EVENT, 32, event=5)
-    assert not told.follower.worked(32)
-    told(_O.WORK, 32)
-    told(_O.EVENT_RECORD, 32, event=6)
-    told(_O.WAIT_EVENT, 16, event=6)
-    assert told.follower.worked(16) and one.capture.unjoined() == []
-    told(_O.END_CAPTURE, 16)
-    assert one.findings == []
 
 
 def test_a_capture_whose_loss_nobody_saw_says_so(told: Told) -> None:
@@ -220,15 +199,6 @@ def test_an_event_is_captured_although_its_capture_is_lost(told: Told) -> None:
     told(_O.EVENT_SYNCHRONIZE, event=5, code=907)
     assert one.loss is not None and one.loss.subject == 'an event of the capture (0x5)'
     assert one.loss.rule is not None and one.loss.rule.name == 'sync-captured-event'
-
-
-def test_an_event_of_an_ended_capture_forks_nothing(told: Told) -> None:
-    told.begin(16)
-    told(_O.EVENT_RECORD, 16, event=5)
-    told(_O.END_CAPTURE, 16)
-    one = told.begin(16)
-    told(_O.WAIT_EVENT, 32, event=5, code=1)
-    assert told.follower.ledger.lane(32) is None and one.findings == []
 
 
 def test_a_thread_without_python_has_the_line_of_the_capture(told: Told) -> None:
@@ -281,11 +251,6 @@ def test_a_name_is_taken_apart(name: str, shown: str, operation: Operation | Non
 @pytest.mark.parametrize('name', ['cuCtxGetCurrent', 'cudaGetLastError_v3020', 'nvmlInit', '', 'cuda'])
 def test_what_does_not_matter_is_not_followed(name: str) -> None:
     assert function(name) is None
-
-
-def test_copies_to_the_host_are_known() -> None:
-    assert function('cuMemcpyDtoHAsync_v2') == Function('cuMemcpyDtoHAsync', _O.WORK, False, True)
-    assert not getattr(function('cuMemcpyHtoDAsync_v2'), 'reads', True)
 
 
 def test_every_operation_is_one_that_was_measured() -> None:

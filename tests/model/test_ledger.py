@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -78,17 +77,6 @@ def test_joins_through_a_third_lane(ledger: Ledger) -> None:
     assert unjoined(ledger) == []
 
 
-def test_lanes_remember_who_forked_them(ledger: Ledger) -> None:
-    fork(ledger, E1, ORIGIN, A)
-    fork(ledger, E2, A, B)
-    capture = ledger.captures[0]
-    assert [(lane.number, lane.parent, lane.forked_at) for lane in capture.lanes] == [
-        (0, None, 'begin'),
-        (1, 0, f'fork {A}'),
-        (2, 1, f'fork {B}'),
-    ]
-
-
 def test_order(ledger: Ledger) -> None:
     fork(ledger, E1, ORIGIN, A, B)
     a, b = ledger.lane(A), ledger.lane(B)
@@ -127,18 +115,6 @@ def test_events_die_with_their_capture(ledger: Ledger) -> None:
     assert ledger.event_state(E1) is EventState.NEVER
     ledger.record(E1, C)
     assert ledger.event_state(E1) is EventState.OUTSIDE
-
-
-def test_dozens_of_lanes(ledger: Ledger) -> None:
-    streams = range(1000, 1064)
-    fork(ledger, E1, ORIGIN, *streams)
-    for s in streams:
-        ledger.work(s)
-    assert unjoined(ledger) == list(streams)
-    for s in streams:
-        if s % 2:
-            join(ledger, E2, s, ORIGIN)
-    assert unjoined(ledger) == [s for s in streams if not s % 2]
 
 
 def told(verdict: Verdict) -> str:
@@ -182,52 +158,6 @@ def test_no_node_a_lost_capture_and_no_capture_differ() -> None:
     assert last_node(CaptureInfo(CaptureStatus.NONE)) == -2
 
 
-def test_nothing_known_of_a_capture_is_not_taken_for_one() -> None:
-    nothing = CaptureInfo(CaptureStatus.NONE)
-    assert nothing.number not in {Ledger().begin(ORIGIN, Mode.RELAXED, thread=0).number}
-    assert nothing.graph == 0, "CUDA's null handle"
-
-
-def test_verdicts_are_shared_and_stay_as_they_are(ledger: Ledger) -> None:
-    verdict = ledger.judge(Operation.HARMLESS, thread=0)
-    for shared, name in ((verdict, 'rule'), (verdict.answer, 'code'), (CaptureInfo(CaptureStatus.NONE), 'status')):
-        with pytest.raises(FrozenInstanceError):
-            setattr(shared, name, None)
-
-
-def test_captures_lanes_and_marks_are_themselves_and_no_values(ledger: Ledger) -> None:
-    marks = {ledger.record(E1, ORIGIN), ledger.record(E2, ORIGIN)}
-    fork(ledger, E1, ORIGIN, A, B)
-    ledger.begin(C, Mode.RELAXED, thread=0)
-    assert len(marks) == 2 and len({*ledger.lanes.values()}) == 4 and len({*ledger.captures}) == 2
-
-
-def test_a_new_lane_has_no_past(ledger: Ledger) -> None:
-    fork(ledger, E1, ORIGIN, A)
-    lane = ledger.lane(A)
-    assert lane is not None
-    assert (lane.segment, lane.worked, lane.nodes) == (1, 0, ()), 'more than one segment: an event was recorded on it'
-    assert (lane.used, lane.suspect, lane.current, lane.open) == (False, False, 0, False)
-    assert (lane.last_use, lane.joined_at) == (f'fork {A}', None)
-    assert ledger.captures[0].origin.joined_at is None, 'it was forked from, not joined'
-
-
-def test_a_lane_stays_open_until_the_next_event(ledger: Ledger) -> None:
-    origin = ledger.captures[0].origin
-    origin.current = 1
-    assert origin.open
-    origin.current, origin.used, origin.suspect = 0, True, True
-    assert origin.open
-    ledger.record(E1, ORIGIN)
-    assert (origin.open, origin.suspect) == (False, False)
-
-
-def test_events_say_where_they_were_recorded(ledger: Ledger) -> None:
-    mark = ledger.record(E1, ORIGIN, at='here')
-    assert mark is not None and (mark.capture, mark.lane, mark.at) == (ledger.captures[0], 0, 'here')
-    assert ledger.record(E2, C) is None
-
-
 def test_an_event_recorded_again_outside_forks_nothing(ledger: Ledger) -> None:
     ledger.record(E1, ORIGIN)
     ledger.record(E1, C)
@@ -258,11 +188,6 @@ def test_ending_a_capture_twice_leaves_the_next_one(ledger: Ledger) -> None:
     ledger.end(first)
     assert ledger.captures == [second] and ledger.lane(ORIGIN) is second.origin
     assert first.number != second.number
-
-
-def test_work_elsewhere_is_nothing_to_the_ledger(ledger: Ledger) -> None:
-    ledger.work(C)
-    assert unjoined(ledger) == [] and ledger.lane(C) is None
 
 
 def test_only_the_captures_of_a_verdict_are_lost(ledger: Ledger) -> None:

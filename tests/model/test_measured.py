@@ -84,14 +84,6 @@ def test_all_cells_are_written_and_none_differs(run: Run) -> None:
     assert written['device'] in written['about'] and written['date'] in written['about']
 
 
-def test_what_was_written_can_be_compared_with(run: Run, tmp_path: Path) -> None:
-    run(odd="found['nodes'] = 7")
-    cells = measured.read([tmp_path / 'out.json'])
-    assert list(measured.differences(cells, cells)) == []
-    held = [cell for cell in measured.read(measured.files()) if 'stream' in cell['operation']]
-    assert list(measured.differences(held, cells)) == [f'{AT}: nodes was 7, is None']
-
-
 def test_one_cell_that_answers_otherwise_is_named(run: Run) -> None:
     status, said, _written = run(odd="found.update(result='cudaSuccess', status_after='Active')")
     assert status == 1
@@ -103,51 +95,6 @@ def test_one_cell_that_answers_otherwise_is_named(run: Run) -> None:
         f'  {AT}: the table says cudaErrorStreamCaptureUnsupported, Invalidated, cudaErrorStreamCaptureInvalidated; '
         'it is cudaSuccess, Active, cudaErrorStreamCaptureInvalidated',
     ]
-
-
-@pytest.mark.parametrize(
-    ('odd', 'why', 'patience'),
-    [
-        ('os.abort()', 'the process ended with status -6', 60),
-        ('raise RuntimeError("no more streams")', 'RuntimeError: no more streams', 60),
-        ('time.sleep(60)', 'the process did not end in 5 s', 5),
-    ],
-)
-def test_a_cell_that_ends_its_process_costs_no_other(run: Run, odd: str, why: str, patience: float) -> None:
-    status, _said, written = run(odd=odd, only='streamSync', patience=patience)
-    assert status == 1
-    failed = [cell for cell in written['cells'] if 'error' in cell]
-    assert [measured.key(cell) for cell in failed] == [(WHERE[0], WHERE[1], 'blocking')]
-    assert why in failed[0]['error']
-    good = [cell for cell in written['cells'] if 'error' not in cell]
-    held = {measured.key(cell): without_version(cell) for cell in measured.read(measured.files())}
-    assert good == [held[measured.key(cell)] for cell in good] and len(good) == len(written['cells']) - 1 > 60
-
-
-def test_risky_operations_have_processes_of_their_own() -> None:
-    class Cells:
-        @staticmethod
-        def risky(name: str) -> bool:
-            return name == 'b'
-
-    found = measure_rules.batches(['a', 'b', 'c'], Cells)
-    assert [{cell['operation'] for cell in batch} for batch in found] == [{'b'}, {'a', 'c'}]
-    assert [len(batch) for batch in found] == [6, 12]
-    assert max(map(len, measure_rules.batches([str(n) for n in range(99)], Cells))) == measure_rules._BATCH
-
-
-def test_nothing_to_measure_with_is_said(capsys: pytest.CaptureFixture[str], run: Run) -> None:
-    assert measure_rules.main(['--cells', 'no_such_driver']) == 2
-    assert 'no_such_driver' in capsys.readouterr().err
-    assert run(only='no such call')[0] == 2
-
-
-def test_a_machine_without_a_device_is_told_at_once(tmp_path: Path, run: Run, capsys: Any) -> None:
-    source = FAKE.format(where=WHERE, odd='pass') + '\n\ndef machine():\n    raise RuntimeError("no device")\n'
-    (tmp_path / 'no_device.py').write_text(source)
-    run(only='no such call')
-    assert measure_rules.main(['--cells', 'no_device', '--jobs', '2']) == 2
-    assert 'nothing can be measured here' in (said := capsys.readouterr().err) and 'no device' in said
 
 
 # -- the calls themselves -------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import io
 import sys
 import threading
 import types
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -14,8 +13,6 @@ import pytest
 import capturekit as ck
 from capturekit.model import progress
 from capturekit.simulated import body
-
-ROOT = Path(__file__).parents[2]
 
 
 class Terminal(io.StringIO):
@@ -109,15 +106,8 @@ def test_nothing_without_tqdm(sim: Any, terminal: Terminal, monkeypatch: pytest.
     assert terminal.getvalue() == ''
 
 
-def test_a_caller_who_is_told_needs_no_bar(sim: Any, bars: list[Bar], terminal: Terminal) -> None:
-    told: list[str] = []
-    ck.experiment([lambda: sim.ones(3)], lanes=(1,), rounds=2, progress=told.append)
-    assert 'round 2 of 2' in told
-    assert not [bar for bar in bars if 'rounds' in bar.given['desc']]
-
-
 def test_a_notebook_shows_it(bars: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = type('ZMQInteractiveShell', (), {})()
+    shell = types.SimpleNamespace(kernel=object())
     notebook: Any = types.ModuleType('IPython')
     notebook.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, 'IPython', notebook)

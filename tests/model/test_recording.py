@@ -72,13 +72,6 @@ def test_a_wait_that_orders_nothing_is_noted(sim: Any) -> None:
     assert 'never recorded' in cap.recording.notes[0].text
 
 
-def test_dot(sim: Any) -> None:
-    cap = recorded(sim)
-    dot = cap.graph.debug_dot_str()
-    # the origin's own last node is no dependency behind the join: the lanes come after it
-    assert dot.startswith('digraph') and dot.count('->') == 4
-
-
 def test_repr(sim: Any) -> None:
     cap = recorded(sim)
     assert repr(cap) == '<capturekit.Capture closed>'
@@ -97,50 +90,6 @@ def test_host_functions_run_at_each_launch_on_every_lane(sim: Any) -> None:
     for _ in range(3):
         cap.graph.launch()
     assert sorted(seen) == [1, 1, 1, 2, 2, 2]
-
-
-def test_fork_outside_a_capture_is_the_same_eagerly(sim: Any) -> None:
-    def step(x: Any) -> Any:
-        with ck.fork(3) as lanes:
-            parts = []
-            for k, lane in enumerate(lanes):
-                with lane:
-                    parts.append(x * (k + 1))
-        return parts[0] + parts[1] + parts[2]
-
-    x = sim.arange(8, dtype='f8')
-    eager = step(x)
-    with ck.capture() as cap:
-        y = step(x)
-    cap.graph.launch()
-    assert np.array_equal(eager.get(), y.get())
-    assert np.array_equal(eager.get(), np.arange(8) * 6)
-    assert len(cap.recording.lanes) == 4
-
-
-def test_forks_nest_and_many_lanes(sim: Any) -> None:
-    x = sim.arange(8, dtype='f8')
-    with ck.capture() as cap:
-        total = x * 0
-        with cap.fork(4) as outer:
-            sums = []
-            for k, lane in enumerate(outer):
-                with lane, cap.fork(8) as inner:
-                    parts = []
-                    for j, sub in enumerate(inner):
-                        with sub:
-                            parts.append(x * (k * 8 + j))
-                with lane:
-                    s = parts[0]
-                    for part in parts[1:]:
-                        s = s + part
-                    sums.append(s)
-        for s in sums:
-            total = total + s
-    # not those of a sibling: what they did for it would come before what they do now
-    assert len(cap.recording.lanes) == 1 + 4 + 4 * 8
-    cap.graph.launch()
-    assert np.array_equal(total.get(), np.arange(8) * sum(range(32)))
 
 
 def test_the_blocks_own_exception_is_placed_where_it_was_raised(sim: Any) -> None:

@@ -5,17 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import FrozenInstanceError
-from typing import Any
 
 import pytest
 
-from capturekit.guard import GUARD
 from capturekit.model import errors, rules
-from capturekit.model.ledger import Ledger
-from capturekit.model.rules import Answer, CaptureStatus, Code, Effect, Mode, Older, Operation, Target
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from capturekit.model.rules import CaptureStatus, Code, Effect, Mode, Operation, Target
 from tests import measured
 
 CELLS = measured.read(measured.files())
@@ -73,26 +67,6 @@ def test_an_unmeasured_call_is_a_key_error() -> None:
         rules.row(rules.Operation.EVENT_CREATE, rules.Target.LEGACY)
 
 
-def test_rows_of_one_call_say_one_thing() -> None:
-    """A look-up finds one of them: another that says something else would never be heard."""
-    said: dict[tuple[Operation, Target], set[tuple[rules.Pattern, str]]] = {}
-    for _label, operation, target, pattern, name in rules.ROWS:
-        said.setdefault((operation, target), set()).add((pattern, name))
-    assert [call for call, answers in said.items() if len(answers) > 1] == []
-    for (operation, target), answers in said.items():
-        found, rule = rules.row(operation, target)
-        assert {(found, '' if rule is None else rule.name)} == answers
-
-
-def test_two_rows_that_say_different_things_are_an_error() -> None:
-    label, operation, target, _pattern, name = ROWS['streamQuery(origin)']
-    same = ('the same again', operation, target, rules.CONFLICT, name)
-    assert rules.Table((*rules.ROWS, same)).row(operation, target) == rules.row(operation, target)
-    for other in ((rules.ALLOWED, name), (rules.CONFLICT, 'callback')):
-        with pytest.raises(ValueError, match=f"'{re.escape(label)}' and 'another' are one kind of call"):
-            rules.Table((*rules.ROWS, ('another', operation, target, *other)))
-
-
 def test_two_rules_of_one_name_are_an_error() -> None:
     rule = rules.RULES['merge']
     with pytest.raises(ValueError, match='two rules are called merge'):
@@ -126,116 +100,6 @@ def test_a_lane_is_told_as_the_origin_is() -> None:
         if call is not Operation.END_CAPTURE:
             assert told[call, Target.LANE] == told[call, Target.ORIGIN], call
 
-
-#: Measured calls whose row has another name for them.
-SPELLED = {
-    'memsetAsync': Operation.WORK,
-    'memcpyAsync': Operation.WORK,
-    'memcpy2DAsync': Operation.WORK,
-    'memcpy': Operation.LEGACY_WORK,
-    'memcpy2D': Operation.LEGACY_WORK,
-    'memcpyPeer': Operation.LEGACY_WORK,
-    'memset': Operation.LEGACY_WORK,
-    'streamCreateWithPriority': Operation.STREAM_CREATE,
-    'mallocFromPoolAsync': Operation.MALLOC_ASYNC,
-    'driverCtxSynchronize': Operation.DEVICE_SYNCHRONIZE,
-    'end': Operation.END_CAPTURE,
-    'memsetAsync(legacy) other thread': Operation.LEGACY_WORK,
-    'memsetAsync(legacy), blocking side captured': Operation.LEGACY_WORK,
-    'streamSynchronize(uncaptured) other thread, exchanged to relaxed': Operation.UNSAFE,
-}
-SPELLED |= {operation.value: operation for operation in Operation}
-STREAMS = {
-    'origin': Target.ORIGIN,
-    'side': Target.LANE,
-    'uncaptured': Target.OUTSIDE,
-    'perthread': Target.OUTSIDE,
-    'legacy': Target.LEGACY,
-}
-EVENTS = {
-    'captured': Target.CAPTURED_EVENT,
-    'captured,captured': Target.CAPTURED_EVENT,
-    'uncaptured,captured': Target.CAPTURED_EVENT,
-    'uncaptured,uncaptured': Target.OUTSIDE_EVENT,
-    'uncaptured': Target.OUTSIDE_EVENT,
-    'never recorded': Target.NEVER_RECORDED,
-    'event of an ended capture': Target.DEAD_EVENT,
-}
-ON_EVENTS = (
-    Operation.EVENT_QUERY,
-    Operation.EVENT_SYNCHRONIZE,
-    Operation.EVENT_ELAPSED_TIME,
-    Operation.EVENT_DESTROY,
-)
-#: (the waiting stream, the event) -> the pair's name
-PAIRS = {
-    (Target.ORIGIN, 'side event'): Target.CAPTURED_EVENT,
-    (Target.ORIGIN, 'never recorded'): Target.NEVER_RECORDED,
-    (Target.ORIGIN, 'uncaptured recorded'): Target.OUTSIDE_EVENT,
-    (Target.LANE, 'uncaptured recorded'): Target.OUTSIDE_EVENT,
-    (Target.ORIGIN, 'event of another capture'): Target.FOREIGN_EVENT,
-    (Target.ORIGIN, 'event of an ended capture'): Target.DEAD_EVENT,
-    (Target.OUTSIDE, 'captured'): Target.FORK,
-    (Target.OUTSIDE, 'uncaptured recorded'): Target.OUTSIDE_PAIR,
-    (Target.OUTSIDE, 'never recorded'): Target.OUTSIDE_PAIR,
-    (Target.OUTSIDE, 'event of an ended capture'): Target.DEAD_FORK,
-    (Target.LEGACY, 'captured'): Target.LEGACY_FORK,
-}
-
-
-ODD = {
-    'end (nothing illegal)': Target.ORIGIN,
-    'endCapture(origin, other thread)': Target.WRONG_THREAD,
-    'memsetAsync(legacy), blocking side captured': Target.LANE,
-}
-LABEL = re.compile(r'([A-Za-z0-9]+)([^(]*)(?:\(([^)]*)\))?(.*)')
-
-
-def addressed(operation: Operation, within: str, beyond: str) -> Target:
-    """What a measured call addressed, by what its label has in brackets and behind them."""
-    stream, _, rest = within.partition(',')
-    known = STREAMS.get(stream.partition(' ')[0])  # 'side captured', 'origin again'
-    if known not in (Target.ORIGIN, Target.LEGACY) and 'exchanged to relaxed' in beyond and 'other' not in beyond:
-        return Target.RELAXED_THREAD
-    if operation is Operation.DEVICE_SYNCHRONIZE:
-        return Target.OTHER_THREAD if 'other thread' in beyond else Target.NONE
-    if within in EVENTS and known in (None, Target.OUTSIDE) and operation in ON_EVENTS:
-        return Target.OTHER_THREAD if 'other thread' in beyond else EVENTS[within]
-    if known is None:
-        return Target.LEGACY if operation is Operation.LEGACY_WORK else Target.NONE
-    if operation is Operation.WAIT_EVENT:
-        return PAIRS.get((known, rest.strip()), known)
-    return known
-
-
-def by_thread(label: str) -> Target:
-    """What a call that addresses nothing was measured from."""
-    if 'exchanged to relaxed' in label:
-        return Target.RELAXED_THREAD
-    return Target.OTHER_THREAD if 'other thread' in label else Target.NONE
-
-
-def test_rows_stand_under_what_was_measured() -> None:
-    """The label says which call was made, on what: it is the measurement's, the row's key is ours."""
-    held = 0
-    for label, operation, target, pattern, _name in rules.ROWS:
-        name, between, within, beyond = LABEL.fullmatch(label).groups('')
-        called = SPELLED.get(label, SPELLED.get(name))
-        if called is None:
-            guarded = any(answer.refused for answer in pattern.answers) or 'relaxed' in label
-            assert operation is (Operation.UNSAFE if guarded else Operation.HARMLESS), label
-            assert target is by_thread(label), label
-            continue
-        held += 1
-        assert operation is called, label
-        if target in (Target.OTHER_THREAD, Target.LEGACY_OTHER_THREAD):
-            assert 'other thread' in label
-        elif operation is not Operation.UNSAFE:
-            assert target is (ODD.get(label) or addressed(operation, within, between + beyond)), label
-    assert held > 140
-
-
-def test_numbers_are_cudas_own() -> None:
     """CUDA's runtime, which CuPy brings, says what each code is called."""
     ask = (
         'from cupy_backends.cuda.api import runtime as r\n'
@@ -286,48 +150,7 @@ def test_exceptions_are_of_the_kind_that_cuda_names() -> None:
                 assert kind is errors.EscapedWorkError, label
 
 
-def test_rules_that_no_row_names_raise_what_they_are_called() -> None:
-    assert {rules.RULES[name].error for name in ('invalidated', 'unjoined', 'host-read', 'legacy-stream')} == {
-        errors.InvalidatedError, errors.UnjoinedError, errors.HostReadError, errors.LegacyStreamError,
-    }  # fmt: skip
-    assert rules.RULES['invalidated'].error is errors.InvalidatedError
-    assert rules.RULES['unjoined'].error is errors.UnjoinedError
-    assert rules.RULES['host-read'].error is errors.HostReadError
-
-
-@pytest.mark.parametrize('effect', Effect)
-def test_a_capture_is_lost_by_errors_only(effect: Effect) -> None:
-    assert not Answer(Code.cudaSuccess, effect).loses and not Answer(Code.cudaSuccess, effect).refused
-    failed = Answer(Code.cudaErrorStreamCaptureImplicit, effect)
-    assert failed.refused
-    assert failed.loses == (effect in (Effect.INVALIDATES, Effect.ENDS))
-
-
-def test_the_table_can_not_be_changed() -> None:
-    assert {len(r[3].answers) for r in rules.ROWS} == {6}
-    pattern, rule = rules.row(Operation.STREAM_QUERY, Target.ORIGIN)
-    for shared, name in ((pattern, 'answers'), (rule, 'error'), (pattern.answers[0], 'code')):
-        with pytest.raises(FrozenInstanceError):
-            setattr(shared, name, None)
-
-
 # -- by driver ------------------------------------------------------------------------------------------------
-
-QUERY = Operation.STREAM_QUERY, Target.ORIGIN
-ASKED = ('streamQuery(origin)', 'streamQuery(side captured)')
-
-
-@pytest.fixture
-def older(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if drivers before CUDA 12.4 had let a captured stream be asked, and those before 13.0 had lost it by 906."""
-    asked = [row for row in rules.ROWS if row[0] in ASKED]
-    lenient = [Older(12040, (*row[:3], rules.ALLOWED, '')) for row in asked]
-    implicit = [Older(13000, (*row[:3], rules.LEGACY_FORK, row[4])) for row in asked]
-    monkeypatch.setattr(rules, 'OLDER', (*lenient, *implicit))
-    rules.table.cache_clear()
-    yield
-    monkeypatch.undo()
-    rules.table.cache_clear()
 
 
 def test_named_drivers_and_measured_drivers_are_the_same() -> None:
@@ -335,70 +158,7 @@ def test_named_drivers_and_measured_drivers_are_the_same() -> None:
     assert rules.NEWEST.cuda == max(one.cuda for one in rules.MEASURED)
 
 
-def test_drivers_without_a_difference_share_what_is_known() -> None:
-    assert rules.table(12000).rows == rules.table(99000).rows == rules.table().rows == rules.ROWS
-
-
-@pytest.mark.parametrize(
-    ('driver', 'pattern'),
-    [
-        (12030, rules.ALLOWED),
-        (12040, rules.LEGACY_FORK),
-        (12090, rules.LEGACY_FORK),
-        (13000, rules.CONFLICT),
-        (14000, rules.CONFLICT),
-        (None, rules.CONFLICT),
-    ],
-)
-def test_an_older_driver_has_rows_of_its_own(driver: int | None, pattern: rules.Pattern, older: None) -> None:
-    assert rules.table(driver).row(*QUERY)[0] is pattern
-    assert rules.row(*QUERY)[0] is rules.CONFLICT
-    others = [row for row in rules.table(driver).rows if row[0] not in ASKED]
-    assert others == [row for row in rules.ROWS if row[0] not in ASKED]
-
-
-def test_older_rows_take_the_place_of_rows() -> None:
-    labels = {row[0]: row for row in rules.ROWS}
-    assert all(one.row[:3] == labels[one.row[0]][:3] for one in rules.OLDER)
-
-
-def test_the_ledger_judges_by_its_drivers_rows(older: None) -> None:
-    codes = []
-    for driver in (12030, 12090, 13000):
-        topology = Ledger(rules.table(driver))
-        topology.begin(16, Mode.RELAXED, 0)
-        codes.append(topology.judge(Operation.STREAM_QUERY, thread=0, stream=16).answer.code)
-    assert codes == [
-        Code.cudaSuccess, Code.cudaErrorStreamCaptureImplicit, Code.cudaErrorStreamCaptureUnsupported,
-    ]  # fmt: skip
-
-
-def test_a_capture_is_guarded_by_the_rules_of_its_driver(older: None) -> None:
-    import capturekit as ck
-
-    for driver, table in ((12030, rules.table(12030)), (None, rules.table(13000))):
-        install(SimulatedDevice(driver=driver))
-        try:
-            with ck.capture() as cap:
-                assert GUARD.ledger.table is table
-                if driver is None:
-                    with pytest.raises(ck.SynchronizationError):
-                        _ = cap.stream.done
-                answer = GUARD.ledger.judge(Operation.STREAM_QUERY, thread=0, stream=cap.stream.ptr).answer
-                assert answer.refused == (driver is None)
-        finally:
-            uninstall()
-
-
-def test_the_simulated_device_answers_as_its_driver(older: None) -> None:
-    def asked(driver: int | None) -> Any:
-        device = SimulatedDevice(driver=driver)
-        stream = device.stream_create(non_blocking=True)
-        device.begin_capture(stream)
-        try:
-            return device.stream_query(stream)
-        except errors.CudaCallError as error:
-            return error.code
-
-    assert asked(12090) is Code.cudaErrorStreamCaptureImplicit
-    assert asked(None) is Code.cudaErrorStreamCaptureUnsupported
+def test_a_kind_of_call_has_one_row() -> None:
+    """Of two, one would never be heard."""
+    assert len({kind[:2] for kind in rules.KINDS}) == len(rules.KINDS)
+    assert len({row[0] for row in rules.ROWS}) == len(rules.ROWS)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import linecache
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.driver.cuda import CudaDevice
+from capturekit.driver.cuda import CudaDevice, current
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
+from capturekit.recorder import capture as blocks
 from capturekit.simulated import SimulatedDevice
-from tests.captured import capture, flag, launched, simulated, values
+from tests.captured import capture, flag, graph_at, launched, simulated, values
 from tests.examples import examples
 
 DROPPED = 'an array from before the loop was dropped in its body'
@@ -42,17 +44,6 @@ def test_a_loop_runs_as_long_as_its_condition_holds(cp: Any) -> None:
         y = x + 1
     for _ in range(3):
         assert launched(cap, y, n, loop.passes) == [[33.0] * 4, [5], [5]]
-
-
-def test_a_loop_may_make_no_pass_at_all(cp: Any) -> None:
-    x, going = cp.ones(4), flag(cp, False)
-    with ck.capture() as cap, cap.while_(going) as loop:
-        x *= 2
-        cp.less(x[0], 100, out=going)
-    assert launched(cap, x, loop.passes) == [[1.0] * 4, [0]]
-    going.fill(True)
-    with pytest.raises(ck.ClosedError), cap.while_(going):
-        pass
 
 
 def test_a_limit_ends_a_loop_that_would_not_end(cp: Any) -> None:
@@ -299,23 +290,6 @@ def test_an_exception_in_a_body(cp: Any, caught: bool) -> None:
 # -- what a pass hands to the next ----------------------------------------------------------------------------------
 
 
-def test_a_condition_that_the_body_never_writes_is_refused(cp: Any) -> None:
-    x, going, other = cp.ones(4), flag(cp), flag(cp)
-    with pytest.raises(ck.UnsupportedCallError, match='no pass can change') as found:
-        with ck.capture() as cap:
-            at = sys._getframe().f_lineno + 1
-            with cap.while_(going):
-                x *= 2
-                cp.logical_and(going, x[0] < 9, out=other)  # read, and not written
-    assert found.value.location is not None
-    assert found.value.location.line == at
-    assert 'limit=n' in found.value.remedy
-    with ck.capture() as cap, cap.while_(going):
-        x *= 2
-        cp.logical_and(going, x[0] < 9, out=going)
-    assert launched(cap, x) == [[16.0] * 4]
-
-
 @pytest.mark.parametrize('how', ['view', 'copy', 'memset', 'limit', 'in a branch'])
 def test_conditions_that_are_written_in_other_ways(cp: Any, how: str) -> None:
     flags, zero, x = cp.ones(3, 'i4'), cp.zeros((), 'i4'), cp.ones(4)
@@ -553,3 +527,339 @@ def test_values_that_leave_decisions_on_a_gpu(program: Any) -> None:
 def check(cp: Any, program: Any) -> None:
     want, found = ran(cp, program, False), ran(cp, program, True)
     assert want is None or found is None or found == want
+
+
+# -- decisions that are never asked, and bodies that are refused at their end -----------------------------------------
+
+
+@pytest.mark.parametrize('limit', [None, 100])
+def test_a_condition_that_no_pass_can_change(cp: Any, limit: int | None) -> None:
+    x, y = cp.ones(()), cp.ones(())
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match='no pass can change') as info:
+            with cap.while_(x < 1000, limit=limit):
+                x *= 2
+        with pytest.raises(ck.UnsupportedCallError, match='no pass can change'):
+            with cap.while_((x < 1000).reshape(1), limit=limit):
+                x *= 2
+        y += 1
+    assert 'cap.loop(' in info.value.remedy
+    assert launched(cap, x, y) == [[1.0], [2.0]]
+    going = x < 1000
+    with ck.capture() as cap, cap.while_(going.reshape(1)):
+        x *= 2
+        cp.less(x, 1000, out=going)
+    assert launched(cap, x) == [[1024.0]]
+
+
+@pytest.mark.parametrize('how', ['computed', 'constant', 'from before'])
+def test_a_condition_that_is_not_written_with_a_limit(cp: Any, how: str) -> None:
+    x, y, going = cp.ones(()), cp.ones(()), flag(cp)
+    refused = pytest.raises(ck.UnsupportedCallError, match='no pass can change')
+    with ck.capture() as cap:
+        if how != 'from before':
+            going = x < 10 if how == 'computed' else cp.ones((), bool)
+        with refused if how == 'computed' else contextlib.nullcontext(), cap.while_(going, limit=5):
+            x *= 2
+        y += 1
+    assert launched(cap, x, y) == [[1.0 if how == 'computed' else 32.0], [2.0]]
+
+
+@pytest.mark.parametrize('way', ['break', 'continue', 'return'])
+def test_python_can_not_leave_a_body(cp: Any, way: str) -> None:
+    x, y, on = cp.ones(2), cp.ones(2), flag(cp)
+
+    def leave() -> None:
+        for _ in range(3):
+            if way == 'break':
+                with cap.if_(on):
+                    y.fill(5)
+                    break
+            elif way == 'continue':
+                with cap.if_(on):
+                    y.fill(5)
+                    continue
+            else:
+                with cap.if_(on):
+                    y.fill(5)
+                    return
+
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match=f'`{way}` in the body') as info:
+            leave()
+        for _ in range(2):
+            with cap.if_(on):
+                for _ in range(2):
+                    if on is not None:
+                        break
+                x += 1
+    at = info.value.location
+    assert at is not None and linecache.getline(at.file, at.line).strip() == way
+    assert launched(cap, x, y) == [[3.0, 3.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize('call', ['if_', 'if_else', 'while_', 'switch'])
+def test_a_decision_without_with(cp: Any, call: str) -> None:
+    x, on = cp.zeros(2), cp.ones((), 'i4')
+    more = (2,) if call == 'switch' else ()
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match='without a body') as info:
+            getattr(cap, call)(on, *more)
+        x += 1
+    assert f'cap.{call}(' in info.value.remedy and info.value.location is not None
+    assert cap.recording.node_count == 1 and launched(cap, x) == [[1.0, 1.0]]
+    with pytest.raises(ck.UnsupportedCallError, match='without a body') as info, ck.capture() as cap:
+        at = sys._getframe().f_lineno + 1
+        _block = getattr(cap, call)(on, *more)
+        x += 1
+    assert info.value.location is not None and info.value.location.line == at
+
+
+def test_work_and_decisions_outside_of_both_branches(cp: Any) -> None:
+    x, n = cp.zeros(2), cp.ones((), 'i4')
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match='Work between') as info:
+            with cap.if_else(n) as (then, _otherwise):
+                with then:
+                    x += 1
+                x *= 10
+        with cap.if_else(n) as (then, _otherwise):
+            with pytest.raises(ck.UnsupportedCallError, match='Work between'), cap.if_(n):
+                pass
+            with then:
+                x += 2
+        x += 0.5
+    at = info.value.location
+    assert at is not None and linecache.getline(at.file, at.line).strip() == 'x *= 10'
+    assert launched(cap, x) == [[3.5, 3.5]]
+
+
+SAID = {'another array': '`going`, the condition of a loop, is another array', 'never written': 'no pass can change'}
+
+
+@pytest.mark.parametrize('what', ['never written', 'another array', 'open lane', 'nested'])
+def test_a_refusal_at_the_end_of_a_body_takes_it_out(cp: Any, what: str) -> None:
+    x, y, going, on = cp.ones(2), cp.ones(2), flag(cp), flag(cp)
+    side = cp.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        y += 1
+        with pytest.raises(ck.CaptureError, match=SAID.get(what)), cap.while_(going):
+            x += 1
+            if what == 'another array':
+                going = x[0] < 5
+            elif what == 'nested':
+                with cap.while_(on):
+                    x += 1
+                    on.fill(False)
+            elif what == 'open lane':
+                going.fill(False)
+                side.wait_event(cap.stream.record())
+                with side:
+                    x *= 2
+        y *= 10
+        with cap.if_(on):
+            y += 1
+    for want in (21.0, 221.0):
+        assert launched(cap, x, y) == [[1.0] * 2, [want] * 2]
+    lines = [linecache.getline(__file__, node.at.line).strip() for node in cap.graph.nodes if node.at is not None]
+    assert 'y *= 10' in lines and 'y += 1' in lines and 'x += 1' not in lines
+    assert cap.recording.node_count == len(cap.graph.nodes)
+
+
+def test_work_that_can_not_be_taken_out_ends_the_capture(sim: Any) -> None:
+    """CUDA takes no node out of some graphs that allocate memory, as cuSOLVER's calls of some sizes do."""
+    cp = sim
+    a, x = cp.eye(5), cp.ones(5)
+    cp.linalg.inv(a)
+    with pytest.raises(ck.UnsupportedCallError, match=r'caught inside the capture.*Work between'), ck.capture() as cap:
+        y = cp.linalg.inv(a) @ x
+        with cap.if_else(flag(cp)) as (then, otherwise):
+            with then:
+                y += 1
+            x *= 2
+            with pytest.raises(ck.UnsupportedCallError, match='Work between'), otherwise:
+                y += 2
+    with ck.capture() as cap:
+        x += 1
+    assert launched(cap, x) == [[2.0] * 5]
+
+
+def test_a_broken_body_names_the_exception_and_its_line(cp: Any) -> None:
+    x, on = cp.ones(2), flag(cp)
+    with pytest.raises(ck.UnsupportedCallError, match='A body that an exception has left') as info:
+        with ck.capture() as cap, contextlib.suppress(KeyError):
+            with cap.if_(on):
+                x += 1
+                at = sys._getframe().f_lineno + 1
+                raise KeyError('no such key')
+    assert 'KeyError("\'no such key\'")' in info.value.rule and f'test_conditional.py:{at} ' in info.value.rule
+    with ck.capture() as cap:
+        y = x + 1
+    assert launched(cap, y) == [[2.0, 2.0]]
+
+
+# -- captures that end badly while a body is recorded: CUDA destroys a body whose capture is lost ---------------------
+
+
+#: Opens a body of each kind of decision.
+DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
+    'if': lambda cap, cp: cap.if_(flag(cp)),
+    'while': lambda cap, cp: cap.while_(kept(cp), limit=3),
+    'a branch in a loop': lambda cap, cp: nested(cap, cp),
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_held() -> Iterator[None]:
+    yield
+    KEPT.clear()
+    for lease in list(blocks.HELD):
+        blocks.let_go(lease)
+
+
+KEPT: list[Any] = []
+
+
+def kept(cp: Any) -> Any:
+    """A condition that somebody holds, so that a pass could change it."""
+    KEPT.append(flag(cp))
+    return KEPT[-1]
+
+
+@contextlib.contextmanager
+def nested(cap: Any, cp: Any) -> Iterator[None]:
+    with cap.while_(kept(cp), limit=3), cap.if_(flag(cp)):
+        yield
+
+
+def lose(cap: Any) -> None:
+    """What a C library might do: it waits for the captured stream, past every wrapper."""
+    with pytest.raises(CudaCallError):
+        current().device.stream_synchronize(cap.stream.ptr)
+
+
+def left_open(cap: Any, side: Any) -> None:
+    """Work on a lane that nobody joins."""
+    side.wait_event(cap.stream.record())
+
+
+def good(cp: Any) -> bool:
+    """Whether the next capture makes a graph that works."""
+    x, on = cp.zeros(2), flag(cp)
+    with ck.capture() as cap, cap.if_(on):
+        x += 1
+    return launched(cap, x) == [[1.0] * 2]
+
+
+@pytest.mark.parametrize('decision', DECISIONS)
+@pytest.mark.parametrize('then', ['at the end', 'an exception'])
+def test_a_body_that_is_lost(cp: Any, decision: str, then: str) -> None:
+    x = cp.zeros(2)
+    kind: tuple[type[BaseException], ...] = (KeyError,) if then == 'an exception' else (ck.CaptureError, CudaCallError)
+    with pytest.raises(kind) as info, ck.capture() as cap, DECISIONS[decision](cap, cp):
+        x += 1
+        lose(cap)
+        if then == 'an exception':
+            raise KeyError
+    assert not isinstance(info.value, AssertionError) and cap.recording.outcome == 'failed'
+    assert not cap.stream.is_capturing() and good(cp)
+
+
+@pytest.mark.parametrize('decision', DECISIONS)
+@pytest.mark.parametrize('then', ['at the end', 'an exception'])
+def test_a_lane_that_is_left_open_in_a_body(cp: Any, decision: str, then: str) -> None:
+    x = cp.zeros(2)
+    side = cp.cuda.Stream(non_blocking=True)
+    kind: type[BaseException] = KeyError if then == 'an exception' else ck.UnjoinedError
+    with pytest.raises(kind) as info, ck.capture() as cap, DECISIONS[decision](cap, cp):
+        left_open(cap, side)
+        with side:
+            x += 1
+        if then == 'an exception':
+            raise KeyError
+    assert getattr(info.value, '__notes__', []) == []
+    assert not cap.stream.is_capturing() and not side.is_capturing() and good(cp)
+
+
+@pytest.mark.parametrize('how', ['lost', 'lost and an exception', 'a lane left open'])
+def test_behind_a_read_that_the_device_checks(cp: Any, how: str) -> None:
+    """What follows such a read is recorded into the body of a node."""
+    x = cp.ones(2)
+    side = cp.cuda.Stream(non_blocking=True)
+
+    def work() -> Any:
+        return x * float(x[0])
+
+    rehearsal = ck.rehearse(work)
+    kind: type[BaseException] = ck.InvalidatedError if how == 'lost' else KeyError
+    with pytest.raises(kind) as info, ck.capture(rehearsal=rehearsal) as cap:
+        work()
+        if how == 'a lane left open':
+            left_open(cap, side)
+            with side:
+                x += 1
+        else:
+            lose(cap)
+        if how != 'lost':
+            raise KeyError
+    assert not any('graphDestroy' in note for note in getattr(info.value, '__notes__', []))
+    assert not cap.stream.is_capturing() and good(cp)
+
+
+def test_going_on_behind_a_body_that_is_lost(cp: Any) -> None:
+    """Code that swallows what the body raised records on, and a read that is checked cuts the graph once more."""
+    x = cp.ones(2)
+    rehearsal = ck.rehearse(lambda: float(x[0]))
+    with pytest.raises(ck.CaptureError), ck.capture(rehearsal=rehearsal) as cap:
+        with contextlib.suppress(ck.CaptureError, CudaCallError), cap.if_(flag(cp)):
+            x += 1
+            lose(cap)
+        x += float(x[0])
+    assert cap.recording.outcome == 'failed' and good(cp)
+
+
+@pytest.mark.parametrize('lost', ['body', 'graph'])
+def test_in_a_graph_of_the_users(cp: Any, lost: str) -> None:
+    """The error says what has become of that graph."""
+    x, on = cp.ones(2), flag(cp)
+    device = current().device
+    handle = device.graph_create()
+    with (
+        pytest.raises((ck.CaptureError, CudaCallError)) as info,
+        capture(into=graph_at(handle)) as cap,
+    ):
+        with cap.if_(on):
+            x += 1
+            if lost == 'body':
+                lose(cap)
+        if lost == 'graph':
+            lose(cap)
+    said = getattr(info.value, '__notes__', [])
+    if lost == 'body':
+        assert [note for note in said if 'would end the process' in note] and device.graph_nodes(handle)
+    else:
+        assert [note for note in said if 'CUDA has destroyed the graph of into=' in note]
+    assert good(cp)
+
+
+def test_the_simulated_device_tells_what_a_gpu_does(sim: Any) -> None:
+    """A body whose capture ends unjoined is gone, and with the graph around it so is the process."""
+    device = sim.__capturekit_simulated__
+    graph = device.graph_create()
+    node, body = device.add_if(graph, (), device.condition_create(graph))
+    s, side, e = device.stream_create(True), device.stream_create(True), device.event_create()
+    device.begin_capture_to(s, body)
+    device.event_record(e, s)
+    device.stream_wait_event(side, e)
+    device.launch_host_func(side, lambda: None)
+    with pytest.raises(CudaCallError, match='Unjoined'):
+        device.end_capture(s)
+    with pytest.raises(CudaCallError):
+        device.graph_nodes(body)
+    for ends in (device.graph_destroy, device.graph_instantiate):
+        with pytest.raises(AssertionError, match='process ends'):
+            ends(graph)
+    with pytest.raises(AssertionError, match='process ends'):
+        device.node_destroy(node)
+    assert len(device.deaths) == 3
+    device.deaths.clear()

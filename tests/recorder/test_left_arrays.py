@@ -451,13 +451,3 @@ def test_what_is_wrong_is_named(cp: Any, wrong: str) -> None:
             call(cap, x, on)
         y += x
     assert launched(cap, y, x) == [[2.0, 2.0], [1.0, 1.0]]
-
-
-def test_outside_of_a_capture(cp: Any) -> None:
-    x, on = cp.ones(2), flag(cp)
-    with ck.capture() as cap:
-        y = x + 1
-    for call in (lambda: cap.cond(on, lambda: x, lambda: x), lambda: cap.loop(lambda v: v[0] < 1, lambda v: v, x)):
-        with pytest.raises(ck.ClosedError):
-            call()
-    assert launched(cap, y) == [[2.0, 2.0]]

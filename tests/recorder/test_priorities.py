@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import CudaDevice, current
@@ -20,7 +17,6 @@ from capturekit.model.recording import LaneRecord, Recording
 from capturekit.model.rules import Code
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.captured import graph_at, recorded
-from tests.examples import examples
 
 
 @pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
@@ -131,15 +127,6 @@ def test_streams_of_the_user_s_own_count(cp: Any) -> None:
     assert np.array_equal(z.get(), np.arange(4) * 2 + 1)
 
 
-def test_an_adapted_fork_counts(cp: Any) -> None:
-    x, side = cp.arange(4.0), cp.cuda.Stream(non_blocking=True, priority=-1)
-    with ck.capture(strict=False) as cap:
-        with side:
-            x * 2
-        x + 1
-    assert told(cap.graph)
-
-
 def test_where_all_lanes_have_one_priority_the_launch_decides(cp: Any) -> None:
     x, origin = cp.arange(4.0), cp.cuda.Stream(non_blocking=True, priority=-1)
     graph, _y = recorded(lambda: x + 1, stream=origin)
@@ -150,19 +137,6 @@ def test_where_all_lanes_have_one_priority_the_launch_decides(cp: Any) -> None:
     graph, _y = recorded(lambda: branches(cp, x, priority=None), stream=origin)
     assert told(graph)
     assert [lane.priority for lane in graph.recording.lanes] == [-1, 0, 0]
-
-
-def test_lanes_of_branches(cp: Any) -> None:
-    x = cp.arange(4.0)
-    with ck.capture() as cap:
-        a, b = cap.parallel(lambda: x * 2, lambda: x + 2, priority=(0, -1))
-        c = a + b
-    assert told(cap.graph)
-    cap.graph.launch()
-    assert np.array_equal(c.get(), wanted())
-    with ck.capture() as cap:
-        cap.parallel(lambda: x * 2, lanes=1, priority=-1)
-    assert told(cap.graph)
 
 
 def test_the_bodies_of_decisions_count(cp: Any) -> None:
@@ -321,17 +295,6 @@ def test_measuring_tells_of_the_graph_as_it_runs(cp: Any, monkeypatch: pytest.Mo
 # -- functions and plans --------------------------------------------------------------------------------------------
 
 
-def test_a_function_s_graph_heeds_them(cp: Any) -> None:
-    @ck.graphed
-    def step(x: Any) -> Any:
-        return branches(cp, x)
-
-    for n in range(5):
-        assert np.array_equal(step(cp.arange(4.0) + n).get(), wanted() + 3 * n)
-    (variant,) = step.variants
-    assert variant.graph is not None and told(variant.graph)
-
-
 def test_every_part_of_a_function_with_checks_heeds_them(cp: Any) -> None:
     @ck.graphed
     def step(x: Any) -> Any:
@@ -347,63 +310,7 @@ def test_every_part_of_a_function_with_checks_heeds_them(cp: Any) -> None:
     assert variant.graph.recording.by_priority
 
 
-def test_parts_behind_the_first_such_lane_heed_them(cp: Any) -> None:
-    @ck.graphed
-    def step(x: Any) -> Any:
-        first = cp.linalg.svd(x.reshape(2, 2))[1]
-        y = branches(cp, x)
-        return cp.linalg.svd((y * 2).reshape(2, 2))[1] + first
-
-    x = np.arange(4.0)
-    svd = lambda a: np.linalg.svd(a.reshape(2, 2))[1]  # noqa: E731
-    for _ in range(4):
-        assert np.allclose(step(cp.asarray(x)).get(), svd((x * 3 + 2) * 2) + svd(x))
-    (variant,) = step.variants
-    assert variant.plan is not None and variant.graph is not None
-    assert [heeds(part.executable) for part in variant.plan.parts] == [False, True, True]
-    assert variant.graph.recording.by_priority
-
-
 # -- the way out ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def sim() -> Iterator[Any]:
-    device = SimulatedDevice(3)
-    install(device)
-    try:
-        import cupy
-
-        yield cupy
-    finally:
-        uninstall()
-
-
-@pytest.mark.parametrize('verb', ['graph_instantiate', 'end_capture', 'stream_priority'])
-@pytest.mark.parametrize('kind', [RuntimeError, KeyboardInterrupt])
-def test_each_step_may_fail(sim: Any, monkeypatch: pytest.MonkeyPatch, verb: str, kind: type[BaseException]) -> None:
-    device, x = sim.__capturekit_simulated__, sim.arange(4.0)
-    branches(sim, x)  # streams are there, which stay
-    gc.collect()
-    graphs, executables = set(device.graphs), set(device.executables)
-    original, calls = getattr(device, verb), []
-
-    def once(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 1:
-            raise kind('made to fail')
-        return original(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(device, verb, once)
-        with pytest.raises(kind, match='made to fail'), ck.capture():
-            branches(sim, x)
-    gc.collect()
-    assert device.captures == []
-    assert (set(device.graphs), set(device.executables)) == (graphs, executables)
-    graph, y = recorded(lambda: branches(sim, x))
-    graph.launch()
-    assert told(graph) and np.array_equal(y.get(), wanted())
 
 
 def test_everything_is_given_back(sim: Any) -> None:
@@ -495,40 +402,6 @@ def test_higher_priorities_run_first_and_every_order_comes() -> None:
     assert 0.4 < sum(order.index(2) < order.index(0) for order in plain) / len(plain) < 0.6
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(st.lists(st.integers(-5, 0), min_size=1, max_size=6), st.booleans(), st.integers(0, 9))
-def test_each_node_runs_once_whatever_the_priorities(priorities: list[int], by_priority: bool, seed: int) -> None:
-    for order in orders(priorities, by_priority, 5, seed):
-        assert sorted(order) == list(range(len(priorities)))
-
-
-def test_a_missing_edge_still_shows(sim: Any) -> None:
-    """The lane of low priority reads what the other one writes, and does not wait for it."""
-    x, seen = sim.zeros(4), set()
-    with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap:
-        with cap.fork(2, priority=(-1, 0)) as (left, right):
-            with left:
-                x += 1
-            with right:
-                y = x * 1
-        x.fill(0)
-    assert told(cap.graph)
-    for _ in range(100):
-        cap.graph.launch()
-        seen.add(float(y.get()[0]))
-    assert seen == {0.0, 1.0}
-
-
-def test_only_kernels_have_priorities() -> None:
-    device = SimulatedDevice(1)
-    s = device.stream_create(True, -3)
-    device.begin_capture(s)
-    for kind in ('kernel', 'memset', 'host'):
-        device.submit(s, lambda: None, kind, kind)
-    nodes = device._graph(device.end_capture(s)).nodes
-    assert [node.priority for node in nodes] == [-3, 0, 0]
-
-
 # -- CUDA -----------------------------------------------------------------------------------------------------------
 
 
@@ -554,15 +427,3 @@ def test_cuda_is_given_the_flag() -> None:
 def test_the_flag_is_cuda_s() -> None:
     flags = pytest.importorskip('cuda.bindings.runtime').cudaGraphInstantiateFlags
     assert int(flags.cudaGraphInstantiateFlagUseNodePriority) == 8
-
-
-def test_random_forks_heed_where_they_differ(sim: Any) -> None:
-    rng, x = random.Random(4), sim.arange(4.0)
-    for _ in range(40):
-        lanes = [rng.choice([None, 0, -1, -2]) for _ in range(rng.randint(2, 4))]
-        origin = sim.cuda.Stream(non_blocking=True, priority=rng.choice([0, -1]))
-        with ck.capture(origin) as cap:
-            results = cap.parallel(*[lambda n=n: x + n for n in range(len(lanes))], priority=lanes)
-        assert told(cap.graph) == (len({origin.priority, *(one or 0 for one in lanes)}) > 1)
-        cap.graph.launch()
-        assert [r.get()[0] for r in results] == list(range(len(lanes)))

@@ -178,15 +178,22 @@ def test_unjoined_says_where_each_lane_worked_last(sim: Any, count: int) -> None
     cap.graph.launch()
 
 
-DEVICE_STEPS = ['begin_capture', 'end_capture', 'graph_instantiate', 'exchange_thread_mode', 'stream_flags']
+#: The steps, and the priority of a lane: where lanes have several, it is capturekit that instantiates.
+DEVICE_STEPS = [
+    *((verb, None) for verb in ('begin_capture', 'exchange_thread_mode', 'stream_flags')),
+    *((verb, priority) for verb in ('end_capture', 'graph_instantiate') for priority in (None, -1)),
+    ('stream_priority', -1),
+]
 
 
 @pytest.mark.parametrize('kind', [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize('verb', DEVICE_STEPS)
+@pytest.mark.parametrize(('verb', 'priority'), DEVICE_STEPS)
 def test_each_step_of_the_device_may_fail(
-    sim: Any, monkeypatch: pytest.MonkeyPatch, verb: str, kind: type[BaseException]
+    sim: Any, monkeypatch: pytest.MonkeyPatch, verb: str, priority: int | None, kind: type[BaseException]
 ) -> None:
     device = sim.__capturekit_simulated__
+    with ck.fork(1, priority=priority):  # the stream is there, and stays
+        pass
     x = sim.arange(4, dtype='f8')
     with unchanged(sim):
         original = getattr(device, verb)
@@ -201,8 +208,9 @@ def test_each_step_of_the_device_may_fail(
         with monkeypatch.context() as patch:
             patch.setattr(device, verb, once)
             with pytest.raises(kind, match='made to fail'), ck.capture():
-                x * 2
-        assert calls
+                with ck.fork(1, priority=priority) as (lane,), lane:
+                    x * 2
+        assert calls and not device.captures
 
 
 OUR_STEPS: list[tuple[Any, str]] = [

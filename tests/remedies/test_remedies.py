@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
 import io
 import linecache
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -127,8 +125,7 @@ def followed() -> Iterator[tuple[str, str]]:
         with device():
             cp = importlib.import_module('cupy')
             told_there = which(getattr(run_broken(case, cp).error, 'remedy', ''), REMEDIES)
-            kept = [line for line in inspect.getsource(case.repair).splitlines() if not re.search(r'  # -( |$)', line)]  # type: ignore[arg-type]
-            yield told_there or '', '\n'.join(kept)
+            yield told_there or '', case.source('+')
     for lesson in LESSONS.values():
         if lesson.wrong and not lesson.unshown and not lesson.raises:
             yield from ((one, lesson.right) for one in said(lesson.wrong))

@@ -22,20 +22,8 @@ N = 64
 #: Asked while what failed is being undone, or by others: a failure there would be of the test's making. The stand-in
 #: asks for the device at each switch of streams; CuPy's compiled code does so past us.
 _NOT = frozenset(
-    {
-        'event_destroy',
-        'get_device',
-        'stream_destroy',
-        'free',
-        'reader',
-        'library',
-        'spare_streams',
-        'simulated',
-        'random',
-        'launches',
-        'submitted',
-        'submit',
-    }
+    'event_destroy get_device stream_destroy free reader library spare_streams simulated random launches submitted '
+    'submit'.split()
 )
 
 

@@ -22,18 +22,11 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[2]
-_GRAPHED = 'tests/gpu/test_graphed_gpu.py'
 CORE = (
     'tests/gpu/test_main_job_gpu.py',
     'tests/gpu/test_memory_gpu.py',
     'tests/gpu/test_adapting_gpu.py::test_equal_to_the_eager_run_and_noted',
-    f'{_GRAPHED}::test_arguments_that_share_memory',
-    f'{_GRAPHED}::test_arguments_of_every_layout',
-    f'{_GRAPHED}::test_broadcast_empty_and_0d_arguments',
-    f'{_GRAPHED}::test_many_dimensions',
-    f'{_GRAPHED}::test_dtypes_and_misaligned_views',
-    f'{_GRAPHED}::test_results_alias_as_they_do_eagerly',
-    f'{_GRAPHED}::test_no_call_overwrites_earlier_results',
+    'tests/corpus/test_corpus.py::test_programs_are_right_on_a_gpu[arguments]',
     'tests/graph/test_update.py',
     'tests/graph/test_rebind.py',
     'tests/recorder/test_embed.py',

@@ -17,7 +17,7 @@ import numpy as np
 import capturekit as ck
 from capturekit.guard import LISTENERS, verdicts
 from capturekit.model.recording import Recording, Step
-from tests.zoo.cases import REPAIRED, Case, Program, compiled, named, tree_without
+from tests.zoo.cases import Case, Program, named
 
 #: Wraps a statement so that the program goes on behind it when it is refused.
 _TRY = 'try:\n    pass\nexcept ck.CaptureError as refusal:\n    refused.append(refusal)'
@@ -85,7 +85,7 @@ def error_place(case: Case, error: Any) -> tuple[str, int]:
     if isinstance(error, ck.CaptureError):
         assert error.location is not None
         return error.location.file, error.location.line
-    named = re.findall(r'Invalidated after \w+\.py:(\d+)', ' '.join(getattr(error, '__notes__', ())))
+    named = re.findall(r'Invalidated after programs\.diff:(\d+)', ' '.join(getattr(error, '__notes__', ())))
     if named:
         return case.file, int(named[0])
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == case.file]
@@ -131,9 +131,9 @@ def check_goes_on(case: Case, cp: Any) -> None:
 
 def forgiving(case: Case, refused: list[Any]) -> Program:
     """The broken program, line by line, with its offending statement in a ``try``."""
-    tree = tree_without(case.broken, REPAIRED)
+    tree = case.tree('-')
     wrap(tree, case.line)
-    return compiled(tree, case.broken, refused=refused)
+    return case.compiled(tree, refused=refused)
 
 
 def wrap(tree: ast.AST, line: int) -> None:
@@ -152,7 +152,6 @@ def wrap(tree: ast.AST, line: int) -> None:
 
 def check_repaired(case: Case, cp: Any) -> None:
     """The repaired program captures; its launches, with new values in the input each time, are right."""
-    assert case.repair is not None
     outcome = Outcome(case, fresh_input(cp))
     with unraisable() as found:
         outcome.result = case.repair(cp, outcome.x)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from capturekit.driver.node_accesses import Touched
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import CaptureInfo, EventState
-from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, table
+from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, row
 from capturekit.simulated.device.graph_nodes import ExecutableGraph, Given, GraphDefinition, GraphNode
 from capturekit.simulated.device.node_changes import given_to
 from capturekit.simulated.device.stream_queues import Line, Queue, nothing
@@ -102,7 +102,6 @@ class Streams:
         self._peers: set[tuple[int, int]] = set()
         self.random = random.Random(seed)
         self._driver = driver
-        self.table = table(driver)
         self._lock = threading.RLock()
         self._seed = seed
         #: What waits to be run; None where work runs at once.
@@ -227,12 +226,12 @@ class Streams:
     def _unsafe(self, call: str) -> None:
         guarding = self._guarding()
         if guarding:
-            self._fail(self.table.row(Operation.UNSAFE, Target.NONE)[0](Mode.GLOBAL, False).code, call, guarding)
+            self._fail(row(Operation.UNSAFE, Target.NONE)[0](Mode.GLOBAL, False).code, call, guarding)
 
     def _legacy(self, call: str) -> None:
         blocking = self._blocking()
         if blocking:
-            self._fail(self.table.row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
+            self._fail(row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
 
     def _live(self, stream: SimulatedStream, call: str) -> SimulatedCapture | None:
         """The stream's capture; refuses the call if it is lost."""
@@ -244,7 +243,7 @@ class Streams:
     def _conflict(self, stream: SimulatedStream, operation: Operation) -> None:
         """Refuse a call that no captured stream can take."""
         if stream.capture is not None:
-            answer = self.table.row(operation, Target.LANE)[0](stream.capture.mode, False)
+            answer = row(operation, Target.LANE)[0](stream.capture.mode, False)
             self._fail(answer.code, operation.value, [stream.capture])
 
     def _enter(self, stream: SimulatedStream, s: int, capture: SimulatedCapture) -> None:
@@ -540,7 +539,7 @@ class Streams:
             if event.capture is not None:
                 if event.capture.status is not CaptureStatus.ACTIVE:
                     self._fail(Code.cudaErrorInvalidValue, operation.value)
-                answer = self.table.row(operation, Target.CAPTURED_EVENT)[0](event.capture.mode, False)
+                answer = row(operation, Target.CAPTURED_EVENT)[0](event.capture.mode, False)
                 self._fail(answer.code, operation.value, [event.capture])
             self._unsafe(operation.value)
 
@@ -648,7 +647,7 @@ class Streams:
             here = self.get_device()
             there = [c for c in self.captures if any(self._member(s).device == here for s in c.streams)]
             if there:
-                answer = self.table.row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
+                answer = row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
                 self._fail(answer.code, 'deviceSynchronize', there)
         if self.queue is not None:
             self.queue.wait(self.queue.pending(here))

@@ -1,0 +1,100 @@
+"""Kernels on the simulated device that reach memory by its address; and a cuda-bindings without conditions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capturekit.driver.cuda import CudaDevice
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
+from capturekit.simulated import body, memory_at
+
+
+def test_cuda_bindings_without_conditions_say_so() -> None:
+    class Old:
+        def __init__(self) -> None:
+            self.rt = self
+
+        cudaGraph_t = int
+
+    d: Any = CudaDevice.__new__(CudaDevice)
+    d.rt = Old()
+    for call in (
+        lambda: d.begin_capture_to(1, 2),
+        lambda: d.condition_create(1),
+        lambda: d.add_if(1, [], 2),
+    ):
+        with pytest.raises(CudaCallError, match='which this cuda-bindings does not have') as info:
+            call()
+        assert info.value.code is Code.cudaErrorNotSupported
+
+
+def add_at(cp: Any, name: str) -> Any:
+    """A kernel that adds what it reads at one address to what lies at another, as doubles."""
+
+    @body(name)
+    def run(grid: Any, block: Any, args: Any) -> None:
+        target, source, n = (int(a) for a in args)
+        memory_at(target, 8 * n).view(np.float64)[:] += memory_at(source, 8 * n).view(np.float64)
+
+    return cp.RawKernel('source', name)
+
+
+def pinned(cp: Any, n: int) -> Any:
+    return np.frombuffer(cp.cuda.alloc_pinned_memory(8 * n), np.float64, n)
+
+
+def test_kernels_reach_device_and_pinned_memory_by_address(sim: Any) -> None:
+    kernel = add_at(sim, 'conditions_add')
+    x, host = sim.arange(4.0), pinned(sim, 2)
+    host[:] = 10, 20
+    # Addresses may point into an array.
+    kernel((1,), (1,), (np.uint64(x.data.ptr + 8), np.uint64(host.ctypes.data), 2))
+    assert x.tolist() == [0, 11, 22, 3]
+    kernel((1,), (1,), (host.ctypes.data, x[1:].data.ptr, 2))
+    assert host.tolist() == [21, 42]
+    memory_at(x.data.ptr, 8).view(np.float64)[0] = 5
+    assert float(x[0]) == 5
+
+
+def test_kernels_in_a_graph_read_at_the_launch(sim: Any) -> None:
+    kernel, side = add_at(sim, 'conditions_add_later'), sim.cuda.Stream(non_blocking=True)
+    x, y, host = sim.zeros(2), sim.ones(2), pinned(sim, 2)
+    with side:
+        side.begin_capture()
+        kernel((1,), (1,), (np.uint64(x.data.ptr), np.uint64(y.data.ptr), np.int32(2)))
+        kernel((1,), (1,), (np.uint64(host.ctypes.data), np.uint64(x.data.ptr), np.int32(2)))
+        graph = side.end_capture()
+    host[:] = 100
+    assert x.tolist() == [0, 0]
+    graph.launch(side)
+    assert (x.tolist(), host.tolist()) == ([1, 1], [101, 101])
+    y *= 2
+    graph.launch(side)
+    assert (x.tolist(), host.tolist()) == ([3, 3], [104, 104])
+
+
+def test_memory_at_refuses_what_is_not_allocated(sim: Any) -> None:
+    x = sim.zeros(4)
+    ptr = sim.cuda.runtime.malloc(64)
+    assert memory_at(ptr, 64).nbytes == memory_at(np.uint64(ptr), np.int32(64)).nbytes == 64
+    for address, nbytes in ((ptr, 65), (ptr + 64, 1), (0, 1), (x.data.ptr, 1 << 20)):
+        with pytest.raises(ValueError, match=rf'holds {nbytes} bytes at address {address:#x}'):
+            memory_at(address, nbytes)
+    sim.cuda.runtime.free(ptr)
+    with pytest.raises(ValueError, match='no allocation of the simulated device'):
+        memory_at(ptr, 1)
+
+
+def test_asking_for_memory_at_imports_no_stand_in() -> None:
+    code = (
+        'import sys; from capturekit.simulated import memory_at, body; '
+        "print([m for m in sys.modules if m.startswith(('cupy', 'capturekit.simulated.'))])"
+    )
+    ran = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.strip() == "['capturekit.simulated.kernel_bodies']", ran.stderr
