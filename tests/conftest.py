@@ -45,9 +45,7 @@ settings.register_profile('ci', max_examples=35, derandomize=True)
 settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 
-# Which runs are followed would else depend on how fast the machine is: tests/functions/test_follow_time.py tries it.
-policy.CHEAP = float('inf')
-# The same holds for which calls are launched: tests/functions/test_faster_way.py tries it.
+# Which calls are launched would else depend on how fast the machine is: tests/functions/test_faster_way.py tries it.
 faster_way.STOPWATCH = lambda _platform: None
 # Many tests want functions that run eagerly: tests/functions/test_told_once.py has them tell so.
 policy.TOLD = None

@@ -26,12 +26,10 @@ from capturekit.functions.kinds import (
     Given,
     Kind,
     assume_more,
-    costs_too_much,
     fill,
     fitting,
     fitting_now,
     given_numbers,
-    is_forgiven,
     other_numbers,
     reckon_with_arguments,
     same_way,
@@ -59,13 +57,8 @@ from capturekit.model.pytree import held_in, take_apart
 from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
-#: Why nothing fits call after call: without and with host reads that failed their checks.
-_DIFFERENT = (
-    'what it depends on besides its arguments is different at nearly each call',
-    'host reads give other values at nearly each call',
-)
-#: Why some runs in between are not followed.
-TOO_DEAR = 'watching its runs takes much longer than they do, and {}: only some are watched'
+#: Why nothing fits call after call.
+_DIFFERENT = 'what it depends on besides its arguments is different at nearly each call'
 #: Why a change of Python state is not repeated by launches: for good, and for now.
 _LATER = "with checks='later' launches repeat no changes of Python state"
 _MEANWHILE = 'another thread was in a graphed function, too, and what each has changed can not be told apart'
@@ -204,8 +197,7 @@ class Answering:
         return self._again(given, variant.drawn(), 'because the launch or a call between its graphs raised')
 
     def _launched(self, given: Given, variant: Variant) -> None:
-        given.kind.misses = given.kind.strange = given.kind.repeated = 0
-        given.kind.cost.launched()
+        given.kind.unanswered = 0
         if self._options.later and variant.plan is not None:
             call = Call(variant, variant.plan.launches, given.platform.cupy.cuda.get_current_stream())
             self.earlier.last.call = call
@@ -235,7 +227,6 @@ class Answering:
         """Run eagerly after an assumption failed; the caller sees no effect of the launch that was stopped."""
         kind = given.kind
         variant.restore(error)
-        kind.misses += 1
         kind.why_missed = f'the host read{f" at {error.location}" if error.location else ""} gives another value'
         kind.why_missed += ' at nearly each call'
         count('fallbacks')
@@ -248,9 +239,6 @@ class Answering:
         variant.missed += 1
         if variant.reckons_with_state and variant.missed >= max(policy.HOPE, variant.launches // policy.HOPE):
             stop_reckoning(kind)
-        if kind.misses >= policy.PATIENCE:
-            kind.misses = 0
-            self._stay_eager(kind, variant, kind.why_missed)
         return self._rehearse(given.beginning_with(None), None, drawn)
 
     def _has_arguments(self, given: Given, variant: Variant) -> bool:
@@ -278,38 +266,33 @@ class Answering:
         kind = given.kind
         if kind.variants and kind.variants[0].state == 'eager' and drawn is not None:
             return self._again(given, drawn, f'because {kind.variants[0].reason}')
-        begun = time.thread_time()
-        if not self._options.pure and not kind.cost.is_due():
-            kind.why_eager = TOO_DEAR.format(kind.gained())
-            result = self._again(given, drawn or [], f'because {kind.why_eager}')
-            kind.cost.ran(time.thread_time() - begun)
-            return result
         args = (given.args, given.kwargs)
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
         here = given.platform.cupy.cuda.get_current_stream().ptr
         fitted = [variant for variant in fitting_now(kind, here) if variant not in kind.other_ways]
         rehearsal = Rehearsal(pieces=self._options.pieces)
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
-        self.tally.ran(WATCHED if drawn is None else CHECKED, kind.followed > 0)
-        kind.followed += 1
+        self.tally.ran(WATCHED if drawn is None else CHECKED, kind.watched > 0)
+        kind.watched += 1
+        kind.unanswered += 1
+        kind.why_missed = '' if drawn is None else kind.why_missed
         kind.cost_more()
         with BUSY:
             watch = self._watch(given, rehearsal, uncollected)
             with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
                 result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
-        kind.cost.add(0.0 if watch is None else watch.seconds, time.thread_time() - begun)
-        environment = watch.environment if watch else None
-        reason = lazy(self._fn)
-        if environment is not None:
-            written = environment.written() or next(iter(rehearsal.effects), None) or reason
-            if written and environment.not_repeated and written.startswith(CHANGES):
-                written = f'{environment.not_repeated}: {written}'
-            if _is_for_now(kind, written) or is_forgiven(kind, written):
+        environment, reason = None, lazy(self._fn)
+        if watch is not None:
+            kind.seconds += watch.seconds
+            environment = watch.environment
+            reason = environment.written() or next(iter(rehearsal.effects), None) or reason
+            if reason and environment.not_repeated and reason.startswith(CHANGES):
+                reason = f'{environment.not_repeated}: {reason}'
+            if reason and reason.startswith(_MEANWHILE):
+                kind.why_eager = reason
                 return result
-            if environment.too_much:
-                return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
-            reason = written or shape_of_change(before, args)
-            reason = reason or given_back(environment, result, given.is_array)
+            reason = reason or shape_of_change(before, args) or given_back(environment, result, given.is_array)
+            environment = None if environment.too_much else environment
         return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
 
     def _watch(self, given: Given, rehearsal: Rehearsal, uncollected: Uncollected) -> Watch | None:
@@ -338,14 +321,16 @@ class Answering:
                 held = take_apart(packed(run.whole), only_arrays(given.platform.cupy), opaque, name='the result')[1]
             except TypeError as error:
                 run.reason = str(error)
+        before, alike = kind.reason, kind.repeats(run.reason)
+        if kind.unanswered > self._options.limit + policy.PATIENCE or alike >= policy.HOPE:
+            reason = run.reason or kind.why_missed or _DIFFERENT
+            self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
+            return run.result
+        if run.reason and not before:  # a cache that is filled at first use is full the next time
+            return run.result
         same = next((v for v in fitted if not run.reason and same_way(v, run.rehearsal)), None)
         if same is not None:
             to_front(kind, same)
-            return run.result
-        kind.strange += 1
-        if kind.strange > self._options.limit + policy.PATIENCE or costs_too_much(kind, run.reason):
-            reason = run.reason or _DIFFERENT[kind.misses > 0]
-            self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)
         variant.numbers = () if given.numbers is None else given.numbers.values
@@ -414,12 +399,12 @@ class Answering:
     def _try(self, given: Given, variant: Variant, checked_by: str) -> _Try:
         """Record once."""
         recorder = VariantRecorder(given.platform, self._fn, variant, checked_by, self._options)
-        begun = time.perf_counter(), time.thread_time()
+        begun = time.perf_counter()
         result, failed, reason, refused = None, None, '', False
         try:
             with BUSY, unchanged_by_failures(variant.environment):
                 result = recorder.record(given, self._options.pieces)
-            self._recorded(given.kind, variant, *begun)
+            self._recorded(given.kind, variant, begun)
         except errors.AssumptionError as error:
             failed = error.with_traceback(None)
         except CaptureError as error:
@@ -458,12 +443,8 @@ class Answering:
         count('fallbacks')
         return self._again(given, drawn, f'because {reason}')
 
-    def _recorded(self, kind: Kind, variant: Variant, begun: float, worked: float) -> None:
-        """Count and log a recording after the first one of a function, which is logged as a capture.
-
-        ``begun``, ``worked``: the clock and the thread's processor time when it began, in seconds.
-        """
-        kind.cost.add(0.0, time.thread_time() - worked)
+    def _recorded(self, kind: Kind, variant: Variant, begun: float) -> None:
+        """Count and log a recording that began then, after the first one of a function: that is logged as a capture."""
         kind.cost_more()
         seconds = time.perf_counter() - begun
         self._recordings += 1
@@ -478,14 +459,6 @@ class Answering:
         self.tally.ran(why)
         with BUSY, GUARD.rehearsing(given.platform, Rehearsal(), drawn):
             return self._fn(*given.args, **given.kwargs)
-
-
-def _is_for_now(kind: Kind, written: str | None) -> bool:
-    """Whether only another thread keeps a run from being recorded."""
-    kind.transient = written is not None and written.startswith(_MEANWHILE)
-    if kind.transient:
-        kind.why_eager = written or ''
-    return kind.transient
 
 
 def _finished(given: Given, result: Any) -> Any:

@@ -67,6 +67,13 @@ def _new_mark() -> object:
     return object()
 
 
+def profile_again(previous: Any) -> None:
+    """Let the profiler that was there follow calls again."""
+    sys.setprofile(previous if callable(previous) else None)
+    if hasattr(previous, 'enable'):
+        previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
+
+
 class NoCompiler:
     """A block that does not compile these sources again. If it does, its end raises UnsupportedCallError."""
 
@@ -90,9 +97,7 @@ class NoCompiler:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         lost = sys.getprofile() is not self._callback
         if not lost:
-            sys.setprofile(self._previous if callable(self._previous) else None)
-            if hasattr(self._previous, 'enable'):
-                self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
+            profile_again(self._previous)
         if kind is None and (self._met or lost):
             raise errors.UnsupportedCallError(
                 "CuPy's compiler",

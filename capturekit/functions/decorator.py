@@ -22,8 +22,8 @@ from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.call_turns import BUSY, TURNS
 from capturekit.functions.checks import Call
 from capturekit.functions.fast_path import fast_path
-from capturekit.functions.faster_way import FASTER, Ways, contest_of
-from capturekit.functions.kinds import Given, Kind, all_are, shared
+from capturekit.functions.faster_way import FASTER, contest_of
+from capturekit.functions.kinds import Given, Kind, shared
 from capturekit.functions.number_arguments import CallNumbers, NumberArguments, room
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.recordable import is_more
@@ -75,8 +75,6 @@ class Graphed(AsFunction, Generic[P, R_co]):
         #: How many of the next calls of no kind run eagerly without a look; how many at a time; and why the last one.
         self._skip = self._unseen = 0
         self._unwatched = ''
-        finish = self._answering.earlier.finish if options.later else None
-        self._ways = Ways(plain, self._tally, finish, self, self._is_of, self._tell)
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
         #: Whether another CuPy may take the place of this one: the simulated device does.
@@ -179,7 +177,12 @@ class Graphed(AsFunction, Generic[P, R_co]):
         """Answer a call that may be of any kind."""
         if self._skip:
             self._skip -= 1
-            return self._ways.eagerly(args, kwargs, self._unwatched)
+            return self._eagerly(args, kwargs, self._unwatched)
+        for known in () if self.numbers.positions else reversed([*self._kinds.values()]):
+            usual = known.usual
+            taken = None if usual is None else usual.leaves(args, kwargs)
+            if usual is not None and taken is not None:
+                return self._again(known, usual.key, taken, (platform, args, kwargs, usual.form, None))
         found = self._seen_as(platform, args, kwargs)
         if found is None:
             return self._not_watched(platform, args, kwargs, 'their arguments can not be compared')
@@ -192,11 +195,14 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
             if self._passing(key, args, kwargs):
                 return self._not_watched(platform, args, kwargs, 'nearly each call was of another kind')
-        else:
-            self._unseen = 0
+        return self._again(kind, key, leaves, (platform, args, kwargs, form, numbers))
+
+    def _again(self, kind: Kind, key: Any, leaves: list[Any], rest: _Rest) -> Any:
+        """Answer a call of a kind that may not be the one that was used last."""
+        self._unseen = 0
         if kind is not self._used and self._answering.earlier.call is None:
             self._touch(key, kind)
-        return self._answered(kind, key, leaves, (platform, args, kwargs, form, numbers))
+        return self._answered(kind, key, leaves, rest)
 
     def _not_watched(self, platform: Platform, args: Any, kwargs: Any, why: str) -> Any:
         """Run a call of no kind eagerly; of many in a row, only some are looked at."""
@@ -204,17 +210,21 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._unwatched = f'unwatched, because {why}'
         if contest_of(platform) is not None:
             self._skip = self._unseen = min(2 * self._unseen + 1, policy.UNSEEN)
-        return self._ways.eagerly(args, kwargs, self._unwatched)
+        return self._eagerly(args, kwargs, self._unwatched)
+
+    def _eagerly(self, args: Any, kwargs: Any, why: str) -> Any:
+        """Run the function, with no look at what it does."""
+        self._answering.earlier.finish()
+        self._tally.ran(why)
+        return TURNS.run(self.__wrapped__, args, kwargs)
 
     def _seen_as(self, platform: Platform, args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, Any] | None:
         """The key of a call's kind, its arrays, the form of the rest, and numbers kept out of that; None if unknown."""
-        array = platform.cupy.ndarray
-        alone = not kwargs and all_are(array, args)
-        found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
+        found = self._taken_apart(platform.cupy, args, kwargs)
         if found is None:
             return None
         leaves, form, numbers = found
-        head = form if alone else (form, *map(type, leaves))
+        head = (form, *map(type, leaves))
         device = platform.cupy.cuda.get_device_id(), devices_of(platform.cupy, leaves)
         return (head, device, *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves]), leaves, form, numbers
 
@@ -232,9 +242,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if contest is not None and contest.eager is not False and not kind.under_way:
             if contest.goes_on(1):
                 self._tell(kind)
-                return self._ways.eagerly(rest[1], rest[2], FASTER)
+                return self._eagerly(rest[1], rest[2], FASTER)
             if kind.first is None and contest.is_due(kind.launches() > 0):
-                kind.first = functools.partial(contest.answer, kind, self._ways)
+                kind.first = functools.partial(contest.answer, kind, self)
         platform, args, kwargs, form, numbers = rest
         fast = kind.fast or fast_path(kind, self._answering, platform, self._options)
         if fast is not None:

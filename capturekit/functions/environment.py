@@ -1,38 +1,30 @@
 """The Python values that a function read, apart from its arrays, and whether they are unchanged.
 
-:class:`capturekit.functions.watch.Watch` makes an :class:`Environment` from one run. It compares identities first, and
-compares by value only what is another object. It calls no code of the user.
+:class:`capturekit.functions.watch.Watch` makes an :class:`Environment` from one run. It calls no code of the user.
 """
 
 from __future__ import annotations
 
-import operator
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions import comparison
 from capturekit.functions.carried_state import CarriedState, StateBefore
-from capturekit.functions.comparison import GONE, IdentityTables, Same, is_setting
+from capturekit.functions.comparison import GONE, IdentityTables, Same, keys_of
 from capturekit.functions.outcomes import NOTHING, Reckoned
 from capturekit.functions.outcomes import Kept as KeptReads
-from capturekit.functions.sharing import Replaced, Sharing, holds_containers
+from capturekit.functions.sharing import extent_of, holds_containers, shared_memory
 from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import (
-    MISSING,
-    attributes_of,
-    form_of_class,
-    name_of,
-)
+from capturekit.model.class_layout import MISSING, attributes_of, form_of_class, name_of, own_layout
 from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
 from capturekit.model.plain_values import a, is_nan, show
-from capturekit.model.value_changes import ValueDifference, containers, difference
+from capturekit.model.value_changes import ALONE, ValueDifference, containers, difference
 
-#: Up to so many names of libraries are compared one by one.
-_FEW = 32
+#: What we alone read of settings and of generators of random numbers may be made anew each time.
+_MADE_ANEW = ('state', 'draws', 'contents')
 
 
 @contextmanager
@@ -48,13 +40,14 @@ def unchanged_by_failures(environment: Environment | None) -> Iterator[None]:
 
 
 class Environment:
-    """All that a run read besides its arguments. It keeps these objects alive."""
+    """All that a run read besides its arguments. It keeps these objects alive.
+
+    Numbers, texts and tuples are compared by value; what can be changed has to be the same object, and hold the same.
+    """
 
     #: Whether the function may use memory outside of an array's elements, so that a copy of the array is not enough.
     far = False
-    #: Whether code compares identities: an equal object then counts as a change.
-    by_identity = False
-    #: Whether code asks if two objects are the same, so that numbers and texts count so, too.
+    #: Whether code asks if two objects are the same, so that numbers and texts have to be the same objects, too.
     asks_identities = False
     #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
     named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
@@ -85,14 +78,11 @@ class Environment:
         self.entries = entries
         #: The values in it that can't be compared, in sentences.
         self.unwatchable = unwatchable
-        self._objects, self._arrays, self._sharing = objects, arrays, Sharing(entries, objects)
-        #: Dictionaries with the names that code did not find in them; classes with the bases that they had.
-        self._missing: list[tuple[Any, frozenset[str]]] = []
-        self._unfound = missing or []
-        #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides.
+        #: Objects and their classes, with what gets their ``__dict__``, and that one; names that code did not find.
+        self._objects, self._arrays, self._missing = objects, arrays, missing or []
+        #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides;
+        #: classes with the bases that they had.
         self._names, self._forms, self._bases = names or [], forms or [], bases or []
-        #: Those of them that are about objects, in the place of which others may come.
-        self._at_first = self._objects, self._unfound, self._names
         #: The containers that the run reached, by id (a call with one of them as an argument is of another kind); and
         #: the objects that are compared by identity.
         self.reached, self.known = set[int](), set[int]()
@@ -103,38 +93,19 @@ class Environment:
         #: The attributes in which objects that the run made keep times of a clock.
         self.times: frozenset[str] = frozenset()
         self._written = written
-        self._empty()
-        if written is None:
-            self._prepare()
-        else:
-            self._slow.extend(entries)
-            self._choose()
-
-    def _empty(self) -> None:
-        """Forget the prepared tables."""
-        self._tables = IdentityTables()
-        self._slow: list[WatchedValue] = []
-        #: The containers in these values.
-        self._held: list[Any] = []
-        self._settings: list[Callable[[], Any]] = []
-        #: Names in modules of CuPy, with their values, and with what replaces them while the guard is installed.
-        self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
-        self._inner_found: list[tuple[Any, list[tuple[str, Any]]]] = []
-        self._inner_absent: list[tuple[Any, frozenset[str]]] = []
-        self._inner_sizes: list[tuple[Any, int]] = []
+        #: Names in libraries, with their values, and whether these are all; where no new names may appear.
+        self._inner: list[tuple[Any, dict[str, Any], bool]] = []
         self._sizes: list[tuple[str, Any, int]] = []
-        #: What ``changed`` asks first: whether all of this is as it was.
-        self._same: Same = lambda: False
-        #: The same where that is all there is to compare; else False, and :meth:`changed` has to be asked. It may raise
-        #: one of :data:`capturekit.functions.comparison.GONE`, which means False, too.
-        self.as_before: Same = self._same
-        #: Whether there is more to compare, by rules that take longer.
-        self._more = False
+        #: The values that no table of identities holds; and the tables.
+        self._slow: list[WatchedValue] = entries
+        self._tables = IdentityTables()
+        #: Whether everything is the same, by a look that takes far less time than :meth:`changed`.
+        self.same: Same = lambda: False
 
     def state_before(self) -> StateBefore:
         """The Python state that a run can reach, as it is now."""
         objects = [(value, get) for value, cls, get, _ in self._objects if cls not in (ModuleType, FunctionType)]
-        missing = [(get(value), names) for get, value, names, _ in self._unfound]
+        missing = [(get(value), names) for get, value, names, _ in self._missing]
         return StateBefore(self.entries, objects, missing, self.named)
 
     def keep_inner(
@@ -143,38 +114,16 @@ class Environment:
         """Compare names of libraries, too: (dictionary of a module or class, its values, whether these are all).
 
         ``sizes``: classes and modules in which no new name may appear, and the number of their names."""
-        self._sizes = list(sizes)
-        self._inner = [(values, list(names), list(names.values()), whole) for values, names, whole in found]
-        self._lay_inner()
-        self._choose()
-
-    def _lay_inner(self) -> None:
-        """Prepare the comparison of CuPy's own names."""
-        self._inner_found, self._inner_absent = [], []
-        for values, names, _, _ in self._inner:
-            pairs = [(name, values.get(name, MISSING)) for name in names]  # read once: the guard may come and go
-            found = [pair for pair in pairs if pair[1] is not MISSING]
-            if found:
-                self._inner_found.append((values, found))
-            if len(found) < len(names):
-                gone = frozenset(name for name, value in pairs if value is MISSING)
-                self._inner_absent.append((_keys(values), gone))
-        self._inner_sizes = [(values, len(values)) for values, _, _, whole in self._inner if whole]
-        self._inner_sizes += [(values, size) for _, values, size in self._sizes]
+        self._inner, self._sizes = [*found], [*sizes]
+        self._prepare()
 
     def _another(self) -> str | None:
         """The first of CuPy's own names that has changed; the guard's wrappers count as what they replace."""
         original_of = GUARD.installation.original_of
-        for values, names, before, whole in self._inner:
-            now = {
-                name: found
-                for name in (list(values) if whole else names)
-                if (found := original_of(values.get(name))) is not None
-            }
-            then = dict(zip(names, before))
-            for name in (*names, *now):
-                found = now.get(name)
-                if (None if found is MISSING else found) is not then.get(name):
+        for values, before, whole in self._inner:
+            for name in dict.fromkeys((*before, *(list(values) if whole else ()))):
+                now, then = original_of(values.get(name)), before.get(name)
+                if (None if now is MISSING else now) is not then:
                     place = values.get('__name__') or values.get('__module__') or 'an object of a library'
                     return f'{name} of {place} is not what it was'
         for name, values, size in self._sizes:
@@ -188,7 +137,8 @@ class Environment:
 
     def containers(self) -> list[Any]:
         """The containers that the run read, and those among the arguments, as they are now."""
-        return [*self._sharing.containers(), *self.own.values()]
+        read = containers((entry.kept, entry.read()) for entry in self.entries if holds_containers(entry))
+        return [*(now for _, now in read), *self.own.values()]
 
     def written(self) -> str | None:
         """Say which watched value the run itself changed, or what can't be watched; None if there is nothing."""
@@ -198,15 +148,9 @@ class Environment:
         """Do not compare a setting: the recording shows that nothing depends on it."""
         gone = [entry for entry in self.entries if entry.kind == 'state' and entry.where() == setting]
         self.entries = [entry for entry in self.entries if entry not in gone]
-        self._settings = [get for get in self._settings if not any(get is entry.get for entry in gone)]
+        self._slow = [entry for entry in self._slow if entry not in gone]
+        self._tables.leave_out(gone)
         self._choose()
-
-    def same(self) -> bool:
-        """Whether everything is the same, by a look that takes far less time than the comparison of what is not."""
-        try:
-            return self._same() and (not self._more or self._rest_same())
-        except GONE:
-            return False
 
     def changed(self) -> str | None:
         """None if everything is as it was when the run began; else a sentence about the first thing that isn't."""
@@ -221,39 +165,21 @@ class Environment:
         """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""
         if self.carried is not None and self.carried.unfit() is not None:
             return False
-        if any(self._difference(entry) is not None for entry in self._slow):
-            return False
-        if self.by_identity:
-            return True
-        held = self._held_slowly()
-        return len(held) == len(self._held) and all(map(operator.is_, held, self._held))
-
-    def _held_slowly(self) -> list[Any]:
-        """The containers in values that are compared by their rules: equal ones may be shared in another way."""
-        return [now for _, now in containers((one.kept, one.read()) for one in self._slow if holds_containers(one))]
+        return all(self._difference(entry) is None for entry in self._slow)
 
     def _difference(self, entry: WatchedValue) -> ValueDifference | None:
         """Compare one watched value by the rules for its kind."""
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is not None:
-            return found
-        replaced = self.by_identity and _replaced(entry.kept, value, set(), self._asks(entry))
-        if replaced or (entry.kind != 'state' and _is_another_nan(entry.kept, value, set())):
+        if found is None and entry.kind not in _MADE_ANEW and _replaced(entry.kept, value, set(), self.asks_identities):
             return ValueDifference('', 'is or holds another object, equal to the one that was there')
-        return None
-
-    def _asks(self, entry: WatchedValue) -> bool:
-        """Whether code may ask if a number or a text in it is the same object. What settings hold, only we read."""
-        return self.asks_identities and entry.kind not in ('state', 'draws', 'contents')
+        return found
 
     def _compare(self) -> str | None:
         """Compare everything by its rules. Equal values that are other objects replace the kept ones."""
-        for value, cls, get, attributes in self._objects:
+        for value, cls, _, _ in self._objects:
             if type(value) is not cls:
                 return f'an object that was {a(cls)} is {a(type(value))}'
-            if self.carried is not None and get(value) is not attributes:
-                return f'{a(cls)} has another __dict__ than when recorded'
         for cls, form in self._bases:
             if form_of_class(cls) != form:
                 return f'class {name_of(cls)} has another name or other bases than when recorded'
@@ -266,7 +192,7 @@ class Environment:
         for array, form in self._forms:
             if (array.shape, array.strides) != form:
                 return f'an array is of shape {array.shape} and was of shape {form[0]} when recorded'
-        for get, value, names, where in self._unfound:
+        for get, value, names, where in self._missing:
             mapping = get(value)
             if not names.isdisjoint(mapping):
                 name = min(names.intersection(mapping))
@@ -276,131 +202,78 @@ class Environment:
             if found is not None:
                 hidden = entry.value is True and entry.kind in ('state', 'draws')
                 return f'{entry.where(found.path)} {"changed since" if hidden else found.text + " when"} recorded'
-        unfit = None if self.carried is None else self.carried.unfit()
-        if unfit is not None:
+        for value, cls, get, attributes in self._objects:
+            if get(value) is not attributes:
+                return f'{a(cls)} has another __dict__ than when recorded'
+        if self.carried is not None and (unfit := self.carried.unfit()) is not None:
             return unfit
+        if any(extent_of(value) != extent for value, extent in self._tables.shared):
+            return 'arrays or buffers share memory in another way than they did when recorded'
         if self._written is None:
-            shared = None if self.by_identity else self._sharing.changed()
-            if shared is not None:
-                return f'{shared} when recorded'
-            self._move_on()
             self._prepare()
         return None
 
-    def _move_on(self) -> None:
-        """Go on with the objects that are there now, equal to those that were."""
-        replaced = Replaced()
-        for entry in self.entries:
-            replaced.look(entry.kept, entry.read())
-        objects, unfound, names = self._at_first
-        self._objects = [(value, cls, get, get(value)) for value, cls, get, _ in replaced.moved(objects, 0)]
-        self._unfound, self._names = list(replaced.moved(unfound, 1)), list(replaced.moved(names, 1))
-
     def _prepare(self) -> None:
-        """Prepare the tables of identities, which ``changed`` compares first."""
-        self._lay_missing()
-        self._lay_inner()
-        self._tables, self._slow = IdentityTables(), []
-        reached = set[int]()
-        dictionaries = {id(value): get(value) for value, _, get, _ in self._objects}
+        """Prepare the tables of identities, which :attr:`same` compares."""
+        tables, self._slow = IdentityTables(), []
+        objects = {id(value) for value, _, _, _ in self._objects}
+        reached, known = set[int](), objects.copy()
         for entry in self.entries:
-            if entry.kind == 'attribute':
-                entry.mapping = dictionaries.get(id(entry.holder), entry.mapping)
             value = entry.read()
-            _note_containers(entry.kept, value, reached, self.known)
+            _note_containers(entry.kept, value, reached, known)
             # what the run has changed is no row: no call has begun with the old value since
-            changed = self.carried is not None and difference(entry.kept, value) is not None
-            if changed or not self._tables.add(entry, value):
+            changed = (self._written or self.carried) is not None and difference(entry.kept, value) is not None
+            if changed or not tables.add(entry, value):
                 self._slow.append(entry)
-        self._settings = [*self._sharing.memory()]
-        self._note_reached(reached)
+        if self._written is None:
+            grown = set[int]() if self.carried is None else self.carried.lists()
+            self.reached, self.known = reached | grown | objects, self.known | known
+            whole = {(get, id(value)): attributes for get, value, attributes in self._names}
+            tables.absent += [
+                (keys_of(get(value)), names)
+                for get, value, names, _ in self._missing
+                if (get, id(value)) not in whole or not names.isdisjoint(whole[get, id(value)])
+            ]
+        for values, before, _ in self._inner:
+            now = {name: values.get(name, MISSING) for name in before}  # read once: the guard may come and go
+            gone = frozenset(name for name, value in now.items() if value is MISSING)
+            tables.absent += [(keys_of(values), gone)] if gone else []
+            tables.inner += [(values, name, value) for name, value in now.items() if value is not MISSING]
+        tables.sizes = [(values, len(values)) for values, _, complete in self._inner if complete]
+        tables.sizes += [(values, size) for _, values, size in self._sizes]
+        tables.objects = self._objects
+        tables.names, tables.classes, tables.forms = self._names, self._bases, self._forms
+        tables.shared = shared_memory(self.containers())
+        self._tables = tables
         self._choose()
 
-    def _lay_missing(self) -> None:
-        """Prepare the comparison of names that were not found. All names of some objects are compared anyway."""
-        whole = {(get, id(value)): attributes for get, value, attributes in self._names}
-        self._missing = [
-            (_keys(get(value)), names)
-            for get, value, names, _ in self._unfound
-            if (get, id(value)) not in whole or not names.isdisjoint(whole[get, id(value)])
-        ]
-
-    def _note_reached(self, reached: set[int]) -> None:
-        """Add to the containers that entries hold those that grow, and the objects whose attributes are compared."""
-        grown = set[int]() if self.carried is None else self.carried.lists()
-        objects = {id(value) for value, _, _, _ in self._objects}
-        self.reached, self.known = reached | grown | objects, self.known | objects
-
     def _choose(self) -> None:
-        """Choose what ``changed`` has to look at."""
-        self._settings += [one.get for one in self._slow if one.get is not None and is_setting(one)]
-        self._slow = [one for one in self._slow if not is_setting(one)]
-        self._held = self._held_slowly()
-        inner = [(values, *pair) for values, found in self._inner_found for pair in found]
-        few = inner if len(inner) <= _FEW else []
-        tables = (
-            (comparison.objects, [self._objects]),
-            (comparison.all_names, [[one for one in self._names if one[2]]]),
-            (comparison.no_names, [_without_names(self._names)]),
-            (comparison.classes, [self._bases]),
-            (comparison.arrays, [self._forms]),
-            (comparison.many_names, [[] if few else self._inner_found]),
-        )
-        rest = [compare(*table) for compare, table in tables if any(table)]
-        rest += [*self._tables.comparisons(), *self._settings]
-        self._more = bool(self._slow) or self.carried is not None
-        functions = [*self._tables.functions.values()]
-        absent = [(_keys(mapping), frozenset({key})) for mapping, key in self._tables.absent]
-        absent += [*self._missing, *self._inner_absent]
-        self._same = comparison.names_and_code([*self._tables.rows, *few], functions, absent, self._inner_sizes, rest)
-        self.as_before = (lambda: False) if self._more else self._same
-
-
-def _without_names(names: Iterable[tuple[Any, Any, list[str]]]) -> list[tuple[Any, list[Any]]]:
-    """The objects that have no names, by what lists their names."""
-    found: dict[Any, list[Any]] = {}
-    for get, value, known in names:
-        if not known:
-            found.setdefault(get, []).append(value)
-    return [*found.items()]
-
-
-def _keys(mapping: Any) -> Any:
-    """A view of a dictionary's keys, or of those of a class. To ask it for few names takes no look at all keys."""
-    return dict.keys(mapping) if isinstance(mapping, dict) else mapping.keys()
+        """Choose what :attr:`same` has to look at."""
+        more = bool(self._slow) or self.carried is not None
+        self.same = self._tables.comparison([self._rest_same] if more else [])
 
 
 def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]], plain: bool) -> bool:
-    """Whether an equal value is, or holds, another object than the one that was kept. Tuples are not compared so,
-    numbers and texts only if ``plain``."""
-    if plain and kept.kind == 'plain' and value is not kept.value:
-        return True
-    if kept.kind in ('plain', 'same', 'method', 'big', 'carried') or (id(kept), id(value)) in seen:
+    """Whether an equal value is, or holds, another object than the one that was kept. Of what never changes, an equal
+    object is as good; but not of a number that is not equal to itself, nor, if ``plain``, of any number or text."""
+    if kept.kind == 'plain':
+        return value is not kept.value and (plain or is_nan(value))
+    if kept.kind in ALONE or kept.kind == 'big' or (id(kept), id(value)) in seen:
         return False
     seen.add((id(kept), id(value)))
-    if value is not kept.value and not issubclass(type(value), UNCHANGING):
+    unchanging = issubclass(type(value), UNCHANGING) and not own_layout(type(value))[0]
+    if value is not kept.value and not unchanging:
         return True
     contents = contents_of(value)
     items = [] if contents is None else contents[2]
     return any(_replaced(part, item, seen, plain) for part, item in zip(kept.parts, items))
 
 
-def _is_another_nan(kept: Kept, value: Any, seen: set[int]) -> bool:
-    """Whether an equal value is, or holds, another number that is not equal to itself than the one that was kept."""
-    if kept.kind == 'plain':
-        return value is not kept.value and is_nan(value)
-    if not kept.parts or id(kept) in seen:
-        return False
-    seen.add(id(kept))
-    contents = contents_of(value)
-    return contents is not None and any(_is_another_nan(part, one, seen) for part, one in zip(kept.parts, contents[2]))
-
-
 def _note_containers(kept: Kept, value: Any, reached: set[int], known: set[int]) -> None:
     """Add the ids of a container and of those that it holds, at any depth; and those of objects to ``known``."""
     if kept.kind == 'same':
         known.add(id(value))
-    if kept.kind in ('plain', 'same', 'method', 'carried') or id(value) in reached:
+    if kept.kind in ALONE or id(value) in reached:
         return
     reached.add(id(value))
     contents = contents_of(value)

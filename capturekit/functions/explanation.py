@@ -12,7 +12,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any, Union
 
 import numpy as np
@@ -35,16 +34,16 @@ Said = Union[str, 'Compared']
 _BRACKETS = {tuple: '({})', list: '[{}]'}
 
 
-def given(key: Any, values: bool = True) -> str:
-    """The arguments of a kind of call: arrays by dtype and shape, others by value, or by type without ``values``."""
+def given(key: Any) -> str:
+    """The arguments of a kind of call: arrays by dtype and shape, others by value."""
     arrays = [f'{one[2].name}{list(one[0])}' for one in key[2:] if _is_array(one)]
-    form = key[0][0] if type(key[0]) is tuple else None
+    form = key[0][0]
     if not (type(form) is tuple and len(form) == 3 and form[0] is tuple):
         return ', '.join(arrays) or 'no arguments'
     _, positional, named = form
-    words = [_words(part, arrays, values) for part in positional[1:]]
+    words = [_words(part, arrays) for part in positional[1:]]
     if len(named) > 1 and named[1]:
-        words += [f'{name}={_words(part, arrays, values)}' for name, part in zip(named[1], named[2:])]
+        words += [f'{name}={_words(part, arrays)}' for name, part in zip(named[1], named[2:])]
     return ', '.join(words) or 'no arguments'
 
 
@@ -52,17 +51,17 @@ def _is_array(one: Any) -> bool:
     return isinstance(one, tuple) and len(one) == 4 and hasattr(one[2], 'name')
 
 
-def _words(part: Any, arrays: Sequence[str], values: bool) -> str:
+def _words(part: Any, arrays: Sequence[str]) -> str:
     """One argument, as :func:`capturekit.model.pytree.take_apart` describes it."""
     if type(part) is int:
         return arrays[part] if part < len(arrays) else 'an array'
     cls = part[0] if type(part) is tuple and part else part
     if cls in _BRACKETS:
-        inside = ', '.join(_words(one, arrays, values) for one in part[1:])
+        inside = ', '.join(_words(one, arrays) for one in part[1:])
         return _BRACKETS[cls].format(inside)
     if cls is dict and len(part) > 1 and type(part[1]) is tuple:
         named = zip(part[1], part[2:])
-        return '{' + ', '.join(f'{_key(name)}: {_words(one, arrays, values)}' for name, one in named) + '}'
+        return '{' + ', '.join(f'{_key(name)}: {_words(one, arrays)}' for name, one in named) + '}'
     if cls is type(None):
         return 'None'
     if isinstance(part, Held):
@@ -70,7 +69,7 @@ def _words(part: Any, arrays: Sequence[str], values: bool) -> str:
     if not isinstance(cls, type):
         return 'an object'
     if cls in (int, float, complex, bool, str, bytes) and len(part) == 2:
-        text = repr(part[1]) if values else f'a different {cls.__name__} in each'
+        text = repr(part[1])
         return text if len(text) <= _LONG else text[: _LONG - 3] + '...'
     return cls.__name__
 
@@ -78,23 +77,6 @@ def _words(part: Any, arrays: Sequence[str], values: bool) -> str:
 def _key(key: Any) -> str:
     """A key of a dict: a text stands as it is, others with their type."""
     return repr(key[1] if type(key) is tuple and len(key) == 2 else key)
-
-
-def numbered(numbers: Iterable[int]) -> str:
-    """``kind 3``, or ``kinds 1 to 4, 6 and 8``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    words = [
-        f'{run[0]} to {run[-1]}' if len(run) > 2 else f'{run[0]}, {run[-1]}' if len(run) == 2 else f'{run[0]}'
-        for run in runs
-    ]
-    if len(words) == 1 and len(runs[0]) == 1:
-        return f'kind {words[0]}'
-    return 'kinds ' + ', '.join(words)
 
 
 class Compared(tuple[str, ...]):
@@ -111,32 +93,18 @@ class Compared(tuple[str, ...]):
         ]
 
 
-def told_together(kinds: Iterable[tuple[Any, list[Said]]]) -> list[str]:
-    """Lines for kinds of calls, each a key and what is said of it; kinds of which the same is said have one entry."""
-    groups: dict[tuple[str, tuple[Said, ...]], list[tuple[int, Any]]] = {}
-    for number, (key, said) in enumerate(kinds, 1):
-        groups.setdefault((given(key, values=False), tuple(said)), []).append((number, key))
+def told_in_turn(kinds: Iterable[tuple[Any, list[Said]]]) -> list[str]:
+    """Lines for kinds of calls, each a key and what is said of it."""
     lines, last = [], None
-    for (alike, parts), members in groups.items():
-        words = alike if len(members) > 1 else given(members[0][1])
-        lines.append(f'  {numbered([number for number, _key in members])}: {words}')
-        for part in parts:
+    for number, (key, said) in enumerate(kinds, 1):
+        lines.append(f'  kind {number}: {given(key)}')
+        for part in said:
             if isinstance(part, Compared):
                 lines += [f'    {line}' for line in part.lines(last)]
                 last = part
             else:
                 lines.append(f'    {part}')
     return lines
-
-
-def once(variants: Iterable[list[Said]]) -> list[Said]:
-    """What is said of variants; what the same is said of more than one that follow each other is said once."""
-    said: list[Said] = []
-    for body, alike in groupby(variants):
-        count = len(list(alike))
-        first, *others = body
-        said += [f'{first} (in each of {counted(count, "variant")})' if count > 1 else first, *others]
-    return said
 
 
 _REMEDIES = (
@@ -162,7 +130,6 @@ _REMEDIES = (
     ('it uses locks', 'Do that outside of the function.'),
     ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
     ('what it reads', 'Pass what changes as an array; or write into the array that is there, in place.'),
-    ('watching its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
 )
 
 #: So many reasons for eager calls are told, those of most calls.
@@ -183,7 +150,7 @@ def explanation(
         lines.append(f'  numbers that are a part of the kind: {numbers.reason}')
     if newness:
         lines.append(f'  eager where a kind is new: {newness}.')
-    return '\n'.join(lines + told_together((key, _said(kind)) for key, kind in kinds.items()) + _costs(kinds.values()))
+    return '\n'.join(lines + told_in_turn((key, _said(kind)) for key, kind in kinds.items()) + _costs(kinds.values()))
 
 
 def _in_short(launched: int, eager: Counter[str]) -> str:
@@ -202,7 +169,7 @@ def _costs(kinds: Collection[Kind]) -> list[str]:
     if not found:
         return []
     compare = max(map(_comparison, found)) * 1e6
-    follow = sum(kind.cost.in_all for kind in kinds) * 1e3
+    follow = sum(kind.seconds for kind in kinds) * 1e3
     took = f'comparing takes up to {compare:.0f} us at a call, and following runs has taken {follow:.0f} ms'
     return [f'  {took}; pure=True saves both']
 
@@ -226,7 +193,7 @@ def _said(kind: Kind) -> list[Said]:
         said.append('seen once: it runs eagerly and is watched when it comes back')
     if kind.contest is not None and kind.contest.took is not None:
         said.append(f'{kind.contest}' + (': it runs eagerly, and is tried again' if kind.contest.eager else ''))
-    said += once([_of(variant) for variant in kind.variants])
+    said += [words for variant in kind.variants for words in _of(variant)]
     if kind.why_eager:
         said.append(f'calls ran eagerly because {kind.why_eager}')
         said.append(f'what would change that: {remedy_for(kind.why_eager)}')
@@ -298,7 +265,7 @@ def cause_of(kind: Kind) -> str:
         first = kind.variants[0] if kind.variants else None
         if first is not None and first.reason:
             return first.reason
-        changed = None if first is None or kind.transient else first.changed()
+        changed = None if first is None else first.changed()
         if changed:
             return f'what it reads besides its arguments is another one at nearly each call: {changed}'
         return kind.why_missed or kind.why_eager

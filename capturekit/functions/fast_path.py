@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.functions.array_blocks import are_whole
-from capturekit.functions.comparison import GONE
 from capturekit.functions.kinds import Given, Kind, clear_of, shared
 from capturekit.functions.number_arguments import CallNumbers, Unfit
 from capturekit.functions.options import Options
@@ -66,11 +65,7 @@ def _fitting(
             if earlier is not None and earlier.call is not None:
                 return NOT_ANSWERED
             kind.under_way = True
-            try:
-                same = watched is None or watched.as_before()
-            except GONE:
-                same = False
-            if not same and not _still_fits(kind, variant):
+            if watched is not None and not watched.same():
                 return NOT_ANSWERED
             if (fits is not None and not fits()) or (not alone and not is_apart(pointers)):
                 return NOT_ANSWERED
@@ -83,7 +78,7 @@ def _fitting(
             variant.calls += 1
             if not plain:
                 return quick(leaves, args, kwargs)
-            kind.misses = kind.strange = 0
+            kind.unanswered = 0
             if earlier is not None:
                 earlier.last.call = None
             return quick(leaves, pointers)
@@ -94,16 +89,6 @@ def _fitting(
             release()
 
     return fast
-
-
-def _still_fits(kind: Kind, variant: Variant) -> bool:
-    """Whether the first variant of a kind read what is unchanged.
-
-    Where there are others, this is only a quick look: one at each of them comes before a close comparison of the first.
-    """
-    if variant.environment is not None and len(kind.variants) > 1:
-        return variant.environment.same()
-    return variant.changed() is None
 
 
 def _remembering(reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> Callable[[list[int]], bool]:
@@ -148,8 +133,7 @@ def _checked(
             variant.restore()
             raise
         else:
-            kind.misses = kind.strange = kind.repeated = 0
-            kind.cost.launched()
+            kind.unanswered = 0
             return result
         return answering.stopped(Given(platform, kind, args, kwargs, leaves, form), variant, failed)
 

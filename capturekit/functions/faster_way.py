@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from capturekit.driver.cuda import Platform
 from capturekit.functions import policy
-from capturekit.functions.call_turns import TURNS
 from capturekit.functions.usual_call import NOT_ANSWERED
 
 First = Callable[[Any, Any], Any]
@@ -73,29 +72,6 @@ class Took(NamedTuple):
         return f'{self.host * 1e6:.0f} us on the host and {self.device * 1e6:.0f} on the device'
 
 
-class Ways(NamedTuple):
-    """How calls of a function ``fn`` are answered, of all kinds.
-
-    ``tally`` counts them. ``finish`` is called before one that runs eagerly, if there is anything to finish.
-    ``usual(*args, **kwargs)`` answers a call as usual; ``is_of(kind, args, kwargs)`` says whether a call is of a kind.
-    ``tell(kind)`` tells the user that calls run eagerly.
-    """
-
-    fn: Any
-    tally: Any
-    finish: Any
-    usual: Any
-    is_of: Any
-    tell: Any
-
-    def eagerly(self, args: Any, kwargs: Any, why: str) -> Any:
-        """Run the function eagerly, with no look at what it does."""
-        if self.finish is not None:
-            self.finish()
-        self.tally.ran(why)
-        return TURNS.run(self.fn, args, kwargs)
-
-
 class TimedWays:
     """The times of one kind of call, and the verdict: ``eager`` is None as long as there is none.
 
@@ -125,25 +101,25 @@ class TimedWays:
         self._awaited: list[tuple[bool, Any]] = []
         self._timed: tuple[list[tuple[Any, float]], list[tuple[Any, float]]] = ([], [])
 
-    def answer(self, kind: Any, ways: Ways, args: Any, kwargs: Any) -> Any:
-        """Answer a call that runs eagerly or is timed; NOT_ANSWERED for others."""
-        if not ways.is_of(kind, args, kwargs):
+    def answer(self, kind: Any, fn: Any, args: Any, kwargs: Any) -> Any:
+        """Answer a call of a graphed function that runs eagerly or is timed; NOT_ANSWERED for others."""
+        if not fn._is_of(kind, args, kwargs):
             self._unseen = 0
             return NOT_ANSWERED
         if self.goes_on(self._unseen + 1):
-            ways.tell(kind)
-            answer = ways.eagerly(args, kwargs, FASTER)
-            if ways.finish is None:  # else there may be a call to finish before each of them
+            fn._tell(kind)
+            answer = fn._eagerly(args, kwargs, FASTER)
+            if not fn._options.later:  # else there may be a call to finish before each of them
                 self._unseen = min(2 * self._unseen + 1, policy.UNSEEN)
-                ways.tally.let_run(self._unseen, FASTER)
+                fn._tally.let_run(self._unseen, FASTER)
             return answer
-        answer = self._timed_answer(kind, ways, args, kwargs)
+        answer = self._timed_answer(kind, fn, args, kwargs)
         self.settle()
         if self.eager is False:
             kind.first = None
         return answer
 
-    def _timed_answer(self, kind: Any, ways: Ways, args: Any, kwargs: Any) -> Any:
+    def _timed_answer(self, kind: Any, fn: Any, args: Any, kwargs: Any) -> Any:
         """Answer a call of the contest; NOT_ANSWERED for one that can't be timed, or need not be."""
         timing = self._begin_timing() if self._turn < len(policy.TURNS) else None
         if timing is None:
@@ -152,7 +128,7 @@ class TimedWays:
         self._turn += 1
         first, kind.first, launches = kind.first, None, kind.launches()
         try:
-            answer = ways.eagerly(args, kwargs, TIMED) if eager else ways.usual(*args, **kwargs)
+            answer = fn._eagerly(args, kwargs, TIMED) if eager else fn(*args, **kwargs)
             timing.end()
             self.add(eager, timing, kind.launches() > launches)
         finally:

@@ -12,20 +12,18 @@ from types import FunctionType
 from typing import Any
 
 from capturekit.driver.cuda import Platform
-from capturekit.functions import policy
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.faster_way import First, TimedWays
-from capturekit.functions.follow_time import FollowCost
 from capturekit.functions.number_arguments import CallNumbers, Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.outcomes import ArgumentNumber, GivenNumbers, OtherOutcome, all_of
+from capturekit.functions.sharing import overlapping
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
 from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.launch.array_extent import extent
 from capturekit.model import errors
-from capturekit.model.counted import counted
 from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.pytree import put_together
@@ -39,8 +37,8 @@ class Kind:
     ``lock``: what lets one call after the other be answered; None: a lock of its own.
     """
 
-    #: How many runs were followed; and whether another thread alone kept the last one from being recorded.
-    followed, transient = 0, False
+    #: How many runs were watched, and the seconds that following them has taken.
+    watched, seconds = 0, 0.0
     #: Why the last launch was stopped; '' if none was.
     why_missed = ''
 
@@ -59,21 +57,15 @@ class Kind:
         self._earlier = 0
         #: How the arguments share memory; () if they do not.
         self.shared = shared
-        #: How many calls in a row no launch could answer: because a check failed, and because no variant fitted.
-        self.misses = self.strange = 0
+        #: How many calls in a row no launch could answer, and how many of them had the last one's reason.
+        self.unanswered = self.repeated = 0
+        self.reason = ''
         #: Whether launches may reckon with values that they read on the host, and with numbers of attributes.
         self.reckons = self.reckons_with_state = True
         #: Whether the host reckons with numbers among the arguments, which graphs can't do alone.
         self.reckons_with_arguments = False
         #: The variants whose launches have found that the call under way goes another way.
         self.other_ways: list[Variant] = []
-        #: What following runs has cost since the last launch; the last run's reason, and how often it came.
-        self.cost = FollowCost()
-        self.reason = ''
-        self.repeated = 0
-        #: Whether the last watched run changed something; and how many such runs were forgiven (tried again).
-        self.sure = False
-        self.forgiven = 0
         #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.why_eager = ''
         self.lock = threading.RLock() if lock is None else lock
@@ -89,7 +81,7 @@ class Kind:
     def repeats(self, reason: str) -> int:
         """Return how many runs in a row could not be recorded for this reason. Numbers in it are not compared."""
         alike = re.sub(r'\d+', '#', reason)
-        self.repeated = self.repeated + 1 if alike == self.reason else 1
+        self.repeated = self.repeated + 1 if alike == self.reason and self.unanswered > 1 else 1
         self.reason = alike
         return self.repeated if reason else 0
 
@@ -131,18 +123,13 @@ class Kind:
         """How many calls were launched."""
         return self._earlier + sum(variant.launches for variant in self.variants)
 
-    def gained(self) -> str:
-        """How many calls were launched, as a part of a sentence."""
-        launches = self.launches()
-        return f'only {counted(launches, "call")} could be launched' if launches else 'none could be launched so far'
-
 
 def other_numbers(kind: Kind) -> OtherNumbers | None:
     """What tells how many other numbers earlier runs have found in a place, and whether one has found the same.
 
     None: launches are not to reckon with such numbers, since this run is the first one, or they have failed to.
     """
-    if not kind.reckons_with_state or not (kind.strange or kind.other_ways):
+    if not kind.reckons_with_state or not (kind.unanswered > 1 or kind.other_ways):
         return None
     environments = [variant.environment for variant in kind.variants if variant.environment is not None]
 
@@ -171,35 +158,6 @@ def assume_more(kind: Kind, variant: Variant) -> bool:
     else:
         return False
     return True
-
-
-def is_forgiven(kind: Kind, written: str | None) -> bool:
-    """Whether a run that changed something may be tried again.
-
-    A cache that is filled at first use is full the next time, which also takes less time to follow, and an object that
-    the run made may have the address of one that has died since. If it happens again, it is not by chance.
-    """
-    if written is None or kind.sure or kind.forgiven >= policy.PATIENCE:
-        kind.sure = written is not None
-        return False
-    kind.sure = True
-    kind.forgiven += 1
-    return True
-
-
-def costs_too_much(kind: Kind, reason: str) -> bool:
-    """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
-    hope = policy.HOPE
-    return kind.repeats(reason) >= hope or (kind.strange >= hope and kind.cost.followed > hope * policy.LONGEST)
-
-
-def all_are(array: type, args: tuple[Any, ...]) -> bool:
-    """Whether all arguments are arrays, and no two of them are the same object."""
-    for one in args:
-        if type(one) is not array:
-            return False
-    count = len(args)
-    return count < 2 or (args[0] is not args[1] if count == 2 else len({*map(id, args)}) == count)
 
 
 def to_front(kind: Kind, variant: Variant) -> None:
@@ -288,16 +246,8 @@ def shared(pointers: list[int], reach: list[tuple[int, int]]) -> tuple[Any, ...]
 
     Two calls with the same answer are alike; () if no array shares memory.
     """
-    spans = sorted((p + low, p + high, n) for n, (p, (low, high)) in enumerate(zip(pointers, reach)) if low != high)
-    found: list[tuple[int, int, int]] = []
-    end = first = -1
-    for low, high, number in spans:
-        if low >= end:
-            first = number
-        else:
-            found.append((number, first, pointers[number] - pointers[first]))
-        end = max(end, high)
-    return tuple(found)
+    groups = overlapping([(p + low, p + high) for p, (low, high) in zip(pointers, reach)])
+    return tuple((n, group[0], pointers[n] - pointers[group[0]]) for group in groups for n in group[1:])
 
 
 def clear_of(spans: Sequence[tuple[int, int]], outside: Sequence[tuple[int, int]]) -> bool:
@@ -350,8 +300,6 @@ class Given:
             leaves = leaves[: self.own]
         elif self.numbers is not None:
             leaves = leaves[:-1]
-        if isinstance(self.form, int):
-            return tuple(leaves), {}
         args, kwargs = unpacked(put_together(self.form, leaves))
         if self.numbers is None:
             return args, kwargs
@@ -385,13 +333,8 @@ def share_memory(arrays: Sequence[Any], others: Sequence[Any], outside: Sequence
     met = [*map(id, arrays), *map(id, others)]
     if len({*met}) < len({*met[len(arrays) :]}) + len(arrays):
         return True  # without elements, too
-    own = [extent(one) for one in arrays]
-    spans = [*own, *[extent(one) for one in others], *outside]
-    return any(
-        low < end and start < high
-        for number, (low, high) in enumerate(own)
-        for start, end in (*spans[:number], *spans[number + 1 :])
-    )
+    groups = overlapping([*map(extent, arrays), *map(extent, others), *outside])
+    return any(number < len(arrays) for group in groups for number in group)
 
 
 def given_numbers(fn: Any, given: Given) -> GivenNumbers | None:

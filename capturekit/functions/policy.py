@@ -5,7 +5,7 @@ None of them decides what a call gives, only how long it takes. Tests set them.
 
 from __future__ import annotations
 
-#: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
+#: After so many calls in a row that no launch could answer, more than variants are kept, a kind of call stays eager.
 PATIENCE = 8
 #: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
 HOPE = 3
@@ -18,11 +18,6 @@ NEW_KINDS = 8
 LONGEST = 1.0
 #: So many seconds are measured by the clock, which also counts what other processes take; the rest are the processor's.
 ROUGHLY = 0.2
-#: What following runs of a kind of call may take before it is asked whether that is dear: seconds in all, and how
-#: many times as long as a run that is not followed.
-CHEAP, DEAR = 0.25, 8
-#: So many runs are followed whatever it takes: the first one may have filled a cache.
-FOLLOWED = 2
 
 # -- recording
 

@@ -46,11 +46,11 @@ def usual_call(
 ) -> UsualCall | None:
     """The arguments of a call of a new kind, of which ``form`` is the form; None if each call needs a closer look.
 
-    ``form``: what is left without the arrays; their number if there is nothing else. ``key``: what finds the kind.
+    ``form``: what is left without the arrays. ``key``: what finds the kind.
     ``reaches`` says of the ids of containers whether a recording reaches one of them in another way, too.
     """
     given = (*args, *kwargs.values())
-    nodes = range(len(given)) if isinstance(form, int) else _nodes(form)
+    nodes = _nodes(form)
     inside = [one for value in given for one in _held(value)]
     arrays = [one for one in inside if type(one) is cupy.ndarray]
     if nodes is None or len(nodes) != len(given) or len({*map(id, arrays)}) != len(arrays):
@@ -61,7 +61,7 @@ def usual_call(
         if test is None:
             return None
         tests.append(test)
-    is_one_array = isinstance(form, int) and len(given) == 1
+    is_one_array = len(given) == 1 and type(given[0]) is cupy.ndarray and not kwargs
     leaves = _of_one(given[0]) if is_one_array else _of_any(tests, given, kwargs, reaches, cupy.ndarray)
     return UsualCall(form, key, _on_device(cupy, arrays, leaves))
 

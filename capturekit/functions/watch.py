@@ -20,7 +20,7 @@ from typing import Any
 from capturekit.functions.calls_followed import COUNTS_ANYWHERE, CallsInC, PythonCalls, WatchedCall, record_of
 from capturekit.functions.code_watch import LinesRun
 from capturekit.functions.collector import OF_COLLECTOR, Before
-from capturekit.functions.compiling import compiler_code
+from capturekit.functions.compiling import compiler_code, profile_again
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import FollowTime, TooLong
 from capturekit.functions.outcomes import GivenNumbers
@@ -147,11 +147,7 @@ class Watch:
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if sys.getprofile() is self._callback:
-            sys.setprofile(None)
-            if callable(self._previous):
-                sys.setprofile(self._previous)
-            elif hasattr(self._previous, 'enable'):
-                self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
+            profile_again(self._previous)
         elif self._failure is None:
             what = 'the function set a profile function: what it ran afterwards is not known'
             self._run.doubts.unwatchable.append(what)
@@ -219,14 +215,7 @@ class Watch:
             self._failure = error
 
     def _came_to(self, frame: FrameType, first: bool) -> None:
-        if self._failure is not None:
-            return
-        try:
-            self._time.begin()
-            self._run.code_watch.came_to(frame, first)
-            self._time.end()
-        except Exception as error:
-            self._failure = error
+        self._in_turn(self._run.code_watch.came_to, frame, first)
 
     def _call_begins(self, *call: Any) -> None:
         self._in_turn(self._run.code_watch.look_at_call, *call)

@@ -86,7 +86,6 @@ def finish(
     environment.far = run.met.far or not FAR.isdisjoint(run.names.attributes)
     # If two places hold the same container, a change of it is visible in both.
     environment.asks_identities = bool(run.uses.identities)
-    environment.by_identity = bool(run.uses.identities) or carried is not None
     _let_go(run)
     return environment
 

@@ -25,7 +25,6 @@ from capturekit.functions import (
 from capturekit.functions.code_reads import CodeNames
 from capturekit.functions.environment import Environment
 from capturekit.functions.running import Result
-from capturekit.functions.sharing import Sharing
 from capturekit.functions.watched_objects import GivenValues
 from capturekit.functions.watched_values import Doubts, NamesUsed, WatchedValues
 from capturekit.guard import GUARD
@@ -278,5 +277,4 @@ LOST: tuple[LostMend, ...] = (
     LostMend('32 attributes of dicts', 652, r'class Filled', (_replaced(Keeper, '_meet', _without_attributes),)),
     LostMend('33 the collector that is asked', 25, r'from gc import', (
         lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()), lambda: mock.patch.object(watched_objects, 'OF_COLLECTOR', frozenset()))),
-    LostMend('34 containers under two names', 7388, r'len\(SAME\)', (_gives(Sharing, 'changed'),)),
 )  # fmt: skip

@@ -45,7 +45,7 @@ def absent(text: str) -> str:
 
 def decide_without_times() -> None:
     """Let no time decide in this process which runs are followed and which calls are launched."""
-    policy.CHEAP = policy.LONGEST = float('inf')
+    policy.LONGEST = float('inf')
     faster_way.STOPWATCH = lambda _platform: None
 
 
