@@ -84,7 +84,6 @@ def finish(
     environment.too_much = isinstance(failure, TooLong) or run.met.weak
     environment.keep_inner([(*one, key in run.library.complete) for key, one in run.library.inner.items()], _sizes(run))
     environment.far = run.met.far or not FAR.isdisjoint(run.names.attributes)
-    # If two places hold the same container, a change of it is visible in both.
     environment.asks_identities = bool(run.uses.identities)
     _let_go(run)
     return environment
