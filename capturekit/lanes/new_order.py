@@ -18,7 +18,7 @@ from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, sight_of, unsteady_of, written
-from capturekit.graph.state import GraphState, must_be_changeable, positive, whole_or_closed
+from capturekit.graph.state import GraphState, whole_or_closed
 from capturekit.lanes.edges import (
     Level,
     NewEdges,
@@ -37,7 +37,7 @@ from capturekit.launch.declared import Declared
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG
-from capturekit.model.errors import CudaCallError, UnmatchedError
+from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording
 from capturekit.model.source_line import here
 
@@ -144,27 +144,6 @@ def fall_back(state: GraphState, recorded: ExecutableGraph, why: str) -> None:
 
 _ENOUGH = 'its data needs the order that was recorded'
 _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
-
-
-def relane(state: GraphState, launch: Callable[..., None], report: bool, rounds: int) -> Relaned:
-    """Let a graph have the edges that its data needs. ``launch`` is the graph's, by which it must be launchable.
-
-    ``report``: only tell what would be done. ``rounds``: how often each of several orders is timed.
-    """
-    if positive('rounds', rounds, 0) and report is True:
-        raise ValueError('report=True launches nothing: rounds= goes without it')
-    if rounds and state.gate.occupied():
-        rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
-        raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Ask outside of it, or without rounds=.')
-    with state.lock:
-        must_be_changeable(state, launch, _CALL, report, "Write @ck.graphed(lanes='auto').")
-        found = relane_now(state, apply=not report)
-        if rounds and found:
-            from capturekit.lanes.contest import keep_fastest  # only those who time orders need it
-
-            with state.relaxed():
-                keep_fastest(state, found, rounds)
-        return found
 
 
 def relane_for_calls(state: GraphState, written: Ranges) -> Relaned:
