@@ -170,7 +170,7 @@ def _objects_of(run: RunRecord) -> tuple[list[tuple[Any, type, Any, Any]], list[
             where = f'attribute {{}}{holder.whose}'
             missing.append((holder.layout.dictionary, holder.value, frozenset(holder.missing), where))
         of_user = holder.kind == 'object' or (holder.kind == 'module' and holder.owned)
-        of_user = of_user or (holder.kind == 'function' and bool(holder.start))
+        of_user = of_user or (holder.kind == 'function' and bool(holder.start or holder.missing))
         if not of_user or holder.cls is not type(holder.value):
             continue
         get = holder.layout.dictionary

@@ -11,14 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.functions.kinds import Kind
 from capturekit.guard import GUARD, watch
 from capturekit.guard.refusals import unended
 from capturekit.model import counters
@@ -507,13 +505,6 @@ def test_a_block_is_left_and_not_ended_by_hand(cp: Any) -> None:
     with ck.capture():
         (live,) = GUARD.lives.values()
         assert unended(live).endswith('leave its block, `with ck.capture() as cap:`')
-
-
-def test_launches_that_there_were_are_counted() -> None:
-    kind, variant = Kind([]), SimpleNamespace(launches=8)
-    assert kind.gained() == 'none could be launched so far'
-    kind.variants = (variant,)  # type: ignore[assignment]
-    assert kind.gained() == 'only 8 calls could be launched'
 
 
 def test_a_number_is_named_at_the_line_that_uses_it(sim: Any) -> None:
