@@ -51,7 +51,7 @@ _PACKAGE = '_capturekit_simulated_cupy'
 _ORDER = """
     runtime_calls runtime_memory runtime syncdetect devices streams memory pools pinned layout launches
     conversions indexing ufuncs arrays creation selection extras vendor cufft
-    functions kernels curand random_state randoms scipy_functions sparse nccl
+    functions kernels curand randoms scipy_functions sparse nccl
 """.split()
 
 
@@ -311,8 +311,9 @@ def _add_top(parts: Any, add: Any) -> None:
     add('cupy', {'__version__': VERSION, **{k: v for k, v in contents.items() if not k.startswith('_')}})
     add('cupy.linalg', parts.functions.linalg())
     add('cupy.fft', parts.functions.fft())
-    add('cupy.random._generator', {}, parts.random_state)
-    add('cupy.random._bit_generator', {}, parts.randoms)
+    add('cupy.random._generator', {}, parts.randoms)
+    bits = ('BitGenerator', '_cuRANDGenerator', 'XORWOW', 'MRG32k3a', 'Philox4x3210')
+    add('cupy.random._bit_generator', {name: getattr(parts.randoms, name) for name in bits})
     add('cupy.random', parts.randoms.names())
     add('cupy.exceptions', _exceptions())
     add('cupy.testing', {k: v for k, v in vars(parts.extras).items() if k.startswith('assert_')})
@@ -402,7 +403,7 @@ def _begin(state: Any) -> None:
     parts, modules, holders = _standin()
     holders.put_back()
     parts.runtime_calls.begin(state)
-    parts.random_state._random_states = state.random_states
+    parts.randoms._random_states = state.random_states
     parts.kernels.clear_memo()
     top: Any = modules['cupy']
     top.__capturekit_simulated__ = state.device
