@@ -1,12 +1,19 @@
-"""``cupy.random``: the functions, which draw from a ``RandomState``, and ``Generator``.
+"""``cupy.random``: ``RandomState``, which draws by the same calls as CuPy's, ``Generator``, and the functions.
 
-A ``Generator`` keeps its state on the device: its work can be recorded, and each launch draws new numbers. Numbers are
-NumPy's, not cuRAND's.
+Numbers come from the functions of ``cupy_backends.cuda.libs.curand``, looked up there at every call, or from a kernel
+that gets a seed as an argument: the host keeps count of those (``_get_seed``), and a graph would repeat the same one.
+A ``Generator`` keeps its state on the device: each launch draws new numbers. What CuPy reads on the host in between
+(bounds, rejected integers), this does too. The numbers themselves are NumPy's.
 """
 
 from __future__ import annotations
 
+import binascii
+import hashlib
 import inspect
+import math
+import operator
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,39 +21,426 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import declarations, declared, named, signature
+from capturekit.simulated.cupy.signatures import declared, named, signature
 
-from . import launches, random_state
-from .random_state import BY_SEED, BY_UNIFORM, RandomState
+from . import curand, devices, indexing, launches, layout, runtime_calls
+from .runtime_calls import cupy
 
-# -- functions --------------------------------------------------------------------------------------------------
+_UINT32_MAX, _UINT64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+_FEISTEL_ROUNDS = 24
 
-#: Functions by their methods of ``RandomState``, where the names differ.
-_METHODS = {'random': 'random_sample', 'ranf': 'random_sample', 'sample': 'random_sample'}
-#: Functions named as their methods, which are not in the tables of these.
-_OTHERS = """
-    choice lognormal multivariate_normal negative_binomial normal permutation rand randint randn shuffle standard_normal
-    wald
-""".split()
-#: Parameters of functions, where the method's are others.
-_PARAMETERS = {'exponential': 'scale, size=None, dtype=float'}
+#: Methods of ``RandomState`` and functions that draw from uniform numbers of cuRAND: parameters before ``size, dtype``.
+BY_UNIFORM = {
+    'exponential': 'scale=1.0', 'gumbel': 'loc=0.0, scale=1.0', 'laplace': 'loc=0.0, scale=1.0', 'pareto': 'a',
+    'power': 'a', 'random_sample': '', 'rayleigh': 'scale=1.0', 'standard_cauchy': '', 'standard_exponential': '',
+    'triangular': 'left, mode, right', 'uniform': 'low=0.0, high=1.0', 'weibull': 'a',
+}  # fmt: skip
+#: Those that draw by a kernel that gets a seed; and those of them that make integers, with the default dtype.
+BY_SEED = {
+    'beta': 'a, b', 'binomial': 'n, p', 'chisquare': 'df', 'dirichlet': 'alpha', 'f': 'dfnum, dfden',
+    'gamma': 'shape, scale=1.0', 'geometric': 'p', 'hypergeometric': 'ngood, nbad, nsample',
+    'logistic': 'loc=0.0, scale=1.0', 'logseries': 'p', 'noncentral_chisquare': 'df, nonc',
+    'noncentral_f': 'dfnum, dfden, nonc', 'poisson': 'lam=1.0', 'standard_gamma': 'shape', 'standard_t': 'df',
+    'vonmises': 'mu, kappa', 'zipf': 'a',
+}  # fmt: skip
+_INTEGERS = {'binomial': 'int', 'zipf': 'int',
+             **dict.fromkeys(('geometric', 'hypergeometric', 'logseries', 'poisson'), '"l"')}  # fmt: skip
+#: Conditions of parameters that CuPy refuses: the host reads, for each, whether it holds for any element.
+REFUSED = {
+    'exponential': 'scale < 0', 'logseries': 'p <= 0.0, p >= 1.0', 'negative_binomial': 'n <= 0, p < 0, p > 1',
+    'noncentral_chisquare': 'df <= 0, nonc < 0', 'noncentral_f': 'dfnum <= 0, dfden <= 0, nonc < 0', 'power': 'a < 0',
+    'rayleigh': 'scale < 0', 'triangular': 'left > mode, mode > right, left == right', 'weibull': 'a < 0',
+    'zipf': 'a <= 1.0',
+}  # fmt: skip
+_COMPARED = {'<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq}
 
 
-def _function(name: str) -> Callable[..., Any]:
-    method = getattr(RandomState, _METHODS.get(name, name))
+def _common_shape(*values: Any) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(v.shape if hasattr(v, 'shape') else np.shape(v) for v in values))
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(random_state.get_random_state(), _METHODS.get(name, name))(*args, **kwargs)
 
-    whole = inspect.signature(method)
-    own = whole.replace(parameters=list(whole.parameters.values())[1:])
-    return named(call, name, signature(_PARAMETERS[name]) if name in _PARAMETERS else own, 'cupy.random')
+def _shape_of(size: Any) -> tuple[int, ...]:
+    if size is None:
+        return ()
+    return tuple(size) if isinstance(size, (tuple, list)) else (operator.index(size),)
+
+
+def _real(dtype: Any) -> np.dtype[Any]:
+    found: np.dtype[Any] = np.dtype(dtype)
+    if found.char not in ('f', 'd'):
+        raise TypeError('cupy.random only supports float32 and float64')
+    return found
+
+
+def _refuse(name: str, given: dict[str, Any]) -> None:
+    """Raise ValueError for parameters that CuPy's host refuses, which are arrays by now."""
+    for condition in filter(None, REFUSED.get(name, '').split(', ')):
+        one, compared, other = condition.split()
+        if _COMPARED[compared](given[one], given[other] if other in given else float(other)).any():
+            raise ValueError("'a' must be a valid float > 1.0" if name == 'zipf' else condition)
+
+
+def _drawn(key: int, counter: int, name: str, parameters: tuple[Any, ...], shape: Any, **options: Any) -> Any:
+    """What NumPy's generator of a key draws. A kernel refuses no values: of those out of range it makes NaN or -1."""
+    generator: Any = np.random.Generator(
+        np.random.Philox(key=key | 1 << 64, counter=counter)
+    )  # not as cuRAND's from a seed
+    try:
+        if name == 'dirichlet':
+            found = generator.standard_gamma(*parameters, shape)
+            return found / found.sum(axis=-1, keepdims=True)
+        return getattr(generator, name)(*parameters, size=shape, **options)
+    except ValueError:
+        given = (*parameters, *options.values())
+        if name == 'integers' and not any(isinstance(one, np.ndarray) for one in given):
+            raise  # CuPy's host knows these
+        wrong = -1 if name in _INTEGERS or name == 'integers' else np.nan
+        return np.full(np.broadcast_shapes(*(np.shape(one) for one in given)) if shape is None else shape, wrong)
+
+
+class RandomState:
+    """Random numbers by cuRAND, and by kernels with a seed."""
+
+    def __init__(self, seed: Any = None, method: Any = None) -> None:
+        if method is None:
+            method = curand.CURAND_RNG_PSEUDO_DEFAULT
+        self._lock = threading.Lock()
+        self._born = runtime_calls.state.number
+        self._generator = curand.createGenerator(method)
+        self.method = method
+        self.seed(seed)
+
+    def __del__(self) -> None:
+        if hasattr(self, '_generator') and self._born == runtime_calls.state.number:
+            curand.destroyGenerator(self._generator)
+
+    def seed(self, seed: Any = None) -> None:
+        """Start anew from ``seed``."""
+        if seed is None:
+            seed = int(binascii.hexlify(os.urandom(8)), 16)
+        elif isinstance(seed, np.ndarray):
+            seed = int(hashlib.md5(seed.tobytes(), usedforsecurity=False).hexdigest()[:16], 16)
+        else:
+            given = np.asarray(seed)
+            if given.dtype.kind not in 'biu':
+                raise TypeError('Seed must be an integer.')
+            seed = int(given)
+            if seed < 0 or seed >= 2**64:
+                raise ValueError('Seed must be an integer between 0 and 2**64 - 1')
+        with self._lock:
+            curand.setPseudoRandomGeneratorSeed(self._generator, seed)
+            if self.method not in (curand.CURAND_RNG_PSEUDO_MT19937, curand.CURAND_RNG_PSEUDO_MTGP32):
+                curand.setGeneratorOffset(self._generator, 0)
+            self._rk_seed = seed
+
+    def _get_seed(self, size: int) -> Any:
+        with self._lock:
+            rk_seed = self._rk_seed
+            self._rk_seed = (rk_seed + size) % _UINT64_MAX
+        return rk_seed
+
+    def _by_seed(self, name: str, parameters: tuple[Any, ...], size: Any, dtype: Any) -> Any:
+        y = cupy.empty(shape=_common_shape(*parameters) if size is None else size, dtype=dtype)
+
+        def fill(*operands: Any, out: NDArray[Any]) -> None:
+            *given, seed = operands
+            np.copyto(out, _drawn(int(seed), 0, name, tuple(given), out.shape), casting='unsafe')
+
+        return launches.launch(f'cupy_{name}_kernel', fill, (*parameters, self._get_seed(y.size)), out=y)
+
+    def _by_uniform(self, name: str, parameters: tuple[Any, ...], size: Any, dtype: Any) -> Any:
+        dtype = _real(dtype)
+        out = cupy.empty(_common_shape(*parameters) if size is None else size, dtype=dtype)
+        func = curand.generateUniform if dtype.char == 'f' else curand.generateUniformDouble
+        with self._lock:
+            func(self._generator, out.data.ptr, out.size)
+        plain = name in ('random_sample', 'uniform')
+
+        def make(u: Any, *given: Any, out: NDArray[Any]) -> None:
+            if plain:
+                low, high = given or (0.0, 1.0)
+                found = low + np.where(u == 1, 0, u) * (high - low)
+            else:
+                found = _drawn(int.from_bytes(u.tobytes()[:8], 'little'), 0, name, given, out.shape)
+            np.copyto(out, found, casting='unsafe')
+
+        return launches.launch(f'cupy_{name}', make, (out, *parameters), out=out, elementwise=plain)
+
+    def _generate(self, function: str, size: Any, dtype: Any, *args: Any) -> Any:
+        """Normal or lognormal numbers of cuRAND, which draws even numbers of them only."""
+        dtype, shape = _real(dtype), _shape_of(size)
+        n = math.prod(shape)
+        out = cupy.empty(shape if n % 2 == 0 else (n + 1,), dtype=dtype)
+        func = getattr(curand, function if dtype.char == 'f' else f'{function}Double')
+        with self._lock:
+            func(self._generator, out.data.ptr, out.size, *args)
+        return out if n % 2 == 0 else out[:n].reshape(shape)
+
+    def _bits(self, num: int, dtype: Any) -> Any:
+        sample = cupy.empty((num,), dtype=dtype)
+        with self._lock:
+            curand.generate(self._generator, sample.data.ptr, num * (sample.itemsize // 4))
+        return sample
+
+    # -- real numbers -------------------------------------------------------------------------------------------
+
+    def rand(self, *size: int, **kwarg: Any) -> Any:
+        """Return uniform numbers in ``[0, 1)``."""
+        return self.random_sample(size=size, **kwarg)  # type: ignore[attr-defined]
+
+    def randn(self, *size: int, **kwarg: Any) -> Any:
+        """Return standard normal numbers."""
+        return self.normal(size=size, **kwarg)
+
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
+        size = _common_shape(loc, scale) if size is None else size
+        moved, scaled = isinstance(loc, layout.Layout), isinstance(scale, layout.Layout)
+        mean, width = 0.0 if moved or scaled else loc, 1.0 if scaled else scale
+        x = self._generate('generateNormal', size, dtype, mean, width)
+        if scaled:
+            cupy.multiply(x, scale, out=x)
+        if moved or scaled:
+            cupy.add(x, loc, out=x)
+        return x
+
+    def standard_normal(self, size: Any = None, dtype: Any = float) -> Any:
+        """Return standard normal numbers."""
+        return self.normal(size=size, dtype=dtype)
+
+    def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
+        if any(isinstance(arg, layout.Layout) for arg in (mean, sigma)):
+            x = self.normal(mean, sigma, size, dtype)
+            cupy.exp(x, out=x)
+            return x
+        return self._generate('generateLogNormal', size, dtype, mean, sigma)
+
+    def wald(self, mean: Any, scale: Any, size: Any = None, dtype: Any = float) -> Any:
+        mean, scale = cupy.asarray(mean, dtype=dtype), cupy.asarray(scale, dtype=dtype)
+        size = _common_shape(mean, scale) if size is None else size
+        self.normal(size=size, dtype=dtype)  # CuPy makes the numbers of a normal and a uniform one
+        return self._by_uniform('wald', (mean, scale), size, dtype)
+
+    def multivariate_normal(
+        self, mean: Any, cov: Any, size: Any = None, check_valid: str = 'ignore', tol: float = 1e-08,
+        method: str = 'cholesky', dtype: Any = float,
+    ) -> Any:  # fmt: skip
+        mean, cov = cupy.asarray(mean, dtype=dtype), cupy.asarray(cov, dtype=dtype)
+        if mean.ndim != 1 or cov.shape != 2 * mean.shape:
+            raise ValueError('mean must be 1 dimensional, and cov 2 dimensional and square, of the same length')
+        if method not in ('eigh', 'svd', 'cholesky'):
+            raise ValueError("method must be one of {'eigh', 'svd', 'cholesky'}")
+        if check_valid not in ('ignore', 'warn', 'raise'):
+            raise ValueError("check_valid must equal 'warn', 'raise', or 'ignore'")
+        if method == 'cholesky':
+            decomposed = cupy.linalg.cholesky(cov)
+        else:
+            s, u = cupy.linalg.eigh(cov) if method == 'eigh' else cupy.linalg.svd(cov)[1::-1]
+            decomposed = u * cupy.sqrt(cupy.abs(s))
+        shape = (*_shape_of(size), mean.shape[0])
+        x = self.standard_normal(shape, dtype=dtype).reshape(-1, mean.shape[0])
+        return (cupy.dot(decomposed, x.T).T + mean).reshape(shape)
+
+    # -- integers -----------------------------------------------------------------------------------------------
+
+    def negative_binomial(self, n: Any, p: Any, size: Any = None, dtype: Any = int) -> Any:
+        n, p = cupy.asarray(n), cupy.asarray(p)
+        _refuse('negative_binomial', {'n': n, 'p': p})
+        rates = self._by_seed('gamma', (n, (1 - p) / p), size, float)
+        return self._by_seed('poisson', (rates,), None, dtype)
+
+    def tomaxint(self, size: Any = None) -> Any:
+        sample = self._bits(math.prod(_shape_of(size)), np.int64)
+        sample &= np.iinfo(np.int64).max
+        return sample.reshape(_shape_of(size))
+
+    def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
+        """Return integers in ``[low, high)``."""
+        one: bool = np.isscalar(low)
+        if not one:
+            lo = cupy.asarray(low)
+            lo, hi = (cupy.zeros_like(lo), lo - 1) if high is None else (lo, cupy.asarray(high) - 1)
+            shape = _common_shape(lo, hi) if size is None else _shape_of(size)
+            diff = hi - lo
+            if diff.dtype.kind not in 'iu' or diff.itemsize < 4:
+                raise ValueError(f'dtype must be integer, got: {diff.dtype}')
+            return self._interval(diff, shape).astype(dtype) + lo.astype(dtype, copy=False)
+        first, last = (0, int(low) - 1) if high is None else (int(low), int(high) - 1)
+        if first > last:
+            raise ValueError('low >= high')
+        limits = np.iinfo(dtype)
+        if first < limits.min or last > limits.max:
+            raise ValueError(f'{"low" if first < limits.min else "high"} is out of bounds for {np.dtype(dtype).name}')
+        x = self._interval(last - first, _shape_of(size)).astype(dtype, copy=False)
+        cupy.add(x, first, out=x)
+        return x
+
+    def _interval(self, mx: Any, shape: tuple[int, ...]) -> Any:
+        """Integers from 0 to ``mx``, a number or an array."""
+        wide: bool = mx > _UINT32_MAX if isinstance(mx, int) else mx.itemsize > 4
+        dtype, largest = (np.uint64, _UINT64_MAX) if wide else (np.uint32, _UINT32_MAX)
+        if isinstance(mx, int) and mx == 0:
+            return cupy.zeros(shape, dtype=np.uint32)
+        if isinstance(mx, int) and mx > _UINT64_MAX:
+            raise ValueError(f'mx must be within uint64 range (actual: {mx})')
+        sample = self._bits(math.prod(shape), dtype)
+        top = dtype(mx) if isinstance(mx, int) else mx.astype(dtype, copy=False)
+        if not isinstance(mx, int) or mx & (mx + 1):  # CuPy's host reads how many are to be drawn again: here, none
+            indexing.nonzero(launches.launch('cupy_rejected', lambda x: np.zeros(x.shape, bool), (sample,)))
+
+        def below(x: Any, top: Any) -> Any:
+            return np.where(top == largest, x, x % np.maximum(top + dtype(1), dtype(1)))
+
+        return launches.launch('cupy_random_interval_sample_modulo', below, (sample.reshape(shape), top))
+
+    # -- choice and order ---------------------------------------------------------------------------------------
+
+    def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
+        """Return random elements of an array, or integers below ``a``."""
+        if a is None:
+            raise ValueError('a must be 1-dimensional or an integer')
+        if isinstance(a, layout.Layout) and a.ndim == 0:
+            raise NotImplementedError
+        if isinstance(a, int):
+            length = a
+            if length < 0:
+                raise ValueError('a must be greater than or equal to 0')
+        else:
+            a = cupy.array(a, copy=False)
+            if a.ndim != 1:
+                raise ValueError('a must be 1-dimensional or an integer')
+            length = len(a)
+        if p is not None:
+            p = _probabilities(p, length)
+        if size is None:
+            raise NotImplementedError('choice() without specifying size is not supported yet')
+        n = math.prod(_shape_of(size))
+        if length == 0 and n > 0:
+            raise ValueError('a cannot be empty unless no samples are taken')
+        if not replace:
+            if p is not None:
+                raise NotImplementedError
+            return self._without_replacement(a, length, n).reshape(size)
+        if p is not None:
+            cdf = p.cumsum()
+            cdf /= cdf[-1]
+            index = cdf.searchsorted(self.random_sample(size), side='right')  # type: ignore[attr-defined]
+        else:
+            index = self.randint(0, max(length, 1), size=size).astype(np.int64, copy=False)
+        if isinstance(a, int):
+            return index
+        return cupy.array(a[index], dtype=a.dtype) if index.ndim == 0 else a[index]
+
+    def _without_replacement(self, a: Any, length: int, n: int) -> Any:
+        if length < n:
+            raise ValueError("Cannot take a larger sample than population when 'replace=False'")
+        if not isinstance(a, int):
+            order = a.copy()
+            self.shuffle(order)
+            return order[:n]
+        # The host makes keys of the seed, and a kernel a permutation of the keys.
+        key = int(self._get_seed(_FEISTEL_ROUNDS))
+        some = lambda key: np.random.default_rng(key).permutation(length)[:n].astype(np.int64)  # noqa: E731
+        return launches.launch('cupy_feistel_bijection', some, (key,))
+
+    def shuffle(self, a: Any) -> None:
+        """Shuffle in place along the first axis."""
+        if not isinstance(a, layout.Layout):
+            raise TypeError('The array must be cupy.ndarray')
+        if a.ndim == 0:
+            raise TypeError('An array whose ndim is 0 is not supported')
+        array: Any = a
+        array[:] = array[self._permutation(len(array))]
+
+    def permutation(self, a: Any) -> Any:
+        """Return a random order of an array, or of the integers below ``a``."""
+        return self._permutation(a) if isinstance(a, int) else a[self._permutation(len(a))]
+
+    def _permutation(self, num: int) -> Any:
+        return cupy.argsort(self._bits(num, np.int32))
+
+
+def _probabilities(p: Any, length: int) -> Any:
+    p = cupy.array(p)
+    if p.ndim != 1:
+        raise ValueError('p must be 1-dimensional')
+    if len(p) != length:
+        raise ValueError('a and p must have same size')
+    if not (p >= 0).all():
+        raise ValueError('probabilities are not non-negative')
+    if not np.allclose(cupy.sum(p).get(), 1):
+        raise ValueError('probabilities do not sum to 1')
+    return p
+
+
+def _method(name: str, signature: inspect.Signature) -> Callable[..., Any]:
+    def draw(self: RandomState, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        _self, *parameters, size, dtype = bound.arguments
+        given = {key: cupy.asarray(bound.arguments[key]) for key in parameters}
+        _refuse(name, given)
+        wanted = bound.arguments[size]
+        if name == 'dirichlet':
+            wanted = (*_shape_of(wanted), *given['alpha'].shape)
+        by = self._by_seed if name in BY_SEED else self._by_uniform
+        return by(name, tuple(given.values()), wanted, bound.arguments[dtype])
+
+    return named(draw, name, signature, 'cupy.random._generator')
+
+
+for _name, _parameters in {**BY_UNIFORM, **BY_SEED}.items():
+    _all = ('self', _parameters, f'size=None, dtype={_INTEGERS.get(_name, "float")}')
+    setattr(RandomState, _name, _method(_name, signature(', '.join(filter(None, _all)))))
+
+
+# -- the functions ------------------------------------------------------------------------------------------------
+
+#: By device. Each device that is installed gets another one.
+_random_states: dict[int, RandomState] = {}
+
+
+def seed(seed: Any = None) -> None:
+    get_random_state().seed(seed)
+
+
+def get_random_state() -> RandomState:
+    device = devices.get_device_id()
+    found = _random_states.get(device)
+    if found is None:
+        given = os.getenv('CUPY_SEED')
+        found = _random_states.setdefault(device, RandomState(None if given is None else np.uint64(int(given))))
+    return found
+
+
+def set_random_state(rs: RandomState) -> None:
+    if not isinstance(rs, RandomState):
+        raise TypeError(f'Random state must be an instance of RandomState. Actual: {type(rs)}')
+    _random_states[devices.get_device_id()] = rs
+
+
+def reset_states() -> None:
+    global _random_states
+    _random_states = {}
+
+
+def multinomial(n: int, pvals: Any, size: Any = None) -> Any:
+    """Return numbers of a multinomial distribution: the function has no method."""
+    kinds = len(pvals)
+    ys = cupy.zeros((*_shape_of(size), kinds), 'l')
+    if ys.size > 0:
+        xs = get_random_state().choice(kinds, p=pvals, size=n * math.prod(_shape_of(size)))
+
+        def count(ys: NDArray[Any], xs: NDArray[Any]) -> None:
+            np.add.at(ys.reshape(-1, kinds), (np.arange(xs.size) // n, xs), 1)
+
+        launches.mutate('cupy_random_multinomial', count, ys, (xs,))
+    return ys
 
 
 def random_integers(low: Any, high: Any = None, size: Any = None) -> Any:
     """Return integers from ``low`` to ``high``, that included; from 1 to ``low`` where there is one bound."""
     low, high = (1, low) if high is None else (low, high)
-    return random_state.get_random_state().randint(low, high + 1, size)
+    return get_random_state().randint(low, high + 1, size)
 
 
 def default_rng(seed: Any = None) -> Generator:
@@ -60,15 +454,34 @@ def bytes(length: int) -> Any:
     return np.random.bytes(length)
 
 
+#: Functions by their methods of ``RandomState``, where the names differ.
+_METHODS = {'random': 'random_sample', 'ranf': 'random_sample', 'sample': 'random_sample'}
+#: Functions named as their methods, which are not in the tables of these.
+_OTHERS = """
+    choice lognormal multivariate_normal negative_binomial normal permutation rand randint randn shuffle standard_normal
+    wald
+""".split()
+
+
+def _function(name: str) -> Callable[..., Any]:
+    method = _METHODS.get(name, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(get_random_state(), method)(*args, **kwargs)
+
+    whole = inspect.signature(getattr(RandomState, method))
+    own = whole.replace(parameters=list(whole.parameters.values())[1:])
+    return named(
+        call, name, signature('scale, size=None, dtype=float') if name == 'exponential' else own, 'cupy.random'
+    )
+
+
 def names() -> dict[str, Any]:
     """Return what ``cupy.random`` exports."""
-    of_state = 'RandomState get_random_state set_random_state reset_states seed multinomial'.split()
-    own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, default_rng, bytes, random_integers)
-    return {
-        **{one.__name__: one for one in own},
-        **{name: getattr(random_state, name) for name in of_state},
-        **{name: _function(name) for name in (*BY_UNIFORM, *BY_SEED, *_METHODS, *_OTHERS)},
-    }
+    own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, RandomState, default_rng, bytes, random_integers,
+           get_random_state, set_random_state, reset_states, seed, multinomial)  # fmt: skip
+    functions = {name: _function(name) for name in (*BY_UNIFORM, *BY_SEED, *_METHODS, *_OTHERS)}
+    return {**{one.__name__: one for one in own}, **functions}
 
 
 # -- generators -------------------------------------------------------------------------------------------------
@@ -82,11 +495,11 @@ class BitGenerator:
 
 
 class _cuRANDGenerator(BitGenerator):
-    """A source of bits whose state lies on the device: what draws asks for it first, and writes it back."""
+    """A source of bits whose state, a key and a count, lies on the device: what draws asks for it first."""
 
     def __init__(self, seed: Any = None, *, size: int = -1) -> None:
         super().__init__(seed)
-        words = _words(np.random.PCG64(seed))
+        words = np.array([np.random.SeedSequence(seed).generate_state(1, np.uint64)[0], 0], np.uint64)
         self._state = launches.launch('cupy_random_seeded', lambda: words.copy(), (), {})
 
     def state(self) -> int:
@@ -105,42 +518,42 @@ class Philox4x3210(XORWOW):
     """cuRAND's Philox4x32-10 by name."""
 
 
-_HALF = (1 << 64) - 1
+class Generator:
+    """Random numbers with the state on the device: each launch of a graph draws new ones."""
+
+    def __init__(self, bit_generator: BitGenerator) -> None:
+        self.bit_generator = bit_generator
+
+    def _draw(self, name: str, parameters: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        bits: Any = self.bit_generator
+        bits.state()
+        out, dtype = options.pop('out', None), options.pop('dtype', None)
+        size = options.pop('size', None) if out is None else out.shape
+        dtype = dtype if out is None else out.dtype
+        if name == 'dirichlet' and size is not None:
+            size = (*_shape_of(size), *parameters[0].shape)
+        own = {'dtype': dtype} if dtype is not None and name not in ('beta', 'uniform') else {}
+
+        def drawn(words: NDArray[np.uint64], *given: Any, **told: Any) -> Any:
+            found = _drawn(int(words[0]), int(words[1]) << 64, name, given, size, **told, **own)
+            return found if dtype is None else np.asarray(found).astype(dtype)
+
+        def step(words: NDArray[np.uint64]) -> None:
+            words[1] += np.uint64(1)
+
+        found = launches.launch(f'cupy_random_{name}', drawn, (bits._state, *parameters), options)
+        launches.mutate(f'cupy_random_{name}_state', step, bits._state)
+        if out is None:
+            return found
+        out[...] = found
+        return out
 
 
-def _words(bits: np.random.PCG64) -> NDArray[np.uint64]:
-    now: Any = bits.state
-    inner = now['state']
-    wide = [inner['state'] >> 64, inner['state'] & _HALF, inner['inc'] >> 64, inner['inc'] & _HALF]
-    return np.array([*wide, now['has_uint32'], now['uinteger']], np.uint64)
+def _generator_method(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    return lambda args, kwargs: args[0]._draw(name, args[1:], kwargs)
 
 
-def _generator(words: NDArray[np.uint64]) -> tuple[np.random.Generator, np.random.PCG64]:
-    """Return NumPy's generator in a state."""
-    bits = np.random.PCG64(0)
-    w = [int(word) for word in words]
-    bits.state = {
-        'bit_generator': 'PCG64', 'state': {'state': w[0] << 64 | w[1], 'inc': w[2] << 64 | w[3]},
-        'has_uint32': w[4] & 1, 'uinteger': w[5] & 0xFFFFFFFF,
-    }  # fmt: skip
-    return np.random.Generator(bits), bits
-
-
-def _drawn_from(generator: np.random.Generator, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Draw; what NumPy refuses gives NaN or -1: a kernel refuses nothing, and CuPy looks at two functions' numbers."""
-    draw = getattr(generator, name)
-    try:
-        return draw(*args, **kwargs)
-    except ValueError:
-        if name in ('integers', 'hypergeometric') and not any(isinstance(one, np.ndarray) for one in args):
-            raise
-        given = {key: np.full_like(one, 0.5) if isinstance(one, (float, np.ndarray)) else one
-                 for key, one in kwargs.items()}  # fmt: skip
-        like = np.asarray(draw(*(np.full_like(one, 0.5) for one in args), **given))
-        return np.full_like(like, np.nan if like.dtype.kind == 'f' else -1)
-
-
-_GENERATOR = """
+for _declaration in """
     beta(self, a, b, size=None, dtype=float64)
     binomial(self, n, p, size=None)
     chisquare(self, df, size=None)
@@ -159,44 +572,6 @@ _GENERATOR = """
     standard_gamma(self, shape, size=None, dtype=float64, out=None)
     standard_normal(self, size=None, dtype=float64, out=None)
     uniform(self, low=0.0, high=1.0, size=None, dtype=float64)
-"""
-
-
-class Generator:
-    """Random numbers with the state on the device: each launch of a graph draws new ones."""
-
-    def __init__(self, bit_generator: BitGenerator) -> None:
-        self.bit_generator = bit_generator
-
-    def _draw(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        bits: Any = self.bit_generator
-        bits.state()
-        out = kwargs.pop('out', None)
-        dtype = kwargs.pop('dtype', None) if name in ('beta', 'uniform') else None
-        if out is not None:
-            kwargs |= {'size': out.shape, 'dtype': out.dtype}
-
-        def drawn(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
-            found = _drawn_from(_generator(words)[0], name, a, k)
-            return found if dtype is None else np.asarray(found).astype(dtype)
-
-        def moved_on(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
-            generator, state = _generator(words)
-            _drawn_from(generator, name, a, k)
-            return _words(state)
-
-        args = (bits._state, *args)
-        found = launches.launch(f'cupy_random_{name}', drawn, args, kwargs)
-        bits._state[...] = launches.launch(f'cupy_random_{name}_state', moved_on, args, kwargs)
-        if out is None:
-            return found
-        out[...] = found
-        return out
-
-
-def _generator_method(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    return lambda args, kwargs: args[0]._draw(name, args[1:], kwargs)
-
-
-for _name, _signature in declarations(_GENERATOR):
-    setattr(Generator, _name, declared(_name, _signature, _generator_method(_name), 'cupy.random'))
+""".split('\n')[1:-1]:
+    _name, _, _parameters = _declaration.strip().partition('(')
+    setattr(Generator, _name, declared(_name, signature(_parameters[:-1]), _generator_method(_name), 'cupy.random'))

@@ -42,13 +42,6 @@ def signature_like(name: str, function: Callable[..., Any]) -> inspect.Signature
     return inspect.Signature(kept)
 
 
-@functools.cache
-def declarations(text: str) -> tuple[tuple[str, inspect.Signature], ...]:
-    """Return names and signatures from a table of :mod:`surface`."""
-    lines = (line.strip().partition('(') for line in text.split('\n'))
-    return tuple((name, signature(parameters[:-1])) for name, _, parameters in lines if name)
-
-
 def declared(name: str, signature: inspect.Signature, call: Call, module: str = 'cupy') -> Callable[..., Any]:
     """Return a function of this name and signature; ``call`` gets required arguments and given optional ones."""
 
