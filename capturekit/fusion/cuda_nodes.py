@@ -10,9 +10,8 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from capturekit.driver.cuda import CudaDevice
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Described, NodeInfo
 from capturekit.fusion import fused_reduction
@@ -24,7 +23,6 @@ from capturekit.model.errors import CudaCallError
 
 if TYPE_CHECKING:
     from capturekit.fusion.fused_kernel import FusedKernel
-    from capturekit.fusion.simulated_nodes import SimulatedNodes
     from capturekit.fusion.source import Source
 
 _OPTIONS = ('--std=c++17',)
@@ -177,15 +175,3 @@ def _reduction_source(cupy: Any, kernel: FusedReduction, names: tuple[str, ...])
         return name, fused_reduction.source(kernel, name, _MADE[words]._params, infos, _TOGETHER), ()
     except ValueError as error:
         raise FusingError(str(error)) from error
-
-
-FusingNodes: TypeAlias = 'CudaNodes | SimulatedNodes'
-
-
-def nodes_of(device: Any) -> FusingNodes:
-    """What reads the nodes of a device's graphs, and lets them run fused kernels."""
-    if isinstance(device, CudaDevice):
-        return CudaNodes(device)
-    from capturekit.fusion.simulated_nodes import SimulatedNodes  # only those without a GPU need it
-
-    return SimulatedNodes(device)

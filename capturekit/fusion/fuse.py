@@ -10,13 +10,14 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from capturekit.analysis.node_memory import FreeMemory, NotRepeatableError, joined, written_ranges
 from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.driver.cuda import StreamHandle
-from capturekit.fusion.cuda_nodes import FusingError, nodes_of
+from capturekit.fusion.cuda_nodes import FusingError
 from capturekit.fusion.fusible import Fusible
+from capturekit.fusion.nodes import nodes_of
 from capturekit.fusion.report import Fused, FusedNodes
 from capturekit.graph.addresses import NodeAt
 from capturekit.graph.edit import NOT_COPIED, forget_nodes
@@ -35,8 +36,8 @@ from capturekit.model.recording import Span
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
-    from capturekit.fusion.cuda_nodes import FusingNodes
     from capturekit.fusion.lines import Fusing, Fusion
+    from capturekit.fusion.nodes import FusingNodes
 
 
 # -- the first launch of a graph with fused kernels: it is compared with one without them, and may undo them ----------
@@ -54,6 +55,7 @@ class FusedState(Alteration):
         recorded: the graph as it was recorded; None where it can not be had back.
         spans: which line made which nodes, as recorded.
         members: by the handle of a fused kernel's node, the nodes that it replaces.
+        fuse: fuses another graph, given its state and whether results may be rounded otherwise.
         trial: the first launch, which is still to be compared; None after it.
         keeps: what the kernels' code lives in.
         by_calls: whether calls of a graphed function launch it.
@@ -67,6 +69,7 @@ class FusedState(Alteration):
     recorded: ExecutableGraph | None
     spans: list[Span]
     members: dict[int, tuple[Node, ...]]
+    fuse: Callable[[GraphState, bool], Fused]
     trial: FirstLaunch | None = None
     keeps: list[Any] = field(default_factory=list)
     by_calls: bool = False
@@ -101,7 +104,7 @@ class FusedState(Alteration):
             aim(state)
 
     def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
-        if fused_of(other) is not None or not fuse_now(other, True, self.fast):
+        if fused_of(other) is not None or not self.fuse(other, self.fast):
             return []
         return [lambda instantiated: None if instantiated else unfuse(other, '')]
 
@@ -130,8 +133,11 @@ def with_members(look: Look, members: Mapping[int, tuple[Node, ...]]) -> Look:
     return look
 
 
-#: What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there.
-Besides = tuple[Ranges, Sequence[Any]]
+class Besides(NamedTuple):
+    """What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there."""
+
+    ranges: Sequence[tuple[int, int]]
+    arrays: Sequence[Any]
 
 
 def trial_of(
@@ -152,10 +158,10 @@ def trial_of(
         report.compared = f'not compared: {error}'
         return None
     report.compared = 'not yet'
-    more, arrays = also or ((), ())
-    every = joined([*ranges, *more])
+    every = joined([*ranges, *(also.ranges if also is not None else ())])
     again, unseen = also is not None, state.memory.unseen()
     loose = unsteady_of(sight, state.made.graph)
+    arrays = also.arrays if also is not None else ()
     rounded = fusible.rounded(fusion, arrays) if report.fast else ()
     return FirstLaunch(sight.platform, state.made, every, sight.blocks, again, unseen, loose, rounded)
 
@@ -242,10 +248,12 @@ def fuse(state: GraphState, launch: Callable[..., None], how: str, report: bool)
         return fuse_now(state, not report, how == 'fast')
 
 
-def fuse_recorded(state: GraphState, fast: bool, gathers: bool, also: Besides | None = None) -> Fused:
+def fuse_recorded(
+    state: GraphState, fast: bool, gathers: bool, also: tuple[Ranges, Sequence[Any]] | None = None
+) -> Fused:
     """Fuse a graph that has just been recorded; the arguments are those of :func:`fuse_now`."""
     with state.lock:
-        return fuse_now(state, True, fast, gathers, also)
+        return fuse_now(state, True, fast, gathers, None if also is None else Besides(*also))
 
 
 def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, also: Besides | None = None) -> Fused:
@@ -369,7 +377,8 @@ def _take_fused(
         return
     members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
     members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
-    fused = FusedState(known, old, state.recording.spans, members, trial, by_calls=by_calls, fast=known.fast)
+    again = lambda other, fast: fuse_now(other, True, fast)  # noqa: E731
+    fused = FusedState(known, old, state.recording.spans, members, again, trial, by_calls=by_calls, fast=known.fast)
     fused.keeps = [function for _one, (_name, function) in made]
     state.alter(fused)
     state.made = new

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from capturekit.analysis.node_memory import _DEVICE, FreeMemory, Memory, memory_of
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.blocks import gather
-from capturekit.fusion.cuda_nodes import nodes_of
 from capturekit.fusion.elementwise import Rounded, kind_of
 from capturekit.fusion.fused_kernel import FusedKernel
 from capturekit.fusion.lines import Edges, Fusion, fusion_of, lines_of
+from capturekit.fusion.nodes import nodes_of
 from capturekit.fusion.reduction import CUB, Halves, Reduction, of_calls
 from capturekit.fusion.reductions import Reductions, reduced
 from capturekit.fusion.rounded_memory import RoundedNumbers, rounded_numbers
@@ -23,8 +23,8 @@ from capturekit.launch.declared import Declared
 from capturekit.model.dag import Order
 
 if TYPE_CHECKING:
-    from capturekit.fusion.cuda_nodes import FusingNodes
-    from capturekit.fusion.lines import Fusing
+    from capturekit.fusion.lines import Fusing, Fusion
+    from capturekit.fusion.nodes import FusingNodes
 
 
 # -- all that becomes of a definition that is fused: what is not needed goes, the rest becomes fewer kernels ----------

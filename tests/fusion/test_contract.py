@@ -9,12 +9,12 @@ import numpy as np
 import capturekit as ck
 from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.cuda import current
-from capturekit.fusion.cuda_nodes import nodes_of
 from capturekit.fusion.division import runs_of
 from capturekit.fusion.elementwise import Elementwise
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
 from capturekit.fusion.fused_reduction import FusedReduction
 from capturekit.fusion.fusible import whole_fusion
+from capturekit.fusion.nodes import nodes_of
 from capturekit.fusion.reduction import Reduction
 from capturekit.fusion.runs import Item, kernel_of
 from capturekit.fusion.thinned import operand_access
