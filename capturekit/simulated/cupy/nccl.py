@@ -1,21 +1,24 @@
 """``cupy.cuda.nccl``: communicators over the simulated machine's devices, which compute what NCCL would.
 
 A collective is two pieces of work on each rank's stream: one takes what the rank sends, as it is then; the other comes
-after all of those and writes what the rank receives. All ranks are of this process, and are given in one group. Outside
-of a group, or in graphs that are launched one by one, NCCL would let the ranks meet while they run: the simulated
-device runs one thing after the other, so that is refused.
+after all of those and writes what the rank receives. All ranks of a collective are given in one group. Outside of a
+group, or in graphs that are launched one by one, NCCL would let the ranks meet while they run: the simulated device
+runs one thing after the other, so that is refused. Where ranks are of other processes, a launch waits for these
+(:mod:`nccl_processes`).
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from capturekit.simulated.cupy.nccl_processes import NobodyError, Processes, new_id
 
 from . import runtime, runtime_calls, runtime_memory
 
@@ -33,9 +36,10 @@ NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG = range(5)
 available = True
 
 _DTYPES = ('i1', 'u1', 'i4', 'u4', 'i8', 'u8', 'f2', 'f4', 'f8')
-_FOLDS: tuple[Callable[..., Any], ...] = (np.add, np.multiply, np.maximum, np.minimum, np.add)
+_FOLDS: tuple[Callable[..., Any], ...] = (np.add, np.multiply, np.maximum, np.minimum)
 _INVALID_ARGUMENT, _INVALID_USAGE = 4, 5
 _NAMES = {_INVALID_ARGUMENT: 'NCCL_ERROR_INVALID_ARGUMENT', _INVALID_USAGE: 'NCCL_ERROR_INVALID_USAGE'}
+_ids = itertools.count(1)
 
 Array = NDArray[Any]
 
@@ -49,25 +53,46 @@ class NcclError(RuntimeError):
 
 
 class _Clique:
-    """The communicators that work together, as ranks."""
+    """The communicators that work together: the id that they were made by, and the ranks of this process."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, name: bytes = b'') -> None:
+        self.size, self.name = size, name
         self.here: set[int] = set()
+        self.processes: Processes | None = None
+
+    @property
+    def several_here(self) -> bool:
+        return (len(self.here) if self.name else self.size) > 1
+
+    @property
+    def others(self) -> Processes | None:
+        """The other processes that have ranks of it; None where all are of this one."""
+        if self.processes is None and self.name and len(self.here) < self.size:
+            self.processes = Processes(self.name, self.size, self.here)
+        return self.processes
 
 
-class _Call(NamedTuple):
-    """What one rank was asked to do. ``send`` and ``receive`` are an address and a number of elements each."""
+class _Far:
+    """A rank of another process."""
 
-    comm: NcclCommunicator
-    kind: str
-    send: tuple[int, int]
-    receive: tuple[int, int]
-    dtype: np.dtype[Any]
-    stream: int
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+
+class _Call(SimpleNamespace):
+    """What one rank, ``comm``, was asked to do on a ``stream``: the ``kind`` of it, elements of which ``dtype``.
+
+    ``send`` and ``receive`` are an address and a number of elements each; ``sent`` is what was sent, once it was taken.
+    """
+
     op: int = 0
     root: int = 0
     peer: int = -1
+    sent: Array | None = None
+
+
+#: What processes tell each other of a call, besides its rank.
+_TOLD = ('kind', 'dtype', 'op', 'root', 'peer', 'sent')
 
 
 def get_version() -> int:
@@ -75,36 +100,38 @@ def get_version() -> int:
     return 22809
 
 
-get_build_version = get_version
+def get_build_version() -> int:
+    """Return the version that is simulated."""
+    return 22809
 
 
 def get_unique_id() -> bytes:
-    return os.urandom(20).ljust(128, b'\0')
+    return (new_id() + next(_ids).to_bytes(4, 'little')).ljust(128, b'\0')
 
 
-def _thread() -> Any:
-    """How many groups this thread has begun, and the calls of the outermost."""
-    thread = runtime_calls.state.thread
-    if not hasattr(thread, 'depth'):
-        thread.depth, thread.calls = 0, []
-    return thread
+def _group() -> list[_Call]:
+    try:
+        calls: list[_Call] = runtime_calls.state.thread.calls
+    except AttributeError:
+        calls = runtime_calls.state.thread.calls = []
+    return calls
 
 
 def groupStart() -> None:
     """Begin a group: what follows begins when it ends."""
-    _thread().depth += 1
+    runtime_calls.state.thread.depth = getattr(runtime_calls.state.thread, 'depth', 0) + 1
 
 
 def groupEnd() -> None:
     """End a group: all that was asked for in it is done."""
-    thread = _thread()
-    if not thread.depth:
+    depth = getattr(runtime_calls.state.thread, 'depth', 0)
+    if not depth:
         raise NcclError(_INVALID_USAGE, 'groupEnd without groupStart')
-    thread.depth -= 1
-    if not thread.depth:
-        calls, thread.calls = thread.calls, []
-        for clique in dict.fromkeys(call.comm._clique for call in calls):
-            for together in _matched(clique, [call for call in calls if call.comm._clique is clique]):
+    runtime_calls.state.thread.depth = depth - 1
+    if depth == 1:
+        calls, runtime_calls.state.thread.calls = _group(), []
+        for clique in dict.fromkeys(_clique_of(call) for call in calls):
+            for together in _matched(clique, [call for call in calls if _clique_of(call) is clique]):
                 _run(together)
 
 
@@ -112,7 +139,8 @@ def _matched(clique: _Clique, calls: list[_Call]) -> list[list[_Call]]:
     """The calls of a group that belong together: the first collective of each rank, the second, and so on."""
     pairs = [call for call in calls if call.peer >= 0]
     found = [pairs] if pairs else []
-    by_rank = [[c for c in calls if c.peer < 0 and c.comm._rank == rank] for rank in range(clique.size)]
+    ranks = range(clique.size) if clique.others is None else sorted(clique.here)
+    by_rank = [[c for c in calls if c.peer < 0 and c.comm._rank == rank] for rank in ranks]
     for together in itertools.zip_longest(*by_rank):
         if None in together or len({(c.kind, c.dtype, c.op, c.root) for c in together}) > 1:
             raise NcclError(_INVALID_USAGE, 'ranks that ask for different things, or for nothing, would wait for ever')
@@ -121,51 +149,101 @@ def _matched(clique: _Clique, calls: list[_Call]) -> list[list[_Call]]:
 
 
 def _run(calls: list[_Call]) -> None:
-    before, sent = runtime.getDevice(), dict[int, Array]()
-
-    def take(number: int) -> None:
-        address, count = calls[number].send
-        sent[number] = _elements(address, count, calls[number].dtype).copy() if count else np.empty(0)
-
-    def give(number: int) -> None:
-        address, count = calls[number].receive
-        if count:
-            _elements(address, count, calls[number].dtype)[:] = _received(number, calls, sent)
-
+    before, everybody = runtime.getDevice(), _Everybody(calls, _clique_of(calls[0]).others)
     try:
-        for number, call in enumerate(calls):
-            runtime.setDevice(call.comm._device)
-            runtime_calls.submit(call.stream, functools.partial(take, number), 'nccl', 'wait event')
+        for call in calls:
+            runtime.setDevice(_mine(call)._device)
+            runtime_calls.submit(call.stream, functools.partial(everybody.take, call), 'nccl', 'wait event')
         runtime_calls.meet([call.stream for call in calls])
-        for number, call in enumerate(calls):
-            runtime.setDevice(call.comm._device)
-            runtime_calls.submit(call.stream, functools.partial(give, number), f'ncclDevKernel_{call.kind}')
+        for call in calls:
+            runtime.setDevice(_mine(call)._device)
+            runtime_calls.submit(call.stream, functools.partial(everybody.give, call), f'ncclDevKernel_{call.kind}')
     finally:
         runtime.setDevice(before)
 
 
+def _mine(call: _Call) -> NcclCommunicator:
+    assert isinstance(call.comm, NcclCommunicator)
+    return call.comm
+
+
+def _clique_of(call: _Call) -> _Clique:
+    return _mine(call)._clique
+
+
+class _Everybody:
+    """Calls that belong together, with those of the other processes, which are asked once for each launch."""
+
+    def __init__(self, calls: Sequence[_Call], others: Processes | None) -> None:
+        self._calls, self._others = calls, others
+        self._every: Sequence[_Call] | None = None
+
+    def take(self, call: _Call) -> None:
+        _take(call)
+        self._every = None
+
+    def give(self, call: _Call) -> None:
+        if self._every is None:
+            self._every = self._calls if self._others is None else self._asked(self._others)
+        _give(call, self._every)
+
+    def _asked(self, others: Processes) -> Sequence[_Call]:
+        mine = [(one.comm._rank, *(getattr(one, name) for name in _TOLD)) for one in self._calls]
+        try:
+            told = others.exchange(mine)
+        except NobodyError as error:
+            raise NcclError(_INVALID_USAGE, str(error)) from error
+        here = {one.comm._rank for one in self._calls}
+        every = [(rank, dict(zip(_TOLD, values))) for rank, *values in told]
+        if len({(one['kind'], one['dtype'], one['op'], one['root']) for _rank, one in every if one['peer'] < 0}) > 1:
+            raise NcclError(_INVALID_USAGE, 'ranks that ask for different things would wait for ever')
+        far = [
+            _Call(comm=_Far(rank), send=(0, 0 if one['sent'] is None else len(one['sent'])), receive=(0, 0), **one)
+            for rank, one in every
+            if rank not in here
+        ]
+        return [*self._calls, *far]
+
+
 def _elements(address: int, count: int, dtype: Any) -> Array:
-    found: Array = runtime_memory.device_bytes(address, count * dtype.itemsize).view(dtype)
-    return found
+    return runtime_memory.device_bytes(address, count * dtype.itemsize).view(dtype)
 
 
-def _received(number: int, calls: Sequence[_Call], sent: dict[int, Array]) -> Any:
-    call, rank = calls[number], calls[number].comm._rank
-    if call.kind == 'SendRecv':  # the first send meets the first receive
-        mine = [n for n, c in enumerate(calls) if c.receive[1] and c.comm is call.comm and c.peer == call.peer]
-        theirs = [n for n, c in enumerate(calls) if c.send[1] and c.comm._rank == call.peer and c.peer == rank]
-        if len(theirs) <= mine.index(number):
-            raise NcclError(_INVALID_USAGE, f'rank {call.peer} sends nothing: this would wait for ever')
-        return sent[theirs[mine.index(number)]]
-    of_ranks = [sent[n] for n in sorted(sent, key=lambda n: calls[n].comm._rank)]
+def _take(call: _Call) -> None:
+    address, count = call.send
+    call.sent = _elements(address, count, call.dtype).copy() if count else None
+
+
+def _give(call: _Call, calls: Sequence[_Call]) -> None:
+    address, count = call.receive
+    if count:
+        _elements(address, count, call.dtype)[:] = _received(call, calls)
+
+
+def _received(call: _Call, calls: Sequence[_Call]) -> Any:
+    if call.kind == 'SendRecv':
+        return _from_peer(call, calls)
+    sent = [one.sent for one in sorted(calls, key=lambda one: one.comm._rank)]
     if call.kind == 'Broadcast':
-        return of_ranks[call.root]
+        return sent[call.root]
     if call.kind == 'AllGather':
-        return np.concatenate(of_ranks)
-    total: Any = functools.reduce(_FOLDS[call.op], of_ranks)
+        return np.concatenate([one for one in sent if one is not None])
+    total = functools.reduce(_FOLDS[0 if call.op == NCCL_AVG else call.op], sent)
+    assert total is not None
     if call.op == NCCL_AVG:
-        total = total / len(of_ranks)
-    return np.split(total, len(of_ranks))[rank] if call.kind == 'ReduceScatter' else total
+        total = total / len(sent)
+    if call.kind == 'ReduceScatter':
+        return np.split(np.asarray(total), len(sent))[call.comm._rank]
+    return total
+
+
+def _from_peer(call: _Call, calls: Sequence[_Call]) -> Any:
+    """What the peer sends here: the first send meets the first receive."""
+    mine = [c for c in calls if c.receive[1] and c.comm is call.comm and c.peer == call.peer]
+    theirs = [c for c in calls if c.send[1] and c.comm._rank == call.peer and c.peer == call.comm._rank]
+    if len(theirs) <= mine.index(call):
+        raise NcclError(_INVALID_USAGE, f'rank {call.peer} sends nothing: this would wait for ever')
+    return theirs[mine.index(call)].sent
 
 
 class NcclConfig:
@@ -181,11 +259,12 @@ class NcclCommunicator:
     def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:
         if len(commId) != 128:
             raise ValueError(f'commId length {len(commId)} != 128.')
-        self._join(runtime_calls.state.cliques.setdefault(commId, _Clique(ndev)), rank, runtime.getDevice())
+        clique = runtime_calls.state.cliques.setdefault(commId, _Clique(ndev, commId.rstrip(b'\0')))
+        clique.here.add(rank)
+        self._join(clique, rank, runtime.getDevice())
 
     def _join(self, clique: _Clique, rank: int, device: int) -> None:
         self._clique, self._rank, self._device = clique, rank, device
-        clique.here.add(rank)
         self._open = True
 
     @property
@@ -237,17 +316,12 @@ class NcclCommunicator:
     ) -> None:
         if not self._open or not 0 <= datatype < len(_DTYPES):
             raise NcclError(_INVALID_ARGUMENT)
-        thread, size = _thread(), self._clique.size
-        if len(self._clique.here) < size:
-            raise NotImplementedError(
-                f'the simulated device has all ranks of a communicator in one process, and {size} are not here. '
-                'Write: NcclCommunicator.initAll(devices), or start one process'
-            )
-        if not thread.depth and size > 1:
+        if not getattr(runtime_calls.state.thread, 'depth', 0) and self._clique.several_here:
             raise NotImplementedError('the simulated device lets ranks meet in a group: groupStart() ... groupEnd()')
-        call = _Call(self, kind, send, receive, np.dtype(_DTYPES[datatype]), stream, **more)
-        if thread.depth:
-            thread.calls.append(call)
+        dtype = np.dtype(_DTYPES[datatype])
+        call = _Call(comm=self, kind=kind, send=send, receive=receive, dtype=dtype, stream=stream, **more)
+        if getattr(runtime_calls.state.thread, 'depth', 0):
+            _group().append(call)
         else:
             _run([call])
 

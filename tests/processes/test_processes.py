@@ -1,0 +1,122 @@
+"""Several processes on the simulated device, each with a graph that has NCCL in it: the samples, and what fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.command import ROOT
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, 'AF_UNIX'), reason='NCCL of processes is simulated by Unix sockets')
+Ran = list[tuple[int, str, str]]
+
+
+def together(size: int, command: list[str], environment: Callable[[int], dict[str, str]]) -> Ran:
+    """Start a command as often, each with an environment of its own, and wait for all."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **environment(rank)},
+        )
+        for rank in range(size)
+    ]
+    try:
+        told = [one.communicate(timeout=240) for one in started]
+    finally:
+        for one in started:
+            one.kill()
+    return [(one.returncode, *said) for one, said in zip(started, told)]
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(('localhost', 0))
+        return int(one.getsockname()[1])
+
+
+def by_torchrun(size: int) -> Callable[[int], dict[str, str]]:
+    """What torchrun tells its processes; the sample listens 17 ports above this one."""
+    port = str(free_port() - 17)
+    return lambda rank: {
+        'RANK': str(rank),
+        'LOCAL_RANK': str(rank),
+        'WORLD_SIZE': str(size),
+        'MASTER_ADDR': 'localhost',
+        'MASTER_PORT': port,
+    }
+
+
+@pytest.mark.parametrize('size', [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_training_started_as_torchrun_does(size: int) -> None:
+    command = ['-m', 'capturekit', 'run', '--simulate', 'samples/torchrun_training.py']
+    ran = together(size, command, by_torchrun(size))
+    assert all(code == 0 for code, _out, _err in ran), ran
+    lines = ran[0][1].splitlines()
+    assert lines[0] == f'{size} ranks on the simulated device: 20 nodes'
+    found = re.fullmatch(r'loss (\S+) before, (\S+) after 10 steps; weights 0e\+00 from the eager ones', lines[1])
+    assert found is not None and float(found[2]) < float(found[1])
+    assert not any(out for _code, out, _err in ran[1:]), 'rank 0 alone prints'
+
+
+@pytest.mark.parametrize('size', [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_stencil_started_as_mpirun_does(size: int, tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)  # mpi4py of this folder, which needs no MPI
+    ran = together(
+        size,
+        ['-m', 'capturekit', 'run', '--simulate', 'samples/mpi_stencil.py'],
+        lambda rank: {
+            'TEST_RANK': str(rank),
+            'TEST_SIZE': str(size),
+            'TEST_PLACE': str(tmp_path / 'mpi'),
+            'PYTHONPATH': os.pathsep.join((here, str(ROOT))),
+        },
+    )
+    assert all(code == 0 for code, _out, _err in ran), ran
+    lines = ran[0][1].splitlines()
+    assert re.fullmatch(rf'24 x 24 on {size} ranks, the simulated device: \d+ nodes', lines[0])
+    assert re.fullmatch(r'after 8 steps: \d+\.\d+ in all, off by (0|\de-1\d)(e\+00)?', lines[1])
+
+
+APART = """
+import os
+import capturekit as ck
+from capturekit.simulated import SimulatedDevice, install
+install(SimulatedDevice(0))
+import cupy as cp
+from cupy.cuda import nccl
+rank, name, other = int(os.environ['TEST_RANK']), bytes.fromhex(os.environ['TEST_NAME']), os.environ['TEST_OTHER']
+comm = nccl.NcclCommunicator(2, name, rank)
+x = cp.full(4, rank + 1.0)
+with ck.capture() as cap:
+    at = x.data.ptr
+    op = nccl.NCCL_MAX if rank and other == 'another' else nccl.NCCL_SUM
+    comm.allReduce(at, at, 4, nccl.NCCL_FLOAT64, op, cap.stream.ptr)
+    x += 1
+for _ in range(1 if rank and other == 'less often' else 3):
+    cap.graph.launch()
+print(x.get().tolist())
+"""
+
+
+@pytest.mark.parametrize('other', ['the same', 'another', 'less often'])
+def test_ranks_have_to_ask_for_the_same(other: str) -> None:
+    name = os.urandom(16).ljust(128, b'\1').hex()
+    ran = together(2, ['-c', APART], lambda rank: {'TEST_RANK': str(rank), 'TEST_NAME': name, 'TEST_OTHER': other})
+    told = [(out, err) for _code, out, err in ran]
+    if other == 'the same':
+        assert [out for out, _err in told] == ['[19.0, 19.0, 19.0, 19.0]\n'] * 2, told
+    elif other == 'another':
+        assert all('ranks that ask for different things would wait for ever' in err for _out, err in told), told
+    else:
+        assert 'a process of another rank is gone, or asks for nothing' in told[0][1], told
