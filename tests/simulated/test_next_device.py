@@ -37,7 +37,16 @@ def contents() -> dict[str, Any]:
         f'{place}.{key}': value.copy() if isinstance(value, (dict, list, set)) else value
         for place, values in holders.items()
         for key, value in values.items()
-        if key not in ('__builtins__', '__annotations__', '__annotations_cache__', 'public', '_memos')
+        if key
+        not in (
+            '__builtins__',
+            '__annotations__',
+            '__annotations_cache__',
+            'public',
+            '_memos',
+            '_max_vals',
+            '_min_vals',
+        )
     }
 
 

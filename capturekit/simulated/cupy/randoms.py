@@ -82,7 +82,9 @@ def _refuse(name: str, given: dict[str, Any]) -> None:
 
 def _drawn(key: int, counter: int, name: str, parameters: tuple[Any, ...], shape: Any, **options: Any) -> Any:
     """What NumPy's generator of a key draws. A kernel refuses no values: of those out of range it makes NaN or -1."""
-    generator = np.random.Generator(np.random.Philox(key=key | 1 << 64, counter=counter))  # not as cuRAND's from a seed
+    generator: Any = np.random.Generator(
+        np.random.Philox(key=key | 1 << 64, counter=counter)
+    )  # not as cuRAND's from a seed
     try:
         if name == 'dirichlet':
             found = generator.standard_gamma(*parameters, shape)
@@ -253,7 +255,8 @@ class RandomState:
 
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
         """Return integers in ``[low, high)``."""
-        if not np.isscalar(low):
+        one: bool = np.isscalar(low)
+        if not one:
             lo = cupy.asarray(low)
             lo, hi = (cupy.zeros_like(lo), lo - 1) if high is None else (lo, cupy.asarray(high) - 1)
             shape = _common_shape(lo, hi) if size is None else _shape_of(size)
@@ -468,7 +471,9 @@ def _function(name: str) -> Callable[..., Any]:
 
     whole = inspect.signature(getattr(RandomState, method))
     own = whole.replace(parameters=list(whole.parameters.values())[1:])
-    return named(call, name, signature('scale, size=None, dtype=float') if name == 'exponential' else own, 'cupy.random')
+    return named(
+        call, name, signature('scale, size=None, dtype=float') if name == 'exponential' else own, 'cupy.random'
+    )
 
 
 def names() -> dict[str, Any]:
