@@ -114,6 +114,8 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
     elif load.opname == 'LOAD_METHOD' or (number and steps[number - 1].opname == 'PUSH_NULL'):
         depth += 1  # what a method is loaded from lies beside it until the call
     for place, step in enumerate(steps[number + 1 :], number + 1):
+        if step.opname.startswith('BUILD_') and depth <= _items(step):
+            break  # the value is put into a container
         depth += dis.stack_effect(step.opcode, step.arg, jump=False)
         if depth < 1:
             break
@@ -122,6 +124,11 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
         if 'JUMP' in step.opname or step.opname.startswith(ends):
             break
     return number if only_called else None
+
+
+def _items(build: dis.Instruction) -> int:
+    """How many values an instruction puts into a new container."""
+    return (build.arg or 0) * (2 if build.opname == 'BUILD_MAP' else 1) + (build.opname == 'BUILD_CONST_KEY_MAP')
 
 
 def loader_of(steps: list[dis.Instruction], call: int) -> int | None:

@@ -155,7 +155,7 @@ def test_each_thread_has_its_own(sim: Any, way: str) -> None:
     assert found == {3: [(3, 3, 0)], 5: [(5, 3, 0)]}
 
 
-def test_code_that_begins_as_the_last_capture_ends_is_followed_no_more() -> None:
+def test_code_that_begins_as_the_last_capture_ends_is_let_go() -> None:
     """What was noted too late would count as followed in the next capture, whose lines it then lacked."""
     frame, before = sys._getframe(), sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
