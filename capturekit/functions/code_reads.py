@@ -16,6 +16,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
+from capturekit.functions.number_arguments import takes
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, INTERFACES, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import MISSING, among, dictionary_of_class, found_in_class, layout_of
 
@@ -97,6 +98,8 @@ def _single(instruction: dis.Instruction) -> list[dis.Instruction]:
 
 #: Instructions that load what a call calls.
 _CALLED = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
+#: Instructions that put values into a new container.
+_CONTAINERS = ('BUILD_TUPLE', 'BUILD_LIST', 'BUILD_SET', 'BUILD_MAP', 'BUILD_CONST_KEY_MAP', 'BUILD_SLICE')
 
 
 def call_of(steps: list[dis.Instruction], number: int, through: bool = False) -> int | None:
@@ -114,7 +117,7 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
     elif load.opname == 'LOAD_METHOD' or (number and steps[number - 1].opname == 'PUSH_NULL'):
         depth += 1  # what a method is loaded from lies beside it until the call
     for place, step in enumerate(steps[number + 1 :], number + 1):
-        if step.opname.startswith('BUILD_') and depth <= _items(step):
+        if step.opname in _CONTAINERS and depth <= takes(step):
             break  # the value is put into a container
         depth += dis.stack_effect(step.opcode, step.arg, jump=False)
         if depth < 1:
@@ -124,11 +127,6 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
         if 'JUMP' in step.opname or step.opname.startswith(ends):
             break
     return number if only_called else None
-
-
-def _items(build: dis.Instruction) -> int:
-    """How many values an instruction puts into a new container."""
-    return (build.arg or 0) * (2 if build.opname == 'BUILD_MAP' else 1) + (build.opname == 'BUILD_CONST_KEY_MAP')
 
 
 def loader_of(steps: list[dis.Instruction], call: int) -> int | None:

@@ -155,7 +155,7 @@ _TAKES = {
     'STORE_FAST': (1, 0), 'STORE_FAST_LOAD_FAST': (1, 0),
     'STORE_FAST_STORE_FAST': (2, 0), 'STORE_ATTR': (2, 0), 'STORE_SUBSCR': (3, 0), 'POP_TOP': (1, 0),
     'RETURN_VALUE': (1, 0), 'UNPACK_SEQUENCE': (1, 0), 'BUILD_MAP': (0, 2), 'BUILD_CONST_KEY_MAP': (1, 1),
-    'IS_OP': (2, 0), 'CONTAINS_OP': (2, 0), 'BUILD_STRING': (0, 1),
+    'IS_OP': (2, 0), 'CONTAINS_OP': (2, 0), 'BUILD_STRING': (0, 1), 'BUILD_SET': (0, 1),
 }  # fmt: skip
 #: Names through which code reaches its own local variables by other means.
 _OPENING = {

@@ -14,7 +14,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import LISTENERS, line_trace, watch
-from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.guard.line_trace import TRACING
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording, Span
 from capturekit.model.rules import Code
@@ -155,24 +155,6 @@ def test_each_thread_has_its_own(sim: Any, way: str) -> None:
     assert found == {3: [(3, 3, 0)], 5: [(5, 3, 0)]}
 
 
-def test_code_that_begins_as_the_last_capture_ends_is_let_go() -> None:
-    """What was noted too late would count as followed in the next capture, whose lines it then lacked."""
-    frame, before = sys._getframe(), sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(100):
-            trace = Trace(lambda _stream: 0, 1, lambda _stream: 0, None)
-            TRACING.open(trace, frame)
-            source = '\n'.join(f'def f{n}(): pass\nf{n}()' for n in range(20))
-            thread = threading.Thread(target=exec, args=(compile(source, 'made.py', 'exec'), {}))
-            thread.start()
-            TRACING.close(trace)
-            thread.join()
-            assert not TRACING._codes
-    finally:
-        sys.setswitchinterval(before)
-
-
 def test_parts_of_a_graph_are_numbered_on(sim: Any, way: str) -> None:
     x = sim.arange(4.0)
     marks: list[int] = []
@@ -229,7 +211,6 @@ def test_spans_are_saved_with_the_recording(sim: Any, tmp_path: Any) -> None:
     assert spans == cap.recording.spans and isinstance(spans[0], Span)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason='sys.monitoring is there since Python 3.12')
 @pytest.mark.skipif(not hasattr(sys, 'monitoring'), reason='sys.monitoring came with Python 3.12')
 def test_beside_other_tools(sim: Any) -> None:
     """A tool with its own number goes on hearing; where all numbers are taken, nothing is followed and all works."""

@@ -20,6 +20,7 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, verdicts, watch
 from capturekit.guard.entry_points import ENTRIES
+from capturekit.guard.line_trace import TRACING, Trace
 from tests.captured import line_of
 
 
@@ -249,6 +250,17 @@ def hasty() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+def test_code_that_begins_as_the_last_capture_ends_is_let_go(hasty: None) -> None:
+    """What was noted too late would count as followed in the next capture, whose lines it then lacked."""
+    for _ in range(100):
+        TRACING.open(trace := Trace(lambda _: 0, 1, lambda _: 0, None), sys._getframe())
+        code = compile('def f(): pass\nf()\n' * 20, 'made.py', 'exec')
+        (thread := threading.Thread(target=exec, args=(code, {}))).start()
+        TRACING.close(trace)
+        thread.join()
+        assert not TRACING._codes
 
 
 def until(condition: Callable[[], object]) -> None:
