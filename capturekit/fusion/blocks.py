@@ -9,16 +9,14 @@ nobody but fused kernels of one row of nodes touches are moved, and only into me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-
-import numpy as np
 
 from capturekit.analysis.node_memory import FreeMemory, Memory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
-from capturekit.fusion.lines import Fusing, Fusion
+from capturekit.fusion.lines import Definition, Fusing, Fusion
 from capturekit.model.dag import Order
 
 #: Values of fewer bytes in all stay where they are: to copy a small result takes no longer than to change a node.
@@ -66,20 +64,12 @@ class _Value:
         return self.uses[-1].row
 
 
-def gather(
-    fusion: Fusion,
-    memory: Sequence[Memory],
-    free: FreeMemory,
-    blind: frozenset[int],
-    recorded: Sequence[Memory],
-) -> None:
+def gather(fusion: Fusion, known: Definition, recorded: Sequence[Memory]) -> None:
     """Let the values between the kernels of a fusion lie in few blocks; ``fusion`` is changed.
 
-    Args:
-        memory: what each node that is left touches; None where that is not known. recorded: the same of all nodes.
-        free: the graph's own memory that no array lies in any more.
-        blind: nodes of unknown memory that surely use no memory of that.
+    ``known`` is the definition without the nodes that are left out; ``recorded`` what all nodes touch.
     """
+    memory, free = known.memory, known.free
     row = _row(fusion, len(memory))
     kernels = {one.nodes[-1]: n for n, one in enumerate(fusion.kernels)}
     uses: list[_Use] = []
@@ -89,7 +79,7 @@ def gather(
             uses += _uses(place, fusion.kernels[kernels[node]])
         elif memory[node] is not None:
             uses += [_Use(place, one) for one in memory[node] or ()]
-        elif node in blind:
+        elif node in known.blind:
             unknown.append(place)
         else:
             return
@@ -115,19 +105,17 @@ def _row(fusion: Fusion, count: int) -> list[int]:
     return left if all(order.before(a, b) for a, b in pairwise(left)) else []
 
 
-def _uses(row: int, one: Fusing) -> Iterable[_Use]:
+def _uses(row: int, one: Fusing) -> Iterator[_Use]:
     """The accesses of a fused kernel: what it reads first."""
-    kernel = one.kernel
-    movable = isinstance(kernel, FusedKernel)
+    movable = isinstance(one.kernel, FusedKernel)
     for writes in (False, True):
-        for n, place in enumerate(kernel.places):
+        for n, place in enumerate(one.kernel.places):
             if place.stores if writes else (place.loads and not place.pieces):
-                size = np.dtype(place.dtype).itemsize
-                access = Access(place.address, place.shape, place.strides, size, writes)
-                yield _Use(row, access, (n, -1) if movable and not (place.loads and place.stores) else None)
-            for k, piece in enumerate(() if writes else place.pieces):
-                access = Access(piece.address, piece.lengths, piece.strides, np.dtype(place.dtype).itemsize, False)
-                yield _Use(row, access, (n, k) if movable else None)
+                yield _Use(
+                    row, place.access(writes), (n, -1) if movable and not (place.loads and place.stores) else None
+                )
+            for k, part in enumerate(() if writes else place.parts):
+                yield _Use(row, part.access(False), (n, k) if movable else None)
 
 
 def _values(uses: Sequence[_Use], free: FreeMemory, unknown: Sequence[int]) -> list[_Value]:

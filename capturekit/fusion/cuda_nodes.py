@@ -6,24 +6,25 @@ A fused kernel is compiled by CuPy, and found in its caches by its source. CUDA 
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from capturekit.driver.cuda import CudaDevice
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Described, NodeInfo
 from capturekit.fusion import fused_reduction
 from capturekit.fusion.elementwise import ElementOperation, Elementwise, Rounded, copying, of_node, operations
+from capturekit.fusion.fused_kernel import FusedKernel, name_of
 from capturekit.fusion.fused_reduction import FusedReduction
 from capturekit.fusion.reduction import CUB, Reduction, block_codes, of_block_node, reductions
 from capturekit.fusion.reduction import of_node as reduction_of_node
+from capturekit.fusion.source import source
 from capturekit.model.errors import CudaCallError
 
 if TYPE_CHECKING:
-    from capturekit.fusion.fused_kernel import FusedKernel
-    from capturekit.fusion.source import Source
+    from capturekit.fusion.simulated_nodes import SimulatedNodes
 
 _OPTIONS = ('--std=c++17',)
 #: So many elements of a reduction are loaded at once; they are combined one after the other.
@@ -34,23 +35,6 @@ _MADE: dict[Any, Any] = {}
 
 class FusingError(ValueError):
     """A kernel can not be made; the text says why."""
-
-
-def name_of(kernel: Any, names: tuple[str, ...], text: tuple[str, ...]) -> str:
-    """A name that tells the first operations, and is another one for another source."""
-    from hashlib import sha256  # with OpenSSL, for those who fuse
-
-    words = '_'.join(name.removeprefix('cupy_').partition('__')[0] for name in names)
-    words = re.sub(r'\W|_+', '_', words)[:48].rstrip('_')
-    digest = sha256('\0'.join(text).encode()).hexdigest()[:8]
-    return f'cupy_fused_{words}_{digest}'
-
-
-def _source(kernel: FusedKernel) -> Source:
-    """A kernel's source. What writes it is imported here, for those who fuse."""
-    from capturekit.fusion.source import source
-
-    return source(kernel)
 
 
 class CudaNodes:
@@ -147,15 +131,15 @@ class CudaNodes:
             grid, block = (kernel.reduction.blocks, 1, 1), (kernel.reduction.code.block, 1, 1)
             arguments = fused_reduction.arguments(kernel)
         else:
-            made = _source(kernel)
+            made = source(kernel)
             grid, block, arguments = (made.layout.blocks, 1, 1), (*made.layout.block, 1), made.arguments()
         self._device._writer().put_function(node, int(function.ptr), grid, block, arguments)
 
 
 def _kernel_source(cupy: Any, kernel: FusedKernel, names: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
     """The name and the source of a fused kernel, and the options to compile it with."""
-    made = _source(kernel)
-    name = name_of(kernel, names, made.text)
+    made = source(kernel)
+    name = name_of(names, made.text)
     described = (*made.text, name)
     if described not in _MADE:  # kept, because its parameters say what the kernel reads and writes
         _MADE[described] = cupy.ElementwiseKernel(*made.text[:2], made.operation, name)
@@ -166,7 +150,7 @@ def _reduction_source(cupy: Any, kernel: FusedReduction, names: tuple[str, ...])
     """The same for a fused reduction. Raises FusingError."""
     inputs, outputs = fused_reduction.declared(kernel)
     words = (inputs, outputs, *fused_reduction.parts(kernel).text, *kernel.reduction.code.text)
-    name = name_of(kernel, names, words)
+    name = name_of(names, words)
     try:
         if words not in _MADE:  # kept, because its parameters say what the kernel reads and writes
             made = cupy.ReductionKernel(inputs, outputs, '0', 'a + b', '', '0', name, reduce_type='int')
@@ -175,3 +159,16 @@ def _reduction_source(cupy: Any, kernel: FusedReduction, names: tuple[str, ...])
         return name, fused_reduction.source(kernel, name, _MADE[words]._params, infos, _TOGETHER), ()
     except ValueError as error:
         raise FusingError(str(error)) from error
+
+
+if TYPE_CHECKING:
+    FusingNodes = CudaNodes | SimulatedNodes
+
+
+def nodes_of(device: Any) -> FusingNodes:
+    """What reads the nodes of a device's graphs, and lets them run fused kernels."""
+    if isinstance(device, CudaDevice):
+        return CudaNodes(device)
+    from capturekit.fusion.simulated_nodes import SimulatedNodes  # only those without a GPU need it
+
+    return SimulatedNodes(device)

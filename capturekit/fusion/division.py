@@ -343,32 +343,19 @@ def _moves(line: Sequence[Item], run: Run, first: int, after: Run) -> bool:
 # -- how much is moved ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, order=True)
-class Cost:
-    """How many nodes are left of a line, and how many bytes those that are known read and write."""
+def cost(line: Sequence[Item], runs: Sequence[Run], stores: Sequence[Stores]) -> tuple[int, int]:
+    """How many nodes are left of a line that is divided into runs, and how many bytes those that are known move.
 
-    nodes: int
-    bytes: int
-
-
-def cost(line: Sequence[Item], runs: Sequence[Run], stores: Sequence[Stores]) -> Cost:
-    """The cost of a line that is divided into runs; copies that are left out touch nothing."""
+    Copies that are left out touch nothing.
+    """
     inside = {place for run in runs for place in run.members}
     alone = [item for place, item in enumerate(line) if place not in inside and item.memory != ()]
-    moved = sum(_moved(item) for item in alone)
+    known = [item for item in alone if isinstance(item.does, Elementwise) or item.copies is not None]
+    moved = sum(_extent(one) for item in known for one in item.memory or ())
     for run, written in zip(runs, stores):
         moved += sum(_bytes(key) for key, use in run.used.items() if use.reads)
         moved += sum(_bytes(key) for key in run.used if written[key])
-    return Cost(len(alone) + len(runs), moved)
-
-
-def _moved(item: Item) -> int:
-    return sum(_extent(one) for one in _known(item))
-
-
-def _known(item: Item) -> Iterator[Access]:
-    if isinstance(item.does, Elementwise) or item.copies is not None:
-        yield from item.memory or ()
+    return len(alone) + len(runs), moved
 
 
 def _extent(one: Access) -> int:

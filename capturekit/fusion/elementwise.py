@@ -19,6 +19,7 @@ import numpy as np
 
 from capturekit.driver.cupy_kernels import _memo, _objects, axes
 from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_accesses import Access
 
 _WORD = 8
 #: ``_ArgKind`` of CuPy's.
@@ -49,6 +50,10 @@ class Piece:
     whole: tuple[int, ...]
     offsets: tuple[int, ...]
 
+    def access(self, dtype: str) -> Access:
+        """The memory that is read."""
+        return Access(self.address, self.lengths, self.strides, itemsize(dtype), False)
+
 
 @dataclass(frozen=True)
 class ElementOperand:
@@ -69,6 +74,18 @@ class ElementOperand:
     sure: bool = False
     #: Where its elements are read from instead.
     pieces: tuple[Piece, ...] = ()
+
+    @property
+    def access(self) -> Access:
+        """The memory of an array that lies in one piece."""
+        return Access(self.address, self.shape, self.strides, itemsize(self.dtype), self.writes)
+
+    @property
+    def accesses(self) -> list[Access]:
+        """The memory that it uses; none where it is a number."""
+        if self.pieces:
+            return [one.access(self.dtype) for one in self.pieces]
+        return [] if self.number is not None else [self.access]
 
 
 @dataclass(frozen=True)
@@ -238,6 +255,11 @@ def checked(one: ElementOperation) -> ElementOperation | str:
 def kind_of(dtype: str) -> str:
     """The kind of a dtype, as NumPy has it; that of bfloat16, which NumPy does not know, is that of other floats."""
     return 'f' if dtype == 'bfloat16' else np.dtype(dtype).kind
+
+
+def itemsize(dtype: str) -> int:
+    """The bytes of an element."""
+    return 2 if dtype == 'bfloat16' else np.dtype(dtype).itemsize
 
 
 def _plain(dtype: str) -> bool:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from capturekit.analysis.node_memory import FreeMemory, NotRepeatableError, joined, written_ranges
 from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.driver.cuda import StreamHandle
-from capturekit.fusion.cuda_nodes import FusingError
+from capturekit.fusion.cuda_nodes import FusingError, nodes_of
 from capturekit.fusion.fusible import Fusible
-from capturekit.fusion.nodes import nodes_of
 from capturekit.fusion.report import Fused, FusedNodes
 from capturekit.graph.addresses import NodeAt
 from capturekit.graph.edit import NOT_COPIED, forget_nodes
@@ -36,8 +35,8 @@ from capturekit.model.recording import Span
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
+    from capturekit.fusion.cuda_nodes import FusingNodes
     from capturekit.fusion.lines import Fusing, Fusion
-    from capturekit.fusion.nodes import FusingNodes
 
 
 # -- the first launch of a graph with fused kernels: it is compared with one without them, and may undo them ----------

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from capturekit.fusion.elementwise import SCALAR, ElementOperation, OperationParameter, Piece, kind_of, rounded_code
+from capturekit.driver.node_accesses import Access
+from capturekit.fusion.elementwise import (
+    SCALAR,
+    ElementOperation,
+    OperationParameter,
+    Piece,
+    itemsize,
+    kind_of,
+    rounded_code,
+)
 
 #: Types of CUDA's, by dtype.
 _C_TYPES = {
@@ -75,6 +85,21 @@ class FusedPlace:
         """Whether it is one element of memory for all elements of the kernel."""
         return not any(self.strides) and prod(self.shape) > 1
 
+    @property
+    def parts(self) -> list[FusedPlace]:
+        """Its pieces, each as a place that is only read."""
+        return [FusedPlace(self.dtype, one.address, one.lengths, one.strides, True, False) for one in self.pieces]
+
+    def access(self, writes: bool) -> Access:
+        """The memory of its elements."""
+        return Access(self.address, self.shape, self.strides, itemsize(self.dtype), writes)
+
+    @property
+    def accesses(self) -> list[Access]:
+        """What the kernel touches for it: what is read comes first."""
+        reads = [one.access(False) for one in self.parts] or ([self.access(False)] if self.loads else [])
+        return [*reads, *([self.access(True)] if self.stores else [])]
+
 
 @dataclass(frozen=True)
 class FusedStep:
@@ -104,7 +129,17 @@ class FusedKernel:
         return prod(self.shape)
 
 
-# -- its operations ----------------------------------------------------------------------------------------------
+# -- its name and its operations ---------------------------------------------------------------------------------
+
+
+def name_of(names: Sequence[str], text: Sequence[str]) -> str:
+    """A name that tells the first operations, and is another one for another source."""
+    from hashlib import sha256  # with OpenSSL, for those who fuse
+
+    words = '_'.join(name.removeprefix('cupy_').partition('__')[0] for name in names)
+    words = re.sub(r'\W|_+', '_', words)[:48].rstrip('_')
+    digest = sha256('\0'.join(text).encode()).hexdigest()[:8]
+    return f'cupy_fused_{words}_{digest}'
 
 
 def _function(operation: ElementOperation, number: int, fast: bool = False) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,71 +10,48 @@ from typing import TYPE_CHECKING, Any
 from capturekit.analysis.node_memory import _DEVICE, FreeMemory, Memory, memory_of
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.blocks import gather
+from capturekit.fusion.cuda_nodes import nodes_of
 from capturekit.fusion.elementwise import Rounded, kind_of
 from capturekit.fusion.fused_kernel import FusedKernel
-from capturekit.fusion.lines import Edges, Fusion, fusion_of, lines_of
-from capturekit.fusion.nodes import nodes_of
+from capturekit.fusion.lines import Definition, Edges, Fusion, fusion_of
 from capturekit.fusion.reduction import CUB, Halves, Reduction, of_calls
-from capturekit.fusion.reductions import Reductions, reduced
+from capturekit.fusion.reductions import reduced
 from capturekit.fusion.rounded_memory import RoundedNumbers, rounded_numbers
-from capturekit.fusion.thinned import UNREAD, Does, Thinned, operand_access, thinned
+from capturekit.fusion.thinned import UNREAD, Thinned, thinned
 from capturekit.graph.sight import Sight
 from capturekit.launch.declared import Declared
 from capturekit.model.dag import Order
 
 if TYPE_CHECKING:
+    from capturekit.fusion.cuda_nodes import FusingNodes
     from capturekit.fusion.lines import Fusing, Fusion
-    from capturekit.fusion.nodes import FusingNodes
 
 
 # -- all that becomes of a definition that is fused: what is not needed goes, the rest becomes fewer kernels ----------
 
 
-_REDUCES = 'it is a reduction'
-
-
-def whole_fusion(
-    order: Order,
-    does: Sequence[Does],
-    memory: Sequence[Memory],
-    free: FreeMemory,
-    blind: frozenset[int] = frozenset(),
-    copies: Mapping[int, tuple[int, int, int]] | None = None,
-    fills: Collection[int] = (),
-    gathers: bool = False,
-    halves: Sequence[Halves] = (),
-    copying: Callable[[str], Any] | None = None,
-) -> Fusion:
+def whole_fusion(known: Definition, gathers: bool = False) -> Fusion:
     """Find what of a definition can become fused kernels, and what is not needed.
 
-    Args:
-        gathers: whether values between fused kernels come to lie in few blocks.
-        halves: pairs of nodes that reduce together.
-        does: what each node computes for each element or reduces, or why that is not known; None for no kernels.
-        fills: nodes that only fill memory of the device.
-        The others are those of :func:`capturekit.fusion.lines.fusion_of`.
+    ``gathers``: whether values between fused kernels come to lie in few blocks.
     """
-    copied = copies or {}
-    seen = list(memory)
-    for n, one in enumerate(does):
+    seen = list(known.memory)
+    for n, one in enumerate(known.does):
         if isinstance(one, Reduction):  # known to the byte, which a kernel's name does not tell
-            seen[n] = [operand_access(operand) for operand in one.operands if operand.number is None]
-    for pair in halves:
+            seen[n] = [operand.access for operand in one.operands if operand.number is None]
+    for pair in known.halves:
         for n, accesses in zip(pair.nodes, pair.memory):
             seen[n] = accesses
-    thin = thinned(order, does, seen, free, blind, {*copied, *fills})
-    left = {n: one for n, one in copied.items() if n not in thin.gone}
-    each = [_REDUCES if isinstance(one, Reduction) else one for one in thin.does]
-    reductions = {n: one for n, one in enumerate(thin.does) if isinstance(one, Reduction)}
-    fronts = {*reductions, *(pair.nodes[0] for pair in halves)}
-    found = fusion_of(order, each, thin.memory, free, blind, left, copying, fronts)
-    if reductions or thin.moved or halves:
-        known = Reductions(reductions, thin.moved, tuple(halves))
-        reduced(found, order, lines_of(order), each, thin.memory, free, blind, known)
+    thin = thinned(replace(known, memory=seen))
+    copies = {n: one for n, one in known.copies.items() if n not in thin.gone}
+    left = replace(known, does=thin.does, memory=thin.memory, copies=copies)
+    found = fusion_of(left)
+    if thin.moved or known.halves or any(isinstance(one, Reduction) for one in thin.does):
+        reduced(found, left, thin.moved)
     if thin.gone:
         found = _without(found, thin)
     if gathers:
-        gather(found, thin.memory, free, blind, seen)
+        gather(found, left, seen)
     return found
 
 
@@ -138,11 +115,19 @@ class Fusible:
         """
         does = [one.does if fast and isinstance(one, Rounded) else one for one in self.does]
         does = [refused.get(n, one) for n, one in enumerate(does)]
-        fills = {n for n, info in enumerate(self._infos) if info.kind == 'memset'}
-        memory = [self._memory[handle] for handle in self._handles]
-        halves = [self._numbered(one) for one in self._rows[1]] if fast else []
-        known = self._copies, fills, self.gathers, halves, self.nodes.copy_operation
-        found = whole_fusion(self.order, does, memory, self.own, self._blind, *known)
+        number, halves = self._handles.index, self._rows[1] if fast else []
+        known = Definition(
+            self.order,
+            does,
+            [self._memory[handle] for handle in self._handles],
+            self.own,
+            self._blind,
+            self._copies,
+            [n for n, info in enumerate(self._infos) if info.kind == 'memset'],
+            self.nodes.copy_operation,
+            [replace(one, nodes=(number(one.nodes[0]), number(one.nodes[1]))) for one in halves],
+        )
+        found = whole_fusion(known, self.gathers)
         if fast:
             found.kernels = [_fast(one) for one in found.kernels]
         return found
@@ -176,10 +161,6 @@ class Fusible:
             access = Access(int(array.data.ptr), array.shape, array.strides, array.itemsize, True)
             found.append(RoundedNumbers(access, (str(array.dtype),) if array.dtype.kind in 'fc' else ()))
         return found
-
-    def _numbered(self, one: Halves) -> Halves:
-        first, second = (self._handles.index(handle) for handle in one.nodes)
-        return replace(one, nodes=(first, second))
 
     # -- read once --------------------------------------------------------------------------------------------------
 

@@ -6,21 +6,22 @@ lie in different lines, and a fused kernel never reaches beyond its line.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from capturekit.analysis.node_memory import FreeMemory, Memory
 from capturekit.driver.node_accesses import Access, covers, overlap
-from capturekit.fusion.division import Cost, cost, later, runs_of
+from capturekit.fusion.division import cost, later, runs_of
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
 from capturekit.fusion.fused_kernel import FusedKernel
 from capturekit.fusion.fused_reduction import FusedReduction
+from capturekit.fusion.reduction import Halves, Reduction
 from capturekit.fusion.runs import Item, Key, Run, access_of, common, harmless, kernel_of, key_of, shortest, split
 from capturekit.model.dag import Order
 
@@ -97,8 +98,7 @@ def _holds(one: Copied, item: Item) -> bool:
     if item.memory is None:
         return False
     written = [access for access in item.memory if access.writes is not False]
-    ends = [access_of(key_of(end), False) for end in (one.to, one.source)]
-    return not any(overlap(access, end) is not False for access in written for end in ends)
+    return not any(overlap(access, end.access) is not False for access in written for end in (one.to, one.source))
 
 
 def _reading(item: Item, place: int, live: Sequence[Copied], used: dict[int, set[int]]) -> Item:
@@ -115,7 +115,7 @@ def _reading(item: Item, place: int, live: Sequence[Copied], used: dict[int, set
     if not instead:
         return item
     used[place] = instead
-    memory = [access for operand in operands if operand.number is None for access in accesses(operand)]
+    memory = [access for operand in operands for access in operand.accesses]
     return Item(item.number, replace(does, operands=tuple(operands)), memory)
 
 
@@ -126,28 +126,17 @@ def _instead(operand: ElementOperand, pieces: Sequence[Piece]) -> ElementOperand
     return replace(operand, pieces=tuple(pieces))
 
 
-def accesses(operand: ElementOperand) -> Iterator[Access]:
-    """The memory that an operand uses."""
-    if not operand.pieces:
-        yield access_of(key_of(operand), operand.writes)
-    size = np.dtype(operand.dtype).itemsize
-    for piece in operand.pieces:
-        yield Access(piece.address, piece.lengths, piece.strides, size, False)
-
-
 def _parts(operand: ElementOperand, live: Sequence[Copied]) -> list[tuple[Copied, Piece]] | None:
     """The copies that fill an array in one piece, each element once; None if there are none such."""
     item, key = np.dtype(operand.dtype).itemsize, key_of(operand)
     count = prod(key.shape)
     if key.shape not in ((), (count,)) or key.strides not in ((), (item,)) or count * item > MOST_BYTES:
         return None
-    whole = access_of(key, False)
-    inside = [one for one in live if overlap(access_of(key_of(one.to), True), whole) is not False]
+    inside = [one for one in live if overlap(one.to.access, operand.access) is not False]
     pieces = [_piece(one, operand, count) for one in inside]
     if not 1 <= len(pieces) <= MOST_PARTS or sum(prod(one.lengths) for one in pieces if one is not None) != count:
         return None
-    written = [access_of(key_of(one.to), True) for one in inside]
-    if any(overlap(a, b) is not False for a, b in combinations(written, 2)):
+    if any(overlap(a.to.access, b.to.access) is not False for a, b in combinations(inside, 2)):
         return None
     return [(one, piece) for one, piece in zip(inside, pieces) if piece is not None]
 
@@ -189,23 +178,85 @@ def _piece(one: Copied, operand: ElementOperand, count: int) -> Piece | None:
     return Piece(one.source.address, lengths, source, whole, tuple(offsets))
 
 
+# -- what is known of a definition, and where its nodes touch memory ---------------------------------------------------
+
+
+Edges = list[tuple[int, int]]
+Does = Elementwise | Reduction | str | None
+#: The extent of what is not known.
+_ANYWHERE = (-(1 << 62), 1 << 62)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A definition, by the numbers of its nodes.
+
+    Attributes:
+        order: the order of its nodes.
+        does: what each computes for each element or reduces, or why that is not known; None for nodes that are no
+            kernels.
+        memory: what each touches; None where that is not known.
+        free: the graph's own memory that no array lies in any more.
+        blind: nodes of unknown memory that surely use no memory of the graph's own.
+        copies: of nodes that copy bytes on the device where to, where from, and how many.
+        fills: nodes that only fill memory of the device.
+        copying: by a dtype the operation that does such a copy element by element; None: kernels do no such copies.
+        halves: pairs of nodes that reduce together.
+    """
+
+    order: Order
+    does: Sequence[Does]
+    memory: Sequence[Memory]
+    free: FreeMemory
+    blind: frozenset[int] = frozenset()
+    copies: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
+    fills: Collection[int] = ()
+    copying: Callable[[str], Any] | None = None
+    halves: Sequence[Halves] = ()
+
+    def seen(self, memory: Sequence[Memory], without: Collection[int] = ()) -> list[Memory]:
+        """What nodes touch of memory that fusing changes, if they touch ``memory``; some are left out."""
+        return [() if n in without or (n in self.blind and one is None) else one for n, one in enumerate(memory)]
+
+
+class Touches:
+    """What nodes touch, by their numbers, found by where it lies: in topological order, what a node reads first."""
+
+    def __init__(self, order: Order, memory: Mapping[int, Memory]) -> None:
+        self.place = {node: n for n, node in enumerate(order.sequence)}
+        #: Whether each node comes after the one before it.
+        self.row = all(a in order.before_each[b] for a, b in pairwise(order.sequence))
+        self._put([one for node, accesses in memory.items() for one in self._of(node, accesses)])
+
+    def _of(self, node: int, accesses: Memory) -> list[tuple[int, bool, int, Access | None]]:
+        every = (None,) if accesses is None else accesses
+        return [(self.place[node], one is not None and bool(one.writes), node, one) for one in every]
+
+    def _put(self, touches: list[tuple[int, bool, int, Access | None]]) -> None:
+        self._touches = sorted(touches, key=lambda touch: touch[:2])
+        extents = [_ANYWHERE if access is None else access.extent for *_place, access in self._touches]
+        self._low, self._high = np.array(extents, np.int64).reshape(-1, 2).T.copy()
+
+    def change(self, node: int, accesses: Memory) -> None:
+        """Note what a node touches now."""
+        self._put([touch for touch in self._touches if touch[2] != node] + self._of(node, accesses))
+
+    def meeting(self, access: Access, since: int = 0, until: int = 1 << 62) -> Iterator[tuple[int, Access | None]]:
+        """The nodes that may share a byte with an access, each with what it touches.
+
+        Where the nodes are a row, only those from the place ``since`` to the place ``until``.
+        """
+        low, high = access.extent
+        first, last = (bisect_left(self._touches, (n,)) for n in ((since, until + 1) if self.row else (0, 1 << 62)))
+        for n in np.flatnonzero((self._low[first:last] < high) & (self._high[first:last] > low)):
+            yield self._touches[first + int(n)][2:]
+
+
 # -- what a fused kernel has to write: all that anybody reads afterwards, in the graph or outside of it ---------------
 #
 # Memory of the graph's own that no array lies in any more can be seen by nobody outside. Of such memory a write is
 # needed if a later node reads it before another one has written over all of it. A node of unknown memory may read
 # anything.
-
-
-#: The extent of what is not known.
-_ANYWHERE = (-(1 << 62), 1 << 62)
-
-
-class _Touch(NamedTuple):
-    """One access of a node. A run stands at its last member."""
-
-    place: int
-    node: int
-    access: Access | None
 
 
 class Liveness:
@@ -214,7 +265,7 @@ class Liveness:
     Args:
         order: the order of the graph's nodes.
         memory: what each node touches; None where that is not known.
-        runs: each run, with the numbers of its members in order.
+        runs: each run, with the numbers of its members in order: it stands at the last one.
         free: the graph's own memory that no array lies in any more.
     """
 
@@ -225,28 +276,10 @@ class Liveness:
         runs: Sequence[tuple[Run, Sequence[int]]],
         free: FreeMemory,
     ) -> None:
-        self._order = order
-        self._free = free
+        self._order, self._free = order, free
         inside = {number for _run, numbers in runs for number in numbers}
-        place = {node: n for n, node in enumerate(order.sequence)}
-        touches = [
-            _Touch(place[node], node, access)
-            for node, accesses in enumerate(memory)
-            if accesses is not None and node not in inside
-            for access in accesses
-        ]
-        touches += [_Touch(place[ns[-1]], ns[-1], access) for run, ns in runs for access in _of(run)]
-        touches += [
-            _Touch(place[n], n, None) for n, accesses in enumerate(memory) if accesses is None and n not in inside
-        ]
-        self._touches = sorted(touches, key=_reads_first)
-        extents = [_ANYWHERE if one.access is None else one.access.extent for one in self._touches]
-        self._low = np.array([low for low, _high in extents], np.int64)
-        self._high = np.array([high for _low, high in extents], np.int64)
-        self._places = [one.place for one in self._touches]
-        self._place = place
-        #: Whether each node comes after the one before it.
-        self._row = all(a in order.before_each[b] for a, b in pairwise(order.sequence))
+        alone = {n: accesses for n, accesses in enumerate(memory) if n not in inside}
+        self._touches = Touches(order, alone | {numbers[-1]: list(_of(run)) for run, numbers in runs})
 
     def stores(self, run: Run, numbers: Sequence[int]) -> dict[Key, bool]:
         """For each of a run's elements whether the fused kernel has to write them."""
@@ -264,28 +297,20 @@ class Liveness:
         """Whether anybody reads what a node writes. ``over``: what the node itself writes later."""
         covering = [(node, one) for one in over]
         before = self._order.before
-        for touch in self._later(node, access):
-            if touch.node in without:
+        first = self._touches.place[node] + 1
+        for other, touch in self._touches.meeting(access, first):
+            if other in without or other == node or before(other, node):
                 continue
-            if touch.access is not None and touch.access.writes:
-                if before(node, touch.node):
-                    covering.append((touch.node, touch.access))
-                    if self._row and covers(touch.access, access):
+            if touch is not None and touch.writes:
+                if before(node, other):
+                    covering.append((other, touch))
+                    if self._touches.row and covers(touch, access):
                         return False
-            elif touch.access is None or overlap(touch.access, access) is not False:
-                wanted = [access] if touch.access is None else [access, touch.access]
-                if not any(before(n, touch.node) and any(covers(a, one) for one in wanted) for n, a in covering):
+            elif touch is None or overlap(touch, access) is not False:
+                wanted = [access] if touch is None else [access, touch]
+                if not any(before(n, other) and any(covers(a, one) for one in wanted) for n, a in covering):
                     return True
         return self._stays(access, [one for _node, one in covering])
-
-    def _later(self, node: int, access: Access) -> Iterator[_Touch]:
-        """What may touch an access and is not before a node, in topological order."""
-        low, high = access.extent
-        first = bisect_right(self._places, self._place[node]) if self._row else 0
-        for n in np.flatnonzero((self._low[first:] < high) & (self._high[first:] > low)):
-            touch = self._touches[first + int(n)]
-            if touch.node != node and not self._order.before(touch.node, node):
-                yield touch
 
     def _stays(self, access: Access, over: Sequence[Access]) -> bool:
         """Whether somebody outside of the graph sees what was written, after other writes."""
@@ -299,22 +324,10 @@ class Liveness:
         return low < high
 
 
-def _reads_first(one: _Touch) -> tuple[int, bool]:
-    """The order of accesses: a node that writes over memory may have read it before."""
-    return one.place, one.access is not None and bool(one.access.writes)
-
-
-def _of(run: Run) -> Iterable[Access]:
-    """What a run touches in memory: what it reads first, and what it writes."""
+def _of(run: Run) -> Iterator[Access]:
+    """What a run touches in memory."""
     for key, use in run.used.items():
-        size = np.dtype(key.dtype).itemsize
-        if use.reads:
-            yield Access(key.address, key.shape, key.strides, size, False)
-        if use.writes:
-            yield Access(key.address, key.shape, key.strides, size, True)
-
-
-Edges = list[tuple[int, int]]
+        yield from (access_of(key, writes) for writes, does in ((False, use.reads), (True, use.writes)) if does)
 
 
 @dataclass(frozen=True)
@@ -434,7 +447,7 @@ class _Line:
         first = later(self.joins.line, self.plan.runs, stores) - self.alone
         return _Line(self.items, self.alone | first, self.stays) if first else None
 
-    def cost(self, stores: Sequence[Mapping[Key, bool]]) -> Cost:
+    def cost(self, stores: Sequence[Mapping[Key, bool]]) -> tuple[int, int]:
         """What is left of it."""
         return cost(self.joins.line, self.plan.runs, stores)
 
@@ -454,65 +467,42 @@ def _written(item: Item) -> list[Access]:
     return [one for one in item.memory or () if one.writes]
 
 
-@dataclass(frozen=True)
-class _Graph:
-    """A definition: its order, what each node touches, and the graph's own memory that no array lies in any more."""
-
-    order: Order
-    memory: Sequence[Memory]
-    free: FreeMemory
-
-    def settled(self, lines: Sequence[_Line]) -> list[list[dict[Key, bool]]]:
-        """Divide lines until all is as it has to be; return for each run of each line what it has to write."""
-        while True:
-            left_out = {line.number(place) for line in lines for place in line.left_out()}
-            seen = [() if n in left_out else one for n, one in enumerate(self.memory)]
-            live = Liveness(self.order, seen, [run for line in lines for run in line.runs()], self.free)
-            stores = [[live.stores(run, numbers) for run, numbers in line.runs()] for line in lines]
-            recorded = list(seen)
-            for line in lines:
-                line.as_recorded(recorded)
-            before = Liveness(self.order, recorded, [], self.free)
-            mended = [line.mended(before, one) for line, one in zip(lines, stores)]
-            if all(mended):
-                return stores
+def _settled(known: Definition, lines: Sequence[_Line]) -> list[list[dict[Key, bool]]]:
+    """Divide lines until all is as it has to be; return for each run of each line what it has to write."""
+    while True:
+        seen = known.seen(known.memory, {line.number(place) for line in lines for place in line.left_out()})
+        live = Liveness(known.order, seen, [run for line in lines for run in line.runs()], known.free)
+        stores = [[live.stores(run, numbers) for run, numbers in line.runs()] for line in lines]
+        recorded = list(seen)
+        for line in lines:
+            line.as_recorded(recorded)
+        before = Liveness(known.order, recorded, [], known.free)
+        mended = [line.mended(before, one) for line, one in zip(lines, stores)]
+        if all(mended):
+            return stores
 
 
-def fusion_of(
-    order: Order,
-    does: Sequence[Elementwise | str | None],
-    memory: Sequence[Memory],
-    free: FreeMemory,
-    blind: frozenset[int] = frozenset(),
-    copies: Mapping[int, tuple[int, int, int]] | None = None,
-    copying: Callable[[str], Any] | None = None,
-    reduces: Collection[int] = (),
-) -> Fusion:
-    """Find what of a definition can become fused kernels.
+_REDUCES = 'it is a reduction'
 
-    Args:
-        order: the order of its nodes.
-        does: what each computes for each element, or why that is not known; None for nodes that are no kernels.
-        memory: what each touches; None where that is not known.
-        free: the graph's own memory that no array lies in any more.
-        blind: nodes of unknown memory that surely use no memory of the graph's own.
-        copies: of nodes that copy bytes on the device where to, where from, and how many.
-        copying: by a dtype the operation that does such a copy element by element; None: kernels do no such copies.
-        reduces: nodes that are reductions, which may take in the kernels in front of them.
-    """
-    known = copies or {}
-    lines = [
-        _Line([Item(n, does[n] or 'it is no kernel', memory[n], known.get(n), copying, n in reduces) for n in numbers])
-        for numbers in lines_of(order)
-    ]
-    graph = _Graph(order, [() if n in blind and one is None else one for n, one in enumerate(memory)], free)
-    stores = graph.settled(lines)
+
+def fusion_of(known: Definition) -> Fusion:
+    """Find what of a definition can become fused kernels. Reductions may take in the kernels in front of them."""
+    does = [_REDUCES if isinstance(one, Reduction) else one for one in known.does]
+    fronts = {pair.nodes[0] for pair in known.halves}
+    fronts |= {n for n, one in enumerate(known.does) if isinstance(one, Reduction)}
+
+    def item(n: int) -> Item:
+        what = does[n] or 'it is no kernel'
+        return Item(n, what, known.memory[n], known.copies.get(n), known.copying, n in fronts)
+
+    lines = [_Line([item(n) for n in numbers]) for numbers in lines_of(known.order)]
+    stores = _settled(known, lines)
     others = [line.regrouped(one) or line for line, one in zip(lines, stores)]
     if others != lines:
         costs = [line.cost(one) for line, one in zip(lines, stores)]
-        less = [line.cost(one) < was for line, one, was in zip(others, graph.settled(others), costs)]
+        less = [line.cost(one) < was for line, one, was in zip(others, _settled(known, others), costs)]
         lines = [other if better else line for line, other, better in zip(lines, others, less)]
-        stores = graph.settled(lines)
+        stores = _settled(known, lines)
     left_out = {line.number(place) for line in lines for place in line.left_out()}
     found = Fusion()
     for line, written in zip(lines, stores):
@@ -522,13 +512,13 @@ def fusion_of(
         left = {line.number(place): why for place, why in line.plan.why.items()}
         found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
     found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})
-    found.edges = edges_between(order, [[item.number for item in line.items] for line in lines], set(found.gone))
+    found.edges = edges_between(known.order, set(found.gone))
     return found
 
 
-def edges_between(order: Order, lines: Sequence[Sequence[int]], gone: Collection[int]) -> Edges:
+def edges_between(order: Order, gone: set[int]) -> Edges:
     """The edges between the nodes that are left: each line keeps its order, and the edges at its ends."""
-    first, found = {}, []
+    lines, first, found = lines_of(order), {}, []
     for line in lines:
         left = [node for node in line if node not in gone]
         first[line[0]] = left[0]

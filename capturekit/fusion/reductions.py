@@ -7,23 +7,21 @@ is written behind may lie where the front reads or writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from capturekit.analysis.node_memory import FreeMemory, Memory
+from capturekit.analysis.node_memory import Memory
 from capturekit.driver.node_accesses import Access, overlap
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
 from capturekit.fusion.fused_reduction import FusedReduction, uses_number
-from capturekit.fusion.lines import Fusing, Fusion, Liveness, edges_between
-from capturekit.fusion.reduction import Halves, Reduction
+from capturekit.fusion.lines import Definition, Fusing, Fusion, Liveness, edges_between, lines_of
+from capturekit.fusion.reduction import Reduction
 from capturekit.fusion.runs import MOST_BYTES, MOST_PLACES, Run, Shape, kernel_of, shortest
-from capturekit.fusion.thinned import operand_access
-from capturekit.model.dag import Order
 
 # -- two ways to go through the same elements of memory, brought to one: axes split and put into another order --------
 #
@@ -106,11 +104,6 @@ def padded(shape: Shape, strides: Shape, ndim: int) -> tuple[Shape, Shape]:
     return (1,) * more + shape, (0,) * more + strides
 
 
-def count(shape: Shape) -> int:
-    """How many elements there are."""
-    return prod(shape)
-
-
 _ALONE = 'no elementwise kernel of its elements is in front of it, and none of its results behind it'
 #: A reduction whose threads combine so many elements in turn is made anew: it loads several at once then.
 _IN_TURN = 16
@@ -137,16 +130,7 @@ class _Around:
 
 def accesses_of(kernel: FusedKernel | FusedReduction) -> list[Access]:
     """What a fused kernel touches in memory."""
-    found = []
-    for place in kernel.places:
-        found += [_access(place, writes) for writes, does in ((False, place.loads), (True, place.stores)) if does]
-        size = np.dtype(place.dtype).itemsize
-        found += [Access(one.address, one.lengths, one.strides, size, False) for one in place.pieces]
-    return [one for one in found if one.address]
-
-
-def _access(place: FusedPlace, writes: bool) -> Access:
-    return Access(place.address, place.shape, place.strides, np.dtype(place.dtype).itemsize, writes)
+    return [access for place in kernel.places for access in place.accesses]
 
 
 def _meets(a: Sequence[Access], b: Sequence[Access]) -> bool:
@@ -154,36 +138,17 @@ def _meets(a: Sequence[Access], b: Sequence[Access]) -> bool:
     return any((x.writes or y.writes) and overlap(x, y) is not False for x in a for y in b)
 
 
-@dataclass(frozen=True)
-class Reductions:
-    """What nodes reduce.
-
-    ``moved`` are nodes that read from other memory than they were recorded with. ``halves`` are pairs of a library's
-    nodes, both of which become kernels of CuPy's template if the first one does.
-    """
-
-    does: Mapping[int, Reduction]
-    moved: Collection[int] = ()
-    halves: tuple[Halves, ...] = ()
-
-
 class _Reducing:
     """One pass over the lines of a definition.
 
-    ``memory`` is what each node touches after elementwise kernels became one; None where that is not known.
+    ``memory`` is what each node touches after elementwise kernels became one. ``moved`` are nodes that read from other
+    memory than they were recorded with.
     """
 
-    def __init__(
-        self,
-        fusion: Fusion,
-        does: Sequence[Elementwise | str | None],
-        memory: list[Memory],
-        known: Reductions,
-        live: Liveness,
-    ) -> None:
-        self._fusion, self._does, self._memory = fusion, does, memory
-        self._live, self._moved = live, known.moved
-        self._reductions = dict(known.does)
+    def __init__(self, fusion: Fusion, known: Definition, memory: list[Memory], moved: Collection[int]) -> None:
+        self._fusion, self._does, self._memory, self._moved = fusion, known.does, memory, moved
+        self._live = Liveness(known.order, known.seen(memory), [], known.free)
+        self._reductions = {n: one for n, one in enumerate(known.does) if isinstance(one, Reduction)}
         self._reductions.update((one.nodes[0], one.does[0]) for one in known.halves)
         #: By the first of two nodes the other one and what it does.
         self._then = {one.nodes[0]: (one.nodes[1], one.does[1]) for one in known.halves}
@@ -270,7 +235,7 @@ class _Reducing:
         for operand in reduction.inputs:
             if operand.number is not None:
                 continue
-            access = [operand_access(operand)]
+            access = [operand.access]
             for node in reversed(line[:place]):
                 memory = self._memory[node]
                 if memory is None or _meets(access, memory):
@@ -281,7 +246,7 @@ class _Reducing:
 
     def _behinds(self, line: Sequence[int], place: int, reduction: Reduction) -> Iterator[Fusing]:
         """The first kernel that reads the result of a reduction."""
-        output = operand_access(reduction.output)
+        output = reduction.output.access
         for node in line[place + 1 :]:
             memory = self._memory[node]
             if memory is None or _meets([output], memory):
@@ -296,7 +261,7 @@ class _Reducing:
         done: list[Access] = []
         for node in line[: max(line.index(n) for n in mine)]:
             if node == around.node:
-                done += map(operand_access, (one for one in reduction.operands if one.number is None))
+                done += [one.access for one in reduction.operands if one.number is None]
             elif around.front is not None and node == around.front.nodes[-1]:
                 done += accesses_of(around.front.kernel)
             elif node not in mine and done:
@@ -315,7 +280,8 @@ class _Reducing:
         (places, steps, numbers, inputs), (results, more, others, output) = front, behind
         last = around.node if around.front is None else around.front.nodes[-1]
         # what is behind would read what other threads write, or what is not written at all
-        if any(_meets(_written(one), _read(other)) for one in places for other in results):
+        made = [one.access(True) for one in places if one.stores]
+        if _meets(made, [one.access(False) for one in results if one.loads]):
             return None
         places = [self._stored(one, last, around) for one in places]
         last = around.node if around.behind is None else around.behind.nodes[-1]
@@ -332,7 +298,7 @@ class _Reducing:
 
     def _stored(self, place: FusedPlace, node: int, around: _Around) -> FusedPlace:
         """A place that is only written if anybody else reads it."""
-        if not place.stores or self._live.needed(node, [_access(place, True)], around.nodes):
+        if not place.stores or self._live.needed(node, [place.access(True)], around.nodes):
             return place
         if place.loads:
             return replace(place, stores=False)
@@ -378,7 +344,7 @@ def _front(kernel: FusedKernel | None, reduction: Reduction) -> _Front | None:
         same = [n for n, one in enumerate(places) if one.in_memory and (one.dtype, one.address, one.strides) == wanted]
         if not same:
             new = FusedPlace(operand.dtype, operand.address, way.shape, strides, True, False)
-            if any(one.stores and overlap(_access(one, True), _access(new, False)) is not False for one in places):
+            if any(one.stores and overlap(one.access(True), new.access(False)) is not False for one in places):
                 return None
             places.append(new)
         inputs.append(same[0] if same else len(places) - 1)
@@ -423,7 +389,7 @@ def _tangled(places: Sequence[FusedPlace], results: Sequence[FusedPlace]) -> boo
     for result in results:
         for place in places:
             own = not place.stores and result.in_memory and _of_results(place, result)
-            if not own and _meets(_touched(place), _touched(result)):
+            if not own and _meets(place.accesses, result.accesses):
                 return True
     return False
 
@@ -438,18 +404,6 @@ def _of_results(place: FusedPlace, result: FusedPlace) -> bool:
     if prod(place.shape[first:]) != prod(result.shape) or any(place.strides[:first]):
         return False
     return shortest(place.shape[first:], place.strides[first:]) == shortest(result.shape, result.strides)
-
-
-def _touched(place: FusedPlace) -> list[Access]:
-    return [*_read(place), *_written(place)]
-
-
-def _written(place: FusedPlace) -> list[Access]:
-    return [_access(place, True)] if place.stores else []
-
-
-def _read(place: FusedPlace) -> list[Access]:
-    return [_access(place, False)] if place.loads else []
 
 
 def _shape(places: Sequence[FusedPlace], otherwise: Shape) -> Shape:
@@ -475,33 +429,21 @@ def _fits(kernel: FusedReduction) -> bool:
     return len(kernel.places) <= MOST_PLACES and size <= MOST_BYTES
 
 
-def reduced(
-    fusion: Fusion,
-    order: Order,
-    lines: Sequence[Sequence[int]],
-    does: Sequence[Elementwise | str | None],
-    memory: Sequence[Memory],
-    free: FreeMemory,
-    blind: frozenset[int],
-    reductions: Reductions,
-) -> None:
+def reduced(fusion: Fusion, known: Definition, moved: Collection[int]) -> None:
     """Let the reductions of a definition take in what is around them; ``fusion`` is changed.
 
-    Args:
-        memory: what each node touches, of nodes as they were recorded. Others: those of ``fusion_of``.
-        reductions: what nodes reduce.
+    ``moved`` are nodes that read from other memory than they were recorded with.
     """
-    seen: list[Memory] = list(memory)
+    seen: list[Memory] = list(known.memory)
     for n in fusion.gone:
         seen[n] = ()
     for one in fusion.kernels:
         seen[one.nodes[-1]] = accesses_of(one.kernel)
-    live = Liveness(order, [() if n in blind and one is None else one for n, one in enumerate(seen)], [], free)
-    work = _Reducing(fusion, does, seen, reductions, live)
-    for line in lines:
+    work = _Reducing(fusion, known, seen, moved)
+    for line in lines_of(known.order):
         work.line(line)
     work.moved()
     inside = {n for one in work.made for n in one.nodes}
     fusion.kernels = [one for one in fusion.kernels if not inside.intersection(one.nodes)] + work.made
     fusion.gone = sorted({*fusion.gone, *(n for one in work.made for n in one.nodes[:-1])})
-    fusion.edges = edges_between(order, lines, set(fusion.gone))
+    fusion.edges = edges_between(known.order, set(fusion.gone))

@@ -132,8 +132,7 @@ def _told(does: Any) -> Memory:
     does = does.does if isinstance(does, Rounded) else does
     if not isinstance(does, (Elementwise, Reduction)):
         return None
-    arrays = [one for one in does.operands if one.number is None]
-    return [replace(_of(one).access, writes=bool(one.writes)) for one in arrays]
+    return [one.access for one in does.operands if one.number is None]
 
 
 def _made(
@@ -159,9 +158,7 @@ def _made(
 
 
 def _of(operand: ElementOperand) -> RoundedNumbers:
-    size = 2 if operand.dtype == 'bfloat16' else np.dtype(operand.dtype).itemsize
-    access = Access(operand.address, operand.shape, operand.strides, size, True)
-    return RoundedNumbers(access, (operand.dtype,) if kind_of(operand.dtype) in 'fc' else ())
+    return RoundedNumbers(operand.access, (operand.dtype,) if kind_of(operand.dtype) in 'fc' else ())
 
 
 def _copied(to: int, source: int, nbytes: int, found: Sequence[RoundedNumbers]) -> Iterator[RoundedNumbers]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,11 +83,6 @@ def apart(shape: Shape, strides: Shape, itemsize: int) -> bool:
             return False
         reach += stride * (length - 1)
     return True
-
-
-def size(shape: Shape) -> int:
-    """The number of elements."""
-    return prod(shape)
 
 
 #: The most members of a run, and the most arrays: beyond these registers run out.

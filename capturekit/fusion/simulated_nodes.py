@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.driver.node_accesses import Access
-from capturekit.fusion.cuda_nodes import name_of
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Rounded
-from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, name_of
 from capturekit.fusion.fused_reduction import FusedReduction
 from capturekit.fusion.reduction import CUB, Reduction
 from capturekit.simulated.device.graph_nodes import Given, GraphNode
@@ -87,7 +86,7 @@ class SimulatedNodes:
     def fused_function(self, kernel: FusedKernel | FusedReduction, names: tuple[str, ...]) -> tuple[str, Any]:
         """The name and the function of a fused kernel."""
         words = tuple(repr((one.dtype, one.shape, one.loads, one.stores)) for one in kernel.places)
-        return name_of(kernel, names, words), kernel
+        return name_of(names, words), kernel
 
     def fuse_node(self, g: int, node: int, kernel: FusedKernel | FusedReduction, name: str, function: Any) -> None:
         """``cuGraphKernelNodeSetParams``: a kernel's node of a definition runs a fused kernel from now on."""

@@ -101,8 +101,7 @@ def _narrow(kernel: FusedKernel) -> bool:
         if place.in_memory and not place.pieces and not narrow(place):
             return False
         size = np.dtype(place.dtype).itemsize
-        for piece in place.pieces:
-            part = FusedPlace(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
+        for piece, part in zip(place.pieces, place.parts):
             reach = sum((n - 1) * abs(s) for n, s in zip(kernel.shape, through(kernel.shape, piece, size)))
             if not narrow(part) or reach > _MOST or abs(shift(piece, size)) > _MOST:
                 return False
@@ -587,9 +586,7 @@ def _functions(kernel: FusedKernel, layout: TileLayout, known: dict[ElementOpera
 def _arrays(kernel: FusedKernel) -> Iterator[FusedArgument]:
     """The arrays that are only read, and parts of arrays."""
     for n, place in enumerate(kernel.places):
-        for k, piece in enumerate(place.pieces):
-            part = FusedPlace(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
-            yield _argument(f'ck_s{n}_{k}', part, 'raw ')
+        yield from (_argument(f'ck_s{n}_{k}', part, 'raw ') for k, part in enumerate(place.parts))
         if place.loads and not place.stores and not place.pieces:
             yield _argument(f'ck_m{n}', place)
 

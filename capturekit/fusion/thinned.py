@@ -7,30 +7,21 @@ result of the earlier one, which then has to be as it was.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from capturekit.analysis.node_memory import FreeMemory, Memory
 from capturekit.driver.node_accesses import Access, covers, overlap
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
-from capturekit.fusion.lines import Liveness
+from capturekit.fusion.lines import Definition, Does, Liveness, Touches
 from capturekit.fusion.reduction import Reduction
 from capturekit.fusion.runs import apart
 from capturekit.model.dag import Order
 
-Does = Elementwise | Reduction | str | None
 #: So many earlier nodes that do the same are looked at for each node.
 _MOST = 8
 UNREAD = 'nobody reads its result'
-
-
-def operand_access(one: ElementOperand) -> Access:
-    """The memory of an operand."""
-    return Access(one.address, one.shape, one.strides, np.dtype(one.dtype).itemsize, one.writes)
 
 
 @dataclass
@@ -56,33 +47,21 @@ class Thinned:
         return self.unread | set(self.again)
 
 
-def thinned(
-    order: Order,
-    does: Sequence[Does],
-    memory: Sequence[Memory],
-    free: FreeMemory,
-    blind: frozenset[int] = frozenset(),
-    plain: Collection[int] = (),
-) -> Thinned:
-    """Find the nodes of a definition that are not needed.
-
-    Args:
-        does: what each node computes or reduces, or why that is not known; None for nodes that are no kernels.
-        plain: nodes that only copy or fill memory of the device. Others: those of ``fusion_of``.
-    """
-    found = Thinned(list(does), list(memory))
-    _Equal(order, found, free).look()
-    able = {n for n, one in enumerate(does) if isinstance(one, (Elementwise, Reduction)) or n in plain}
+def thinned(known: Definition) -> Thinned:
+    """Find the nodes of a definition that are not needed."""
+    order, found = known.order, Thinned(list(known.does), list(known.memory))
+    _Equal(order, found, known.free).look()
+    able = {n for n, one in enumerate(known.does) if isinstance(one, (Elementwise, Reduction))}
+    able |= {*known.copies, *known.fills}
     able = {n for n in able if min(len(order.before_each[n]), len(order.after_each[n])) <= 1} - found.gone
-    seen = [() if n in found.gone or (n in blind and one is None) else one for n, one in enumerate(found.memory)]
-    live, gone = Liveness(order, seen, [], free), set(found.gone)
+    live, gone = Liveness(order, known.seen(found.memory, found.gone), [], known.free), set(found.gone)
     for n in reversed(order.sequence):
         written = [one for one in found.memory[n] or () if one.writes is not False]
         if n in able and written and not live.needed(n, written, gone):
             gone.add(n)
             found.unread.add(n)
-    if len(gone) == len(does):  # a graph has a node at least
-        return Thinned(list(does), list(memory))
+    if len(gone) == len(known.does):  # a graph has a node at least
+        return Thinned(list(known.does), list(known.memory))
     for n in gone:
         found.does[n], found.memory[n] = None, ()
     return found
@@ -93,20 +72,7 @@ class _Equal:
 
     def __init__(self, order: Order, found: Thinned, free: FreeMemory) -> None:
         self._order, self._found, self._free = order, found, free
-        self._nodes: list[int] = []
-        accesses: list[Access | None] = []
-        for n, memory in enumerate(found.memory):
-            for access in (None,) if memory is None else memory:
-                self._nodes.append(n)
-                accesses.append(access)
-        self._accesses = accesses
-        extents = [(-(1 << 62), 1 << 62) if one is None else one.extent for one in accesses]
-        self._low = np.array([low for low, _high in extents], np.int64)
-        self._high = np.array([high for _low, high in extents], np.int64)
-        self._place = {node: place for place, node in enumerate(order.sequence)}
-        self._places = np.array([self._place[node] for node in self._nodes], np.int64)
-        #: Whether each node comes after the one before it.
-        self._row = all(a in order.before_each[b] for a, b in pairwise(order.sequence))
+        self._touches = Touches(order, dict(enumerate(found.memory)))
 
     def look(self) -> None:
         """Find them all."""
@@ -119,24 +85,16 @@ class _Equal:
             if not any(self._stands_for(one, node) for one in reversed(earlier[-_MOST:])):
                 earlier.append(node)
 
-    def _touching(self, access: Access, since: int = -1, until: int = -1) -> Iterator[tuple[int, Access | None]]:
-        """The accesses of nodes that are left that may share a byte with one.
-
-        Nodes that are before ``since`` or behind ``until`` can be left out, if these are given.
-        """
-        low, high = access.extent
-        inside = (self._low < high) & (self._high > low)
-        if self._row and since >= 0:
-            inside &= (self._places >= self._place[since]) & (self._places <= self._place[until])
-        for at in np.flatnonzero(inside):
-            node, other = self._nodes[int(at)], self._accesses[int(at)]
+    def _touching(self, access: Access, *within: int) -> Iterator[tuple[int, Access | None]]:
+        """The accesses of nodes that are left that may share a byte with one, from a place to another one."""
+        for node, other in self._touches.meeting(access, *within):
             if node not in self._found.again and (other is None or overlap(other, access) is not False):
                 yield node, other
 
     def _same(self, access: Access, since: int, until: int, without: Collection[int]) -> bool:
         """Whether no node may change memory between two nodes, or while they run, but for nodes ``without``."""
-        before = self._order.before
-        for node, other in self._touching(access, since, until):
+        before, place = self._order.before, self._touches.place
+        for node, other in self._touching(access, place[since], place[until]):
             if node in without or before(node, since) or before(until, node):
                 continue
             if other is None or other.writes is not False:
@@ -150,14 +108,14 @@ class _Equal:
         inputs, first = _ends(self._found.does[one])
         _inputs, second = _ends(self._found.does[node])
         inside = min(len(self._order.before_each[node]), len(self._order.after_each[node])) <= 1
-        if not inside or not all(self._same(operand_access(end), one, node, (node,)) for end in inputs):
+        if not inside or not all(self._same(end.access, one, node, (node,)) for end in inputs):
             return False
         here = first.address == second.address
-        access = operand_access(second)
-        if overlap(operand_access(first), access) is not False and not here:
+        access = second.access
+        if overlap(first.access, access) is not False and not here:
             return False
         if here:
-            if not self._same(operand_access(first), one, node, (one, node)):
+            if not self._same(first.access, one, node, (one, node)):
                 return False
         else:
             readers = self._readers(node, access)
@@ -186,7 +144,7 @@ class _Equal:
         self, one: int, first: ElementOperand, second: ElementOperand, readers: Collection[int], node: int
     ) -> bool:
         """Let readers read from one result instead of another."""
-        old, new = operand_access(second), operand_access(first)
+        old, new = second.access, first.access
         made: dict[int, Elementwise | Reduction] = {}
         for reader in readers:
             does = self._found.does[reader]
@@ -198,22 +156,10 @@ class _Equal:
             made[reader] = _with(does, [end for end in operands if end is not None])
         for reader, does in made.items():
             self._found.does[reader] = does
-            self._found.memory[reader] = [operand_access(end) for end in does.operands if end.number is None]
+            self._found.memory[reader] = [end.access for end in does.operands if end.number is None]
             self._found.moved.add(reader)
-            self._put(reader)
+            self._touches.change(reader, self._found.memory[reader])
         return True
-
-    def _put(self, node: int) -> None:
-        """Note what a node touches now."""
-        for at, other in enumerate(self._nodes):
-            if other == node:
-                self._low[at] = self._high[at] = 0
-        accesses = list(self._found.memory[node] or ())
-        self._nodes += [node] * len(accesses)
-        self._places = np.append(self._places, np.full(len(accesses), self._place[node], np.int64))
-        self._accesses += accesses
-        self._low = np.append(self._low, np.array([one.extent[0] for one in accesses], np.int64))
-        self._high = np.append(self._high, np.array([one.extent[1] for one in accesses], np.int64))
 
 
 def _ends(does: Does) -> tuple[list[ElementOperand], ElementOperand]:
@@ -231,7 +177,7 @@ def _key(does: Does) -> Any:
     if len(written) != 1 or written[0].reads or not written[0].sure or any(one.pieces for one in does.operands):
         return None
     output = written[0]
-    if not apart(output.shape, output.strides, np.dtype(output.dtype).itemsize):
+    if not apart(output.shape, output.strides, output.access.itemsize):
         return None
     inputs = tuple((*_array(one), one.address, repr(one.number)) for one in does.operands if not one.writes)
     if isinstance(does, Reduction):
@@ -248,10 +194,9 @@ def _elsewhere(end: ElementOperand, old: Access, distance: int) -> ElementOperan
     """An operand that lies in another place if it lies in ``old``; None if only a part of it does."""
     if end.number is not None:
         return end
-    access = operand_access(end)
-    if overlap(access, old) is False:
+    if overlap(end.access, old) is False:
         return end
-    if end.writes or end.pieces or not covers(old, access):
+    if end.writes or end.pieces or not covers(old, end.access):
         return None
     return replace(end, address=end.address + distance)
 

@@ -9,15 +9,15 @@ import numpy as np
 import capturekit as ck
 from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.cuda import current
+from capturekit.fusion.cuda_nodes import nodes_of
 from capturekit.fusion.division import runs_of
 from capturekit.fusion.elementwise import Elementwise
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
 from capturekit.fusion.fused_reduction import FusedReduction
 from capturekit.fusion.fusible import whole_fusion
-from capturekit.fusion.nodes import nodes_of
+from capturekit.fusion.lines import Definition
 from capturekit.fusion.reduction import Reduction
 from capturekit.fusion.runs import Item, kernel_of
-from capturekit.fusion.thinned import operand_access
 from capturekit.model.dag import Order
 
 
@@ -79,8 +79,8 @@ def test_a_reduction_takes_over_what_is_in_front_of_it(cp: Any) -> None:
     assert (reduction.size, reduction.inputs[0].address) == (24, y.data.ptr)
     assert (reduction.output.address, reduction.output.shape, reduction.output.sure) == (z.data.ptr, (4,), True)
     does = [nodes_of(device).graph_elementwise(g)[first], reduction]
-    memory = [[operand_access(end) for end in one.operands if end.number is None] for one in does]
-    fusion = whole_fusion(Order(2, [(0, 1)]), does, memory, FreeMemory([(y.data.ptr, y.data.ptr + 96)]))
+    memory = [[end.access for end in one.operands if end.number is None] for one in does]
+    fusion = whole_fusion(Definition(Order(2, [(0, 1)]), does, memory, FreeMemory([(y.data.ptr, y.data.ptr + 96)])))
     (made,) = fusion.kernels
     assert isinstance(made.kernel, FusedReduction) and made.nodes == (0, 1) and fusion.gone == [0]
     name, function = nodes_of(device).fused_function(made.kernel, made.names)

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.analysis.node_memory import FreeMemory
 from capturekit.fusion.elementwise import ElementOperand, copying
-from capturekit.fusion.lines import Fusion, fusion_of
 from capturekit.fusion.runs import Item
-from tests.fusion.test_runs import BASE, BLOCK, N, array, item, memory, to, whole
+from tests.fusion.test_runs import BASE, BLOCK, N, array, fused, fusion, item, memory, to
 
 SAME = 'the same as without fused kernels'
 
@@ -26,16 +24,6 @@ def moved(number: int, into: int, of: int, nbytes: int = 4 * N, at: int = 0) -> 
     return Item(number, 'it is no kernel', memory(source, target), copies)
 
 
-def fusion(nodes: list[Item], free: list[int], by: Callable[[str], Any] | None = copying) -> Fusion:
-    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
-    copies = {one.number: one.copies for one in nodes if one.copies is not None}
-    return fusion_of(*whole(nodes), pieces, copies=copies, copying=by)
-
-
-def fused(nodes: list[Item], free: list[int]) -> list[tuple[int, ...]]:
-    return [found.nodes for found in fusion(nodes, free).kernels]
-
-
 def test_a_copy_of_what_a_kernel_computes_is_written_by_it() -> None:
     nodes = [item(0, array(0), to(1)), moved(1, 2, 1), item(2, array(2), array(0), to(3))]
     (found,) = fusion(nodes, [1]).kernels
@@ -46,7 +34,7 @@ def test_a_copy_of_what_a_kernel_computes_is_written_by_it() -> None:
 
 def test_where_no_kernel_can_copy_the_node_stays() -> None:
     nodes = [item(0, array(0), to(1)), moved(1, 2, 1), item(2, array(2), to(3))]
-    assert fusion(nodes, [], None).kernels == []
+    assert fusion(nodes, [], copying=None).kernels == []
 
 
 def test_only_the_same_bytes_are_taken_from_registers() -> None:

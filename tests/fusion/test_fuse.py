@@ -11,9 +11,8 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.fusion.cuda_nodes import FusingError
+from capturekit.fusion.cuda_nodes import FusingError, nodes_of
 from capturekit.fusion.lines import Liveness
-from capturekit.fusion.nodes import nodes_of
 from capturekit.model.errors import ClosedError, CudaCallError, UpdateError
 from capturekit.model.rules import Code
 from tests.benchmarks import peers

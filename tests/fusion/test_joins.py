@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.analysis.node_memory import FreeMemory
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
-from capturekit.fusion.lines import Fusion, fusion_of, joined
+from capturekit.fusion.lines import joined
 from capturekit.fusion.runs import Item
 from capturekit.fusion.source import source
-from capturekit.model.dag import Order
-from tests.fusion.test_runs import BASE, BLOCK, array, item, memory, to
+from tests.fusion.test_runs import BASE, BLOCK, array, fusion, item, memory, to
 
 ROWS, COLUMNS = 5, 8
 ROW, ALL = 4 * COLUMNS, 4 * ROWS * COLUMNS
@@ -45,20 +43,8 @@ def whole(block: int, **more: bool) -> ElementOperand:
     return array(block, (ROWS, COLUMNS), **more)
 
 
-def adds(number: int, *operands: ElementOperand) -> Item:
-    return item(number, *operands)
-
-
-def fused(line: list[Item], free: list[int]) -> Fusion:
-    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
-    order = Order(len(line), [(n, n + 1) for n in range(len(line) - 1)])
-    does, touched = [one.does for one in line], [one.memory for one in line]
-    copies = {one.number: one.copies for one in line if one.copies is not None}
-    return fusion_of(order, does, touched, pieces, copies=copies)
-
-
 def test_a_rolled_array_is_read_from_two_parts() -> None:
-    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
+    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
     found = joined(line, frozenset())
     assert found.used == {2: {0, 1}} and not found.line[0].memory
     does = found.line[2].does
@@ -71,8 +57,8 @@ def test_a_rolled_array_is_read_from_two_parts() -> None:
 
 
 def test_copies_that_nobody_else_needs_are_left_out() -> None:
-    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
-    found = fused(line, [1])
+    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
+    found = fusion(line, [1])
     assert [(one.nodes, one.copies, one.parts) for one in found.kernels] == [((2,), (0, 1), [0, 1, 2])]
     assert found.gone == [0, 1] and found.edges == []
     kernel = found.kernels[0].kernel
@@ -82,17 +68,17 @@ def test_copies_that_nobody_else_needs_are_left_out() -> None:
 
 @pytest.mark.parametrize('free', [[], [1]])
 def test_copies_that_somebody_sees_stay(free: list[int]) -> None:
-    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
+    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
     if free:
         line.append(Item(3, 'other', memory(whole(1), to(3, shape=(ROWS, COLUMNS)))))
-    assert fused(line, free).kernels == []
+    assert fusion(line, free).kernels == []
 
 
 def test_a_source_that_changes_meanwhile_is_not_read_later() -> None:
     line = [
         *rolled(0, 0, 1),
         Item(2, 'other', memory(to(0, shape=(ROWS, COLUMNS)))),
-        adds(3, whole(1), to(2, shape=(ROWS, COLUMNS))),
+        item(3, whole(1), to(2, shape=(ROWS, COLUMNS))),
     ]
     assert joined(line, frozenset()).used == {}
     line[2] = Item(2, 'unknown', None)
@@ -101,17 +87,17 @@ def test_a_source_that_changes_meanwhile_is_not_read_later() -> None:
 
 def test_a_run_does_not_write_what_it_reads_by_index() -> None:
     """The new values go to the old array: another element's kernel would read them."""
-    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(0, shape=(ROWS, COLUMNS)))]
-    assert fused(line, [1]).kernels == []
-    line = [*rolled(0, 0, 1), adds(2, whole(1), to(2, shape=(ROWS, COLUMNS))), adds(3, whole(2), whole(0), to(0))]
-    found = fused(line, [1, 2])
+    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(0, shape=(ROWS, COLUMNS)))]
+    assert fusion(line, [1]).kernels == []
+    line = [*rolled(0, 0, 1), item(2, whole(1), to(2, shape=(ROWS, COLUMNS))), item(3, whole(2), whole(0), to(0))]
+    found = fusion(line, [1, 2])
     assert [one.nodes for one in found.kernels] == [(2,)]
 
 
 def test_parts_that_leave_a_gap_or_overlap_are_not_joined() -> None:
     every = slice(None)
     first = copy(0, part(0, every, slice(0, 7)), (1, every, slice(1, 8)))
-    reader = adds(2, whole(1), to(2, shape=(ROWS, COLUMNS)))
+    reader = item(2, whole(1), to(2, shape=(ROWS, COLUMNS)))
     for second in (slice(0, 2), None):
         line = [first, copy(1, part(0, every, second), (1, every, second)), reader] if second else [first, reader]
         assert joined(line, frozenset()).used == {}
@@ -126,8 +112,8 @@ def test_copies_of_bytes_are_parts_as_well() -> None:
             ElementOperand('uint8', at, (size,), (1,), None, False, True),
         ]
         line.append(Item(n, 'it is no kernel', memory(*ends), (at, of, size)))
-    line.append(adds(2, whole(1), to(2, shape=(ROWS, COLUMNS))))
-    found = fused(line, [1])
+    line.append(item(2, whole(1), to(2, shape=(ROWS, COLUMNS))))
+    found = fusion(line, [1])
     assert [one.copies for one in found.kernels] == [(0, 1)]
     pieces = found.kernels[0].kernel.places[-1].pieces
     assert pieces == (Piece(BASE, (32,), (4,), (40,), (8,)), Piece(BASE + 128, (8,), (4,), (40,), (0,)))
@@ -135,8 +121,8 @@ def test_copies_of_bytes_are_parts_as_well() -> None:
 
 def test_the_source_takes_each_element_from_its_part() -> None:
     pieces = (Piece(BASE, (5, 7), (ROW, 4), (5, 8), (0, 1)), Piece(BASE + 28, (5, 1), (ROW, 0), (5, 8), (0, 0)))
-    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
-    kernel = fused(line, [1]).kernels[0].kernel
+    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
+    kernel = fusion(line, [1]).kernels[0].kernel
     assert kernel.places[-1].pieces == pieces
     # the operations of these nodes have no code: what loads the elements is looked at alone
     plain = type(kernel)(kernel.shape, kernel.places, kernel.numbers, ())
@@ -151,14 +137,14 @@ def test_the_source_takes_each_element_from_its_part() -> None:
 def test_copies_over_what_a_run_writes_behind_them_stay() -> None:
     """The first node's memory is given to the copies; in the fused graph it would write behind them."""
     line = [
-        adds(0, whole(3), to(1, shape=(ROWS, COLUMNS), dtype='float64')),
+        item(0, whole(3), to(1, shape=(ROWS, COLUMNS), dtype='float64')),
         *rolled(1, 0, 1),
-        adds(3, whole(3), to(4, shape=(ROWS, COLUMNS))),
-        adds(4, whole(1), to(2, shape=(ROWS, COLUMNS))),
+        item(3, whole(3), to(4, shape=(ROWS, COLUMNS))),
+        item(4, whole(1), to(2, shape=(ROWS, COLUMNS))),
         Item(5, 'a sum', memory(whole(1), to(5, shape=()))),
     ]
-    assert not {1, 2} & set(fused(line, [1]).gone)
-    assert {1, 2} <= set(fused(line[:-1], [1]).gone)
+    assert not {1, 2} & set(fusion(line, [1]).gone)
+    assert {1, 2} <= set(fusion(line[:-1], [1]).gone)
 
 
 # -- programs ---------------------------------------------------------------------------------------------------
@@ -222,7 +208,7 @@ def test_only_the_copies_that_are_needed_stay() -> None:
         copy(0, part(4, every, slice(0, 3)), (1, every, slice(0, 3))),
         copy(1, part(5, every, slice(0, 5)), (1, every, slice(3, 8))),
         *rolled(2, 1, 2),
-        adds(4, whole(1), whole(2), to(3, shape=shape)),
+        item(4, whole(1), whole(2), to(3, shape=shape)),
     ]
-    found = fused(line, [1, 2])
+    found = fusion(line, [1, 2])
     assert [(one.nodes, one.copies) for one in found.kernels] == [((4,), (2, 3))]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from capturekit.analysis.node_memory import FreeMemory
 from capturekit.fusion.division import MOST_ONES, MOST_OPEN
 from capturekit.fusion.elementwise import ARRAY, ElementOperand, ElementOperation, Elementwise, OperationParameter
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
-from capturekit.fusion.lines import Fusion, fusion_of
 from capturekit.fusion.runs import Item
-from tests.fusion.test_runs import BASE, BLOCK, N, array, item, memory, to, whole
+from tests.fusion.test_runs import BASE, BLOCK, N, array, fused, fusion, item, memory, to
 
 
 def one(block: int, **more: object) -> ElementOperand:
@@ -24,15 +22,6 @@ def to_one(block: int) -> ElementOperand:
 def every(block: int) -> ElementOperand:
     """One element that is read for each of N."""
     return ElementOperand('float32', BASE + block * BLOCK, (N,), (0,))
-
-
-def fusion(nodes: list[Item], free: list[int], reduces: tuple[int, ...] = ()) -> Fusion:
-    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
-    return fusion_of(*whole(nodes), pieces, reduces=reduces)
-
-
-def fused(nodes: list[Item], free: list[int], reduces: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
-    return [found.nodes for found in fusion(nodes, free, reduces).kernels]
 
 
 def place_of(nodes: list[Item], free: list[int], block: int) -> FusedPlace | None:

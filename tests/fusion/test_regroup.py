@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from capturekit.fusion import lines as fusion
-from capturekit.fusion.division import Cost
 from capturekit.fusion.runs import Item
-from tests.fusion.test_ones import QUOTIENT, every, fused
-from tests.fusion.test_runs import array, item, memory, to
+from tests.fusion.test_ones import QUOTIENT, every
+from tests.fusion.test_runs import array, fused, item, memory, to
 
 #: A kernel that makes block 1, and another one that reads a view of it.
 FIRST = item(0, array(0), to(1))
@@ -86,7 +85,3 @@ def test_a_value_of_one_element_stays_with_its_readers() -> None:
     more = item(1, array(11), to(11)), item(2, array(11), to(12)), item(3, array(11, offset=4), array(12), to(13))
     found = fused(renumbered([*nodes, *later, *more, item(4, array(13), array(11), to(14))]), [2, 4, 5, 12, 13])
     assert found[:2] == [(0, 1, 2), (3, 4, 5)] and found[2] == (6, 7, 8)
-
-
-def test_fewer_nodes_count_more_than_fewer_bytes() -> None:
-    assert Cost(1, 100) < Cost(2, 10) and Cost(2, 9) < Cost(2, 10)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import pytest
 
 from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.division import FusionPlan, runs_of
-from capturekit.fusion.elementwise import ElementOperand, Elementwise
-from capturekit.fusion.lines import Liveness, fusion_of, lines_of
+from capturekit.fusion.elementwise import ElementOperand, Elementwise, copying
+from capturekit.fusion.lines import Definition, Does, Fusion, Liveness, fusion_of, lines_of
+from capturekit.fusion.reduction import Reduction
 from capturekit.fusion.runs import MOST_MEMBERS, Item, access_of, apart, common, kernel_of, key_of, shortest, split
 from capturekit.model.dag import Order
 
@@ -41,16 +46,31 @@ def members(plan: FusionPlan) -> list[list[int]]:
     return [run.members for run in plan.runs]
 
 
-def whole(nodes: list[Item]) -> tuple[Order, list[Elementwise | str], list[list[Access] | None]]:
-    """A line of nodes, as the whole of a definition."""
-    order = Order(len(nodes), [(n, n + 1) for n in range(len(nodes) - 1)])
-    return order, [one.does for one in nodes], [None if one.memory is None else list(one.memory) for one in nodes]
+def pages(free: Collection[int]) -> FreeMemory:
+    """The memory of blocks that is free."""
+    return FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
 
 
-def fused(nodes: list[Item], free: list[int]) -> list[tuple[int, ...]]:
-    """The nodes of each kernel that a line becomes, where these blocks are free."""
-    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
-    return [one.nodes for one in fusion_of(*whole(nodes), pieces).kernels]
+def row(count: int) -> Order:
+    return Order(count, pairwise(range(count)))
+
+
+def fusion(
+    nodes: Sequence[Item], free: Collection[int], edges: Sequence[tuple[int, int]] | None = None, **more: Any
+) -> Fusion:
+    """What becomes of nodes in a row, or with other edges, where these blocks are free. ``reduces``: reductions."""
+    does: list[Does] = [one.does for one in nodes]
+    for n in more.pop('reduces', ()):
+        does[n] = Reduction('sum', None, (array(0),), to(0))
+    copies = {one.number: one.copies for one in nodes if one.copies is not None}
+    more = {'copying': copying, **more}
+    order = row(len(nodes)) if edges is None else Order(len(nodes), edges)
+    return fusion_of(Definition(order, does, [one.memory for one in nodes], pages(free), copies=copies, **more))
+
+
+def fused(nodes: Sequence[Item], free: Collection[int], **more: Any) -> list[tuple[int, ...]]:
+    """The nodes of each kernel."""
+    return [one.nodes for one in fusion(nodes, free, **more).kernels]
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------
@@ -162,7 +182,7 @@ def test_memory_is_used_in_turns_by_arrays_of_other_dtypes() -> None:
     assert members(plan) == [[0, 1, 2, 3, 4, 5]]
     turns = [(key.dtype, key.turn, use.gone) for key, use in plan.runs[0].used.items() if key.address == BASE + BLOCK]
     assert turns == [('float32', 0, 2), ('float64', 0, 4), ('float32', 1, -1)]
-    (kernel,) = fusion_of(*whole(line), FreeMemory([(BASE + BLOCK, BASE + 3 * BLOCK)])).kernels
+    (kernel,) = fusion(line, [1, 2]).kernels
     assert [(one.address, one.loads) for one in kernel.kernel.places if one.in_memory] == [
         (BASE, True),
         (BASE + 3 * BLOCK, False),
@@ -199,7 +219,7 @@ def test_what_is_read_from_memory_may_be_written_in_the_end() -> None:
         item(2, array(0, dtype='int32'), to(1)),
         item(3, array(1), to(0)),
     ]
-    (kernel,) = fusion_of(*whole(nodes), FreeMemory([(BASE + BLOCK, BASE + 2 * BLOCK)])).kernels
+    (kernel,) = fusion(nodes, [1]).kernels
     found = [(one.address, one.loads, one.stores) for one in kernel.kernel.places if one.in_memory]
     assert found == [(BASE, True, False), (BASE, False, True)]
 
@@ -220,9 +240,8 @@ def test_a_run_has_at_most_so_many_members() -> None:
 def stored(line: list[Item], free: list[int], edges: list[tuple[int, int]] | None = None) -> list[int]:
     """The blocks that the first run of a line writes, where these blocks are free."""
     run = runs_of(line).runs[0]
-    order = Order(len(line), edges or [(n, n + 1) for n in range(len(line) - 1)])
-    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
-    live = Liveness(order, [one.memory for one in line], [(run, run.members)], pieces)
+    order = Order(len(line), edges) if edges else row(len(line))
+    live = Liveness(order, [one.memory for one in line], [(run, run.members)], pages(free))
     return [(key.address - BASE) // BLOCK for key, needed in live.stores(run, run.members).items() if needed]
 
 
@@ -301,7 +320,7 @@ def test_the_edges_of_what_is_left_keep_the_order() -> None:
         item(4, array(2), to(5)),
     ]
     edges = [(0, 1), (1, 2), (1, 3), (3, 4)]
-    found = fusion_of(Order(5, edges), [one.does for one in nodes], [one.memory for one in nodes], FreeMemory([]))
+    found = fusion(nodes, [], edges)
     assert [one.nodes for one in found.kernels] == [(0, 1), (3, 4)]
     assert sorted(found.edges) == [(1, 2), (1, 4)]
 
@@ -313,12 +332,7 @@ def test_a_register_that_somebody_reads_makes_two_runs() -> None:
         item(2, array(2), to(1, dtype='float64')),
         item(3, array(1, dtype='float64'), to(3)),
     ]
-    edges = [(0, 1), (1, 2), (2, 3)]
-    does, touched = [one.does for one in nodes], [one.memory for one in nodes]
-    whole = fusion_of(Order(4, edges), does, touched, FreeMemory([(BASE + BLOCK, BASE + 2 * BLOCK)]))
-    assert [one.nodes for one in whole.kernels] == [(0, 1, 2, 3)]
-    reads = [*touched, memory(array(1, offset=4), to(9, offset=4))]
-    other = fusion_of(Order(5, [*edges, (3, 4)]), [*does, 'other'], reads, FreeMemory([]))
-    assert [one.nodes for one in other.kernels] == [(0, 1, 2, 3)]  # what the reader sees was written over
-    beside = fusion_of(Order(5, edges), [*does, 'other'], reads, FreeMemory([]))
-    assert [one.nodes for one in beside.kernels] == [(0, 1), (2, 3)]
+    assert fused(nodes, [1]) == [(0, 1, 2, 3)]
+    nodes.append(Item(4, 'other', memory(array(1, offset=4), to(9, offset=4))))
+    assert fused(nodes, []) == [(0, 1, 2, 3)]  # what the reader sees was written over
+    assert fused(nodes, [], edges=[(0, 1), (1, 2), (2, 3)]) == [(0, 1), (2, 3)]

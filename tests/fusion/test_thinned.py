@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.analysis.node_memory import FreeMemory
-from capturekit.driver.node_accesses import Access
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
+from capturekit.fusion.lines import Definition
 from capturekit.fusion.thinned import UNREAD, thinned
 from capturekit.model.dag import Order
 from capturekit.model.errors import UpdateError
+from tests.fusion.test_runs import BASE, pages, row
 
 SAME = 'the same as without fused kernels'
-BASE = 1 << 40
 
 
 @pytest.fixture
@@ -129,16 +128,13 @@ def node(name: str, reads: list[int], writes: int, number: bytes | None = None) 
     return Elementwise(name, name, (*map(array, reads), *numbers, array(writes, True)))
 
 
-def look(does: list[Any], free: list[int], edges: list[tuple[int, int]] | None = None, **more: Any) -> Any:
+def look(does: list[Any], free: list[int], edges: list[tuple[int, int]] | None = None) -> Any:
     """What becomes of nodes in a row, where pages of these numbers are free."""
     memory = [
-        [Access(o.address, o.shape, o.strides, 4, o.writes) for o in one.operands if o.number is None]
-        if isinstance(one, Elementwise)
-        else more.get('memory')
-        for one in does
+        [o.access for o in one.operands if o.number is None] if isinstance(one, Elementwise) else None for one in does
     ]
-    order = Order(len(does), edges if edges is not None else [(n, n + 1) for n in range(len(does) - 1)])
-    return thinned(order, does, memory, FreeMemory([(BASE + 4096 * n, BASE + 4096 * n + 4096) for n in free]))
+    order = row(len(does)) if edges is None else Order(len(does), edges)
+    return thinned(Definition(order, does, memory, pages(free)))
 
 
 def test_a_chain_that_nobody_reads_goes_as_a_whole() -> None:
