@@ -7,7 +7,6 @@ A fused kernel is compiled by CuPy, and found in its caches by its source. CUDA 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +37,10 @@ class FusingError(ValueError):
 
 
 class CudaNodes:
-    """Reads and fuses the nodes of a :class:`capturekit.driver.cuda.CudaDevice`.
-
-    ``seconds``: how long CuPy took for the kernels that were asked of it.
-    """
+    """Reads and fuses the nodes of a :class:`capturekit.driver.cuda.CudaDevice`."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self.seconds = 0.0
 
     # -- what nodes do ------------------------------------------------------------------------------------------------
 
@@ -111,7 +106,6 @@ class CudaNodes:
             FusingError: the compiler refuses the source, or CuPy's template of a reduction is another one.
         """
         cupy = sys.modules['cupy']
-        start = time.perf_counter()
         try:
             if isinstance(kernel, FusedReduction):
                 name, code, options = _reduction_source(cupy, kernel, names)
@@ -122,7 +116,6 @@ class CudaNodes:
                 _MADE[key] = cupy._core.core.compile_with_cache(code, options).get_function(name)
         except cupy.cuda.compiler.CompileException as error:
             raise FusingError(f'the compiler refuses the kernel: {str(error).strip().splitlines()[0]}') from error
-        self.seconds += time.perf_counter() - start
         return name, _MADE[key]
 
     def fuse_node(self, g: int, node: int, kernel: FusedKernel | FusedReduction, name: str, function: Any) -> None:

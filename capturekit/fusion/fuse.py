@@ -6,11 +6,12 @@ both graphs and compares all memory that anybody can see; where a byte differs t
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from capturekit.analysis.node_memory import FreeMemory, NotRepeatableError, joined, written_ranges
 from capturekit.analysis.node_view import Look, Node, fill
@@ -35,7 +36,6 @@ from capturekit.model.recording import Span
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
-    from capturekit.fusion.cuda_nodes import FusingNodes
     from capturekit.fusion.lines import Fusing, Fusion
 
 
@@ -54,7 +54,6 @@ class FusedState(Alteration):
         recorded: the graph as it was recorded; None where it can not be had back.
         spans: which line made which nodes, as recorded.
         members: by the handle of a fused kernel's node, the nodes that it replaces.
-        fuse: fuses another graph, given its state and whether results may be rounded otherwise.
         trial: the first launch, which is still to be compared; None after it.
         keeps: what the kernels' code lives in.
         by_calls: whether calls of a graphed function launch it.
@@ -68,7 +67,6 @@ class FusedState(Alteration):
     recorded: ExecutableGraph | None
     spans: list[Span]
     members: dict[int, tuple[Node, ...]]
-    fuse: Callable[[GraphState, bool], Fused]
     trial: FirstLaunch | None = None
     keeps: list[Any] = field(default_factory=list)
     by_calls: bool = False
@@ -103,7 +101,7 @@ class FusedState(Alteration):
             aim(state)
 
     def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
-        if fused_of(other) is not None or not self.fuse(other, self.fast):
+        if fused_of(other) is not None or not fuse_now(other, True, self.fast):
             return []
         return [lambda instantiated: None if instantiated else unfuse(other, '')]
 
@@ -132,37 +130,25 @@ def with_members(look: Look, members: Mapping[int, tuple[Node, ...]]) -> Look:
     return look
 
 
-class Besides(NamedTuple):
-    """What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there."""
-
-    ranges: Sequence[tuple[int, int]]
-    arrays: Sequence[Any]
+#: What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there. None where it
+#: is no call of a graphed function that launches it.
+_Besides = tuple[Ranges, Sequence[Any]] | None
 
 
-def trial_of(
-    state: GraphState, report: Fused, fusible: Fusible, fusion: Fusion, also: Besides | None
-) -> FirstLaunch | None:
-    """The comparison of the first launch. ``also``: memory that is written besides; None: nothing is."""
-    sight, own = fusible.sight, fusible.own
+def trial_of(state: GraphState, report: Fused, fusible: Fusible, fusion: Fusion, also: _Besides) -> FirstLaunch | None:
+    """The comparison of the first launch."""
+    sight, g = fusible.sight, state.made.graph
+    more, arrays = also or ((), ())
+    without = '' if also is None else INTERNAL_PREFIX
     try:
-        ranges = written_ranges(
-            sight.platform,
-            sight.definitions,
-            state.made.graph,
-            sight.blocks,
-            INTERNAL_PREFIX if also is not None else '',
-            own,
-        )
+        ranges = written_ranges(sight.platform, sight.definitions, g, sight.blocks, without, fusible.own)
     except NotRepeatableError as error:
         report.compared = f'not compared: {error}'
         return None
     report.compared = 'not yet'
-    every = joined([*ranges, *(also.ranges if also is not None else ())])
-    again, unseen = also is not None, state.memory.unseen()
-    loose = unsteady_of(sight, state.made.graph)
-    arrays = also.arrays if also is not None else ()
+    every, unseen, loose = joined([*ranges, *more]), state.memory.unseen(), unsteady_of(sight, g)
     rounded = fusible.rounded(fusion, arrays) if report.fast else ()
-    return FirstLaunch(sight.platform, state.made, every, sight.blocks, again, unseen, loose, rounded)
+    return FirstLaunch(sight.platform, state.made, every, sight.blocks, also is not None, unseen, loose, rounded)
 
 
 def first_launch(state: GraphState, stream: int) -> None:
@@ -191,7 +177,11 @@ def first_launch(state: GraphState, stream: int) -> None:
         if fused.by_calls:
             LOG.warning('%s', words)
         else:
-            _warn(words)
+            at = here()
+            if at is None:
+                warnings.warn(words, RuntimeWarning, stacklevel=2)
+            else:
+                warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
 
 
 def unfuse(state: GraphState, why: str) -> None:
@@ -217,14 +207,6 @@ def note_graph(state: GraphState) -> None:
         fill(recording, state.look())
 
 
-def _warn(words: str) -> None:
-    at = here()
-    if at is None:
-        warnings.warn(words, RuntimeWarning, stacklevel=3)
-    else:
-        warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
-
-
 if TYPE_CHECKING:
     #: What is to become one kernel, with the kernel's name and its function.
     _Made = tuple[Fusing, tuple[str, Any]]
@@ -247,15 +229,13 @@ def fuse(state: GraphState, launch: Callable[..., None], how: str, report: bool)
         return fuse_now(state, not report, how == 'fast')
 
 
-def fuse_recorded(
-    state: GraphState, fast: bool, gathers: bool, also: tuple[Ranges, Sequence[Any]] | None = None
-) -> Fused:
+def fuse_recorded(state: GraphState, fast: bool, gathers: bool, also: _Besides = None) -> Fused:
     """Fuse a graph that has just been recorded; the arguments are those of :func:`fuse_now`."""
     with state.lock:
-        return fuse_now(state, True, fast, gathers, None if also is None else Besides(*also))
+        return fuse_now(state, True, fast, gathers, also)
 
 
-def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, also: Besides | None = None) -> Fused:
+def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, also: _Besides = None) -> Fused:
     """Fuse a graph whose lock the caller holds.
 
     ``gathers``: whether values between fused kernels come to lie in few blocks. ``also``: what a launch writes by
@@ -277,7 +257,7 @@ def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, a
 # -- what can be fused --------------------------------------------------------------------------------------------
 
 
-def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: Besides | None) -> Fused:
+def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: _Besides) -> Fused:
     known = Fused(nodes=state.recording.node_count, fast=fast)
     sight = sight_of(state)
     known.kept = _can_not_fuse(state, sight)
@@ -300,7 +280,7 @@ def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: Besid
     elif apply:
         trial = trial_of(state, known, fusible, fusion, also)
         with whole_or_closed(state, _CALL):
-            _take_fused(state, known, fusion, made, sight, trial, also is not None)
+            _take_fused(state, known, fusion, made, sight.look.nodes, trial, also is not None)
     else:
         known.kept = 'only a report was asked for'
     return known
@@ -312,10 +292,14 @@ def _compiled(fusible: Fusible, known: Fused) -> tuple[Fusion, list[_Made]]:
     while True:
         fusion, made = fusible.fusion(alone, known.fast), []
         for one in fusion.kernels:
+            before = time.perf_counter()
             try:
-                made.append((one, _function(fusible.nodes, one, known)))
+                made.append((one, fusible.nodes.fused_function(one.kernel, one.names)))
             except FusingError as error:
                 alone.update(dict.fromkeys(one.nodes, str(error)))
+            taken = time.perf_counter() - before
+            known.seconds += taken
+            count('fusions', taken)
         if len(made) == len(fusion.kernels):
             fusion.why = fusion.why if known.fast else fusible.reasons(fusion, alone)
             return fusion, made
@@ -341,16 +325,6 @@ def _free(state: GraphState, sight: Sight) -> FreeMemory:
     return FreeMemory((int(p.ptr), int(p.mem.ptr) + int(p.mem.size)) for p in held)
 
 
-def _function(nodes: FusingNodes, one: Fusing, known: Fused) -> tuple[str, Any]:
-    before = nodes.seconds
-    try:
-        return nodes.fused_function(one.kernel, one.names)
-    finally:
-        taken = nodes.seconds - before
-        known.seconds += taken
-        count('fusions', taken)
-
-
 # -- the change ---------------------------------------------------------------------------------------------------
 
 
@@ -359,11 +333,11 @@ def _take_fused(
     known: Fused,
     fusion: Fusion,
     made: Sequence[_Made],
-    sight: Sight,
+    nodes: Sequence[Node],
     trial: FirstLaunch | None,
     by_calls: bool,
 ) -> None:
-    device, old, nodes = state.device, state.made, sight.look.nodes
+    device, old = state.device, state.made
     try:
         copy = ExecutableGraph.of_definition(device, device.graph_clone(old.graph), old.host_funcargs)
         handles = device.graph_nodes(copy.graph)
@@ -376,9 +350,8 @@ def _take_fused(
         return
     members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
     members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
-    again = lambda other, fast: fuse_now(other, True, fast)  # noqa: E731
-    fused = FusedState(known, old, state.recording.spans, members, again, trial, by_calls=by_calls, fast=known.fast)
-    fused.keeps = [function for _one, (_name, function) in made]
+    keeps = [function for _one, (_name, function) in made]
+    fused = FusedState(known, old, state.recording.spans, members, trial, keeps, by_calls, known.fast)
     state.alter(fused)
     state.made = new
     state.declared |= declared

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.driver.node_accesses import Access
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Rounded
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, name_of
 from capturekit.fusion.fused_reduction import FusedReduction
@@ -61,7 +60,6 @@ class SimulatedNodes:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self.seconds = 0.0
 
     def copy_operation(self, dtype: str) -> Any:
         """The operation that copies an element of a dtype."""
@@ -94,16 +92,8 @@ class SimulatedNodes:
             found = self._device._node(g, node, 'kernel')
             assert found.given is not None
             form = next(one for one in found.given.values['args'] if hasattr(one, 'ptr'))
-            if isinstance(kernel, FusedReduction):
-                given = _given_reduction(kernel, form)
-            else:
-                given = _given_kernel(kernel, form)
+            given = _given(kernel, form)
             found.given, found.work, found.name = given, given.work(), name
-
-
-def _slot(form: Any, place: FusedPlace) -> Any:
-    """An argument like ``form`` that is a place of a fused kernel."""
-    return replace(form, ptr=place.address, shape=place.shape, strides=place.strides, dtype=np.dtype(place.dtype))
 
 
 # -- elementwise kernels ---------------------------------------------------------------------------------------------
@@ -140,71 +130,6 @@ def _told(node: GraphNode, given: Given) -> Any:
 def _broadcast(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
     own = [0 if length == 1 else stride for length, stride in zip(shape, strides)]
     return (*[0] * (len(to) - len(shape)), *own)[-len(to) or len(own) :]
-
-
-def _given_kernel(kernel: FusedKernel, form: Any) -> Given:
-    """What a node is given that runs this kernel. ``form`` is an array among the arguments of a node."""
-
-    loaded = [n for n, place in enumerate(kernel.places) if place.loads and not place.stores and not place.pieces]
-    stored = [n for n, place in enumerate(kernel.places) if place.stores]
-    pieces = [(n, k) for n, place in enumerate(kernel.places) for k in range(len(place.pieces))]
-    first = len(loaded) + len(pieces) + len(kernel.numbers)
-    numbers = [number[0] for _dtype, number in kernel.numbers]
-    parts = [_part(kernel.places[n], k) for n, k in pieces]
-    read = [*(kernel.places[n] for n in loaded), *parts]
-    args = (*(_slot(form, one) for one in read), *numbers, *(_slot(form, kernel.places[n]) for n in stored))
-
-    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
-        memory: dict[Any, Any] = dict(zip([*loaded, *pieces], args))
-        memory |= {n: args[first + at] for at, n in enumerate(stored)}
-        return lambda: _run_kernel(kernel, memory, args[first - len(numbers) : first])
-
-    values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
-    return Given(values, make, writes=frozenset(range(first, first + len(stored))))
-
-
-def _part(place: FusedPlace, k: int) -> FusedPlace:
-    piece = place.pieces[k]
-    return FusedPlace(place.dtype, piece.address, piece.lengths, piece.strides, True, False)
-
-
-def _loaded(kernel: FusedKernel, n: int, memory: dict[Any, Any]) -> NDArray[Any]:
-    """The elements of a place before the first step."""
-    place = kernel.places[n]
-    found = np.empty(kernel.size, np.dtype(place.dtype))
-    for k, piece in enumerate(place.pieces):
-        box = tuple(slice(start, start + length) for start, length in zip(piece.offsets, piece.lengths))
-        found.reshape(piece.whole)[box] = memory[n, k].view()
-    return memory[n].view().reshape(-1).copy() if place.loads and not place.pieces else found
-
-
-def _run_kernel(kernel: FusedKernel, memory: dict[Any, Any], numbers: Sequence[Any]) -> None:
-    """The threads run in two parts: those of the second one see what those of the first one have written."""
-    first = np.random.default_rng(kernel.size).random(kernel.size) < 0.5
-    first[0] = True
-    for part in (first, ~first):
-        with np.errstate() if part is first else np.errstate(all='ignore'):  # the others' work is done in vain
-            values = _computed(kernel, memory, numbers)
-        for n, place in enumerate(kernel.places):
-            if place.stores:
-                _store(memory[n].view(), values[n].reshape(place.shape), part.reshape(place.shape))
-
-
-def _computed(kernel: FusedKernel, memory: dict[Any, Any], numbers: Sequence[Any]) -> list[NDArray[Any]]:
-    """What all threads have in their registers after the last step."""
-    values = [_loaded(kernel, n, memory) for n in range(len(kernel.places))]
-    for step in kernel.steps:
-        step.operation.each([values[n] if n >= 0 else numbers[-1 - n] for n in step.operands])
-    return values
-
-
-def _store(array: NDArray[Any], values: NDArray[Any], part: NDArray[Any]) -> None:
-    """Store the values of a part of the threads. What all threads have is stored by that of the first element."""
-    if array.size > 1 and not any(array.strides):
-        if part.flat[0]:
-            array[(0,) * array.ndim] = values.flat[0]
-    else:
-        array[part] = values[part]
 
 
 # -- reductions ------------------------------------------------------------------------------------------------------
@@ -250,35 +175,85 @@ def _in_rows(source: Any, axis: Any) -> bool:
     return False
 
 
-def _given_reduction(kernel: FusedReduction, form: Any) -> Given:
-    """What a node is given that runs this kernel. ``form`` is an array among the arguments of a node."""
+# -- what a node is given that runs a fused kernel -------------------------------------------------------------------
 
+
+def _given(kernel: FusedKernel | FusedReduction, form: Any) -> Given:
+    """``form`` is an array among the arguments of a node."""
     places = kernel.places
-    loaded = [n for n, place in enumerate(places) if place.loads and not place.stores]
-    stored = [n for n, place in enumerate(places) if place.stores]
-    numbers = [number[0] for _dtype, number in (*kernel.front.numbers, *kernel.behind.numbers)]
-    first = len(loaded) + len(numbers)
-    args = (*(_slot(form, places[n]) for n in loaded), *numbers, *(_slot(form, places[n]) for n in stored))
+    halves = (kernel.front, kernel.behind) if isinstance(kernel, FusedReduction) else (kernel,)
+    run: Callable[..., None] = _run_reduction if isinstance(kernel, FusedReduction) else _run_kernel
+    loaded = {n: place for n, place in enumerate(places) if place.loads and not place.stores and not place.pieces}
+    parts = {(n, k): part for n, place in enumerate(places) for k, part in enumerate(place.parts)}
+    stored = {n: place for n, place in enumerate(places) if place.stores}
+    numbers = [number[0] for half in halves for _dtype, number in half.numbers]
+    read: dict[Any, FusedPlace] = {**loaded, **parts}
+    first = len(read) + len(numbers)
+    args = (*(_slot(form, one) for one in read.values()), *numbers, *(_slot(form, one) for one in stored.values()))
 
     def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
-        memory = dict(zip([*loaded, *stored], [*args[: len(loaded)], *args[first:]]))
-        return lambda: _run_reduction(kernel, memory, args[len(loaded) : first])
+        memory = dict(zip([*read, *stored], [*args[: len(read)], *args[first:]]))
+        return lambda: run(kernel, memory, args[len(read) : first])
 
     values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
-    return Given(values, make, writes=frozenset(range(first, first + len(stored))))
+    return Given(values, make, writes=frozenset(range(first, len(args))))
 
 
-def _run_reduction(kernel: FusedReduction, memory: Mapping[int, Any], numbers: Sequence[Any]) -> None:
-    count, reduction = len(kernel.front.places), kernel.reduction
-    front = _values(kernel.front, memory, 0)
-    _steps(kernel.front, front, numbers)
+def _slot(form: Any, place: FusedPlace) -> Any:
+    """An argument like ``form`` that is a place of a fused kernel."""
+    return replace(form, ptr=place.address, shape=place.shape, strides=place.strides, dtype=np.dtype(place.dtype))
+
+
+def _loaded(kernel: FusedKernel, memory: Mapping[Any, Any], first: int = 0) -> list[NDArray[Any]]:
+    """The elements of each place before the first step. ``first`` is the number of the first place."""
+    values = []
+    for n, place in enumerate(kernel.places, first):
+        found = np.empty(kernel.size, np.dtype(place.dtype))
+        for k, piece in enumerate(place.pieces):
+            box = tuple(slice(start, start + length) for start, length in zip(piece.offsets, piece.lengths))
+            found.reshape(piece.whole)[box] = memory[n, k].view()
+        values.append(memory[n].view().reshape(-1).copy() if place.loads and not place.pieces else found)
+    return values
+
+
+def _steps(kernel: FusedKernel, values: list[NDArray[Any]], numbers: Sequence[Any]) -> list[NDArray[Any]]:
+    """What all threads have in their registers after the last step."""
+    for step in kernel.steps:
+        step.operation.each([values[n] if n >= 0 else numbers[-1 - n] for n in step.operands])
+    return values
+
+
+def _run_kernel(kernel: FusedKernel, memory: Mapping[Any, Any], numbers: Sequence[Any]) -> None:
+    """The threads run in two parts: those of the second one see what those of the first one have written."""
+    first = np.random.default_rng(kernel.size).random(kernel.size) < 0.5
+    first[0] = True
+    for part in (first, ~first):
+        with np.errstate() if part is first else np.errstate(all='ignore'):  # the others' work is done in vain
+            values = _steps(kernel, _loaded(kernel, memory), numbers)
+        for n, place in enumerate(kernel.places):
+            if place.stores:
+                _store(memory[n].view(), values[n].reshape(place.shape), part.reshape(place.shape))
+
+
+def _store(array: NDArray[Any], values: NDArray[Any], part: NDArray[Any]) -> None:
+    """Store the values of a part of the threads. What all threads have is stored by that of the first element."""
+    if array.size > 1 and not any(array.strides):
+        if part.flat[0]:
+            array[(0,) * array.ndim] = values.flat[0]
+    else:
+        array[part] = values[part]
+
+
+def _run_reduction(kernel: FusedReduction, memory: Mapping[Any, Any], numbers: Sequence[Any]) -> None:
+    reduction = kernel.reduction
+    front = _steps(kernel.front, _loaded(kernel.front, memory), numbers)
     source, output = reduction.inputs[0], reduction.output
     axes = reduction.code.axes
     elements = np.empty(source.shape, source.dtype, 'C' if axes else 'F') if kernel.front.fast else _lying(source)
     elements[...] = front[kernel.inputs[0]].reshape(source.shape)
     result = np.empty(output.shape, np.dtype(output.dtype))
     reduction.code.whole([elements.transpose(np.argsort(axes)) if axes else elements, result])
-    behind = _values(kernel.behind, memory, count)
+    behind = _loaded(kernel.behind, memory, len(front))
     behind[kernel.output] = result.reshape(-1).copy()
     _steps(kernel.behind, behind, numbers[len(kernel.front.numbers) :])
     for n, values in enumerate((*front, *behind)):
@@ -286,22 +261,8 @@ def _run_reduction(kernel: FusedReduction, memory: Mapping[int, Any], numbers: S
             memory[n].view()[...] = values.reshape(kernel.places[n].shape)
 
 
-def _values(half: FusedKernel, memory: Mapping[int, Any], first: int) -> list[NDArray[Any]]:
-    """The elements of each place before the first step."""
-    return [
-        memory[n].view().reshape(-1).copy() if place.loads else np.empty(half.size, np.dtype(place.dtype))
-        for n, place in enumerate(half.places, first)
-    ]
-
-
-def _steps(half: FusedKernel, values: list[NDArray[Any]], numbers: Sequence[Any]) -> None:
-    for step in half.steps:
-        step.operation.each([values[n] if n >= 0 else numbers[-1 - n] for n in step.operands])
-
-
 def _lying(operand: ElementOperand) -> NDArray[Any]:
     """Memory for elements that lie as those of an operand."""
-    dtype = np.dtype(operand.dtype)
-    low, high = Access(0, operand.shape, operand.strides, dtype.itemsize, True).extent
-    found: NDArray[Any] = np.ndarray(operand.shape, dtype, bytearray(high - low), -low, operand.strides)
-    return found
+    low, high = operand.access.extent
+    first = operand.address - low
+    return np.ndarray(operand.shape, operand.dtype, bytearray(high - low), first, operand.strides)
