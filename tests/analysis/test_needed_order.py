@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,23 +73,6 @@ def test_the_edges_are_those_of_the_definition(graph: tuple[int, Edges, list[Mem
     assert set(needed_edges(Order(count, edges), touched)) == wanted(count, edges, touched)
 
 
-def test_one_lane_of_independent_work_needs_no_order() -> None:
-    touched: list[Memory] = [[linear(n << 34, 8, True)] for n in range(1, 5)]
-    assert needed_edges(Order(4, [(0, 1), (1, 2), (2, 3)]), touched) == []
-
-
-@pytest.mark.parametrize(('first', 'second'), list(itertools.product((False, True, None), repeat=2)))
-def test_only_two_reads_of_one_byte_may_change_places(first: bool | None, second: bool | None) -> None:
-    touched: list[Memory] = [[linear(1 << 34, 8, first)], [linear((1 << 34) + 7, 8, second)]]
-    expected = [] if first is False and second is False else [(0, 1)]
-    assert needed_edges(Order(2, [(0, 1)]), touched) == expected
-
-
-def test_bytes_side_by_side_are_not_the_same() -> None:
-    touched: list[Memory] = [[linear(1 << 34, 8, True)], [linear((1 << 34) + 8, 8, True)]]
-    assert needed_edges(Order(2, [(0, 1)]), touched) == []
-
-
 def test_a_node_of_unknown_memory_keeps_its_order_with_all() -> None:
     touched: list[Memory] = [[linear(n << 34, 8, True)] for n in range(1, 6)]
     touched[2] = None
@@ -106,11 +86,6 @@ def test_what_a_write_covers_counts_for_nodes_beside_it() -> None:
     assert needed_edges(Order(3, [(0, 1), (0, 2)]), touched) == [(0, 1), (0, 2)]
 
 
-def test_what_was_in_no_order_stays_in_none() -> None:
-    touched: list[Memory] = [[linear(1 << 34, 8, True)], [linear(1 << 34, 8, True)]]
-    assert needed_edges(Order(2, []), touched) == []
-
-
 def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_memory, 'MOST_NODES', 3)
     with pytest.raises(TooManyError, match='4 nodes, and 3 are the most'):
@@ -118,21 +93,3 @@ def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_memory, 'MOST_PAIRS', 1)
     with pytest.raises(TooManyError, match='more than 1 pair of nodes touch the same memory'):
         needed_edges(Order(3, [(0, 1), (1, 2)]), [None, None, None])
-
-
-def many(count: int) -> tuple[Order, list[Memory]]:
-    """One lane of work on a hundred arrays: each node reads two of them and writes one; a few are not known."""
-    random = np.random.default_rng(1)
-    touched: list[Memory] = []
-    for node in range(count):
-        read, more, write = (int(n) + 1 << 34 for n in random.integers(0, 100, 3))
-        touched.append([linear(read, 4096, False), linear(more, 4096, False), linear(write, 4096, True)])
-        if node % 500 == 250:
-            touched[-1] = None
-    return Order(count, itertools.pairwise(range(count))), touched
-
-
-@pytest.mark.slow
-def test_ten_thousand_nodes() -> None:
-    """What would be quadratic would show."""
-    assert 10_000 < len(needed_edges(*many(10_000))) < 40_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -420,20 +419,6 @@ def test_host_functions_are_said_not_to_be_looked_into(cp: Any) -> None:
     assert any('nothing was run' in note for note in found.notes)
 
 
-@pytest.mark.parametrize('strict', [True, False])
-def test_many_small_arrays_are_joined_by_groups(cp: Any, strict: bool) -> None:
-    """CuPy finds them by a table of addresses that comes from the host."""
-    arrays = [cp.full(3, float(n)) for n in range(20)]
-    with ck.capture(strict=strict) as cap:
-        few = cp.concatenate(arrays[:8])
-        many = cp.stack(arrays, axis=1)
-    cap.graph.launch()
-    assert cp.asnumpy(few).tolist() == [n // 3 for n in range(24)]
-    assert cp.asnumpy(many).tolist() == [list(range(20))] * 3
-    assert bool(cap.recording.adaptations) is not strict
-    assert not cap.graph.races()
-
-
 # -- at the end of a block ------------------------------------------------------------------------------------
 
 
@@ -544,21 +529,6 @@ def test_memory_that_was_handed_out_again_on_another_lane_counts(cp: Any) -> Non
         cap.join(side)
     assert [race.certain for race in cap.graph.races()] == [True]
     assert kept is not None
-
-
-@pytest.mark.slow
-@pytest.mark.serial
-def test_ten_thousand_nodes_on_32_lanes_take_seconds(cp: Any) -> None:
-    arrays = [cp.zeros(64) for _ in range(32)]
-    shared = cp.zeros(64)
-    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap, cap.fork(32) as lanes_:
-        for lane, array in zip(lanes_, arrays):
-            with lane:
-                for _ in range(312):
-                    cp.add(shared, array, out=array)
-    start = time.perf_counter()
-    assert not cap.graph.races()
-    print(f'{cap.graph.recording.node_count} nodes: {time.perf_counter() - start:.1f} s')
 
 
 def test_many_that_read_the_same_cost_no_more_than_each_alone() -> None:

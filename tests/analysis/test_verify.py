@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 import capturekit as ck
 from capturekit.analysis import verify
-from capturekit.driver.cuda import StreamHandle
 from capturekit.model.source_line import Place
 from capturekit.recorder import capture as blocks
 
@@ -231,55 +229,6 @@ def test_a_whole_number_that_was_read(sim: Any) -> None:
     report = cap.graph.verify(fn, x, n, outputs=y, values=[(np.arange(N), 5), (sim.arange(N) * 2, 7)])
     assert [found.kind for found in report.mismatches] == ['differs'] and report.mismatches[0].rounds == [1, 2]
     assert lines(report.mismatches[0]) == ['y = x[:count].sum()'] and not report.unchanged
-
-
-def test_all_free_graph_memory_is_handed_out_and_no_more(sim: Any) -> None:
-    x = ramp(sim)
-    with ck.capture() as cap:
-        for size in (3000, 700, 5):
-            sim.zeros(size)
-        with cap.fork(2) as (left, right):
-            with left:
-                sim.sin(x + 1)
-            with right:
-                kept = sim.cos(x)
-    memory = cap.graph._state.memory
-    streams = [sim.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in cap.recording.lanes]
-    before, free = memory.used_bytes(), memory.pool.free_bytes()
-    spare = memory.spare(streams)
-    from_lanes = [block.pointer for block in memory.blocks.free()]
-    spans = sorted((int(one.ptr), int(one.ptr) + int(one.mem.size)) for one in spare)
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans)), 'each byte once'
-    assert sum(end - start for start, end in spans) == free + sum(int(one.mem.size) for one in from_lanes) > 24_000
-    assert not any(start <= kept.data.ptr < end for start, end in spans)
-    assert (memory.used_bytes(), memory.pool.free_bytes()) == (before, 0)
-    del spare
-    assert memory.pool.free_bytes() == free
-    cap.graph.launch()
-    assert sim.allclose(kept, sim.cos(x))
-
-
-def test_leftovers_of_eager_runs_are_poisoned(sim: Any) -> None:
-    x = ramp(sim)
-    pool = sim.get_default_memory_pool()
-
-    def fn(x: Any) -> Any:
-        for _ in range(100):
-            x = sim.sin(x)
-        return x
-
-    with ck.capture() as cap:
-        y = fn(x)
-    before = pool.total_bytes()
-    trial = verify._Trial(cap.graph, cap.graph._state, fn, (x,), y, None, None, None)
-    assert trial.run(None, 1).ok
-    assert trial.sizes == {512: 64}, 'no more are kept in mind'
-    left = list(trial._left())
-    written = [(int(one.ptr), int(one.mem.size)) for one in left]
-    assert 1 <= len(written) == len(set(written)) <= 64
-    del left
-    assert pool.total_bytes() - before <= 20 * 512, 'a hundred blocks were asked for, and few are about at a time'
-    assert {int(sim.ndarray((N,), 'd').data.ptr)} & {address for address, _size in written}
 
 
 def test_an_allocator_without_free_blocks_is_left_alone(sim: Any) -> None:

@@ -13,29 +13,15 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.fusion import blocks as fusion_blocks
 from tests.examples import examples
+from tests.fusion.compared import SAME
+from tests.fusion.test_joins import heat, roll
 
-SAME = 'the same as without fused kernels'
 Choose = Callable[[Any], Any]
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fusion_blocks, 'LEAST_BYTES', 0)
-
-
-def roll(cp: Any, one: Any, shift: int, axis: int) -> Any:
-    """A new array that two copies fill, as ``cupy.roll`` does it."""
-    found = cp.empty(one.shape, one.dtype)
-    to, source = (found, one) if axis == 0 else (found.T, one.T)
-    to[shift:], to[:shift] = source[:-shift], source[-shift:]
-    return found
-
-
-def heat(cp: Any, u: Any, steps: int = 6) -> Any:
-    for _ in range(steps):
-        around = roll(cp, u, 1, 0) + roll(cp, u, -1, 0) + roll(cp, u, 1, 1) + roll(cp, u, -1, 1)
-        u = u + 0.125 * (around - 4 * u)
-    return u
 
 
 def addresses(graph: ck.Graph) -> list[int]:
@@ -49,9 +35,9 @@ def addresses(graph: ck.Graph) -> list[int]:
 @pytest.mark.parametrize('lanes', [None, 'auto'])
 def test_two_blocks_take_turns(cp: Any, lanes: Any) -> None:
     u = cp.asarray(np.random.default_rng(0).random((64, 96), dtype='f4'))
-    expected = heat(cp, u).get().tobytes()
+    expected = heat(cp, u, 6).get().tobytes()
     with ck.capture(fuse=True, lanes=lanes) as cap:
-        y = heat(cp, u)
+        y = heat(cp, u, 6)
     for _ in range(3):
         y.fill(0)
         cap.graph.launch()
@@ -69,7 +55,7 @@ def test_small_arrays_stay_where_they_are(cp: Any, monkeypatch: pytest.MonkeyPat
     for least in (0, 1 << 20):
         monkeypatch.setattr(fusion_blocks, 'LEAST_BYTES', least)
         with ck.capture(fuse=True) as cap:
-            heat(cp, u)
+            heat(cp, u, 6)
         found.append(len({*addresses(cap.graph)}))
     assert found[0] < found[1]
 

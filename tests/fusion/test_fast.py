@@ -15,8 +15,7 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.model.errors import UpdateError
 from tests.examples import examples
-
-SAME = 'the same as without fused kernels'
+from tests.fusion.compared import SAME
 
 
 def softmax(cp: Any, x: Any) -> Any:

@@ -10,8 +10,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-
-SAME = 'the same as without fused kernels'
+from tests.fusion.compared import SAME, fused
 
 
 @pytest.fixture
@@ -57,14 +56,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
 
 def compared(cp: Any, function: Callable[[Any, Any], Any], *args: Any) -> tuple[ck.Graph, Any]:
     """The fused graph of a function and its report, after its bits were compared with those of an eager run."""
-    expected = function(cp, *args).get().tobytes()
-    with ck.capture(fuse=True) as cap:
-        found = function(cp, *args)
-    for _ in range(2):
-        found.fill(0)
-        cap.graph.launch()
-        assert found.get().tobytes() == expected, cap.fused
-    assert cap.fused.compared in ('', SAME), cap.fused
+    cap = fused(lambda: [function(cp, *args)])
     return cap.graph, cap.fused
 
 
@@ -190,14 +182,7 @@ def test_a_value_that_a_front_makes_is_written_once(cp: Any, x: Any) -> None:
         ratio = a / b
         return [(x * ratio).sum(axis=0), ratio]
 
-    expected = [one.get().tobytes() for one in work()]
-    with ck.capture(fuse=True) as cap:
-        found = work()
-    for _ in range(2):
-        for one in found:
-            one.fill(0)
-        cap.graph.launch()
-        assert [one.get().tobytes() for one in found] == expected
+    cap = fused(work)
     (kernel,) = cap.fused.kernels
     assert len(kernel.nodes) == 3 and len(cap.graph.nodes) == 1 and cap.fused.compared == SAME
 
@@ -209,12 +194,7 @@ def test_a_value_that_is_read_before_does_not_part_the_two(cp: Any, x: Any) -> N
         y, value = x * 2, a * 3
         return [value.sum(), y.sum(axis=0), value]
 
-    expected = [one.get().tobytes() for one in work()]
-    with ck.capture(fuse=True) as cap:
-        found = work()
-    for _ in range(2):
-        cap.graph.launch()
-        assert [one.get().tobytes() for one in found] == expected
+    cap = fused(work)
     assert len(cap.graph.nodes) == 3, cap.fused
     if current().simulated:  # on a GPU, CUB's sum of the value stands between the two
         (kernel,) = (one for one in cap.fused.kernels if one.elements == x.size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,27 +13,13 @@ from capturekit.fusion.lines import Definition
 from capturekit.fusion.thinned import UNREAD, thinned
 from capturekit.model.dag import Order
 from capturekit.model.errors import UpdateError
+from tests.fusion.compared import fused
 from tests.fusion.test_runs import BASE, pages, row
-
-SAME = 'the same as without fused kernels'
 
 
 @pytest.fixture
 def x(cp: Any) -> Any:
     return cp.asarray(np.random.default_rng(0).uniform(-3, 3, (64, 32)).astype('f4'))
-
-
-def compared(cp: Any, function: Callable[..., list[Any]], *args: Any) -> tuple[ck.Graph, Any]:
-    expected = [one.get().tobytes() for one in function(*args)]
-    with ck.capture(fuse=True) as cap:
-        found = function(*args)
-    for _ in range(2):
-        for one in found:
-            one.fill(0)
-        cap.graph.launch()
-        assert [one.get().tobytes() for one in found] == expected, cap.fused
-    assert cap.fused.compared in ('', SAME), cap.fused
-    return cap.graph, cap.fused
 
 
 def test_zeros_that_are_written_over_are_not_filled(cp: Any, x: Any) -> None:
@@ -43,7 +28,8 @@ def test_zeros_that_are_written_over_are_not_filled(cp: Any, x: Any) -> None:
         cp.multiply(x, 2, found)
         return [found]
 
-    graph, report = compared(cp, work)
+    cap = fused(work)
+    graph, report = cap.graph, cap.fused
     assert [why for _node, why in report.unneeded] == [UNREAD] and len(graph.nodes) == 1
     assert report and '2 nodes, 0 of them in 0 fused kernels, 1 taken out' in str(report)
     assert 'taken out: node 0 (' in str(report) and UNREAD in str(report)
@@ -56,7 +42,7 @@ def test_a_result_that_nobody_keeps_is_not_computed(cp: Any, x: Any) -> None:
         unused.sum(axis=0)
         return [x + 1]
 
-    _graph, report = compared(cp, work)
+    report = fused(work).fused
     assert {node.name.partition('__')[0] for node, _why in report.unneeded} >= {'cupy_sqrt', 'cupy_absolute'}, report
 
 
@@ -76,7 +62,8 @@ def test_a_mean_is_computed_once(cp: Any, x: Any) -> None:
         again = x.mean(axis=0)
         return [mean, cp.sqrt(again * again) + 1]
 
-    graph, report = compared(cp, work)
+    cap = fused(work)
+    graph, report = cap.graph, cap.fused
     assert [why for _node, why in report.unneeded] == ['node 0 has computed the same']
     first = graph.nodes[0]
     assert [one.number for one in first.inner][:2] == [0, 1]
@@ -103,14 +90,17 @@ def test_a_node_that_stands_for_another_is_not_changed_alone(cp: Any, x: Any) ->
 def test_what_changed_in_between_is_computed_again(cp: Any, x: Any) -> None:
     start = x + 1
 
-    def work(y: Any) -> list[Any]:
+    y = x + 0
+
+    def work() -> list[Any]:
+        nonlocal y
         y[...] = start
         mean = y.mean(axis=0)
         y *= 2
         again = y.mean(axis=0)
         return [mean, cp.sqrt(again * again) + 1]
 
-    _graph, report = compared(cp, work, x + 0)
+    report = fused(work).fused
     assert not any('computed the same' in why for _node, why in report.unneeded), report
 
 

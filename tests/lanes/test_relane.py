@@ -15,7 +15,6 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.lanes import edges as lane_edges
 from capturekit.lanes import new_order
-from capturekit.lanes.report import Relaned
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_needed_order import closure
@@ -78,28 +77,6 @@ def test_no_pair_is_ordered_that_the_data_leaves_open(cp: Any, program: list[Op 
     graph.close()
 
 
-@settings(quiet, max_examples=examples(120))
-@given(program=st.one_of(one_lane, one_lane, programs))
-def test_launches_give_the_same_bits(cp: Any, program: list[Op | Wait]) -> None:
-    arrays = [cp.arange(N, dtype=cp.float32) for _ in range(ARRAYS)]
-    recorded, graph = (record(cp, arrays, program) for _ in range(2))
-    if graph.races():
-        for one in (recorded, graph):
-            one.close()
-        return
-    report = graph.relane()
-    results = []
-    for one in (recorded, graph, graph, graph):
-        for number, array in enumerate(arrays):
-            array[...] = cp.arange(N, dtype=cp.float32) / 7 * (number + 1)
-        one.launch()
-        results.append([cp.asnumpy(array).tobytes() for array in arrays])
-    assert all(result == results[0] for result in results)
-    assert report.compared == (SAME if report else '')
-    for one in (recorded, graph):
-        one.close()
-
-
 OPERATIONS = ('add', 'multiply', 'sort', 'sum', 'matmul', 'where', 'copy', 'set', 'cumsum')
 steps = st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 3), st.integers(0, 3))
 
@@ -124,28 +101,6 @@ def run(cp: Any, program: list[tuple[str, int, int]], arrays: list[Any]) -> None
             a[::2] = b[1::2] + 1
         else:
             arrays[first] = cp.cumsum(b, axis=0) * 0.25
-
-
-@settings(quiet, max_examples=examples(120))
-@given(program=st.lists(steps, min_size=1, max_size=10))
-def test_ordinary_programs_give_the_same_bits(cp: Any, program: list[tuple[str, int, int]]) -> None:
-    inputs = [cp.linspace(n, n + 1, 16).reshape(4, 4) for n in range(4)]
-    start = [one.copy() for one in inputs]
-    found = []
-    for relaned in (False, True):
-        with ck.capture() as cap:
-            arrays = list(inputs)
-            run(cp, program, arrays)
-        report = cap.graph.relane() if relaned else Relaned()
-        for _ in range(3):
-            for one, value in zip(inputs, start):
-                one[...] = value
-            cap.graph.launch()
-            found.append([cp.asnumpy(one).tobytes() for one in (*arrays, *inputs)])
-        assert report.compared in ('', SAME)
-        assert not cap.graph.races()
-        cap.graph.close()
-    assert all(one == found[0] for one in found)
 
 
 def test_independent_work_of_one_lane_has_no_order(cp: Any) -> None:
