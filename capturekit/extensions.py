@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _relane(state: GraphState, launch: Callable[..., None], report: bool, rounds: int) -> Relaned:
-    from capturekit.lanes.relane import relane
+    from capturekit.lanes.contest import relane
 
     return relane(state, launch, report, rounds)
 

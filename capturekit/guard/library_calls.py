@@ -1,7 +1,7 @@
 """CuPy's vendor libraries: where they may record, and what the kernels of cuBLAS, CUB and cuFFT touch.
 
 Such a kernel's own arguments are a structure that only its library understands. So its nodes would keep their order
-with all others when a graph gets the edges that its data needs (:mod:`capturekit.lanes.relane`), and races could only
+with all others when a graph gets the edges that its data needs (:mod:`capturekit.lanes.contest`), and races could only
 be guessed. The arguments of the library's call show it.
 """
 

@@ -1,4 +1,7 @@
-"""A graph's orders as candidates: each with an executable graph of its own, launched in turn and timed."""
+"""``graph.relane()``: the edges that a graph's data needs, or the fastest of several orders.
+
+The orders are candidates, each with an executable graph of its own; they are launched in turn and timed.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,57 @@ from capturekit.graph.first_launch import ON_DEVICE, bytes_at
 from capturekit.graph.launching import aim
 from capturekit.graph.measure import timeline
 from capturekit.graph.sight import Sight, sight_of, written
-from capturekit.graph.state import GraphState, HalfChangedError, taking_back, whole_or_closed
-from capturekit.lanes.edges import Level, NewEdges, edges_of, find_needed, levels_of, note_edges, rewire
+from capturekit.graph.state import (
+    GraphState,
+    HalfChangedError,
+    must_be_changeable,
+    positive,
+    taking_back,
+    whole_or_closed,
+)
 from capturekit.lanes.lane_order import as_in_a_graph, behind_one, laid, on_lanes
 from capturekit.lanes.lower_bound import Bound, Capacity, lower_bound, why_one_lane
-from capturekit.lanes.new_order import fall_back, pack_recorded, trial_of
-from capturekit.lanes.packed import pack, unpack
+from capturekit.lanes.new_order import (
+    Level,
+    NewEdges,
+    edges_of,
+    fall_back,
+    find_needed,
+    levels_of,
+    note_edges,
+    pack,
+    pack_recorded,
+    relane_now,
+    rewire,
+    trial_of,
+    unpack,
+)
 from capturekit.lanes.packing import Packing
-from capturekit.lanes.report import OrderTimes, Pairs, Relaned
+from capturekit.lanes.report import OrderTimes, Pairs, Relaned, beats
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.dag import Order
-from capturekit.model.errors import CudaCallError
+from capturekit.model.errors import CudaCallError, UnmatchedError
+from capturekit.model.source_line import here
+
+
+def relane(state: GraphState, launch: Callable[..., None], report: bool, rounds: int) -> Relaned:
+    """Let a graph have the edges that its data needs. ``launch`` is the graph's, by which it must be launchable.
+
+    ``report``: only tell what would be done. ``rounds``: how often each of several orders is timed.
+    """
+    if positive('rounds', rounds, 0) and report is True:
+        raise ValueError('report=True launches nothing: rounds= goes without it')
+    if rounds and state.gate.occupied():
+        rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
+        raise UnmatchedError(NewEdges.call, location=here(), rule=rule, remedy='Ask outside of it, or without rounds=.')
+    with state.lock:
+        must_be_changeable(state, launch, NewEdges.call, report, "Write @ck.graphed(lanes='auto').")
+        found = relane_now(state, apply=not report)
+        if rounds and found:
+            with state.relaxed():
+                keep_fastest(state, found, rounds)
+        return found
+
 
 # -- a graph in several orders: launched in turn, and timed -----------------------------------------------------------
 #
@@ -40,34 +83,29 @@ IN_A_ROW, FEWEST, MOST = 2000.0, 4, 25
 _Name = TypeVar('_Name')
 
 
-class SameStart:
-    """Memory that is put back before each launch, and once more when all is over: all that a launch writes."""
+@contextmanager
+def same_start(platform: Platform, ranges: Sequence[tuple[int, int]], stream: int) -> Iterator[Callable[[], None]]:
+    """For a block of launches on a stream: a function that puts memory back, which is called at the end as well.
 
-    def __init__(self, platform: Platform, ranges: Sequence[tuple[int, int]], stream: int) -> None:
-        """Copy the memory. Raises MemoryError where there is no room for that."""
-        self._views = [bytes_at(platform, low, high) for low, high in ranges]
-        self._copies = [view.copy() for view in self._views]
-        self._platform, self._stream = platform, stream
+    Raises MemoryError where there is no room for copies.
+    """
+    views = [bytes_at(platform, low, high) for low, high in ranges]
+    copies = [view.copy() for view in views]
 
-    def put_back(self) -> None:
-        for view, copy in zip(self._views, self._copies):
+    def put_back() -> None:
+        for view, copy in zip(views, copies):
             view[...] = copy
 
-
-@contextmanager
-def same_start(platform: Platform, ranges: Sequence[tuple[int, int]], stream: int) -> Iterator[SameStart]:
-    """For a block of launches on a stream, which ends when they have ended."""
-    start = SameStart(platform, ranges, stream)
     try:
-        yield start
+        yield put_back
     finally:
         platform.device.stream_synchronize(stream)  # memory of the host is put back at once
-        start.put_back()
+        put_back()
         platform.device.stream_synchronize(stream)
 
 
 def timed(
-    device: Any, start: SameStart, executables: Mapping[_Name, int], rounds: int, stream: int
+    device: Any, put_back: Callable[[], None], executables: Mapping[_Name, int], rounds: int, stream: int
 ) -> dict[_Name, tuple[float, ...]]:
     """Launch executable graphs in turn, ``rounds`` times each after one that does not count; return microseconds.
 
@@ -78,7 +116,7 @@ def timed(
     names = list(executables)
     for number in range(1 + rounds):
         for name in names:
-            start.put_back()
+            put_back()
             us = device.graph_time(executables[name], stream, counts[name])
             if number:
                 found[name].append(us)
@@ -111,7 +149,7 @@ class Contest:
 
     Attributes:
         state, levels, sight: the graph, its definitions, and one look at it.
-        start: the memory that is put back before each launch.
+        put_back: puts the memory back before each launch.
         took: the microseconds of each node of the first definition.
         rounds: how often each candidate is timed.
     """
@@ -119,7 +157,7 @@ class Contest:
     state: GraphState
     levels: Sequence[Level]
     sight: Sight
-    start: SameStart
+    put_back: Callable[[], None]
     took: Sequence[float]
     rounds: int
 
@@ -135,7 +173,7 @@ class Contest:
     def times(self, candidates: Mapping[_Name, Candidate]) -> dict[_Name, tuple[float, ...]]:
         """The microseconds of launches of each candidate, in all rounds."""
         executables = {name: one.made.graphExec for name, one in candidates.items()}
-        return timed(self.state.device, self.start, executables, self.rounds, self.state.current().ptr)
+        return timed(self.state.device, self.put_back, executables, self.rounds, self.state.current().ptr)
 
 
 # -- the last rounds between orders: the best ones in packed memory beside their own ----------------------------------
@@ -206,11 +244,6 @@ def _packed(contest: Contest, one: Candidate) -> Candidate | None:
 # -- times --------------------------------------------------------------------------------------------------------
 
 
-def beats(times: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether three quarters of some times are shorter than three quarters of others."""
-    return bool(np.percentile(times, 75) < np.percentile(others, 25))
-
-
 def _fastest(times: Mapping[tuple[int, bool], tuple[float, ...]]) -> tuple[int, bool]:
     """The order of the shortest median among those that beat the recorded one, by its number and whether packed."""
     faster = [key for key, one in times.items() if key[0] != RECORDED and beats(one, times[RECORDED, False])]
@@ -243,9 +276,9 @@ def keep_fastest(state: GraphState, report: Relaned, rounds: int) -> None:
     levels = levels_of(state)
     find_needed(levels, sight)
     try:
-        with same_start(sight.platform, written(state, sight), stream) as start:
-            took = _node_times(state, levels[0], sight, start)
-            contest = Contest(state, levels, sight, start, took, rounds)
+        with same_start(sight.platform, written(state, sight), stream) as put_back:
+            took = _node_times(state, levels[0], sight, put_back)
+            contest = Contest(state, levels, sight, put_back, took, rounds)
             orders = _orders(contest, new_edges)
             chosen, told = last_rounds(contest, orders, contest.times(orders))
     except NotRepeatableError as error:
@@ -255,14 +288,14 @@ def keep_fastest(state: GraphState, report: Relaned, rounds: int) -> None:
     except CudaCallError as error:
         report.untimed = f'CUDA refuses: {error}'
     except HalfChangedError as half:
-        with whole_or_closed(state, 'Graph.relane()'):
+        with whole_or_closed(state, NewEdges.call):
             raise half.cause from None
     else:
         report.times, report.unit = told, 'us'
         report.bound = _bound(levels[0], sight, took, told.medians[0])
         report.graphs[0] = replace(report.graphs[0], took=tuple(took), laid=())
         new_edges.report = report
-        with whole_or_closed(state, 'Graph.relane()'):
+        with whole_or_closed(state, NewEdges.call):
             _take(contest, new_edges, chosen, orders[RECORDED])
     aim(state)
 
@@ -297,19 +330,20 @@ def _keep_recorded(contest: Contest, report: Relaned, chosen: Candidate, recorde
 
 
 def _bound(level: Level, sight: Sight, took: Sequence[float], whole: float) -> Bound:
-    nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
-    recorded, needed = (Order(len(level.handles), edges) for edges in (level.recorded, level.needed))
-    cuda, launched = sight.platform.cupy.cuda, as_in_a_graph(recorded, took, whole)
-    on_device: Callable[[int], bool] = lambda low: cuda.runtime.pointerGetAttributes(low).type in ON_DEVICE  # noqa: E731
-    return lower_bound(nodes, launched, needed, Capacity.of(cuda.Device()), on_device)
+    recorded, needed = level.orders
+    launched, attributes = as_in_a_graph(recorded, took, whole), sight.platform.cupy.cuda.runtime.pointerGetAttributes
+    on_device: Callable[[int], bool] = lambda low: attributes(low).type in ON_DEVICE  # noqa: E731
+    return lower_bound(level.nodes(sight.look), launched, needed, _capacity(sight), on_device)
 
 
 def _why_one_lane(level: Level, sight: Sight, took: Sequence[float]) -> str:
-    nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
     accesses = sight.definitions.accesses(level.graph)
-    recorded, needed = (Order(len(level.handles), edges) for edges in (level.recorded, level.needed))
-    capacity = Capacity.of(sight.platform.cupy.cuda.Device())
-    return why_one_lane(nodes, [accesses[handle] for handle in level.handles], took, (recorded, needed), capacity)
+    touched = [accesses[handle] for handle in level.handles]
+    return why_one_lane(level.nodes(sight.look), touched, took, level.orders, _capacity(sight))
+
+
+def _capacity(sight: Sight) -> Capacity:
+    return Capacity.of(sight.platform.cupy.cuda.Device())
 
 
 def _lay_lanes(
@@ -322,7 +356,7 @@ def _lay_lanes(
     report.graphs[0] = replace(report.graphs[0], laid=tuple(levels[0].wanted) if lanes else ())
     state.made, off = made, sorted(state.names.off)
     forget_nodes(state)
-    switch_off(state, 'Graph.relane()', off)
+    switch_off(state, NewEdges.call, off)
     note_edges(state)
 
 
@@ -358,10 +392,9 @@ def _lanes_for(levels: Sequence[Level], sight: Sight, took: Sequence[float]) -> 
     they were recorded in no order: then no lanes are tried.
     """
     level = levels[0]
-    order = Order(len(level.handles), level.needed)
+    recorded, order = level.orders
     widest = most_side_by_side(order)
     wanted = [count for count in _LANES if count < widest]
-    recorded = Order(len(level.handles), level.recorded)
     if len(levels) > 1 or (most_side_by_side(recorded) > 1 and _unknown(level, sight)):
         return
     began = perf_counter()
@@ -377,7 +410,7 @@ def _as_launched(contest: Contest, recorded: ExecutableGraph) -> list[float]:
     """The times of the nodes, as they are where no event stands between them."""
     level, state = contest.levels[0], contest.state
     whole = state.device.graph_time(recorded.graphExec, state.current().ptr, FEWEST)
-    return as_in_a_graph(Order(len(level.handles), level.recorded), contest.took, whole)
+    return as_in_a_graph(level.orders[0], contest.took, whole)
 
 
 def _unknown(level: Level, sight: Sight) -> bool:
@@ -388,31 +421,21 @@ def _unknown(level: Level, sight: Sight) -> bool:
     )
 
 
-def _node_times(state: GraphState, level: Level, sight: Sight, start: SameStart) -> list[float]:
+def _node_times(state: GraphState, level: Level, sight: Sight, put_back: Callable[[], None]) -> list[float]:
     """The time of each node in microseconds; 1 for each where CUDA can't mark them."""
     look, known = sight.look, state.recording.timeline
     if known is None or len(known.nodes) != len(look.nodes):
         off = [state.names.handles[number] for number in sorted(state.names.off)]
         stream, heeds = state.current().ptr, state.recording.by_priority
-        with _unless_refused() as measured:
-            start.put_back()
+        put_back()
+        try:
             given = state.made.graph, state.made.graphExec, stream, _MEASURED, 1, off, 'events', heeds
-            measured.append(state.device.graph_measure(*given))
-        if not measured:
+            measured = state.device.graph_measure(*given)
+        except CudaCallError:
             return [1.0] * len(level.handles)
-        known = timeline(measured[0], look.numbers, look.edges, len(look.nodes))
+        known = timeline(measured, look.numbers, look.edges, len(look.nodes))
     spans = [known.nodes[look.numbers[handle]] for handle in level.handles]
     return [0.0 if span is None else span[1] - span[0] for span in spans]
-
-
-@contextmanager
-def _unless_refused() -> Iterator[list[Any]]:
-    """A list to put something into that CUDA may refuse to give."""
-    found: list[Any] = []
-    try:
-        yield found
-    except CudaCallError:
-        found.clear()
 
 
 def most_side_by_side(order: Order) -> int:

@@ -1,4 +1,4 @@
-"""A graph's edges replaced by those that its data needs.
+"""A graph's edges replaced by those that its data needs, and its temporaries moved into less memory then.
 
 A recording orders more than it has to: all nodes of one lane come one after the other, and a wait for a lane is one for
 all of it. The definition is changed where it stands, so that nodes keep their numbers and lines, and an executable
@@ -8,43 +8,421 @@ graph is made of it anew. CUDA C++ Programming Guide, "Graph Structure".
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
-from capturekit.analysis.node_memory import NotRepeatableError, TooManyError, joined
-from capturekit.analysis.node_view import Look
+from capturekit.analysis.node_memory import NotRepeatableError, TooManyError, joined, memory_of, needed_edges
+from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import Races, Search
 from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, sight_of, unsteady_of, written
-from capturekit.graph.state import GraphState, whole_or_closed
-from capturekit.lanes.edges import (
-    Level,
-    NewEdges,
-    edges_of,
-    find_needed,
-    instantiate,
-    levels_of,
-    make_whole,
-    needed_now,
-    note_edges,
-    rewire,
-)
-from capturekit.lanes.packed import as_recorded, pack, put_back, unpack
+from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
+from capturekit.lanes.lane_order import laid
+from capturekit.lanes.packing import Aim, NodeWord, Packing, SeenNode, Temporary, TemporarySpan, examined, packed
 from capturekit.lanes.report import Pairs, Relaned, Wiring
 from capturekit.launch.declared import Declared
 from capturekit.launch.executable_graph import ExecutableGraph
+from capturekit.launch.graph_memory import PoolBlock
+from capturekit.launch.plan import Part, Plan
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG
+from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording
+from capturekit.model.rules import Code
 from capturekit.model.source_line import here
 
-# -- the first launch of a graph that was relaned: it is compared with one of the recorded edges, and may undo them ---
-
-
 _CALL = 'Graph.relane()'
+
+
+# -- executable graphs made anew, of definitions whose edges or addresses were changed --------------------------------
+
+
+def instantiate(state: GraphState) -> None:
+    """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
+    plan = state.plan
+    if plan is not None and not plan.plain:
+        _instantiate_parts(state, plan)
+    else:
+        try:
+            made = state.made.instantiated(state.device, state.recording.by_priority)
+            _switch_off(state, made.graphExec)
+            state.made = made
+        except CudaCallError as error:
+            if plan is None or error.code != Code.cudaErrorNotSupported:
+                raise
+            _instantiate_parts(state, plan)
+            with whole_or_closed(state, _CALL):
+                _switch_off(state, state.made.graphExec)
+        handles, off = state.names.handles, state.names.off
+        forget_nodes(state)
+        if off:
+            state.names = NodeNames(handles, dict(handles), off)
+    note_edges(state)
+
+
+def _switch_off(state: GraphState, executable: int) -> None:
+    for number in sorted(state.names.off):
+        state.device.node_enable(executable, state.names.handles[number], False)
+
+
+def note_edges(state: GraphState) -> None:
+    """The recording tells of the edges that the graph has now."""
+    recording = state.recording
+    recording.timeline = None  # it describes what the graph did before
+    if recording.arrows:
+        recording.arrows = state.look().edges
+    recording.edge_count = sum(state.device.graph_edge_count(g) for g in state.definitions())
+
+
+def make_whole(state: GraphState) -> None:
+    """After a refusal: parts whose executable graph had to go first get one of the recorded edges."""
+    if state.plan is None or all(part.executable for part in state.plan.parts):
+        return
+    try:
+        _complete(state, state.plan)
+    except CudaCallError as error:
+        rule = f'Of its definition CUDA makes no executable graph any more: {error}.'
+        raise refused(_CALL, rule, 'Free memory of the device, and record again.') from error
+    finally:
+        aim(state)
+
+
+def _instantiate_parts(state: GraphState, plan: Plan) -> None:
+    """Make an executable graph of each part. Of those with conditional nodes, the old one has to go first."""
+    device, by_priority = state.device, state.recording.by_priority
+    made: list[tuple[Part, int]] = []
+    last: list[Part] = []
+    try:
+        for part in plan.parts:
+            try:
+                made.append((part, device.graph_instantiate(part.graph, by_priority)))
+            except CudaCallError as error:
+                if error.code != Code.cudaErrorNotSupported:
+                    raise
+                last.append(part)
+    except CudaCallError:
+        for _part, x in made:
+            device.graph_exec_destroy(x)
+        raise
+    for part, x in [*made, *((part, 0) for part in last)]:
+        old, part.executable = part.executable, x
+        device.graph_exec_destroy(old)
+    _complete(state, plan)
+
+
+def _complete(state: GraphState, plan: Plan) -> None:
+    """Make an executable graph of each part that has none."""
+    try:
+        for part in plan.parts:
+            plan.complete(part, state.recording.by_priority)
+    finally:
+        state.made = replace(state.made, graphExec=plan.parts[0].executable)
+
+
+# -- what a change of a graph's edges works with: definitions as nodes and pairs, and what the graph has to know ------
+
+
+@dataclass
+class Level:
+    """One definition: the handles of its nodes, and edges as pairs of places among these.
+
+    Attributes:
+        present, recorded: the edges that it has, and those that it was recorded with.
+        needed: those that its data needs.
+        lanes: pairs of nodes that follow each other on lanes which were chosen for them; () without such lanes.
+    """
+
+    graph: int
+    handles: list[int]
+    present: list[tuple[int, int]]
+    recorded: Pairs
+    needed: Pairs = ()
+    lanes: Pairs = ()
+
+    @property
+    def wanted(self) -> Pairs:
+        """The edges that the graph is to have: those that the data needs, and those of the chosen lanes."""
+        return laid(len(self.handles), self.needed, self.lanes)
+
+    @property
+    def is_so(self) -> bool:
+        """Whether the edges are those that are wanted."""
+        return set(self.present) == set(self.wanted)
+
+    @property
+    def orders(self) -> tuple[Order, Order]:
+        """The order as recorded, and the one that the data needs."""
+        return Order(len(self.handles), self.recorded), Order(len(self.handles), self.needed)
+
+    def nodes(self, look: Look) -> list[Node]:
+        """Its nodes."""
+        return [look.nodes[look.numbers[handle]] for handle in self.handles]
+
+    def rewire(self, device: Any, to: Pairs) -> None:
+        """Let the definition have other edges."""
+        old, new = set(self.present), set(to)
+        name = self.handles.__getitem__
+        removed, added = ([(name(a), name(b)) for a, b in sorted(one)] for one in (old - new, new - old))
+        if removed or added:
+            device.graph_rewire(self.graph, removed, added)
+            self.present = list(to)
+
+
+@dataclass
+class NewEdges(Alteration):
+    """What a graph with other edges than it was recorded with has to know.
+
+    Attributes:
+        recorded: the edges of each definition as recorded, as pairs of places among its nodes.
+        report: the report that ``relane()`` returned.
+        trial: the first launch, which is still to be compared; None after it.
+        by_calls: whether calls of a graphed function launch the graph.
+        lanes: of each definition, the pairs of nodes that follow each other on chosen lanes; [] without such lanes.
+        packing: the temporaries' packed memory, as long as the first launch is still to be compared.
+    """
+
+    call: ClassVar[str] = _CALL
+
+    recorded: list[Pairs]
+    report: Relaned
+    trial: FirstLaunch | None = None
+    by_calls: bool = False
+    lanes: list[Pairs] = field(default_factory=list)
+    packing: Packing | None = None
+
+    def compare_first(self, trial: FirstLaunch, packing: Packing | None) -> None:
+        """Let the first launch be compared."""
+        self.trial, self.packing = trial, packing
+        if packing is not None:
+            trial.gone, self.report.packed = packing.old, packing.report
+
+    def note(self, outcome: str) -> None:
+        """Note what the first launch has shown of the edges, if they are others than the recorded ones."""
+        if not self.report.kept:
+            self.report.compared = outcome
+
+    def not_compared(self, why: str) -> None:
+        """Do without the comparison."""
+        if self.trial is not None:
+            self.trial = None
+            self.note(f'not compared: {why}')
+
+    def switched(self, state: GraphState, why: str) -> None:
+        if self.trial is not None:
+            self.not_compared(why)
+            aim(state)
+
+    def of_copy(self, copies: Mapping[int, int]) -> NewEdges:
+        compared = 'not compared: the graph is a copy' if self.trial is not None else self.report.compared
+        return replace(self, report=replace(self.report, compared=compared), trial=None, by_calls=False, packing=None)
+
+    def launch(self, state: GraphState, stream: int) -> None:
+        first_launch(state, stream)
+
+    def as_recorded(self, state: GraphState) -> None:
+        unpack(state)
+
+    def after_change(self, state: GraphState) -> None:
+        _order_again(state, self)
+
+    def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
+        if not _lay(other, self.lanes):
+            return []
+        return [lambda instantiated: instantiate(other) if instantiated else _lay_back(other)]
+
+
+def edges_of(state: GraphState) -> NewEdges | None:
+    """What there is to know of a graph's new edges; None where it has none."""
+    return state.altered_by(NewEdges)
+
+
+def levels_of(state: GraphState) -> list[Level]:
+    """The graph and the bodies in it, with the edges that they have and had."""
+    found = []
+    new_edges = edges_of(state)
+    for number, g in enumerate(state.definitions()):
+        handles = state.device.graph_nodes(g)
+        place = {handle: n for n, handle in enumerate(handles)}
+        present = sorted((place[a], place[b]) for a, b in state.device.graph_edges(g))
+        level = Level(g, handles, present, present if new_edges is None else new_edges.recorded[number])
+        level.lanes = new_edges.lanes[number] if new_edges is not None and new_edges.lanes else ()
+        found.append(level)
+    return found
+
+
+def find_needed(levels: Sequence[Level], sight: Sight) -> list[Node]:
+    """Find the needed edges of each level; return the nodes of unknown memory."""
+    fixed = []
+    for level in levels:
+        memory = memory_of(sight.definitions, level.graph, sight.blocks, by_word=True)
+        nodes = level.nodes(sight.look)
+        if allocates(nodes):
+            level.needed = level.recorded
+            continue
+        order = Order(len(level.handles), level.recorded)
+        level.needed = needed_edges(order, [memory[handle] for handle in level.handles])
+        fixed += [node for node, handle in zip(nodes, level.handles) if memory[handle] is None]
+    return sorted(fixed, key=lambda node: node.number)
+
+
+def rewire(device: Any, levels: Sequence[Level], edges: Sequence[Pairs]) -> None:
+    """Let the definitions have other edges."""
+    for level, to in zip(levels, edges):
+        level.rewire(device, to)
+
+
+def needed_now(state: GraphState) -> list[Level]:
+    """The graph and the bodies in it, with the edges that they need now. Raises TooManyError and CudaCallError."""
+    sight = sight_of(state)
+    levels = levels_of(state)
+    find_needed(levels, sight)
+    return levels
+
+
+# -- temporaries moved into less memory, once the order of the nodes is known -----------------------------------------
+#
+# ``lanes='auto'`` gives each temporary memory of its own while it records, so that no order comes from memory that is
+# used again. Afterwards the edges tell who may run beside whom, and all others may share bytes. The graph as it was
+# recorded stays, until a launch of both has given the same.
+
+
+def pack(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
+    """Let the definition have packed temporaries; None where it can not, or where that would save nothing."""
+    try:
+        packing = _packing(state, levels, sight, edges)
+    except (CudaCallError, MemoryError):
+        return None
+    if packing is None:
+        return None
+    with whole_or_closed(state, _CALL):
+        try:
+            state.declared = packing.aim(state.declared)
+        except CudaCallError:
+            packing.aim_back()
+            packing.drop()
+            return None
+    state.index = None
+    return packing
+
+
+def put_back(state: GraphState, packing: Packing) -> None:
+    """Let the definition's temporaries lie again where they were recorded; no executable graph uses others."""
+    state.declared, state.index = packing.aim_back(), None
+    packing.drop()
+
+
+def unpack(state: GraphState, why: str = 'the graph was changed before the first launch') -> None:
+    """Do without packed memory whose first launch is still to come: nothing else has shown that it is right."""
+    new_edges = edges_of(state)
+    if new_edges is None or new_edges.packing is None:
+        return
+    packing, new_edges.packing, new_edges.report.packed, new_edges.report.unpacked = new_edges.packing, None, None, why
+    with whole_or_closed(state, _CALL), state.relaxed():
+        state.declared, state.index = packing.aim_back(), None
+        instantiate(state)
+        packing.drop()
+    if new_edges.trial is not None:
+        new_edges.trial.gone = ()
+    if new_edges.report.kept:
+        state.restore(new_edges)
+    aim(state)
+
+
+@contextmanager
+def as_recorded(state: GraphState) -> Iterator[None]:
+    """Let the definition's temporaries lie where they were recorded, as long as nothing has shown that their packed
+    memory is right: what is found out in here holds for the recorded addresses."""
+    new_edges = edges_of(state)
+    packing = None if new_edges is None else new_edges.packing
+    if packing is None:
+        yield
+        return
+    with whole_or_closed(state, _CALL):
+        state.declared, state.index = packing.aim_back(), None
+    try:
+        yield
+    finally:
+        with whole_or_closed(state, _CALL):
+            state.declared, state.index = packing.aim(state.declared), None
+
+
+def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
+    """Temporaries laid for an order, as a packing that is not applied yet; None where it would save nothing.
+
+    Where the packed memory is that of other graphs as well, it saves something in any case.
+
+    The nodes have the addresses that they were recorded with. Raises MemoryError and CudaCallError.
+    """
+    if len(levels) > 1 or state.plan is not None or any(one.call != NewEdges.call for one in state.alterations):
+        return None
+    level = levels[0]
+    recorded = Order(len(level.handles), level.recorded)
+    if 'movable' not in sight.found:
+        sight.found['movable'] = _movable_blocks(state, level, sight, recorded)
+    aims, moved = sight.found['movable']
+    spans = [TemporarySpan(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
+    orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
+    layout, least = packed(orders, spans), 0 if state.memory.packs else 1
+    saved = sum(one.size for one in spans) - layout.size
+    if not spans or saved < least:
+        return None
+    return Packing(state.memory, aims, moved, layout, sight.definitions.own_by_argument(level.graph, sight.blocks))
+
+
+def _movable_blocks(
+    state: GraphState, level: Level, sight: Sight, recorded: Order
+) -> tuple[list[Aim], list[tuple[Temporary, PoolBlock]]]:
+    """The temporaries that may lie elsewhere, and the nodes that have addresses of them."""
+    blocks = sorted(state.memory.temporaries(), key=_low)
+    found = _examined(level, sight, recorded, blocks) if blocks else []
+    aims = [one for one in _aims(state.device, level.graph, found) if one.settled()]
+    return aims, [(one, block) for one, block in zip(found, blocks) if not one.stays]
+
+
+def _examined(level: Level, sight: Sight, recorded: Order, blocks: Sequence[PoolBlock]) -> list[Temporary]:
+    known, g = sight.definitions, level.graph
+    infos = {info.handle: info for info in known.infos(g)}
+    touched, alone = known.accesses(g), memory_of(known, g, sight.blocks)
+    memory = memory_of(known, g, sight.blocks, by_word=True) if known.declared else alone
+    handles = [level.handles[n] for n in recorded.sequence]
+    nodes = [SeenNode(infos[h], touched[h], memory[h], known.declared.get(h), alone[h] is None) for h in handles]
+    place = {handle: number for number, handle in enumerate(handles)}
+    return examined(
+        nodes,
+        [Temporary(_low(one), _low(one) + one.size, _lives(one, place), one.of_library) for one in blocks],
+    )
+
+
+def _aims(device: Any, g: int, blocks: Sequence[Temporary]) -> list[Aim]:
+    words: dict[int, list[tuple[NodeWord, Temporary]]] = {}
+    for block in blocks:
+        for word in block.words if not block.stays else ():
+            words.setdefault(word.info.handle, []).append((word, block))
+    return [Aim(device, g, several[0][0].info, several) for several in words.values()]
+
+
+def _low(block: PoolBlock) -> int:
+    return int(block.pointer.ptr)
+
+
+def _lives(block: PoolBlock, place: Mapping[int, int]) -> list[tuple[int, int]] | None:
+    """When a block was in use, by the places of nodes; None where that is not known."""
+    found = []
+    for since, until in block.lives:
+        if since is None or not place.keys() >= {*since, *(until or ())}:
+            return None
+        end = len(place) if until is None else max((place[node] for node in until), default=-1)
+        found.append((max((place[node] for node in since), default=-1), end))
+    return found
+
+
+# -- the first launch of a graph that was relaned: it is compared with one of the recorded edges, and may undo them ---
 
 
 def trial_of(
@@ -216,9 +594,8 @@ def _fill(recording: Recording, report: Relaned, levels: Sequence[Level], look: 
         numbers = [look.numbers[handle] for handle in level.handles]
         spans = timeline.nodes if timed and timeline is not None else [(0.0, 1.0)] * len(look.nodes)
         took = tuple(0.0 if (span := spans[n]) is None else span[1] - span[0] for n in numbers)
-        nodes = tuple(look.nodes[n] for n in numbers)
         laid = tuple(level.wanted) if level.lanes else ()
-        report.graphs.append(Wiring(nodes, took, tuple(level.recorded), tuple(level.needed), laid))
+        report.graphs.append(Wiring(tuple(level.nodes(look)), took, tuple(level.recorded), tuple(level.needed), laid))
 
 
 def _rewired(state: GraphState, levels: Sequence[Level], sight: Sight) -> str:
@@ -263,7 +640,7 @@ def _take_edges(state: GraphState, levels: Sequence[Level], report: Relaned, sig
         new_edges.not_compared('the order was computed again before the first launch')
     lanes = [] if new_edges is None else new_edges.lanes
     recorded = [level.recorded for level in levels]
-    taken = TakenEdges(recorded, report, by_calls=also is not None, lanes=lanes)
+    taken = NewEdges(recorded, report, by_calls=also is not None, lanes=lanes)
     if trial is not None:
         taken.compare_first(trial, packing)
     state.alter(taken)
@@ -284,7 +661,7 @@ def pack_recorded(
         put_back(state, packing)
         return
     recorded = [level.recorded for level in levels]
-    taken = TakenEdges(recorded, report, by_calls=also is not None, lanes=list(recorded))
+    taken = NewEdges(recorded, report, by_calls=also is not None, lanes=list(recorded))
     taken.compare_first(trial, packing)
     state.alter(taken)
     aim(state)
@@ -300,24 +677,6 @@ def _worse(before: Races, after: Races) -> str:
 
 
 # -- afterwards ---------------------------------------------------------------------------------------------------
-
-
-class TakenEdges(NewEdges):
-    """The same, with what changes of the graph mean for it."""
-
-    def launch(self, state: GraphState, stream: int) -> None:
-        first_launch(state, stream)
-
-    def as_recorded(self, state: GraphState) -> None:
-        unpack(state)
-
-    def after_change(self, state: GraphState) -> None:
-        _order_again(state, self)
-
-    def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
-        if not _lay(other, self.lanes):
-            return []
-        return [lambda instantiated: instantiate(other) if instantiated else _lay_back(other)]
 
 
 def _order_again(state: GraphState, new_edges: NewEdges) -> None:
@@ -356,7 +715,7 @@ def _lay(state: GraphState, lanes: Sequence[Pairs]) -> bool:
     except (CudaCallError, TooManyError):
         return False
     report = Relaned(compared='not compared: another graph has taken this one over')
-    state.alter(TakenEdges([level.recorded for level in levels], report, lanes=list(lanes)))
+    state.alter(NewEdges([level.recorded for level in levels], report, lanes=list(lanes)))
     note_edges(state)
     return True
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.lanes import edges as lane_edges
 from capturekit.lanes import new_order
 from tests.analysis.test_races import WRITES_FIRST
 from tests.captured import values
@@ -202,7 +201,7 @@ def test_the_launch_that_differs_goes_back_to_the_recorded_order(
         last = len(touched) - 1
         return [(0, n) for n in range(1, last)] + [(n, last) for n in range(1, last)]
 
-    monkeypatch.setattr(lane_edges, 'needed_edges', broken)
+    monkeypatch.setattr(new_order, 'needed_edges', broken)
     monkeypatch.setattr(new_order, '_worse', lambda before, after: '')
     x = sim.arange(8.0)
     wanted = values(fn.__wrapped__(x))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.lanes import contest, new_order, packed
+from capturekit.lanes import contest, new_order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_races import WRITES_FIRST
@@ -108,14 +108,14 @@ def test_a_graph_that_keeps_its_order_has_no_more_memory(cp: Any) -> None:
 def stays(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The reasons for which temporaries stay where they are, in the captures that follow."""
     reasons: list[str] = []
-    examined = packed.examined
+    examined = new_order.examined
 
     def seen(*given: Any) -> Any:
         found = examined(*given)
         reasons.extend(one.stays for one in found if one.stays)
         return found
 
-    monkeypatch.setattr(packed, 'examined', seen)
+    monkeypatch.setattr(new_order, 'examined', seen)
     return reasons
 
 
@@ -174,14 +174,14 @@ def test_graphs_of_a_group_pack_what_each_has_alone(cp: Any) -> None:
 
 
 def test_an_address_that_was_missed_shows_at_the_first_launch(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    examined = packed.examined
+    examined = new_order.examined
 
     def misses(*given: Any) -> Any:
         found = examined(*given)
         next(one for one in found if len(one.words) > 1).words.pop()
         return found
 
-    monkeypatch.setattr(packed, 'examined', misses)
+    monkeypatch.setattr(new_order, 'examined', misses)
     x = sim.linspace(1, 2, N)
     cap, outs = branches(sim, x)
     memory, edges = cap.graph.memory_bytes - cap.relaned.packed.now, cap.graph.edges
@@ -200,7 +200,7 @@ def test_an_address_that_was_missed_shows_at_the_first_launch(sim: Any, monkeypa
 
 def test_a_write_that_was_missed_shows_at_the_first_launch(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node writes where nobody reads any more, so that all results are right."""
-    examined = packed.examined
+    examined = new_order.examined
     x = sim.linspace(1, 2, N)
 
     def misses(*given: Any) -> Any:
@@ -210,7 +210,7 @@ def test_a_write_that_was_missed_shows_at_the_first_launch(sim: Any, monkeypatch
                 one.words.clear()
         return found
 
-    monkeypatch.setattr(packed, 'examined', misses)
+    monkeypatch.setattr(new_order, 'examined', misses)
     with ck.capture(lanes='auto') as cap:
         out = sim.sqrt(x * 2) * 2 + 1
         sim.multiply(x, 3)  # nobody reads it
@@ -324,7 +324,7 @@ def fastest(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def choose(*names: Any) -> None:
         def timed(_device: Any, start: Any, executables: Any, rounds: int, _stream: int) -> Any:
-            start.put_back()
+            start()
             return {one: (5.0 if one in names else 10.0,) * rounds for one in executables}
 
         monkeypatch.setattr(contest, 'timed', timed)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.lanes import edges as lane_edges
 from capturekit.lanes import new_order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
@@ -270,7 +269,7 @@ def test_a_graph_in_a_graph(cp: Any) -> None:
 
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The needed edges are not found, and no race is seen either."""
-    monkeypatch.setattr(lane_edges, 'needed_edges', lambda order, touched: [])
+    monkeypatch.setattr(new_order, 'needed_edges', lambda order, touched: [])
     monkeypatch.setattr(new_order, '_worse', lambda before, after: '')
 
 
@@ -342,7 +341,7 @@ def test_without_memory_for_copies_nothing_is_compared(cp: Any, monkeypatch: pyt
 def test_an_edge_too_few_is_seen_before_anything_is_launched(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, outs, _x = chain(cp)
     edges = graph.edges
-    monkeypatch.setattr(lane_edges, 'needed_edges', lambda order, touched: [])
+    monkeypatch.setattr(new_order, 'needed_edges', lambda order, touched: [])
     report = graph.relane()
     assert not report and report.kept.startswith('race: ') and graph.edges == edges
     graph.launch()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.analysis.node_memory import TooManyError
-from capturekit.lanes import edges as lane_edges
+from capturekit.lanes import new_order
 from tests.analysis.test_races import N, record, told
 from tests.captured import values
 from tests.examples import examples
@@ -159,7 +159,7 @@ def test_where_the_order_can_not_be_found_again_it_is_told(sim: Any, monkeypatch
     def too_many(*_args: Any) -> None:
         raise TooManyError('9 nodes')
 
-    monkeypatch.setattr(lane_edges, 'needed_edges', too_many)
+    monkeypatch.setattr(new_order, 'needed_edges', too_many)
     with pytest.raises(ck.UpdateError, match='the order that they need can not be found: 9 nodes'):
         graph.rebind((outs[0], sim.zeros(8)))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from capturekit.lanes import edges as lane_edges
 from capturekit.lanes import new_order
 from tests.agreement.trying import try_many
 from tests.lanes import relaned_programs
@@ -25,7 +24,7 @@ def test_an_order_that_is_lost_is_told(
     def none(_order: Any, _memory: Sequence[Any]) -> list[tuple[int, int]]:
         return []
 
-    monkeypatch.setattr(lane_edges, 'needed_edges', none)
+    monkeypatch.setattr(new_order, 'needed_edges', none)
     monkeypatch.setattr(new_order, 'races_now', lambda _state, _sight: ())
     monkeypatch.setattr(new_order, 'trial_of', lambda *_given: None)
     tally = try_many(relaned_programs.kind(sim), 0, 30, 1)
