@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from capturekit.analysis.node_memory import Definitions
+from capturekit.analysis.node_memory import Definitions, joined
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Open, Search
-from capturekit.driver.cuda import Platform, current
+from capturekit.driver.cuda import current
 from capturekit.driver.node_accesses import Access, Touched, covers, linear, overlap
-from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.recording import Step, Timeline
@@ -33,17 +33,6 @@ if TYPE_CHECKING:
 
 
 Interval = tuple[float, float]
-
-
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Intervals joined where they touch."""
-    found: list[Interval] = []
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((start, end))
-    return found
 
 
 def shared(one: Sequence[Interval], other: Sequence[Interval]) -> float:
@@ -85,11 +74,25 @@ _EVERYTHING = linear(0, 1 << 62, True)
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The device's size: multiprocessors, and the threads that each holds at once. 0 where it is not known."""
+class Capacity:
+    """What a device can do at once: threads, and bytes that its memory moves in a microsecond. 0 if not known."""
 
-    multiprocessors: int = 0
     threads: int = 0
+    bytes_per_us: float = 0.0
+
+    @classmethod
+    def of(cls, device: Any) -> Capacity:
+        """That of a device of CuPy's."""
+        told = device.attributes
+        threads = told.get('MultiProcessorCount', 0) * told.get('MaxThreadsPerMultiProcessor', 0)
+        # kilohertz and bits; data goes at both edges of the clock
+        return cls(threads, told.get('MemoryClockRate', 0) * told.get('GlobalMemoryBusWidth', 0) / 4 / 1000)
+
+
+def threads_of(node: Node) -> int:
+    """The threads of a kernel; 0 where they are not known."""
+    grid, block = node.detail.get('grid'), node.detail.get('block')
+    return prod(map(int, (*grid, *block))) if grid and block else 0
 
 
 @dataclass(frozen=True)
@@ -257,12 +260,12 @@ class Study:
         timeline: Timeline,
         touched: Mapping[int, Touched],
         steps: Sequence[Step],
-        machine: Machine,
+        capacity: Capacity,
         devices: Mapping[int, int] | None = None,
     ) -> None:
         self._nodes = nodes
         self._touched = touched
-        self._machine = machine
+        self._capacity = capacity
         self._edges = list(dict.fromkeys(edges))
         self._order = Order(len(nodes), self._edges)
         self._spans = timeline.nodes
@@ -270,7 +273,9 @@ class Study:
         self._waits = [step for step in steps if step.other is not None and step.nodes is not None]
         lanes = sorted({node.lane for node in nodes if node.lane is not None})
         self._busy = {
-            lane: merged(span for node, span in zip(nodes, self._spans) if node.lane == lane and span is not None)
+            lane: joined(
+                (span for node, span in zip(nodes, self._spans) if node.lane == lane and span is not None), True
+            )
             for lane in lanes
         }
         ends, self._path = self._order.longest(self._took)
@@ -299,12 +304,6 @@ class Study:
             {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
             [self._nodes[n] for n in self._path],
         )
-
-    def _words(self, number: int) -> str:
-        node = self._nodes[number]
-        name = shortened(node.name) or node.kind
-        where = '' if node.at is None else f' of {node.at}'
-        return f'node {number} ({name}{where})'
 
     def _line(self, a: int, b: int) -> Place | None:
         """The line that made an edge: the wait between two lanes, or the later node's own."""
@@ -354,7 +353,8 @@ class Study:
             a, b = edge
             same = self._nodes[a].lane == self._nodes[b].lane
             what = 'comes after, on the same lane,' if same else 'waits for'
-            text = f'{self._words(b)} {what} {self._words(a)}, although nothing that it or later nodes touch needs this'
+            text = f'{self._nodes[b].words} {what} {self._nodes[a].words}, although nothing that it or later nodes '
+            text += 'touch needs this'
             yield Obstacle('needless edge', text, self._line(a, b), gain, edge)
 
     def _needed(self, edge: tuple[int, int], without: Order) -> bool:
@@ -382,7 +382,7 @@ class Study:
 
     def _redundant(self) -> Iterator[Obstacle]:
         for a, b in self._order.redundant():
-            text = f'{self._words(b)} already comes after {self._words(a)} by another path'
+            text = f'{self._nodes[b].words} already comes after {self._nodes[a].words} by another path'
             yield Obstacle('redundant edge', text, self._line(a, b), 0.0, (a, b))
 
     # -- lanes --------------------------------------------------------------------------------------------------
@@ -403,7 +403,9 @@ class Study:
             last, a = max(ends)
             idle = min(idle, last - (span[0] - idle))
             if idle > max(_SHARE * self.report.measured_us, FORK_US):
-                text = f'lane {node.lane} is idle before {self._words(number)}: it waits for {self._words(a)}'
+                text = (
+                    f'lane {node.lane} is idle before {self._nodes[number].words}: it waits for {self._nodes[a].words}'
+                )
                 yield Obstacle('waits', text, self._line(a, number), idle, (a, number))
 
     def _short(self) -> Iterator[Obstacle]:
@@ -418,16 +420,16 @@ class Study:
 
     def _full(self) -> Iterator[Obstacle]:
         """Kernels with more threads than the device holds: nothing else runs until their last threads do."""
-        capacity = self._machine.multiprocessors * self._machine.threads
+        capacity = self._capacity.threads
         if not capacity or len(self.report.lanes) < 2:
             return
         least = max(_SHARE * self.report.measured_us, FORK_US)
         long = [n for n, took in enumerate(self._took) if took > least]
         for number in sorted(sorted(long, key=lambda n: -self._took[n])[:_LONGEST]):
             node = self._nodes[number]
-            threads = _product(node.detail.get('grid')) * _product(node.detail.get('block'))
+            threads = threads_of(node)
             if node.kind == 'kernel' and threads >= capacity and self._beside(number):
-                text = f'{self._words(number)} has {threads:,} threads, and the device holds {capacity:,} at once'
+                text = f'{self._nodes[number].words} has {threads:,} threads, and the device holds {capacity:,} at once'
                 yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
 
     def _beside(self, number: int) -> bool:
@@ -465,8 +467,8 @@ class Study:
                 if self._device(pair[0]) != self._device(pair[1]):
                     why = 'one is over before the other begins'
                 text = (
-                    f'lanes {a} and {b}{self.report._on(a, b)} never run at once, although {self._words(pair[0])} and '
-                    f'{self._words(pair[1])} are unordered: {why}'
+                    f'lanes {a} and {b}{self.report._on(a, b)} never run at once, although '
+                    f'{self._nodes[pair[0]].words} and {self._nodes[pair[1]].words} are unordered: {why}'
                 )
                 yield Obstacle('one after the other', text, self._nodes[pair[1]].at, 0.0, pair)
 
@@ -486,13 +488,6 @@ class Study:
         return None
 
 
-def _product(numbers: Any) -> int:
-    total = 1
-    for number in numbers or (0,):
-        total *= int(number)
-    return total
-
-
 def study(graph: Examined, look: Look, timeline: Timeline) -> Concurrency:
     """Make the report for :meth:`Graph.concurrency`, which holds the graph's lock."""
     platform, part = current(), graph.parts()[0]
@@ -500,12 +495,5 @@ def study(graph: Examined, look: Look, timeline: Timeline) -> Concurrency:
     told = Definitions(platform.device, graph.declared).told(blocks)
     touched = Search(platform.device, [part], look, blocks, off=graph.off, compare=False, accesses=told).touched
     devices = {lane.number: lane.device for lane in graph.recording.lanes}
-    steps, machine = graph.recording.steps, _machine(platform)
-    return Study(look.nodes, look.edges, timeline, touched, steps, machine, devices).report
-
-
-def _machine(platform: Platform) -> Machine:
-    if platform.simulated:
-        return Machine()
-    found = platform.cupy.cuda.Device().attributes
-    return Machine(int(found['MultiProcessorCount']), int(found['MaxThreadsPerMultiProcessor']))
+    capacity = Capacity() if platform.simulated else Capacity.of(platform.cupy.cuda.Device())
+    return Study(look.nodes, look.edges, timeline, touched, graph.recording.steps, capacity, devices).report

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from capturekit.analysis.races import MemoryBlocks, Open, merged_accesses
 from capturekit.driver.cuda import current
@@ -22,6 +22,8 @@ from capturekit.launch.declared import Declared
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 
+_Number = TypeVar('_Number', int, float)
+
 # -- memory of a graph's own that no array lies in any more -----------------------------------------------------------
 
 
@@ -29,12 +31,7 @@ class FreeMemory:
     """Pieces of free memory, given by first byte and end."""
 
     def __init__(self, pieces: Iterable[tuple[int, int]] = ()) -> None:
-        self.pieces: list[tuple[int, int]] = []
-        for low, high in sorted(pieces):
-            if self.pieces and low <= self.pieces[-1][1]:
-                self.pieces[-1] = (self.pieces[-1][0], max(high, self.pieces[-1][1]))
-            else:
-                self.pieces.append((low, high))
+        self.pieces = joined(pieces, True)
 
     def meets(self, access: Access) -> bool:
         """Whether a byte of an access's extent is free. Then the array that it was an access of is gone: an array's
@@ -394,12 +391,14 @@ def written_ranges(
     return joined({*_ranges(definitions, g, blocks, device, without, free or FreeMemory())})
 
 
-def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in their order, those that overlap as one."""
-    found: list[tuple[int, int]] = []
+def joined(ranges: Iterable[tuple[_Number, _Number]], touching: bool = False) -> list[tuple[_Number, _Number]]:
+    """Ranges in their order, those that overlap as one, and if ``touching`` those that touch.
+
+    Ranges that only touch may be two allocations, and CUDA copies from and to one alone.
+    """
+    found: list[tuple[_Number, _Number]] = []
     for low, high in sorted(ranges):
-        # ranges that only touch may be two allocations, and CUDA copies from and to one alone
-        if found and low < found[-1][1]:
+        if found and (low < found[-1][1] or (touching and low == found[-1][1])):
             found[-1] = (found[-1][0], max(high, found[-1][1]))
         else:
             found.append((low, high))

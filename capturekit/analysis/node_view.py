@@ -59,6 +59,12 @@ class Node:
     pointers: tuple[PointerArgument, ...] = ()
     inner: tuple[Node, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """Its number, with its name and its line."""
+        where = '' if self.at is None else f' of {self.at}'
+        return f'node {self.number} ({shortened(self.name) or self.kind}{where})'
+
     def __str__(self) -> str:
         lane = '' if self.lane is None else f' on lane {self.lane}'
         at = '' if self.at is None else f', at {self.at}'
@@ -182,34 +188,19 @@ def fill(recording: Recording, look: Look) -> None:
 
 
 class Examined(Protocol):
-    """A graph that is examined, by one who holds its lock."""
+    """A graph that is examined, by one who holds its lock. ``off``: the numbers of its disabled nodes."""
 
     @property
-    def memory(self) -> GraphMemory:
-        """The memory that its nodes use."""
-
+    def memory(self) -> GraphMemory: ...
     @property
-    def recording(self) -> Recording:
-        """What the capture has noted."""
-
+    def recording(self) -> Recording: ...
     @property
-    def plan(self) -> Plan | None:
-        """How it is launched step by step; None for one launch."""
-
+    def plan(self) -> Plan | None: ...
     @property
-    def declared(self) -> Mapping[int, Declared]:
-        """What the user says that nodes touch, by their handles."""
-
+    def declared(self) -> Mapping[int, Declared]: ...
     @property
-    def off(self) -> set[int]:
-        """The numbers of its disabled nodes."""
-
-    def parts(self) -> list[Part]:
-        """The graphs that are launched one after the other."""
-
-    def look(self) -> Look:
-        """Its nodes and edges."""
-
+    def off(self) -> set[int]: ...
     @property
-    def gate(self) -> Gate:
-        """What it asks of the guard."""
+    def gate(self) -> Gate: ...
+    def parts(self) -> list[Part]: ...
+    def look(self) -> Look: ...

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capturekit.analysis.node_memory import Definitions
+from capturekit.analysis.node_memory import _DEVICE, Definitions, joined
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import MemoryBlocks, Observed, Race, Races, Search
 from capturekit.driver.cuda import Platform, current
@@ -55,10 +55,6 @@ def why_not(look: Look, devices: Collection[int] = ()) -> str:
         return 'the graph is of several devices'
     other = sorted({node.kind for node in look.nodes} - _SWITCHED - _HARMLESS)
     return f'nodes of kind {", ".join(other)} can not be disabled, so that no node can be run alone' if other else ''
-
-
-#: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
-_DEVICE = (2, 3)
 
 
 class Observation:
@@ -200,22 +196,13 @@ class Observation:
 
     def _written(self) -> list[tuple[int, int]]:
         """Disjoint ranges of memory that nodes may write."""
-        ranges = sorted(
+        ranges = [
             self._range(access)
             for touched in self._touched.values()
             for access in touched.accesses
             if access.writes is not False and self._on_device(access.address)
-        )
-        joined: list[tuple[int, int]] = []
-        for low, high in ranges:
-            if low >= high:
-                continue
-            # ranges that only touch may be two allocations, and CUDA copies from and to one alone
-            if joined and low < joined[-1][1]:
-                joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
-            else:
-                joined.append((low, high))
-        return joined
+        ]
+        return joined((low, high) for low, high in ranges if low < high)
 
 
 #: The number of calling functions that are searched for the names of arrays.

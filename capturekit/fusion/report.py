@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from capturekit.analysis.node_view import Node
-from capturekit.driver.node_reader import shortened
 from capturekit.fusion.fused_kernel import FusedKernel
 from capturekit.fusion.fused_reduction import FusedReduction
 from capturekit.model.counted import counted
@@ -103,7 +102,7 @@ def _reasons(what: str, nodes: list[tuple[Node, str]]) -> Iterator[str]:
     for why, count in groups.most_common(_SHOWN):
         node = next(node for node, reason in nodes if reason == why)
         more = f', and {counted(count - 1, "more node")}' if count > 1 else ''
-        yield f'{what}: {_words(node)}{more}: {why}'
+        yield f'{what}: {node.words}{more}: {why}'
 
 
 def _about(one: FusedNodes) -> Iterator[str]:
@@ -112,11 +111,6 @@ def _about(one: FusedNodes) -> Iterator[str]:
         f'reads {counted(one.loads, "array")}, writes {one.stores}, keeps {one.registers} in registers'
     )
     for node in one.nodes[:_SHOWN]:
-        yield f'  {_words(node)}'
+        yield f'  {node.words}'
     if len(one.nodes) > _SHOWN:
         yield f'  and {counted(len(one.nodes) - _SHOWN, "more node")}'
-
-
-def _words(node: Node) -> str:
-    where = '' if node.at is None else f' of {node.at}'
-    return f'node {node.number} ({shortened(node.name) or node.kind}{where})'

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from capturekit.analysis.concurrency import Capacity
 from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.driver.cuda import Platform
 from capturekit.graph.edit import forget_nodes, switch_off
@@ -29,7 +30,7 @@ from capturekit.graph.state import (
     whole_or_closed,
 )
 from capturekit.lanes.lane_order import as_in_a_graph, behind_one, laid, on_lanes
-from capturekit.lanes.lower_bound import Bound, Capacity, lower_bound, why_one_lane
+from capturekit.lanes.lower_bound import Bound, lower_bound, why_one_lane
 from capturekit.lanes.new_order import (
     Level,
     NewEdges,
@@ -42,6 +43,7 @@ from capturekit.lanes.new_order import (
     pack_recorded,
     relane_now,
     rewire,
+    switch_off_as_before,
     trial_of,
     unpack,
 )
@@ -166,8 +168,7 @@ class Contest:
         state = self.state
         rewire(state.device, levels, edges)
         made: ExecutableGraph = state.made.instantiated(state.device, state.recording.by_priority)
-        for number in sorted(state.names.off):
-            state.device.node_enable(made.graphExec, state.names.handles[number], False)
+        switch_off_as_before(state, made.graphExec)
         return made
 
     def times(self, candidates: Mapping[_Name, Candidate]) -> dict[_Name, tuple[float, ...]]:

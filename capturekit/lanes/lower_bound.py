@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import prod
 
+from capturekit.analysis.concurrency import Capacity, threads_of
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_accesses import Touched
 from capturekit.model.dag import Order
@@ -24,22 +25,6 @@ _SHARE = 0.5
 _BUSY = 0.5
 #: The longest path that takes this part of the recorded order's leaves nothing to gain.
 _PATH = 0.9
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What a device can do at once: threads, and bytes that its memory moves in a microsecond. 0 if not known."""
-
-    threads: int = 0
-    bytes_per_us: float = 0.0
-
-    @classmethod
-    def of(cls, device: Any) -> Capacity:
-        """That of a device of CuPy's."""
-        told = device.attributes
-        threads = told.get('MultiProcessorCount', 0) * told.get('MaxThreadsPerMultiProcessor', 0)
-        # kilohertz and bits; data goes at both edges of the clock
-        return cls(threads, told.get('MemoryClockRate', 0) * told.get('GlobalMemoryBusWidth', 0) / 4 / 1000)
 
 
 def why_one_lane(
@@ -69,24 +54,16 @@ def why_one_lane(
 def _moves(touched: Touched, us: float, capacity: Capacity) -> bool:
     if not capacity.bytes_per_us or us <= 0:
         return False
-    moved = 0
-    for access in touched.accesses:
-        elements = access.itemsize
-        for length, stride in zip(access.shape, access.strides):
-            elements *= length if stride else 1
-        moved += elements
+    moved = sum(
+        one.itemsize * prod(length for length, stride in zip(one.shape, one.strides) if stride)
+        for one in touched.accesses
+    )
     return moved >= _BUSY * us * capacity.bytes_per_us
 
 
 def fills(node: Node, capacity: Capacity) -> bool:
     """Whether a kernel has as many threads as the device holds."""
-    grid, block = node.detail.get('grid'), node.detail.get('block')
-    if not grid or not block or not capacity.threads:
-        return False
-    threads = 1
-    for number in (*grid, *block):
-        threads *= int(number)
-    return threads >= capacity.threads
+    return 0 < capacity.threads <= threads_of(node)
 
 
 @dataclass(frozen=True)

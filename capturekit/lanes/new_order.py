@@ -51,14 +51,14 @@ def instantiate(state: GraphState) -> None:
     else:
         try:
             made = state.made.instantiated(state.device, state.recording.by_priority)
-            _switch_off(state, made.graphExec)
+            switch_off_as_before(state, made.graphExec)
             state.made = made
         except CudaCallError as error:
             if plan is None or error.code != Code.cudaErrorNotSupported:
                 raise
             _instantiate_parts(state, plan)
             with whole_or_closed(state, _CALL):
-                _switch_off(state, state.made.graphExec)
+                switch_off_as_before(state, state.made.graphExec)
         handles, off = state.names.handles, state.names.off
         forget_nodes(state)
         if off:
@@ -66,7 +66,8 @@ def instantiate(state: GraphState) -> None:
     note_edges(state)
 
 
-def _switch_off(state: GraphState, executable: int) -> None:
+def switch_off_as_before(state: GraphState, executable: int) -> None:
+    """Let the nodes of an executable graph be disabled that are disabled in the graph."""
     for number in sorted(state.names.off):
         state.device.node_enable(executable, state.names.handles[number], False)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from capturekit.analysis.node_memory import Memory
+from capturekit.analysis.node_memory import Memory, joined
 from capturekit.driver.node_accesses import _IDLE, Access, Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.lanes.report import PackedBytes
@@ -232,14 +232,7 @@ class Temporary:
 
     def write(self, low: int, high: int) -> None:
         """Note that a node writes all of [low, high)."""
-        if not self.is_written(low, high):
-            found: list[tuple[int, int]] = []
-            for begin, end in sorted([*self.written, (low, high)]):
-                if found and begin <= found[-1][1]:
-                    found[-1] = (found[-1][0], max(end, found[-1][1]))
-                else:
-                    found.append((begin, end))
-            self.written = found
+        self.written = joined([*self.written, (low, high)], True)
 
 
 def examined(nodes: Sequence[SeenNode], blocks: Iterable[Temporary]) -> list[Temporary]:

@@ -344,9 +344,7 @@ class Relaned(Shown):
             yield 'ordered only by chance'
         for pairs in list(groups.values())[:_SHOWN]:
             (first, second), more = pairs[0], len(pairs) - 1
-            yield f'  {_words(second)} after {_words(first)}' + (
-                f', and {counted(more, "pair")} like it' if more else ''
-            )
+            yield f'  {second.words} after {first.words}' + (f', and {counted(more, "pair")} like it' if more else '')
         if len(groups) > _SHOWN:
             yield f'  and {counted(len(groups) - _SHOWN, "more pair")} of lines'
 
@@ -359,11 +357,6 @@ def _listed(words: str, nodes: Sequence[Node]) -> Iterator[str]:
 
 def _line(node: Node) -> str:
     return f'{node.lane} {node.at}' if node.at is not None else f'{node.lane} {node.name}'
-
-
-def _words(node: Node) -> str:
-    where = '' if node.at is None else f' of {node.at}'
-    return f'node {node.number} ({shortened(node.name) or node.kind}{where})'
 
 
 # -- the same by hand -------------------------------------------------------------------------------------------
@@ -395,7 +388,7 @@ def _by_hand(one: Wiring) -> Iterator[str]:
         if now != lanes[node] or waits:
             yield f'    with {lane}:'
         now = lanes[node]
-        yield f'        ...  # {_words(one.nodes[node])}'
+        yield f'        ...  # {one.nodes[node].words}'
         if any(lanes[b] != lanes[node] for b in order.after_each[node]):
             yield f'    done{node} = {lane}.stream.record()'
             now = -1

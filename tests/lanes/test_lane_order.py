@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capturekit.analysis.concurrency import Capacity
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_accesses import Touched, linear
 from capturekit.lanes.lane_order import as_in_a_graph, behind_one, laid, on_lanes
-from capturekit.lanes.lower_bound import Capacity, why_one_lane
+from capturekit.lanes.lower_bound import why_one_lane
 from capturekit.model.dag import Order
 from tests.examples import examples
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from capturekit.analysis.concurrency import Capacity
 from capturekit.analysis.node_view import Node
-from capturekit.lanes.lower_bound import Capacity, lower_bound
+from capturekit.lanes.lower_bound import lower_bound
 from capturekit.model.dag import Order
 
 #: Addresses from here on are the device's.
