@@ -17,7 +17,7 @@ import numpy as np
 
 from capturekit.analysis.node_memory import FreeMemory, Memory
 from capturekit.driver.node_accesses import Access, covers, overlap
-from capturekit.fusion.division import cost, later, runs_of
+from capturekit.fusion.division import runs_of
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
 from capturekit.fusion.fused_kernel import FusedKernel
 from capturekit.fusion.fused_reduction import FusedReduction
@@ -386,11 +386,10 @@ def lines_of(order: Order) -> list[list[int]]:
 class _Line:
     """A line of nodes, and how it is divided. ``alone`` are places that begin a run, ``stays`` copies that stay."""
 
-    def __init__(self, items: list[Item], alone: Collection[int] = (), stays: Collection[int] = ()) -> None:
+    def __init__(self, items: list[Item]) -> None:
         self.items = items
-        self._first = frozenset(alone)
-        self.alone = set(alone)
-        self.stays = set(stays)
+        self.alone: set[int] = set()
+        self.stays: set[int] = set()
         self.divide()
 
     def divide(self) -> None:
@@ -437,19 +436,10 @@ class _Line:
             return True
         assert stays - self.stays or alone - self.alone, 'what is in the way was noted before'
         # other runs are possible where copies stay
-        self.alone = self.alone | alone if stays <= self.stays else set(self._first)
+        self.alone = self.alone | alone if stays <= self.stays else set()
         self.stays |= stays
         self.divide()
         return False
-
-    def regrouped(self, stores: Sequence[Mapping[Key, bool]]) -> _Line | None:
-        """The same line in which later runs have the last nodes of earlier ones; None where nothing speaks for it."""
-        first = later(self.joins.line, self.plan.runs, stores) - self.alone
-        return _Line(self.items, self.alone | first, self.stays) if first else None
-
-    def cost(self, stores: Sequence[Mapping[Key, bool]]) -> tuple[int, int]:
-        """What is left of it."""
-        return cost(self.joins.line, self.plan.runs, stores)
 
 
 def _ends(run: Run, written: Mapping[Key, bool]) -> Iterator[int]:
@@ -497,12 +487,6 @@ def fusion_of(known: Definition) -> Fusion:
 
     lines = [_Line([item(n) for n in numbers]) for numbers in lines_of(known.order)]
     stores = _settled(known, lines)
-    others = [line.regrouped(one) or line for line, one in zip(lines, stores)]
-    if others != lines:
-        costs = [line.cost(one) for line, one in zip(lines, stores)]
-        less = [line.cost(one) < was for line, one, was in zip(others, _settled(known, others), costs)]
-        lines = [other if better else line for line, other, better in zip(lines, others, less)]
-        stores = _settled(known, lines)
     left_out = {line.number(place) for line in lines for place in line.left_out()}
     found = Fusion()
     for line, written in zip(lines, stores):
