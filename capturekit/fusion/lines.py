@@ -17,12 +17,23 @@ import numpy as np
 
 from capturekit.analysis.node_memory import FreeMemory, Memory
 from capturekit.driver.node_accesses import Access, covers, overlap
-from capturekit.fusion.division import runs_of
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
 from capturekit.fusion.fused_kernel import FusedKernel
 from capturekit.fusion.fused_reduction import FusedReduction
 from capturekit.fusion.reduction import Halves, Reduction
-from capturekit.fusion.runs import Item, Key, Run, access_of, common, harmless, kernel_of, key_of, shortest, split
+from capturekit.fusion.runs import (
+    Item,
+    Key,
+    Run,
+    access_of,
+    common,
+    harmless,
+    kernel_of,
+    key_of,
+    runs_of,
+    shortest,
+    split,
+)
 from capturekit.model.dag import Order
 
 # -- temporaries that copies fill, read straight from what was copied -------------------------------------------------

@@ -29,8 +29,7 @@ from capturekit.graph.state import (
     taking_back,
     whole_or_closed,
 )
-from capturekit.lanes.lane_order import as_in_a_graph, behind_one, laid, on_lanes
-from capturekit.lanes.lower_bound import Bound, lower_bound, why_one_lane
+from capturekit.lanes.lane_order import Bound, as_in_a_graph, behind_one, laid, lower_bound, on_lanes, why_one_lane
 from capturekit.lanes.new_order import (
     Level,
     NewEdges,

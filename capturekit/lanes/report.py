@@ -12,7 +12,7 @@ import numpy as np
 from capturekit.analysis.concurrency import most_at_once
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_reader import shortened
-from capturekit.lanes.lower_bound import Bound
+from capturekit.lanes.lane_order import Bound
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.shown import Shown

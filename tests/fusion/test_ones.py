@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from capturekit.fusion.division import MOST_ONES, MOST_OPEN
 from capturekit.fusion.elementwise import ARRAY, ElementOperand, ElementOperation, Elementwise, OperationParameter
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
-from capturekit.fusion.runs import Item
+from capturekit.fusion.runs import MOST_ONES, MOST_OPEN, Item
 from tests.fusion.test_runs import BASE, BLOCK, N, array, fused, fusion, item, memory, to
 
 

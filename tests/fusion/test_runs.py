@@ -11,11 +11,22 @@ import pytest
 
 from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.node_accesses import Access
-from capturekit.fusion.division import FusionPlan, runs_of
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, copying
 from capturekit.fusion.lines import Definition, Does, Fusion, Liveness, fusion_of, lines_of
 from capturekit.fusion.reduction import Reduction
-from capturekit.fusion.runs import MOST_MEMBERS, Item, access_of, apart, common, kernel_of, key_of, shortest, split
+from capturekit.fusion.runs import (
+    MOST_MEMBERS,
+    FusionPlan,
+    Item,
+    access_of,
+    apart,
+    common,
+    kernel_of,
+    key_of,
+    runs_of,
+    shortest,
+    split,
+)
 from capturekit.model.dag import Order
 
 BASE, BLOCK, N = 1 << 40, 4096, 100
