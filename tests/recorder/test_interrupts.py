@@ -23,7 +23,6 @@ from capturekit.guard import GUARD
 from capturekit.simulated import device
 from tests.recorder.test_teardown import view
 
-
 DEVICE = str(Path(device.__file__).parent)
 
 
