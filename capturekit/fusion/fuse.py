@@ -263,7 +263,7 @@ def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: _Besi
     known.kept = _can_not_fuse(state, sight)
     if known.kept:
         return known
-    fusible = Fusible(sight, state.made.graph, _free(state, sight), INTERNAL_PREFIX, gathers)
+    fusible = Fusible(sight, state.made.graph, _free(state, sight), gathers)
     try:
         fusion, made = _compiled(fusible, known)
     except CudaCallError as error:

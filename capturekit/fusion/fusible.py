@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,12 @@ from capturekit.fusion.blocks import gather
 from capturekit.fusion.cuda_nodes import nodes_of
 from capturekit.fusion.elementwise import Rounded, kind_of
 from capturekit.fusion.fused_kernel import FusedKernel
-from capturekit.fusion.lines import Definition, Edges, Fusion, fusion_of
+from capturekit.fusion.lines import Definition, Fusion, edges_between, fusion_of
 from capturekit.fusion.reduction import CUB, Halves, Reduction, of_calls
 from capturekit.fusion.reductions import reduced
 from capturekit.fusion.rounded_memory import RoundedNumbers, rounded_numbers
 from capturekit.fusion.thinned import UNREAD, Thinned, thinned
-from capturekit.graph.sight import Sight
+from capturekit.graph.sight import INTERNAL_PREFIX, Sight
 from capturekit.launch.declared import Declared
 from capturekit.model.dag import Order
 
@@ -49,13 +49,13 @@ def whole_fusion(known: Definition, gathers: bool = False) -> Fusion:
     if thin.moved or known.halves or any(isinstance(one, Reduction) for one in thin.does):
         reduced(found, left, thin.moved)
     if thin.gone:
-        found = _without(found, thin)
+        _without(found, thin, known.order)
     if gathers:
         gather(found, left, seen)
     return found
 
 
-def _without(fusion: Fusion, thin: Thinned) -> Fusion:
+def _without(fusion: Fusion, thin: Thinned, order: Order) -> None:
     """The same without the nodes that are not needed."""
     fusion.unneeded = dict.fromkeys(sorted(thin.unread), UNREAD)
     for node, one in thin.again.items():
@@ -64,25 +64,8 @@ def _without(fusion: Fusion, thin: Thinned) -> Fusion:
     for at, kernel in enumerate(fusion.kernels):
         more = [n for one in kernel.parts for n in fusion.stands.pop(one, ())]
         fusion.kernels[at] = replace(kernel, copies=(*kernel.copies, *more))
-    fusion.edges = _bridged(fusion.edges, thin.gone)
     fusion.gone = sorted({*fusion.gone, *thin.gone})
-    return fusion
-
-
-def _bridged(edges: Edges, gone: Collection[int]) -> Edges:
-    """Edges between the nodes that are left, with the order that those which are gone made."""
-    before: dict[int, set[int]] = {}
-    after: dict[int, set[int]] = {}
-    for a, b in edges:
-        before.setdefault(b, set()).add(a)
-        after.setdefault(a, set()).add(b)
-    for node in gone:
-        earlier, later = before.pop(node, set()), after.pop(node, set())
-        for a in earlier:
-            after[a] = (after[a] - {node}) | later
-        for b in later:
-            before[b] = (before[b] - {node}) | earlier
-    return sorted((a, b) for a, several in after.items() for b in several)
+    fusion.edges = edges_between(order, fusion.gone)
 
 
 _FAST = "fuse='fast' does fuse it"
@@ -95,7 +78,6 @@ class Fusible:
     Attributes:
         sight, graph: a look at the graph, and the definition.
         own: the graph's own memory that no array lies in.
-        ours: what the names of capturekit's own kernels begin with.
         gathers: whether values between fused kernels come to lie in few blocks: work that could run at once can not
             then.
     """
@@ -103,7 +85,6 @@ class Fusible:
     sight: Sight
     graph: int
     own: FreeMemory
-    ours: str
     gathers: bool
 
     def fusion(self, refused: Mapping[int, str], fast: bool) -> Fusion:
@@ -150,9 +131,7 @@ class Fusible:
         """
         definitions, blocks = self.sight.definitions, self.sight.blocks
         known = memory_of(definitions, self.graph, blocks, by_word=True)
-        blind, seen = self._blind, []
-        for n, handle in enumerate(self._handles):
-            seen.append(() if n in blind else known[handle])
+        seen = [() if n in self._blind else known[handle] for n, handle in enumerate(self._handles)]
         said = {n: definitions.declared.get(handle) for n, handle in enumerate(self._handles)}
         calls = {n: _computed(one) for n, one in said.items() if one is not None and one.call}
         fused = {n for one in fusion.kernels for n in one.parts}
@@ -189,7 +168,7 @@ class Fusible:
 
     @cached_property
     def _blind(self) -> frozenset[int]:
-        return frozenset(n for n, info in enumerate(self._infos) if info.name.startswith(self.ours))
+        return frozenset(n for n, info in enumerate(self._infos) if info.name.startswith(INTERNAL_PREFIX))
 
     @cached_property
     def order(self) -> Order:

@@ -507,17 +507,17 @@ def fusion_of(known: Definition) -> Fusion:
         left = {line.number(place): why for place, why in line.plan.why.items()}
         found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
     found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})
-    found.edges = edges_between(known.order, set(found.gone))
+    found.edges = edges_between(known.order, found.gone)
     return found
 
 
-def edges_between(order: Order, gone: set[int]) -> Edges:
-    """The edges between the nodes that are left: each line keeps its order, and the edges at its ends."""
-    lines, first, found = lines_of(order), {}, []
-    for line in lines:
-        left = [node for node in line if node not in gone]
-        first[line[0]] = left[0]
-        found += list(pairwise(left))
-    for line in lines:  # a line's last node is always left
-        found += [(a, first[line[0]]) for a in order.before_each[line[0]]]
-    return found
+def edges_between(order: Order, gone: Collection[int]) -> Edges:
+    """Edges between the nodes that are left, with the order that those which are gone made."""
+    before, after = ([set(one) for one in several] for several in (order.before_each, order.after_each))
+    for node in gone:
+        for a in before[node]:
+            after[a] = (after[a] - {node}) | after[node]
+        for b in after[node]:
+            before[b] = (before[b] - {node}) | before[node]
+        before[node], after[node] = set(), set()
+    return [(a, b) for a, several in enumerate(after) for b in sorted(several)]

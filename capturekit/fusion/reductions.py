@@ -446,4 +446,4 @@ def reduced(fusion: Fusion, known: Definition, moved: Collection[int]) -> None:
     inside = {n for one in work.made for n in one.nodes}
     fusion.kernels = [one for one in fusion.kernels if not inside.intersection(one.nodes)] + work.made
     fusion.gone = sorted({*fusion.gone, *(n for one in work.made for n in one.nodes[:-1])})
-    fusion.edges = edges_between(known.order, set(fusion.gone))
+    fusion.edges = edges_between(known.order, fusion.gone)

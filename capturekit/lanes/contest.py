@@ -16,7 +16,6 @@ import numpy as np
 from capturekit.analysis.concurrency import Capacity
 from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.driver.cuda import Platform
-from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import ON_DEVICE, bytes_at
 from capturekit.graph.launching import aim
 from capturekit.graph.measure import timeline
@@ -37,12 +36,12 @@ from capturekit.lanes.new_order import (
     fall_back,
     find_needed,
     levels_of,
-    note_edges,
     pack,
     pack_recorded,
     relane_now,
     rewire,
     switch_off_as_before,
+    take_made,
     trial_of,
     unpack,
 )
@@ -354,10 +353,7 @@ def _lay_lanes(
         level.lanes = pairs
         level.rewire(state.device, level.wanted)
     report.graphs[0] = replace(report.graphs[0], laid=tuple(levels[0].wanted) if lanes else ())
-    state.made, off = made, sorted(state.names.off)
-    forget_nodes(state)
-    switch_off(state, NewEdges.call, off)
-    note_edges(state)
+    take_made(state, made)
 
 
 # -- the candidates -----------------------------------------------------------------------------------------------

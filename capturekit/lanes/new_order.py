@@ -515,9 +515,14 @@ def fall_back(state: GraphState, recorded: ExecutableGraph, why: str) -> None:
         put_back(state, new_edges.packing)
         new_edges.report.packed = None
     state.restore(new_edges)
-    state.made, off = recorded, state.names.off
+    take_made(state, recorded)
+
+
+def take_made(state: GraphState, made: ExecutableGraph) -> None:
+    """Let the graph have an executable graph that was made of its definition as it is now."""
+    state.made, off = made, sorted(state.names.off)
     forget_nodes(state)
-    switch_off(state, _CALL, sorted(off))
+    switch_off(state, _CALL, off)
     note_edges(state)
 
 

@@ -299,15 +299,3 @@ def test_bad_arguments_are_told_at_the_call(sim: Any) -> None:
     cap.graph.close()
     with pytest.raises(ck.ClosedError):
         cap.graph.concurrency()
-
-
-@pytest.mark.slow
-def test_a_thousand_nodes_on_many_lanes(sim: Any) -> None:
-    arrays = [sim.zeros(64) for _ in range(32)]
-    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap, cap.fork(32) as lanes:
-        for lane, array in zip(lanes, arrays):
-            with lane:
-                for _ in range(32):
-                    sim.add(array, 1, out=array)
-    cap.graph.measure(launches=1, warmup=0)
-    assert cap.graph.concurrency().nodes == cap.graph.recording.node_count > 1000
