@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import setitem
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ def why_not(look: Look, devices: Collection[int] = ()) -> str:
     return f'nodes of kind {", ".join(other)} can not be disabled, so that no node can be run alone' if other else ''
 
 
+@dataclass
 class Observation:
     """One observation of one graph, which must not be launched during it.
 
@@ -64,30 +66,22 @@ class Observation:
     of nodes that are disabled, and stay so; ``also`` those of nodes to look at though others of the same kernel are.
     """
 
-    def __init__(
-        self,
-        platform: Platform,
-        g: int,
-        look: Look,
-        end: Callable[[int], int | None],
-        off: Collection[int] = (),
-        also: Collection[int] = (),
-    ) -> None:
-        self._platform = platform
-        self._device = platform.device
-        self._cupy = platform.cupy
-        self._g = g
-        self._look = look
-        self._end = end
-        self._off = off
-        self._also = also
-        self._handles = self._device.graph_nodes(g)
-        self._touched: Mapping[int, Touched] = self._device.graph_accesses(g)
+    platform: Platform
+    g: int
+    look: Look
+    end: Callable[[int], int | None]
+    off: Collection[int] = ()
+    also: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        self._device, self._cupy = self.platform.device, self.platform.cupy
+        self._handles = self._device.graph_nodes(self.g)
+        self._touched: Mapping[int, Touched] = self._device.graph_accesses(self.g)
 
     def run(self, inside: Callable[[], AbstractContextManager[None]]) -> Observed:
         """Run the kernels, and return what they wrote. Waits for the current stream."""
         number = {handle: n for n, handle in enumerate(self._handles)}
-        edges = [(number[a], number[b]) for a, b in self._device.graph_edges(self._g)]
+        edges = [(number[a], number[b]) for a, b in self._device.graph_edges(self.g)]
         order = [self._handles[n] for n in Order(len(self._handles), edges).sequence]
         asked = self._asked(order)
         found = Observed()
@@ -99,26 +93,26 @@ class Observation:
             stack.callback(wait)
             for one in saved:
                 stack.callback(one)
-            x = self._device.graph_instantiate(self._g)
+            x = self._device.graph_instantiate(self.g)
             stack.callback(self._device.graph_exec_destroy, x)
             stack.callback(wait)
             self._walk(x, order, asked, found)
         return found
 
     def _number(self, handle: int) -> int:
-        return self._look.numbers[handle]
+        return self.look.numbers[handle]
 
     def _asked(self, order: list[int]) -> dict[int, list[Access]]:
         """The first node of each kernel that may write its arguments, other nodes asked for, and those arguments."""
         found: dict[int, list[Access]] = {}
         names = set()
         for handle in order:
-            node = self._look.nodes[self._number(handle)]
-            if node.number in self._off:
+            node = self.look.nodes[self._number(handle)]
+            if node.number in self.off:
                 continue
             touched = [one for one in self._touched[handle].accesses if one.argument >= 0]
             unknown = any(one.writes is None for one in touched)
-            if (unknown and node.name not in names) or node.number in self._also:
+            if (unknown and node.name not in names) or node.number in self.also:
                 names.add(node.name)
                 found[handle] = [one for one in touched if one.writes is not False and not one.exact]
         return {handle: accesses for handle, accesses in found.items() if accesses}
@@ -153,7 +147,7 @@ class Observation:
     def _note(self, handle: int, accesses: list[Access], changed: list[int | None], found: Observed) -> None:
         if all(place is None for place in changed):  # what it writes may have been there before
             return
-        node = self._look.nodes[self._number(handle)]
+        node = self.look.nodes[self._number(handle)]
         for access, place in zip(accesses, changed):
             key = (node.name, access.argument, access.offset)
             if access.writes is None:
@@ -162,15 +156,15 @@ class Observation:
                 found.places[node.number, access.argument, access.offset] = place
 
     def _switch(self, x: int, handle: int, on: bool) -> None:
-        node = self._look.nodes[self._number(handle)]
-        if node.kind in _SWITCHED and not (on and node.number in self._off):
+        node = self.look.nodes[self._number(handle)]
+        if node.kind in _SWITCHED and not (on and node.number in self.off):
             self._device.node_enable(x, handle, on)
 
     def _range(self, access: Access) -> tuple[int, int]:
         """Ranges that may be written; none where the memory block is not known."""
         low, high = access.extent
         if not access.itemsize:
-            high = self._end(low) or low  # not an address, or not of memory that the graph holds
+            high = self.end(low) or low  # not an address, or not of memory that the graph holds
         return low, high
 
     def _on_device(self, address: int) -> bool:
@@ -184,15 +178,8 @@ class Observation:
 
     def _saved(self) -> list[Callable[[], None]]:
         """Restore all memory on the device that any node may write."""
-        found: list[Callable[[], None]] = []
-        for low, high in self._written():
-            view = self._bytes(low, high)
-            found.append(partial(self._put, view, view.copy()))
-        return found
-
-    @staticmethod
-    def _put(view: Any, copy: Any) -> None:
-        view[...] = copy
+        views = [self._bytes(low, high) for low, high in self._written()]
+        return [partial(setitem, view, ..., view.copy()) for view in views]
 
     def _written(self) -> list[tuple[int, int]]:
         """Disjoint ranges of memory that nodes may write."""
