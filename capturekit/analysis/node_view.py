@@ -7,7 +7,7 @@ capturekit puts between parts come last. CUDA C++ Programming Guide, "Graph Stru
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -81,47 +81,33 @@ class Look:
         self._of = _owners(memory) if memory is not None else lambda _address: ''
         self.nodes: list[Node] = []
         self.edges: list[tuple[int, int]] = []
-        self._numbers: dict[int, int] = {}
+        #: The numbers of the nodes by their handles.
+        self.numbers: dict[int, int] = {}
         #: The body graphs of conditional nodes, by the nodes' handles.
         self.bodies: dict[int, list[int]] = {}
-        conditionals: list[_Conditional] = []
-        whole: list[int] = []
+        self._conditionals: list[_Conditional] = []
+        self._graphs: list[int] = []
         for part in parts:
-            waiting = list(part.bodies)
-            self._walk(part.graph, 0, waiting, part.decided, conditionals, whole)
-        self._bodies(conditionals)
-        numbers = self._numbers
-        for graph in whole:
-            self.edges += [(numbers[a], numbers[b]) for a, b in device.graph_edges(graph)]
+            self._walk(part.graph, 0, list(part.bodies), part.decided)
+        self._bodies()
+        for graph in self._graphs:
+            self.edges += [(self.numbers[a], self.numbers[b]) for a, b in device.graph_edges(graph)]
 
-    @property
-    def numbers(self) -> dict[int, int]:
-        """The numbers of the nodes by their handles."""
-        return self._numbers
-
-    def _walk(
-        self,
-        graph: int,
-        depth: int,
-        waiting: list[int],
-        decided: dict[int, list[int]],
-        conditionals: list[_Conditional],
-        whole: list[int],
-    ) -> None:
+    def _walk(self, graph: int, depth: int, waiting: list[int], decided: dict[int, list[int]]) -> None:
         """The nodes of a graph, and where a conditional node stands, those of its bodies: so they were recorded."""
-        whole.append(graph)
+        self._graphs.append(graph)
         for info in self._device.node_infos(graph):
             bodies = decided.get(info.handle) or ([waiting.pop(0)] if info.kind == 'conditional' and waiting else [])
             if not bodies:
-                self._add(info, self._numbers)
+                self._add(info)
                 continue
             self.bodies[info.handle] = bodies
-            conditionals.append((depth, info, bodies))
+            self._conditionals.append((depth, info, bodies))
             for body in bodies:
-                self._walk(body, depth + 1, waiting, decided, conditionals, whole)
+                self._walk(body, depth + 1, waiting, decided)
 
-    def _add(self, info: NodeInfo, numbers: dict[int, int]) -> None:
-        number = numbers[info.handle] = len(self.nodes)
+    def _add(self, info: NodeInfo) -> None:
+        number = self.numbers[info.handle] = len(self.nodes)
         found = bisect_right(self._starts, number) - 1
         span = self._spans[found] if found >= 0 and number < self._starts[found] + self._spans[found].count else None
         at = None if span is None else Place.from_json(span.at)
@@ -138,10 +124,10 @@ class Look:
             inner = tuple(self._node(one, n, lane, at) for n, one in enumerate(self._device.node_infos(info.inner)))
         return Node(number, info.kind, info.name, lane, at, info.detail, tuple(pointers), inner)
 
-    def _bodies(self, conditionals: Iterable[_Conditional]) -> None:
+    def _bodies(self) -> None:
         """Conditional nodes come last; the innermost first, so that each finds those in its bodies."""
-        numbers = self._numbers
-        for _depth, info, bodies in sorted(conditionals, key=lambda one: -one[0]):
+        numbers = self.numbers
+        for _depth, info, bodies in sorted(self._conditionals, key=lambda one: -one[0]):
             number = numbers[info.handle] = len(self.nodes)
             inside: list[int] = []
             for body in bodies:

@@ -281,11 +281,7 @@ class Liveness:
     """
 
     def __init__(
-        self,
-        order: Order,
-        memory: Sequence[Memory],
-        runs: Sequence[tuple[Run, Sequence[int]]],
-        free: FreeMemory,
+        self, order: Order, memory: Sequence[Memory], runs: Sequence[tuple[Run, Sequence[int]]], free: FreeMemory
     ) -> None:
         self._order, self._free = order, free
         inside = {number for _run, numbers in runs for number in numbers}

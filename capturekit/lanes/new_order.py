@@ -395,8 +395,7 @@ def _examined(level: Level, sight: Sight, recorded: Order, blocks: Sequence[Pool
     nodes = [SeenNode(infos[h], touched[h], memory[h], known.declared.get(h), alone[h] is None) for h in handles]
     place = {handle: number for number, handle in enumerate(handles)}
     return examined(
-        nodes,
-        [Temporary(_low(one), _low(one) + one.size, _lives(one, place), one.of_library) for one in blocks],
+        nodes, [Temporary(_low(one), _low(one) + one.size, _lives(one, place), one.of_library) for one in blocks]
     )
 
 
