@@ -247,40 +247,37 @@ def _spans(order: Order, ends: Sequence[float]) -> Iterator[Interval]:
 # -- the report -------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class Study:
     """One report on one graph.
 
     ``touched`` has what each node touches, by its number. ``steps`` are the recording's, for the lines of waits.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        edges: Sequence[tuple[int, int]],
-        timeline: Timeline,
-        touched: Mapping[int, Touched],
-        steps: Sequence[Step],
-        capacity: Capacity,
-        devices: Mapping[int, int] | None = None,
-    ) -> None:
-        self._nodes = nodes
-        self._touched = touched
-        self._capacity = capacity
-        self._edges = list(dict.fromkeys(edges))
-        self._order = Order(len(nodes), self._edges)
-        self._spans = timeline.nodes
-        self._took = [0.0 if span is None else span[1] - span[0] for span in timeline.nodes]
-        self._waits = [step for step in steps if step.other is not None and step.nodes is not None]
-        lanes = sorted({node.lane for node in nodes if node.lane is not None})
+    nodes: Sequence[Node]
+    edges: Sequence[tuple[int, int]]
+    timeline: Timeline
+    touched: Mapping[int, Touched]
+    steps: Sequence[Step]
+    capacity: Capacity
+    devices: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._edges = list(dict.fromkeys(self.edges))
+        self._order = Order(len(self.nodes), self._edges)
+        self._spans = self.timeline.nodes
+        self._took = [0.0 if span is None else span[1] - span[0] for span in self._spans]
+        self._waits = [step for step in self.steps if step.other is not None and step.nodes is not None]
+        lanes = sorted({node.lane for node in self.nodes if node.lane is not None})
         self._busy = {
             lane: joined(
-                (span for node, span in zip(nodes, self._spans) if node.lane == lane and span is not None), True
+                (span for node, span in zip(self.nodes, self._spans) if node.lane == lane and span is not None), True
             )
             for lane in lanes
         }
         ends, self._path = self._order.longest(self._took)
-        self.report = self._summed(timeline, ends)
-        self.report.devices = {lane: (devices or {}).get(lane, 0) for lane in lanes}
+        self.report = self._summed(self.timeline, ends)
+        self.report.devices = {lane: self.devices.get(lane, 0) for lane in lanes}
         pairs = [(a, b) for a in self.report.lanes for b in self.report.lanes if a < b]
         self.report.overlap_us = {(a, b): shared(self._busy[a], self._busy[b]) for a, b in pairs}
         self._found = [*self._needless(), *self._standing()]
@@ -289,11 +286,11 @@ class Study:
 
     def _summed(self, timeline: Timeline, ends: Sequence[float]) -> Concurrency:
         """The report's numbers. ``ends``: when each node ends that starts as soon as its edges allow."""
-        by_data = Order(len(self._nodes), self._data())
+        by_data = Order(len(self.nodes), self._data())
         free, _path = by_data.longest(self._took)
         return Concurrency(
             timeline.source,
-            len(self._nodes),
+            len(self.nodes),
             len(self._edges),
             most_at_once(_spans(self._order, ends)),
             sum(self._took),
@@ -302,23 +299,23 @@ class Study:
             most_at_once(_spans(by_data, free)),
             timeline.span_us,
             {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
-            [self._nodes[n] for n in self._path],
+            [self.nodes[n] for n in self._path],
         )
 
     def _line(self, a: int, b: int) -> Place | None:
         """The line that made an edge: the wait between two lanes, or the later node's own."""
-        here, there = self._nodes[b].lane, self._nodes[a].lane
+        here, there = self.nodes[b].lane, self.nodes[a].lane
         if here != there:
             for step in reversed(self._waits):
                 if step.lane == here and step.other == there and a < (step.nodes or 0) <= b:
                     return Place.from_json(step.at)
-        return self._nodes[b].at
+        return self.nodes[b].at
 
     def _data(self) -> Iterator[tuple[int, int]]:
         """Pairs of nodes that share memory, one of them writing, or that may: in the order in which the edges run."""
         seen = Open()
         for number in self._order.sequence:
-            touched = self._touched[number]
+            touched = self.touched[number]
             mine = list(touched.accesses) if touched.complete else [_EVERYTHING]
             for access in mine:
                 yield from ((other, number) for other in self._met(seen, number, access))
@@ -348,32 +345,32 @@ class Study:
             gain = self.report.ideal_us - max(self._order.longest(self._took, edge)[0])
             if gain <= least:
                 continue
-            if self._needed(edge, Order(len(self._nodes), [one for one in self._edges if one != edge])):
+            if self._needed(edge, Order(len(self.nodes), [one for one in self._edges if one != edge])):
                 continue
             a, b = edge
-            same = self._nodes[a].lane == self._nodes[b].lane
+            same = self.nodes[a].lane == self.nodes[b].lane
             what = 'comes after, on the same lane,' if same else 'waits for'
-            text = f'{self._nodes[b].words} {what} {self._nodes[a].words}, although nothing that it or later nodes '
+            text = f'{self.nodes[b].words} {what} {self.nodes[a].words}, although nothing that it or later nodes '
             text += 'touch needs this'
             yield Obstacle('needless edge', text, self._line(a, b), gain, edge)
 
     def _needed(self, edge: tuple[int, int], without: Order) -> bool:
         """Whether nodes that share memory would be unordered without an edge, as far as anyone knows."""
         a, b = edge
-        before = [n for n in range(len(self._nodes)) if n == a or self._order.before(n, a)]
-        behind = [n for n in range(len(self._nodes)) if n == b or self._order.before(b, n)]
+        before = [n for n in range(len(self.nodes)) if n == a or self._order.before(n, a)]
+        behind = [n for n in range(len(self.nodes)) if n == b or self._order.before(b, n)]
         loose = [n for n in before if not without.before(n, b)]
         held = [n for n in behind if not without.before(a, n)]
         earlier = Open()
         for n in loose:
-            if not self._touched[n].complete:
+            if not self.touched[n].complete:
                 return True
-            for access in self._touched[n].accesses:
+            for access in self.touched[n].accesses:
                 earlier.add(n, access)
         for n in held:
-            if not self._touched[n].complete:
+            if not self.touched[n].complete:
                 return True
-            for access in self._touched[n].accesses:
+            for access in self.touched[n].accesses:
                 for _key, other, mine in earlier.touching(access):
                     writes = access.writes is not False or mine.writes is not False
                     if writes and not without.before(other, n) and overlap(mine, access) is not False:
@@ -382,7 +379,7 @@ class Study:
 
     def _redundant(self) -> Iterator[Obstacle]:
         for a, b in self._order.redundant():
-            text = f'{self._nodes[b].words} already comes after {self._nodes[a].words} by another path'
+            text = f'{self.nodes[b].words} already comes after {self.nodes[a].words} by another path'
             yield Obstacle('redundant edge', text, self._line(a, b), 0.0, (a, b))
 
     # -- lanes --------------------------------------------------------------------------------------------------
@@ -390,11 +387,11 @@ class Study:
     def _standing(self) -> Iterator[Obstacle]:
         """Lanes that are idle because the next node waits for another lane."""
         ended: dict[int, float] = {}
-        for number in sorted(range(len(self._nodes)), key=lambda n: (self._spans[n] or (0.0, 0.0))[0]):
-            node, span = self._nodes[number], self._spans[number]
+        for number in sorted(range(len(self.nodes)), key=lambda n: (self._spans[n] or (0.0, 0.0))[0]):
+            node, span = self.nodes[number], self._spans[number]
             if span is None or node.lane is None:
                 continue
-            others = [a for a in self._order.before_each[number] if self._nodes[a].lane != node.lane]
+            others = [a for a in self._order.before_each[number] if self.nodes[a].lane != node.lane]
             ends = [(end[1], a) for a in others if (end := self._spans[a]) is not None]
             idle = span[0] - ended.get(node.lane, span[0])
             ended[node.lane] = span[1]
@@ -403,9 +400,7 @@ class Study:
             last, a = max(ends)
             idle = min(idle, last - (span[0] - idle))
             if idle > max(_SHARE * self.report.measured_us, FORK_US):
-                text = (
-                    f'lane {node.lane} is idle before {self._nodes[number].words}: it waits for {self._nodes[a].words}'
-                )
+                text = f'lane {node.lane} is idle before {self.nodes[number].words}: it waits for {self.nodes[a].words}'
                 yield Obstacle('waits', text, self._line(a, number), idle, (a, number))
 
     def _short(self) -> Iterator[Obstacle]:
@@ -414,22 +409,22 @@ class Study:
             if lane and 0 < busy < FORK_US and len(self.report.lanes) > 1:
                 forked = next((step for step in self._waits if step.kind == 'fork' and step.lane == lane), None)
                 at = None if forked is None else Place.from_json(forked.at)
-                mine = tuple(n for n, node in enumerate(self._nodes) if node.lane == lane)
+                mine = tuple(n for n, node in enumerate(self.nodes) if node.lane == lane)
                 text = f'lane {lane} has {busy:.1f} us of work, and a fork and a join cost about {FORK_US:.0f}'
                 yield Obstacle('short lane', text, at, 0.0, mine)
 
     def _full(self) -> Iterator[Obstacle]:
         """Kernels with more threads than the device holds: nothing else runs until their last threads do."""
-        capacity = self._capacity.threads
+        capacity = self.capacity.threads
         if not capacity or len(self.report.lanes) < 2:
             return
         least = max(_SHARE * self.report.measured_us, FORK_US)
         long = [n for n, took in enumerate(self._took) if took > least]
         for number in sorted(sorted(long, key=lambda n: -self._took[n])[:_LONGEST]):
-            node = self._nodes[number]
+            node = self.nodes[number]
             threads = threads_of(node)
             if node.kind == 'kernel' and threads >= capacity and self._beside(number):
-                text = f'{self._nodes[number].words} has {threads:,} threads, and the device holds {capacity:,} at once'
+                text = f'{self.nodes[number].words} has {threads:,} threads, and the device holds {capacity:,} at once'
                 yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
 
     def _beside(self, number: int) -> bool:
@@ -441,7 +436,7 @@ class Study:
         )
 
     def _device(self, number: int) -> int:
-        return self.report.devices.get(self._nodes[number].lane or 0, 0)
+        return self.report.devices.get(self.nodes[number].lane or 0, 0)
 
     def _crowded(self) -> Iterator[Obstacle]:
         """Lanes with independent work in turns, which could run side by side."""
@@ -468,16 +463,14 @@ class Study:
                     why = 'one is over before the other begins'
                 text = (
                     f'lanes {a} and {b}{self.report._on(a, b)} never run at once, although '
-                    f'{self._nodes[pair[0]].words} and {self._nodes[pair[1]].words} are unordered: {why}'
+                    f'{self.nodes[pair[0]].words} and {self.nodes[pair[1]].words} are unordered: {why}'
                 )
-                yield Obstacle('one after the other', text, self._nodes[pair[1]].at, 0.0, pair)
+                yield Obstacle('one after the other', text, self.nodes[pair[1]].at, 0.0, pair)
 
     def _free_pair(self, a: int, b: int) -> tuple[int, int] | None:
         """The longest nodes of two lanes that are in no order."""
         mine, theirs = (
-            sorted((n for n, node in enumerate(self._nodes) if node.lane == lane), key=lambda n: -self._took[n])[
-                :_SHOWN
-            ]
+            sorted((n for n, node in enumerate(self.nodes) if node.lane == lane), key=lambda n: -self._took[n])[:_SHOWN]
             for lane in (a, b)
         )
         before = self._order.before

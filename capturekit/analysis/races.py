@@ -255,6 +255,7 @@ class _Level:
     order: Order
 
 
+@dataclass
 class Search:
     """One search for races in what a graph holds now. ``off`` are the numbers of nodes that are disabled.
 
@@ -262,55 +263,47 @@ class Search:
     touch; None: the device is asked.
     """
 
-    def __init__(
-        self,
-        device: Any,
-        parts: Sequence[Part],
-        look: Look,
-        blocks: MemoryBlocks,
-        observed: Observed | None = None,
-        off: Collection[int] = (),
-        compare: bool = True,
-        accesses: Callable[[int], dict[int, Touched]] | None = None,
-    ) -> None:
-        self._device = device
-        self._accesses = accesses or device.graph_accesses
-        self._look = look
-        self._blocks = blocks
-        self._observed = observed or Observed()
-        self._off = off
-        self._compared = compare
+    device: Any
+    parts: Sequence[Part]
+    look: Look
+    blocks: MemoryBlocks
+    observed: Observed = field(default_factory=Observed)
+    off: Collection[int] = ()
+    compare: bool = True
+    accesses: Callable[[int], dict[int, Touched]] | None = None
+
+    def __post_init__(self) -> None:
         self._found: dict[Any, Race] = {}
         self._counts: Counter[Any] = Counter()
         self._words: dict[tuple[int, int], str] = {}
         #: A number for each line, lane and kernel, by a node's number: pairs of these are one finding.
         self._origins: list[int] = []
         seen: dict[Any, int] = {}
-        for node in look.nodes:
+        for node in self.look.nodes:
             self._origins.append(seen.setdefault((node.lane, node.at, node.name), len(seen)))
         #: What each node touches, by its number, as far as anyone knows.
         self.touched: dict[int, Touched] = {}
-        self.report = Races(nodes=len(look.nodes))
-        for part in parts:
+        self.report = Races(nodes=len(self.look.nodes))
+        for part in self.parts:
             self._graph(part.graph)
         races = (replace(race, count=self._counts[key]) for key, race in self._found.items())
         self.report.races = sorted(races, key=lambda race: (not race.certain, race.missing))
 
     def _graph(self, g: int) -> Touched:
         """Search a graph and the bodies in it; return what all of it touches."""
-        device, look = self._device, self._look
+        device, look = self.device, self.look
         handles = device.graph_nodes(g)
-        known = self._accesses(g)
+        known = (self.accesses or self.device.graph_accesses)(g)
         touched = []
         for handle in handles:
             if handle in look.bodies:
                 touched.append(together([self._graph(body) for body in look.bodies[handle]]))
-            elif look.numbers[handle] in self._off:
+            elif look.numbers[handle] in self.off:
                 touched.append(Touched())
             else:
                 touched.append(self._resolved(handle, known[handle]))
             self.touched[look.numbers[handle]] = touched[-1]
-        if not self._compared:
+        if not self.compare:
             return together(touched)
         number = {handle: n for n, handle in enumerate(handles)}
         edges = [(number[a], number[b]) for a, b in device.graph_edges(g)]
@@ -319,19 +312,19 @@ class Search:
 
     def _resolved(self, handle: int, touched: Touched) -> Touched:
         """The accesses of a node, with what the blocks and the observation add."""
-        node = self._look.nodes[self._look.numbers[handle]]
+        node = self.look.nodes[self.look.numbers[handle]]
         if not touched.complete:
             self.report.unknown.append(node)
         found = []
         for access in touched.accesses:
             if access.writes is None:
-                seen = self._observed.writes.get((node.name, access.argument, access.offset))
+                seen = self.observed.writes.get((node.name, access.argument, access.offset))
                 access = replace(access, writes=seen)
-            place = self._observed.places.get((node.number, access.argument, access.offset))
+            place = self.observed.places.get((node.number, access.argument, access.offset))
             if place is not None and not access.exact:
                 access = replace(access, writes=True, sure=linear(place, 1, True))
             if not access.itemsize:
-                end = self._blocks.end(access.address)
+                end = self.blocks.end(access.address)
                 if end is None:  # not an address, or not of memory that the graph holds
                     continue
                 access = replace(access, shape=(end - access.address,), strides=(1,), itemsize=1)
@@ -366,17 +359,17 @@ class Search:
         if shared is False:
             return
         (a, first), (b, second) = (one, other) if one[0] <= other[0] else (other, one)
-        a, b = (self._look.numbers[level.handles[n]] for n in (a, b))
+        a, b = (self.look.numbers[level.handles[n]] for n in (a, b))
         (low, high), (start, end) = first.extent, second.extent
         low, high = max(low, start), min(high, end)
         certain = shared is True and (first.writes is True or second.writes is True)
         words = self._words.get((low, high))
         if words is None:
-            words = self._words[low, high] = self._blocks.words(low, high - low)
+            words = self._words[low, high] = self.blocks.words(low, high - low)
         key = (self._origins[a], self._origins[b], words if certain else '', certain)
         self._counts[key] += 1
         if key not in self._found:
-            nodes = self._look.nodes
+            nodes = self.look.nodes
             writes = (first.writes, second.writes)
             self._found[key] = Race(nodes[a], nodes[b], words, low, high - low, writes, certain)
 

@@ -195,7 +195,7 @@ def studied(
     touched = {n: Touched((linear(BASE + 512 * n, 4, True),)) for n in range(len(nodes))}
     end = max(end for _start, end in spans)
     line_ = Timeline('measured', 1, end, end, end, 0.0, list(spans), [0.0] * len(spans))
-    return Study(nodes, edges, line_, touched, [], capacity or Capacity(), devices).report
+    return Study(nodes, edges, line_, touched, [], capacity or Capacity(), devices or {}).report
 
 
 def test_the_figures_of_a_diamond() -> None:
