@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -125,8 +125,7 @@ def infos(kernel: FusedReduction, cupy: Any) -> tuple[Any, ...]:
 # -- its source -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SourceParts:
+class SourceParts(NamedTuple):
     """The parts of the source that differ from CuPy's.
 
     The front loads an element, computes, stores, and gives the reduction its inputs, each in lines of its own.
@@ -145,7 +144,7 @@ class SourceParts:
     @property
     def text(self) -> tuple[str, ...]:
         """All of it."""
-        return (*self.values, self.loads, self.steps, self.stores, self.inputs, self.result, self.after, self.functions)
+        return (*self.values, *self[1:])
 
 
 def parts(kernel: FusedReduction) -> SourceParts:

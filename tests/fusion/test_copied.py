@@ -184,14 +184,3 @@ def test_a_graph_with_such_a_kernel_takes_over_another(cp: Any) -> None:
     graphs[0].launch()
     given = x + 1
     assert (y == (given - 2) * given + 1).all() and (total == y * 2).all()
-
-
-def test_a_graphed_function_with_copies_is_aimed(cp: Any) -> None:
-    @ck.graphed(fuse=True)
-    def step(x: Any, y: Any) -> Any:
-        return in_the_midst(cp, x, y)
-
-    for n in range(5):
-        x, y, z = cp.linspace(-3, 3, 64) + n, cp.zeros(64), cp.zeros(64)
-        assert (step(x, y) == in_the_midst(cp, x, z)).all() and (y == z).all()
-    assert any(one.fused for one in step.variants)

@@ -134,15 +134,6 @@ def test_rows_in_one_piece_are_left_to_cub(cp: Any, x: Any) -> None:
     assert 'CUB reduces it' in str(report) and not report
 
 
-def test_a_graphed_function_is_fused_with_its_reductions(cp: Any, x: Any) -> None:
-    graphed = ck.graphed(fuse=True)(lambda x: batch_norm(cp, x))
-    for n in range(5):
-        assert graphed(x + n).get().tobytes() == batch_norm(cp, x + n).get().tobytes()
-    reports = [one.fused for one in graphed.variants if one.fused is not None]
-    assert reports and all(one and one.compared == SAME for one in reports)
-    assert any('var' in name for one in reports for names in members(one) for name in names)
-
-
 def test_fused_reductions_live_as_other_graphs_do(cp: Any, x: Any) -> None:
     with ck.capture(fuse=True) as cap:
         y = softmax(cp, x, 0)
