@@ -49,7 +49,7 @@ _FROM_NUMPY = """
 _PACKAGE = '_capturekit_simulated_cupy'
 #: The modules, each after those that it imports.
 _ORDER = """
-    runtime_calls runtime_memory runtime syncdetect devices streams memory pools pinned layout launches
+    runtime_calls runtime_memory runtime syncdetect devices streams memory pinned layout launches
     conversions indexing ufuncs arrays creation selection extras vendor cufft
     functions kernels curand randoms scipy_functions sparse nccl
 """.split()
@@ -204,7 +204,7 @@ def _is_runtime_name(name: str, value: Any) -> bool:
 def _add_cuda(parts: Any, add: Any, found: dict[str, ModuleType]) -> None:
     memory, streams, devices, pinned = parts.memory, parts.streams, parts.devices, parts.pinned
     of_memory = """
-        BaseMemory CFunctionAllocator ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryPointer
+        BaseMemory ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryHook MemoryPointer MemoryPool
         PythonFunctionAllocator UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator
     """.split()
     contents = {name: getattr(memory, name) for name in of_memory}
@@ -216,8 +216,6 @@ def _add_cuda(parts: Any, add: Any, found: dict[str, ModuleType]) -> None:
         contents.update({name: getattr(module, name) for name in names.split()})
     contents.update(
         Graph=parts.streams.Graph,
-        MemoryPool=parts.pools.MemoryPool,
-        MemoryHook=parts.pools.MemoryHook,
         is_available=lambda: True,
         get_local_runtime_version=lambda: parts.runtime.runtimeGetVersion(),
         profile=parts.extras.profile,
@@ -227,9 +225,8 @@ def _add_cuda(parts: Any, add: Any, found: dict[str, ModuleType]) -> None:
     )
     add('cupy.cuda', contents)
     add('cupy.cuda.stream', _public(streams))
-    add('cupy.cuda.memory', {**_public(memory), **_public(parts.pools, 'CUDARuntimeError')})
-    hooks = ('MemoryHook', 'get_memory_hooks', 'told')
-    add('cupy.cuda.memory_hook', {name: getattr(parts.pools, name) for name in hooks})
+    add('cupy.cuda.memory', {**_public(memory), 'CUDARuntimeError': parts.runtime.CUDARuntimeError})
+    add('cupy.cuda.memory_hook', {'MemoryHook': memory.MemoryHook, 'get_memory_hooks': memory.get_memory_hooks})
     add('cupy.cuda.pinned_memory', _public(pinned))
     add('cupy.cuda.device', _public(devices))
     add('cupy.cuda.graph', {'Graph': streams.Graph})
@@ -391,7 +388,7 @@ def install(device: SimulatedDevice | None = None, late: bool | None = None) -> 
     if last is not None and last.device_count > device.device_count:
         gc.collect()  # graphs that only garbage holds are destroyed on their device, which this one may not have
     state = parts.runtime_calls.State(device)
-    state.pools = parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool()
+    state.pools = parts.memory.MemoryPool(), parts.pinned.PinnedMemoryPool()
     state.allocator, state.pinned_allocator = (pool.malloc for pool in state.pools)
     device.address_spaces += [state.device_memory, state.pinned_memory]
     _begin(state)
