@@ -49,8 +49,8 @@ _FROM_NUMPY = """
 _PACKAGE = '_capturekit_simulated_cupy'
 #: The modules, each after those that it imports.
 _ORDER = """
-    runtime_calls runtime_memory runtime syncdetect devices streams memory pinned layout launches
-    conversions indexing ufuncs arrays creation selection extras vendor cufft
+    runtime_calls runtime_memory runtime syncdetect devices streams memory pinned launches
+    ufuncs arrays creation selection extras vendor cufft
     functions kernels curand randoms scipy_functions sparse nccl
 """.split()
 
@@ -268,13 +268,13 @@ def _add_core(parts: Any, add: Any) -> None:
         'RawKernel': kernels.RawKernel,
         'RawModule': kernels.RawModule,
         'ufunc': parts.ufuncs.ufunc,
-        'from_dlpack': parts.conversions.from_dlpack,
+        'from_dlpack': parts.arrays.from_dlpack,
         **parts.extras.accelerators(),
     }
     add('cupy._core', contents, parts.creation._core)
-    add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.conversions.array})
+    add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.arrays.array})
     add('cupy._core.syncdetect', {}, parts.syncdetect)
-    add('cupy._core.flags', {'Flags': parts.layout.Flags})
+    add('cupy._core.flags', {'Flags': parts.launches.Flags})
     wait = bool(int(os.environ.get('CUPY_CUDA_ARRAY_INTERFACE_SYNC', '1')))
     add('cupy._util', {'PerformanceWarning': parts.launches.PerformanceWarning, 'CUDA_ARRAY_INTERFACE_SYNC': wait})
 
@@ -297,8 +297,8 @@ def _add_top(parts: Any, add: Any) -> None:
     contents.update(
         ndarray=parts.arrays.ndarray,
         ufunc=parts.ufuncs.ufunc,
-        from_dlpack=parts.conversions.from_dlpack,
-        fromDlpack=parts.conversions.fromDlpack,
+        from_dlpack=parts.arrays.from_dlpack,
+        fromDlpack=parts.arrays.fromDlpack,
         disable_experimental_feature_warning=False,
         matmul=_matmul(parts),
         is_available=lambda: True,

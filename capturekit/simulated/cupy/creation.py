@@ -10,13 +10,13 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import named
 
-from . import arrays, conversions, launches, runtime_calls
+from . import arrays, launches, runtime_calls
 from .ufuncs import TABLE
 
 #: The module published as ``cupy._core``. What is on it is looked up at every call, so that it can be replaced.
 _core: Any = ModuleType('cupy._core')
-_core.array = conversions.array
-_core.concatenate_method = conversions.concatenate_method
+_core.array = arrays.array
+_core.concatenate_method = arrays.concatenate_method
 
 
 def array(
@@ -50,13 +50,13 @@ def asarray_chkfinite(a: Any, dtype: Any = None, order: str | None = None) -> An
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
     """Return ``a`` in C order."""
-    return conversions.array(a, dtype, None, 'C', ndmin=1)
+    return arrays.array(a, dtype, None, 'C', ndmin=1)
 
 
 def require(a: Any, dtype: Any = None, requirements: Any = None) -> Any:
     wanted = [requirements] if isinstance(requirements, str) else list(requirements or ())
     order = 'F' if any(r.upper().startswith('F') for r in wanted) else 'C' if wanted else 'A'
-    return conversions.array(a, dtype, None, order)
+    return arrays.array(a, dtype, None, order)
 
 
 def empty(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
@@ -75,7 +75,7 @@ def _dtype_of(value: Any) -> Any:
 def _filled(found: Any, value: Any) -> Any:
     if launches.as_array(value) is None:
         value = np.asarray(value)[()]
-    launches.mutate('cupy_fill', conversions.assign, found, (value,))
+    launches.mutate('cupy_fill', arrays.assign, found, (value,))
     return found
 
 
@@ -86,8 +86,8 @@ def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None 
     found = np.dtype(prototype.dtype if dtype is None else dtype)
     if shape is not None:
         return empty(shape, found, order if order in ('C', 'F') else 'C')
-    order = conversions.resolve(prototype, order.upper())
-    return arrays.ndarray(prototype.shape, found, None, conversions.strides_like(prototype, found, order), 'C')
+    order = arrays.resolve(prototype, order.upper())
+    return arrays.ndarray(prototype.shape, found, None, arrays.strides_like(prototype, found, order), 'C')
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
@@ -179,7 +179,7 @@ SHORT: dict[str, Callable[..., Any]] = {
         a, dtype, copy, order, blocking=blocking
     ),
     'asfarray': lambda a, dtype=np.float64: asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64),
-    'asfortranarray': lambda a, dtype=None: conversions.array(a, dtype, None, 'F', ndmin=1),
+    'asfortranarray': lambda a, dtype=None: arrays.array(a, dtype, None, 'F', ndmin=1),
     'astype': lambda x, dtype, /, *, copy=True: x.astype(dtype, copy=copy),
     'copy': lambda a, order='K': a.copy(order=order),
     'zeros': lambda shape, dtype=float, order='C': _zeroed(empty(shape, dtype, order)),

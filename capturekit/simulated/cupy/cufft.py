@@ -10,7 +10,7 @@ from capturekit.driver.fft_plans import lengths_of, waits_for_the_device
 from capturekit.simulated.cupy.signatures import Call
 
 from . import runtime, runtime_calls
-from .layout import Layout
+from .launches import Layout
 
 #: How many plans a thread keeps.
 _KEPT = 16

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import named
 
-from . import creation, devices, indexing, pinned, runtime_calls, streams
+from . import arrays, creation, devices, pinned, runtime_calls, streams
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
@@ -52,7 +52,7 @@ def zeros_like_pinned(
 
 
 def _scattering(op: str) -> Any:
-    return named(lambda a, slices, value: indexing.scatter(a, slices, value, op), f'scatter_{op}', module=__name__)
+    return named(lambda a, slices, value: arrays.scatter(a, slices, value, op), f'scatter_{op}', module=__name__)
 
 
 scatter_add, scatter_max, scatter_min = map(_scattering, ('add', 'max', 'min'))

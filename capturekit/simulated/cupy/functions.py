@@ -19,9 +19,8 @@ from capturekit.simulated.cupy.signatures import Call, declared, signature_like
 from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
-from . import conversions, creation, cufft, extras, launches, runtime, runtime_calls, vendor
-from .launches import array_of
-from .layout import Layout
+from . import arrays, creation, cufft, extras, launches, runtime, runtime_calls, vendor
+from .launches import Layout, array_of
 from .runtime_calls import get_current_stream_ptr
 
 
@@ -82,7 +81,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
 
 
 def _read_array(given: Any) -> Any:
-    return conversions.array(given, None, None)
+    return arrays.array(given, None, None)
 
 
 def _average(a: Any, axis: Any = None, weights: Any = None, **_: Any) -> None:

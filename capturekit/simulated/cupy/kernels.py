@@ -18,7 +18,7 @@ from capturekit.simulated.cupy.signatures import Parameter, parameters_of
 from capturekit.simulated.kernel_bodies import body, body_of, kernel_made
 
 from . import launches
-from .layout import Layout
+from .launches import Layout
 
 __all__ = [
     'ElementwiseKernel', 'RawKernel', 'RawModule', 'ReductionKernel', 'body', 'clear_memo', 'fuse', 'memoize',

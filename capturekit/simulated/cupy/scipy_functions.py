@@ -18,8 +18,8 @@ import numpy as np
 from capturekit.simulated.cupy.signatures import named
 from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT
 
-from . import conversions, launches
-from .layout import Layout
+from . import arrays, launches
+from .launches import Layout
 from .runtime_calls import cupy
 from .ufuncs import ufunc
 
@@ -88,7 +88,7 @@ def _read_if_given(name: str, function: Any, call: Callable[..., Any], *args: An
 def reads(*args: Any) -> None:
     """Read on the host, if nothing that is given is on the device: CuPy reads there what it has made itself."""
     if not any(launches.as_array(one) is not None for one in args):
-        conversions.array(np.zeros(1)).get()
+        arrays.array(np.zeros(1)).get()
 
 
 def _read(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +109,7 @@ def on_host(value: Any) -> Any:
 def uploaded(value: Any) -> Any:
     """Return a value with the arrays in it on the device."""
     if isinstance(value, np.ndarray):
-        return conversions.array(value)
+        return arrays.array(value)
     if isinstance(value, (list, tuple)):
         parts = [uploaded(one) for one in value]
         return parts if isinstance(value, list) else tuple(parts)

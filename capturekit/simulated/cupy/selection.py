@@ -14,7 +14,7 @@ import numpy as np
 from capturekit.simulated.cupy.signatures import UniqueAllResult, UniqueCountsResult, UniqueInverseResult, named
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
-from . import arrays, creation, indexing, launches
+from . import arrays, creation, launches
 from .launches import array_of
 from .ufuncs import ufunc
 
@@ -24,7 +24,7 @@ from .ufuncs import ufunc
 def argwhere(a: Any) -> Any:
     """Return the indices of what is not zero, a row each."""
     a = array_of(a)
-    n = indexing.count_true(a)
+    n = arrays.count_true(a)
     return launches.launch('cupy_argwhere', np.argwhere, (a,), shapes=[(n, a.ndim)])
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from capturekit.simulated.cupy.signatures import named
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import arrays, conversions, launches, runtime, runtime_calls, scipy_functions, vendor
-from .layout import Layout
+from . import arrays, launches, runtime, runtime_calls, scipy_functions, vendor
+from .launches import Layout
 from .runtime_calls import cupy
 
 _STEPS = 500
@@ -37,7 +37,7 @@ class _spbase:
         if not parts or not all(isinstance(one, Layout) for one in parts):
             made = scipy_functions.scipys('sparse', f'{self.format}_matrix')
             host = made(scipy_functions.on_host(given), shape, **options)
-            parts, shape = tuple(conversions.array(getattr(host, name)) for name in self._parts), host.shape
+            parts, shape = tuple(arrays.array(getattr(host, name)) for name in self._parts), host.shape
         vars(self).update(zip(self._parts, parts))
         assert shape is not None
         self._shape = (int(shape[0]), int(shape[1]))
@@ -158,7 +158,7 @@ class csr_matrix(_spbase):
             host = given.get()  # type: ignore[attr-defined]
             rows, columns = np.nonzero(host)
             pointers = np.searchsorted(rows, np.arange(host.shape[0] + 1)).astype(np.int32)
-            given = tuple(conversions.array(one) for one in (host[rows, columns], columns.astype(np.int32), pointers))
+            given = tuple(arrays.array(one) for one in (host[rows, columns], columns.astype(np.int32), pointers))
             shape = host.shape
         super().__init__(given, shape, **options)
 
@@ -219,7 +219,7 @@ def _by_scipy(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     kind = _CLASSES.get(getattr(found, 'format', ''))
     if kind is None:
         return scipy_functions.uploaded(np.asarray(found) if isinstance(found, np.matrix) else found)
-    return kind(tuple(conversions.array(getattr(found, name)) for name in kind._parts), found.shape)
+    return kind(tuple(arrays.array(getattr(found, name)) for name in kind._parts), found.shape)
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -341,13 +341,13 @@ def eigsh(a: Any, k: int = 6, *, which: str = 'LM', v0: Any = None, maxiter: int
     if not 0 < k < size:
         raise ValueError(f'k must be between 0 and {size} (actual: {k})')
     begun = cupy.random.random((size,)).astype(a.dtype) if v0 is None else v0
-    vectors = conversions.array(np.linalg.qr(np.vander(begun.get() + 2, k))[0])
+    vectors = arrays.array(np.linalg.qr(np.vander(begun.get() + 2, k))[0])
     for _ in range(at_most):
         products = _product(a, vectors)
         values = (vectors * products).sum(axis=0)
         if float(abs(products - vectors * values).max()) <= (tol or 1e-10):
             break
-        vectors = conversions.array(np.linalg.qr(products.get())[0])
+        vectors = arrays.array(np.linalg.qr(products.get())[0])
     order = np.argsort(values.get())
     return (values[order], vectors[:, order]) if return_eigenvectors else values[order]
 
