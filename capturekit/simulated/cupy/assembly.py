@@ -50,8 +50,8 @@ _PACKAGE = '_capturekit_simulated_cupy'
 #: The modules, each after those that it imports.
 _ORDER = """
     runtime_calls runtime_memory runtime syncdetect devices streams memory pinned launches
-    ufuncs arrays creation selection extras vendor cufft
-    functions kernels curand randoms scipy_functions sparse nccl
+    ufuncs arrays vendor cufft
+    functions extras kernels curand randoms scipy_functions sparse nccl
 """.split()
 
 
@@ -259,7 +259,7 @@ def _using_allocator(found: dict[str, Any]) -> Any:
 
 def _add_core(parts: Any, add: Any) -> None:
     arrays, kernels = parts.arrays, parts.kernels
-    shared = {'ndarray': arrays.ndarray, 'ascontiguousarray': parts.creation.ascontiguousarray}
+    shared = {'ndarray': arrays.ndarray, 'ascontiguousarray': parts.functions.ascontiguousarray}
     contents = {
         **parts.ufuncs.TABLE,
         **shared,
@@ -271,7 +271,7 @@ def _add_core(parts: Any, add: Any) -> None:
         'from_dlpack': parts.arrays.from_dlpack,
         **parts.extras.accelerators(),
     }
-    add('cupy._core', contents, parts.creation._core)
+    add('cupy._core', contents, parts.functions._core)
     add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.arrays.array})
     add('cupy._core.syncdetect', {}, parts.syncdetect)
     add('cupy._core.flags', {'Flags': parts.launches.Flags})
@@ -286,10 +286,9 @@ def _add_top(parts: Any, add: Any) -> None:
     contents.update({name: getattr(np, source) for name, source in _NUMPY_1_NAMES.items()})
     contents.update({'bool': np.bool_, 'Inf': np.inf, 'Infinity': np.inf, 'NAN': np.nan, 'NaN': np.nan})
     contents.update({'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, 'infty': np.inf})
-    contents.update(parts.functions.top_level())
+    contents.update(parts.functions._top_level())
     contents.update(parts.ufuncs.TABLE)
-    for part, also in ((parts.creation, ('mgrid', 'ogrid', 'r_', 'c_')), (parts.selection, ())):
-        contents.update({**_public(part, *also), **part.SHORT})
+    contents.update({**_public(parts.functions, 'mgrid', 'ogrid', 'r_', 'c_'), **parts.functions.SHORT})
     del contents['NpzFile']
     kernels, cupy = parts.kernels, parts.runtime_calls.cupy
     contents.update({name: getattr(kernels, name) for name in kernels.__all__ if name not in ('body', 'rawkernel')})
@@ -306,8 +305,8 @@ def _add_top(parts: Any, add: Any) -> None:
         get_default_pinned_memory_pool=lambda: cupy._default_pinned_memory_pool,
     )
     add('cupy', {'__version__': VERSION, **{k: v for k, v in contents.items() if not k.startswith('_')}})
-    add('cupy.linalg', parts.functions.linalg())
-    add('cupy.fft', parts.functions.fft())
+    add('cupy.linalg', parts.functions._linalg())
+    add('cupy.fft', parts.functions._fft())
     add('cupy.random._generator', {}, parts.randoms)
     bits = ('BitGenerator', '_cuRANDGenerator', 'XORWOW', 'MRG32k3a', 'Philox4x3210')
     add('cupy.random._bit_generator', {name: getattr(parts.randoms, name) for name in bits})
@@ -350,11 +349,10 @@ def _add_cupyx(parts: Any, add: Any) -> None:
     names = """
         empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
     """.split()
-    errors = {name: getattr(parts.extras, name) for name in ('seterr', 'geterr', 'errstate', 'get_config_linalg')}
+    errors = {name: getattr(parts.extras, name) for name in ('seterr', 'geterr', 'errstate')}
     syncdetect = {name: getattr(parts.syncdetect, name) for name in ('DeviceSynchronized', 'allow_synchronize')}
-    add('cupyx._ufunc_config', errors)
-    public = {name: value for name, value in errors.items() if name != 'get_config_linalg'}
-    add('cupyx', {**{name: getattr(extras, name) for name in names}, **public, **syncdetect})
+    add('cupyx._ufunc_config', {**errors, 'get_config_linalg': parts.vendor.get_config_linalg})
+    add('cupyx', {**{name: getattr(extras, name) for name in names}, **errors, **syncdetect})
     profiler = ('benchmark', 'time_range', 'profile', '_PerfCaseResult')
     add('cupyx.profiler', {name: getattr(extras, name) for name in profiler})
     add('cupyx.cusparse', {name: getattr(parts.sparse, name) for name in ('spgemm', 'spmm', 'spmv')})

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import named
 
-from . import arrays, creation, devices, pinned, runtime_calls, streams
+from . import arrays, devices, functions, pinned, runtime_calls, streams, vendor
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
@@ -61,13 +61,8 @@ scatter_add, scatter_max, scatter_min = map(_scattering, ('add', 'max', 'min'))
 # -- cupyx.errstate: whether CuPy reads on the host if a factorization has failed ---------------------------------
 
 
-def get_config_linalg() -> str:
-    found: str = getattr(runtime_calls.state.thread, 'linalg', 'ignore')
-    return found
-
-
 def geterr() -> dict[str, Any]:
-    return {'divide': None, 'over': None, 'under': None, 'invalid': None, 'linalg': get_config_linalg()}
+    return {'divide': None, 'over': None, 'under': None, 'invalid': None, 'linalg': vendor.get_config_linalg()}
 
 
 def seterr(
@@ -262,7 +257,7 @@ def _comparison(name: str) -> Callable[..., None]:
     compare = getattr(np.testing, name)
 
     def check(actual: Any, desired: Any, *args: Any, **kwargs: Any) -> None:
-        compare(creation.asnumpy(actual), creation.asnumpy(desired), *args, **kwargs)
+        compare(functions.asnumpy(actual), functions.asnumpy(desired), *args, **kwargs)
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f'See :func:`numpy.testing.{name}`.'

@@ -105,6 +105,12 @@ def _use_cusolver(name: str) -> None:
     use(cusolver, name in WAITING)
 
 
+def get_config_linalg() -> str:
+    """Return whether CuPy reads on the host if a factorization has failed: 'raise' or 'ignore'."""
+    found: str = getattr(runtime_calls.state.thread, 'linalg', 'ignore')
+    return found
+
+
 def allocate_inside(name: str) -> None:
     """Allocate memory on the stream, as cuSOLVER does for what solves or inverts, once CuPy has made its arrays."""
     stream = get_current_stream_ptr()
