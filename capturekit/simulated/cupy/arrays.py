@@ -23,7 +23,7 @@ from capturekit.simulated.cupy.surface import METHODS
 from capturekit.simulated.device.constants import CONSTANTS
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
-from . import launches, memory, pinned, runtime, runtime_calls, runtime_memory, streams, syncdetect
+from . import launches, memory, pinned, runtime, runtime_calls, streams, syncdetect
 from .launches import Layout, Shape, check_dtype
 from .runtime_calls import cupy
 from .ufuncs import TABLE, ufunc
@@ -1063,7 +1063,7 @@ def _check_length(shape: Shape, axes: list[int], indices: list[Shape]) -> None:
     others = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
     written = math.prod(np.broadcast_shapes(*indices)) * others
     if written and not all(shape[axis] for axis in axes):
-        raise runtime_calls.CUDARuntimeError(runtime_memory.ILLEGAL_ADDRESS)
+        raise runtime_calls.CUDARuntimeError(runtime.ILLEGAL_ADDRESS)
 
 
 def getitem(array: Any, key: Any) -> Any:

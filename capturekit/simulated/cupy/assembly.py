@@ -49,9 +49,9 @@ _FROM_NUMPY = """
 _PACKAGE = '_capturekit_simulated_cupy'
 #: The modules, each after those that it imports.
 _ORDER = """
-    runtime_calls runtime_memory runtime syncdetect devices streams memory pinned launches
-    ufuncs arrays vendor cufft
-    functions extras kernels curand randoms scipy_functions sparse nccl
+    runtime_calls runtime syncdetect devices streams memory pinned launches
+    ufuncs arrays vendor
+    functions extras kernels curand randoms scipy_functions nccl
 """.split()
 
 
@@ -192,7 +192,7 @@ def _add_backends(parts: Any, add: Any) -> None:
 
 
 def _is_runtime_name(name: str, value: Any) -> bool:
-    hidden = {'annotations', 'check_device'}
+    hidden = {'annotations', 'check_device', 'device_block', 'device_bytes', 'first_recorded', 'host_bytes', 'spoil'}
     private = {'_getCUDAMajorVersion', '_getLocalRuntimeVersion', '_launchHostFuncUnmanaged'}
     if name in hidden or isinstance(value, ModuleType) or name in ('Any', 'Callable', 'Mode'):
         return False
@@ -232,8 +232,9 @@ def _add_cuda(parts: Any, add: Any, found: dict[str, ModuleType]) -> None:
     add('cupy.cuda.graph', {'Graph': streams.Graph})
     add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
     add('cupy.cuda.nvtx', parts.extras.nvtx())
-    add('cupy.cuda.cufft', _public(parts.cufft, 'CuFFTError'))
-    add('cupy.fft.config', {'get_plan_cache': parts.cufft.get_plan_cache})
+    of_cufft = ('CuFFTError', 'Plan1d', 'PlanNd', 'PlanCache', 'get_plan_cache')
+    add('cupy.cuda.cufft', {name: getattr(parts.vendor, name) for name in of_cufft})
+    add('cupy.fft.config', {'get_plan_cache': parts.vendor.get_plan_cache})
     vars(found['cupy.cuda'])['curand'] = parts.curand
     # As in CuPy the functions are in two modules, and the class is one.
     add('cupy.cuda.nccl', _public(parts.nccl, 'available'))
@@ -346,22 +347,23 @@ def _exceptions() -> dict[str, Any]:
 
 def _add_cupyx(parts: Any, add: Any) -> None:
     extras = parts.extras
-    names = """
+    pinned = """
         empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
     """.split()
     errors = {name: getattr(parts.extras, name) for name in ('seterr', 'geterr', 'errstate')}
     syncdetect = {name: getattr(parts.syncdetect, name) for name in ('DeviceSynchronized', 'allow_synchronize')}
     add('cupyx._ufunc_config', {**errors, 'get_config_linalg': parts.vendor.get_config_linalg})
-    add('cupyx', {**{name: getattr(extras, name) for name in names}, **errors, **syncdetect})
+    add('cupyx', {**{name: getattr(extras, name) for name in pinned}, **errors, **syncdetect})
     profiler = ('benchmark', 'time_range', 'profile', '_PerfCaseResult')
     add('cupyx.profiler', {name: getattr(extras, name) for name in profiler})
-    add('cupyx.cusparse', {name: getattr(parts.sparse, name) for name in ('spgemm', 'spmm', 'spmv')})
+    add('cupyx.cusparse', {name: getattr(parts.scipy_functions, name) for name in ('spgemm', 'spmm', 'spmv')})
     add('cupyx.scipy', {})
-    for of_scipy in SCIPY:
-        make = functools.partial(parts.scipy_functions.found, of_scipy)
-        add(f'cupyx.scipy.{of_scipy}', {}, late=(SCIPY[of_scipy].split(), make))
-    add('cupyx.scipy.sparse', parts.sparse.names(), late=(parts.sparse._FUNCTIONS, parts.sparse.function))
-    add('cupyx.scipy.sparse.linalg', {'eigsh': parts.sparse.eigsh})
+    for module, names in SCIPY.items():
+        make = functools.partial(parts.scipy_functions.found, module)
+        add(f'cupyx.scipy.{module}', {}, late=(names.split(), make))
+    of_scipy = parts.scipy_functions
+    add('cupyx.scipy.sparse', of_scipy.sparse_names(), late=(of_scipy.SPARSE, of_scipy.sparse_function))
+    add('cupyx.scipy.sparse.linalg', {'eigsh': of_scipy.eigsh})
     add('cupyx.jit', {'rawkernel': parts.kernels.rawkernel})
 
 

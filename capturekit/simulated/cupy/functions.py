@@ -27,7 +27,7 @@ from capturekit.simulated.cupy.signatures import (
 from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
-from . import arrays, cufft, launches, runtime, runtime_calls, vendor
+from . import arrays, launches, runtime, runtime_calls, vendor
 from .launches import Layout, array_of
 from .runtime_calls import get_current_stream_ptr
 from .ufuncs import TABLE, ufunc
@@ -875,4 +875,4 @@ def _linalg() -> dict[str, Any]:
 
 def _fft() -> dict[str, Any]:
     """Return the functions of ``cupy.fft``."""
-    return _made(FFT, np.fft, lambda name, fn: cufft.transforming(name, _plain(name, fn)), 'cupy.fft')
+    return _made(FFT, np.fft, lambda name, fn: vendor.transforming(name, _plain(name, fn)), 'cupy.fft')

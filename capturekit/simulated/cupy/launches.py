@@ -23,7 +23,7 @@ from capturekit.simulated.cupy.signatures import Elements
 from capturekit.simulated.device.constants import PerformanceWarning
 from capturekit.simulated.device.graph_nodes import Given
 
-from . import devices, memory, runtime, runtime_calls, runtime_memory
+from . import devices, memory, runtime, runtime_calls
 from .runtime_calls import get_current_stream_ptr
 
 Shape = tuple[int, ...]
@@ -77,7 +77,7 @@ class Slot(Elements):
         if 0 in self.shape:
             return np.lib.stride_tricks.as_strided(np.empty(0, self.dtype), self.shape, self.strides)
         low, high = _extent(self.shape, self.strides, self.dtype.itemsize)
-        block, offset = runtime_memory.device_block(self.ptr + low, high - low)
+        block, offset = runtime.device_block(self.ptr + low, high - low)
         found: NDArray[Any] = np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
         return found
 
@@ -178,7 +178,7 @@ class Layout:
         if memptr is None:
             memptr = memory.alloc(_extent(shape, self._strides, found.itemsize)[1] if self.size else 0)
             self.data = memptr
-            if self.size and is_recording() and runtime_memory.first_recorded(memptr.ptr, self.nbytes):
+            if self.size and is_recording() and runtime.first_recorded(memptr.ptr, self.nbytes):
                 poison(self._slot().view())
         else:
             self.data = memptr

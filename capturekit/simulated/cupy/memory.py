@@ -21,7 +21,7 @@ from typing import Any
 from capturekit.simulated.cupy.signatures import named
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import devices, runtime, runtime_calls, runtime_memory, streams
+from . import devices, runtime, runtime_calls, streams
 from .runtime_calls import STREAM_PER_THREAD, get_current_stream_ptr
 
 #: What a size is rounded up to, how much the driver's pool reserves at a time, and CuPy's word for no limit.
@@ -480,7 +480,7 @@ class SingleDeviceMemoryPool:
             piece = _Piece(self._from_device(size), 0, size, size, _identifier(stream))
         # The pools of graphs have allocators of their own: what lies free there may be used by recorded work.
         elif self._allocator is _malloc:
-            runtime_memory.spoil(stream, piece.mem.ptr + piece.offset, size)
+            runtime.spoil(stream, piece.mem.ptr + piece.offset, size)
         with self._locked():
             self._in_use += size
             self._taken.add(piece)

@@ -13,7 +13,7 @@ import numpy as np
 
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import runtime, runtime_calls, runtime_memory
+from . import runtime, runtime_calls
 
 _UNIT = 512
 
@@ -49,7 +49,7 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
         nbytes = mem.size - offset
         # An array of ctypes in between: NumPy takes the base's base where both are plain arrays (or a memoryview of
         # one), and what is made of this pointer would hold the bytes without holding the memory.
-        there = (ctypes.c_byte * nbytes).from_buffer(runtime_memory.host_bytes(mem.ptr + offset, nbytes))
+        there = (ctypes.c_byte * nbytes).from_buffer(runtime.host_bytes(mem.ptr + offset, nbytes))
         self: PinnedMemoryPointer = super().__new__(cls, nbytes, np.int8, there)
         self.mem = mem
         self.ptr = mem.ptr + offset
