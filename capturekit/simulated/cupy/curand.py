@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.device.device_streams import reaches
+from capturekit.simulated.device.machine import reaches
 
 from . import runtime, runtime_calls
 from .runtime_calls import get_current_stream_ptr
