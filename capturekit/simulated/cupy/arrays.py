@@ -1,4 +1,4 @@
-"""``cupy.ndarray``: operators, methods and transfers on top of :mod:`layout` and :mod:`launches`.
+"""``cupy.ndarray``: arrays of host data, in other orders and by DLPack; operators, methods and transfers; indexing.
 
 ``ndarray`` is a Python class over ``_ndarray_base``, which has all the methods, as in CuPy: what is set on
 ``cupy.ndarray`` shadows the inherited one and is found by everything that reads an array, since all reads go through
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import declared, signature_like
 from capturekit.simulated.cupy.surface import METHODS
-from capturekit.simulated.device.constants import CONSTANTS
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import launches, memory, pinned, runtime, runtime_calls, streams, syncdetect
@@ -31,7 +30,7 @@ from .ufuncs import TABLE, ufunc
 #: ``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``.
 _JOINED, _SMALL = 8, 2 << 20
 #: Kinds of devices in DLPack.
-_CPU, _CUDA, _MANAGED = 1, 2, 13
+_CPU, _CUDA = 1, 2
 
 
 def array(
@@ -50,11 +49,9 @@ def array(
     given = launches.as_array(obj)
     if given is not None:
         return _from_device(given, dtype, copy, order, ndmin)
-    if isinstance(obj, (list, tuple)) and _holds_arrays(obj):
-        if _shape_of_nested(obj) is None:
-            return _from_host(obj, dtype, order, ndmin, blocking)  # NumPy asks the arrays, which refuse
+    if isinstance(obj, (list, tuple)) and _shape_of_nested(obj) is not None:
         return _from_nested(obj, dtype, order, ndmin, blocking)
-    return _from_host(obj, dtype, order, ndmin, blocking)
+    return _from_host(obj, dtype, order, ndmin, blocking)  # of other lists NumPy asks the arrays, which refuse
 
 
 def _from_device(given: Any, dtype: Any, copy: bool | None, order: str, ndmin: int) -> Any:
@@ -64,12 +61,6 @@ def _from_device(given: Any, dtype: Any, copy: bool | None, order: str, ndmin: i
     if ndmin > found.ndim:
         return found.reshape((1,) * (ndmin - found.ndim) + found.shape)
     return found
-
-
-def _holds_arrays(obj: Any) -> bool:
-    if isinstance(obj, (list, tuple)):
-        return any(_holds_arrays(o) for o in obj)
-    return launches.as_array(obj) is not None
 
 
 def _shape_of_nested(obj: Any) -> tuple[int, ...] | None:
@@ -84,21 +75,13 @@ def _shape_of_nested(obj: Any) -> tuple[int, ...] | None:
 
 def _from_nested(obj: Any, dtype: Any, order: str, ndmin: int, blocking: bool) -> Any:
     options = {'dtype': dtype, 'order': 'F' if order[0] in 'Ff' else 'C', 'ndmin': ndmin}
-    flat = list(_flat(obj))
+    flat = list(launches.leaves(obj))
     if all(isinstance(one, Layout) for one in flat):
         _upload_table(flat, flat[0].dtype)
     found = launches.launch('cupy_concatenate', np.array, (obj,), options)
     if blocking:
         streams.get_current_stream().synchronize()
     return found
-
-
-def _flat(obj: Any) -> Iterator[Any]:
-    if isinstance(obj, (list, tuple)):
-        for part in obj:
-            yield from _flat(part)
-    else:
-        yield obj
 
 
 def concatenate_method(tup: Any, axis: int, out: Any = None, dtype: Any = None, casting: str = 'same_kind') -> Any:
@@ -197,10 +180,6 @@ def in_order(array: Any, order: str) -> Any:
     return made
 
 
-def ascontiguous(array: Any) -> Any:
-    return in_order(array, 'C')
-
-
 def order_for(array: Any, order: str, out: Any) -> str:
     """Return the order to read an array in, for ``get(order=..., out=...)``."""
     if out is None:
@@ -234,8 +213,7 @@ class Capsule:
 
 def device_of(array: Any) -> tuple[int, int]:
     """Return DLPack's type and number of the array's device."""
-    managed = runtime.pointerGetMemoryType(array.data.ptr) == CONSTANTS['memoryTypeManaged']
-    return (_MANAGED if managed else _CUDA, array.data.device_id)
+    return _CUDA, array.data.device_id
 
 
 def to_dlpack(array: Any, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
@@ -246,60 +224,36 @@ def to_dlpack(array: Any, stream: Any, max_version: Any, dl_device: Any, copy: b
     elif tuple(dl_device) == (_CPU, 0):
         if copy is False:
             raise ValueError('GPU memory cannot be exported to CPU without copy.')
-        return _host_capsule(array.get(stream=None, order='A', out=None, blocking=True), max_version)
+        return array.get(stream=None, order='A', out=None, blocking=True).__dlpack__()
     else:
         raise BufferError('unsupported device requested.')
-    _order_after_current(stream)
-    return Capsule(array)
-
-
-def _host_capsule(host: NDArray[Any], max_version: Any) -> Any:
-    try:
-        return host.__dlpack__(max_version=max_version)
-    except TypeError:
-        return host.__dlpack__()
-
-
-def _order_after_current(stream: Any) -> None:
-    consumer = runtime_calls.STREAM_LEGACY if stream is None else int(stream) if isinstance(stream, int) else -2
-    if stream is not None and consumer < -1:
+    consumer = runtime_calls.STREAM_LEGACY if stream is None else stream
+    if not isinstance(consumer, int) or consumer < -1:
         raise ValueError(
             'On CUDA, the valid stream for the DLPack protocol is -1,'
             f' 1, 2, or any larger value, but {stream} was provided'
         )
-    if consumer == 0:
-        warnings.warn(
-            'Stream 0 is passed from a library that you are'
-            ' converting to; CuPy assumes 0 as a legacy default '
-            'stream. Please report this problem to the library as this'
-            ' violates the DLPack protocol.',
-            stacklevel=4,
-        )
-        consumer = runtime_calls.STREAM_LEGACY
+    consumer = consumer or runtime_calls.STREAM_LEGACY  # as CuPy takes it
     producer = streams.get_current_stream()
     if consumer >= 0 and consumer != (producer.ptr or runtime_calls.STREAM_LEGACY):
         streams._BaseStream(consumer, -1).wait_event(producer.record())
+    return Capsule(array)
 
 
 def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> Any:
     """Return an array over, or copied from, an object with ``__dlpack__``."""
-    kind = array.__dlpack_device__()[0]
-    if kind == _CPU:
+    if array.__dlpack_device__()[0] == _CPU:
         return _from_host(np.from_dlpack(array), None, 'K', 0, False)
     stream = runtime_calls.get_current_stream_ptr() or runtime_calls.STREAM_LEGACY
-    found = _open(array.__dlpack__(stream=stream, max_version=(1, 0)))
+    found = fromDlpack(array.__dlpack__(stream=stream, max_version=(1, 0)))
     return found.copy() if copy else found
 
 
 def fromDlpack(dltensor: Any) -> Any:
     """(Deprecated) Return an array over a DLPack capsule."""
-    return _open(dltensor)
-
-
-def _open(capsule: Any) -> Any:
-    if not isinstance(capsule, Capsule):
+    if not isinstance(dltensor, Capsule):
         raise BufferError('the simulated device cannot open a DLPack capsule of another library')
-    source = capsule.array
+    source = dltensor.array
     mem = memory.UnownedMemory(source.data.ptr, source.nbytes, source, source.data.device_id)
     return Layout.array_class(source.shape, source.dtype, memory.MemoryPointer(mem, 0), source.strides)
 
@@ -320,7 +274,7 @@ def _should_use_rop(x: Any, y: Any) -> bool:
 def _binary(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
         if isinstance(other, Layout):
-            return TABLE[name](self, other) if name in TABLE else _matmul(self, other)
+            return TABLE[name](self, other) if name in TABLE else cupy.matmul(self, other)
         if _should_use_rop(self, other):
             return NotImplemented
         # By way of NumPy, so that other libraries' __array_ufunc__ are asked.
@@ -330,17 +284,11 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _reflected(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        return getattr(np, name)(other, self)
-
-    return operator
+    return lambda self, other: getattr(np, name)(other, self)
 
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        return TABLE[name](self, other, self)
-
-    return operator
+    return lambda self, other: TABLE[name](self, other, self)
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
@@ -369,10 +317,6 @@ def full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
     return found
 
 
-def _matmul(a: Any, b: Any) -> Any:
-    return cupy.matmul(a, b)
-
-
 def _is_operand(x: Any) -> bool:
     return (
         isinstance(x, (*_SCALARS, Layout, np.ndarray))
@@ -393,25 +337,6 @@ def _bound(dtype: Any, given: Any, end: str) -> Any:
 
 def _inside(indices: Any, size: int) -> Any:
     return (indices >= -size) & (indices < size)
-
-
-def _read_choices(a: Any, choices: Any, out: Any = None, mode: str = 'raise') -> None:
-    """What ``choose`` reads."""
-    del out
-    count = choices.shape[0]
-    if mode == 'raise' and not bool(((a >= 0) & (a < count)).all()):
-        raise ValueError('invalid entry in choice array')
-
-
-def _read_counts(_a: Any, repeats: Any, axis: int | None = None) -> None:
-    """What ``repeat`` reads: of counts for each element, which are uploaded if they are a list."""
-    del axis
-    given = isinstance(repeats, (list, tuple)) and len(repeats) > 1
-    counts = array(repeats, dtype=int) if given else launches.as_array(repeats)
-    if counts is not None:
-        int(counts.sum())
-        if int(counts.min()) < 0:
-            raise ValueError("all elements of 'repeats' should not be negative")
 
 
 def _not_simulated(name: str, instead: str = '') -> property:
@@ -526,8 +451,7 @@ class _ndarray_base(Layout):
 
     def ravel(self, order: str = 'C') -> Any:
         """Return the elements in one dimension: a view where that can be."""
-        found = launches.view(np.ravel, self, order=order)
-        return ascontiguous(found)
+        return in_order(launches.view(np.ravel, self, order=order), 'C')
 
     def view(self, dtype: Any = None, array_class: type | None = None) -> Any:
         if isinstance(dtype, type) and issubclass(dtype, Layout):
@@ -682,14 +606,20 @@ class _ndarray_base(Layout):
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Any:
         """Return repeated elements. CuPy uploads counts that are a list, and reads their sum and the least of them."""
-        _read_counts(self, repeats, axis)
+        given = isinstance(repeats, (list, tuple)) and len(repeats) > 1
+        counts = array(repeats, dtype=int) if given else launches.as_array(repeats)
+        if counts is not None:
+            int(counts.sum())
+            if int(counts.min()) < 0:
+                raise ValueError("all elements of 'repeats' should not be negative")
         if launches.as_array(repeats) is not None:
             repeats = repeats.get().tolist()
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
         """Return elements of ``choices`` picked by this array."""
-        _read_choices(self, choices, out, mode)
+        if mode == 'raise' and not bool(((self >= 0) & (self < choices.shape[0])).all()):
+            raise ValueError('invalid entry in choice array')
         return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
 
     @staticmethod
@@ -744,26 +674,6 @@ class _ndarray_base(Layout):
         return TABLE['conjugate'](self) if self.dtype.kind == 'c' else self
 
     conjugate = conj
-
-    def scatter_add(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.add.at``."""
-        self._deprecated_scatter(slices, value, 'add', 'add')
-
-    def scatter_max(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.maximum.at``."""
-        self._deprecated_scatter(slices, value, 'max', 'maximum')
-
-    def scatter_min(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.minimum.at``."""
-        self._deprecated_scatter(slices, value, 'min', 'minimum')
-
-    def _deprecated_scatter(self, slices: Any, value: Any, op: str, instead: str) -> None:
-        warnings.warn(
-            f'`ndarray.scatter_{op}` is deprecated. Please use `cupy.{instead}.at` instead.',
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        self._scatter_op(slices, value, op)
 
     def _scatter_op(self, slices: Any, value: Any, op: str) -> None:
         scatter(self, slices, value, op)
@@ -871,6 +781,20 @@ def _view_by(name: str) -> Callable[..., Any]:
     )
 
 
+def _deprecated_scatter(op: str, instead: str) -> Callable[..., None]:
+    def scatter(self: Any, slices: Any, value: Any) -> None:
+        warnings.warn(
+            f'`ndarray.scatter_{op}` is deprecated. Please use `cupy.{instead}.at` instead.',
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self._scatter_op(slices, value, op)
+
+    return scatter
+
+
+for _op, _instead in (('add', 'add'), ('max', 'maximum'), ('min', 'minimum')):
+    setattr(_ndarray_base, f'scatter_{_op}', _deprecated_scatter(_op, _instead))
 for _name in ('diagonal', 'squeeze', 'swapaxes'):
     setattr(_ndarray_base, _name, _view_by(_name))
 for _function in (int, float, complex, bytes, repr, str, format):
@@ -1064,6 +988,11 @@ def _check_length(shape: Shape, axes: list[int], indices: list[Shape]) -> None:
     written = math.prod(np.broadcast_shapes(*indices)) * others
     if written and not all(shape[axis] for axis in axes):
         raise runtime_calls.CUDARuntimeError(runtime.ILLEGAL_ADDRESS)
+
+
+# -- indexing ---------------------------------------------------------------------------------------------------
+# Indices that are out of bounds wrap around; scalars in a key take views before arrays in it gather; a mask's length is
+# read by the host first, since it decides the result's shape.
 
 
 def getitem(array: Any, key: Any) -> Any:

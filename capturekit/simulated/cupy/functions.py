@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections import namedtuple
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -17,9 +18,6 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import (
     Call,
-    UniqueAllResult,
-    UniqueCountsResult,
-    UniqueInverseResult,
     declared,
     named,
     signature_like,
@@ -301,15 +299,20 @@ def unique(
     return _set_operation('unique', (array_of(ar),), flags, varying)
 
 
-def unique_all(x: Any) -> UniqueAllResult:
+_UniqueAll: Any = namedtuple('UniqueAllResult', 'values indices inverse_indices counts')
+_UniqueCounts: Any = namedtuple('UniqueCountsResult', 'values counts')
+_UniqueInverse: Any = namedtuple('UniqueInverseResult', 'values inverse_indices')
+
+
+def unique_all(x: Any) -> Any:
     """Return values, first indices, inverse indices and counts."""
     values, index, inverse, counts = unique(x, True, True, True, equal_nan=False)
-    return UniqueAllResult(values, index, inverse.reshape(x.shape), counts)
+    return _UniqueAll(values, index, inverse.reshape(x.shape), counts)
 
 
-def unique_inverse(x: Any) -> UniqueInverseResult:
+def unique_inverse(x: Any) -> Any:
     values, inverse = unique(x, return_inverse=True, equal_nan=False)
-    return UniqueInverseResult(values, inverse.reshape(x.shape))
+    return _UniqueInverse(values, inverse.reshape(x.shape))
 
 
 # -- histograms -------------------------------------------------------------------------------------------------
@@ -536,7 +539,7 @@ SHORT: dict[str, Callable[..., Any]] = {
     'reshape': lambda a, newshape, order='C', *, copy=None: array_of(a).reshape(newshape, order=order, copy=copy),
     'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
     'take': lambda a, indices, axis=None, out=None: array_of(a).take(indices, axis, out),
-    'unique_counts': lambda x: UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False)),
+    'unique_counts': lambda x: _UniqueCounts(*unique(x, return_counts=True, equal_nan=False)),
     'unique_values': lambda x: unique(x, equal_nan=False),
     'in1d': lambda ar1, ar2, assume_unique=False, invert=False: launches.launch(
         'cupy_in1d', np.isin, (ar1.ravel(), ar2, assume_unique, invert)

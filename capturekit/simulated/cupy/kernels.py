@@ -9,12 +9,11 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import Parameter, parameters_of
 from capturekit.simulated.kernel_bodies import body, body_of, kernel_made
 
 from . import launches
@@ -24,6 +23,20 @@ __all__ = [
     'ElementwiseKernel', 'RawKernel', 'RawModule', 'ReductionKernel', 'body', 'clear_memo', 'fuse', 'memoize',
     'rawkernel', 'vectorize',
 ]  # fmt: skip
+
+
+class Parameter(NamedTuple):
+    """A parameter of an elementwise kernel, as it is declared."""
+
+    type: str
+    name: str
+    raw: bool
+
+
+def parameters_of(text: str) -> tuple[Parameter, ...]:
+    """Read declarations as ``'float32 x, raw T y'``."""
+    words = [part.split() for part in text.split(',') if part.strip()]
+    return tuple(Parameter(one[-2], one[-1], 'raw' in one[:-2]) for one in words)
 
 
 def _check_name(name: str) -> None:

@@ -14,12 +14,12 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import Elements
 from capturekit.simulated.device.constants import PerformanceWarning
 from capturekit.simulated.device.graph_nodes import Given
 
@@ -65,12 +65,18 @@ def _is_contiguous(shape: Shape, strides: Shape, itemsize: int) -> bool:
     return True
 
 
-class Slot(Elements):
-    """Elements at an address: all that a recorded piece of work knows of its operands.
+@dataclass(frozen=True)
+class Slot:
+    """Elements at an address, with strides in bytes: all that a recorded piece of work knows of its operands.
 
     It owns nothing. Once the array is gone its block may belong to someone else, and the work will read and write it
     all the same, as a kernel in a CUDA graph does.
     """
+
+    ptr: int
+    shape: Shape
+    strides: Shape
+    dtype: np.dtype[Any]
 
     def view(self) -> NDArray[Any]:
         """Return the elements as they are now, sharing the device's bytes."""
@@ -287,34 +293,42 @@ def array_of(value: Any) -> Any:
     return found
 
 
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return lists, tuples and dictionaries with another value for each one in them."""
+    if isinstance(value, (list, tuple)):
+        found = [mapped(one, change) for one in value]
+        return found if isinstance(value, list) else tuple(found)
+    if isinstance(value, dict):
+        return {key: mapped(one, change) for key, one in value.items()}
+    return change(value)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The values in lists and tuples, but for None."""
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from leaves(one)
+    elif value is not None:
+        yield value
+
+
 def lower(value: Any) -> Any:
     """Return ``value`` with every array in it replaced by its :class:`Slot`; host arrays are refused."""
-    if type(value) is tuple:
-        return tuple([lower(v) for v in value])
+    return mapped(value, _lowered)
+
+
+def _lowered(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         raise TypeError(f'Unsupported type {type(value)}')
     if isinstance(value, _SCALARS) or value is None or isinstance(value, (str, slice, type)):
         return value
     array = as_array(value)
-    if array is not None:
-        check_access(array.data.device_id)
-        return array._slot()
-    if isinstance(value, (list, tuple)):
-        return type(value)(lower(v) for v in value)
-    if isinstance(value, dict):
-        return {k: lower(v) for k, v in value.items()}
-    return value
+    return value if array is None else _reachable(array)
 
 
 def lift(value: Any, of: Callable[[Slot], Any] = Slot.view) -> Any:
     """Return ``value`` with every :class:`Slot` replaced by NumPy's view of its elements."""
-    if isinstance(value, Slot):
-        return of(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(lift(v, of) for v in value)
-    if isinstance(value, dict):
-        return {k: lift(v, of) for k, v in value.items()}
-    return value
+    return mapped(value, lambda one: of(one) if isinstance(one, Slot) else one)
 
 
 def _quietly(fn: Callable[..., Any], recipe: Any, of: Callable[[Slot], Any] = Slot.view) -> Any:
@@ -335,19 +349,11 @@ def _try(fn: Callable[..., Any], recipe: Any) -> Any:
 
 
 def _leaves(result: Any) -> Iterator[NDArray[Any]]:
-    if isinstance(result, (list, tuple)):
-        for r in result:
-            yield from _leaves(r)
-    elif result is not None:
-        yield np.asarray(result)
+    return map(np.asarray, leaves(result))
 
 
 def _rebuild(result: Any, arrays: Iterator[Any]) -> Any:
-    if isinstance(result, list):
-        return [_rebuild(r, arrays) for r in result]
-    if isinstance(result, tuple):
-        return tuple(_rebuild(r, arrays) for r in result)
-    return None if result is None else next(arrays)
+    return mapped(result, lambda one: None if one is None else next(arrays))
 
 
 def _store(view: NDArray[Any], value: NDArray[Any]) -> None:

@@ -105,8 +105,10 @@ def _read(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def on_host(value: Any) -> Any:
     """Return a value with the arrays in it read to the host."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(on_host, value))
+    return launches.mapped(value, _read_one)
+
+
+def _read_one(value: Any) -> Any:
     array = launches.as_array(value)
     if array is None and hasattr(value, 'format') and hasattr(value, 'get'):
         return value.get()  # a sparse matrix
@@ -115,12 +117,7 @@ def on_host(value: Any) -> Any:
 
 def uploaded(value: Any) -> Any:
     """Return a value with the arrays in it on the device."""
-    if isinstance(value, np.ndarray):
-        return arrays.array(value)
-    if isinstance(value, (list, tuple)):
-        parts = [uploaded(one) for one in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    return {key: uploaded(one) for key, one in value.items()} if isinstance(value, dict) else value
+    return launches.mapped(value, lambda one: arrays.array(one) if isinstance(one, np.ndarray) else one)
 
 
 def _transform(name: str, x: Any, *args: Any, plan: Any = None, **kwargs: Any) -> Any:
