@@ -299,20 +299,23 @@ def unique(
     return _set_operation('unique', (array_of(ar),), flags, varying)
 
 
-_UniqueAll: Any = namedtuple('UniqueAllResult', 'values indices inverse_indices counts')
-_UniqueCounts: Any = namedtuple('UniqueCountsResult', 'values counts')
-_UniqueInverse: Any = namedtuple('UniqueInverseResult', 'values inverse_indices')
+_FIELDS = {
+    'All': 'values indices inverse_indices counts',
+    'Counts': 'values counts',
+    'Inverse': 'values inverse_indices',
+}
+_RESULTS: dict[str, Any] = {what: namedtuple(f'Unique{what}Result', fields) for what, fields in _FIELDS.items()}
 
 
 def unique_all(x: Any) -> Any:
     """Return values, first indices, inverse indices and counts."""
     values, index, inverse, counts = unique(x, True, True, True, equal_nan=False)
-    return _UniqueAll(values, index, inverse.reshape(x.shape), counts)
+    return _RESULTS['All'](values, index, inverse.reshape(x.shape), counts)
 
 
 def unique_inverse(x: Any) -> Any:
     values, inverse = unique(x, return_inverse=True, equal_nan=False)
-    return _UniqueInverse(values, inverse.reshape(x.shape))
+    return _RESULTS['Inverse'](values, inverse.reshape(x.shape))
 
 
 # -- histograms -------------------------------------------------------------------------------------------------
@@ -539,7 +542,7 @@ SHORT: dict[str, Callable[..., Any]] = {
     'reshape': lambda a, newshape, order='C', *, copy=None: array_of(a).reshape(newshape, order=order, copy=copy),
     'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
     'take': lambda a, indices, axis=None, out=None: array_of(a).take(indices, axis, out),
-    'unique_counts': lambda x: _UniqueCounts(*unique(x, return_counts=True, equal_nan=False)),
+    'unique_counts': lambda x: _RESULTS['Counts'](*unique(x, return_counts=True, equal_nan=False)),
     'unique_values': lambda x: unique(x, equal_nan=False),
     'in1d': lambda ar1, ar2, assume_unique=False, invert=False: launches.launch(
         'cupy_in1d', np.isin, (ar1.ravel(), ar2, assume_unique, invert)
