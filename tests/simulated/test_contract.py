@@ -30,8 +30,8 @@ def verbs(kind: type) -> dict[str, inspect.Signature]:
 
 #: What the simulated device has beside: how CuPy's stand-in gives it work and memory.
 BESIDE = {
-    'submit', 'launch_host_func', 'add_callback', 'legacy_call', 'unsafe_call', 'malloc', 'free', 'host_alloc',
-    'host_free', 'condition_set', 'launch_in_order', 'get_device', 'set_device', 'can_access_peer',
+    'submit', 'launch_host_func', 'add_callback', 'legacy_call', 'unsafe_call', 'malloc', 'free',
+    'condition_set', 'launch_in_order', 'get_device', 'set_device', 'can_access_peer',
     'enable_peer_access', 'memory_device', 'meet', 'be_late', 'busy', 'finish', 'spoil', 'wait_for',
 }  # fmt: skip
 

@@ -22,12 +22,24 @@ from capturekit.simulated.cupy.signatures import (
     named,
     signature_like,
 )
-from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
+from capturekit.simulated.cupy.surface import (
+    CUBLAS,
+    FFT,
+    HOST,
+    LINALG,
+    LOOKING_AT_INFO,
+    PLAIN,
+    READ_WHOLE,
+    SAME_AS,
+    SETS,
+    VIEWS,
+    WAITING,
+)
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
 from . import arrays, launches, runtime, runtime_calls, vendor
 from .launches import Layout, array_of
-from .runtime_calls import get_current_stream_ptr
+from .runtime_calls import cupy, get_current_stream_ptr
 from .ufuncs import TABLE, ufunc
 
 #: The module published as ``cupy._core``. What is on it is looked up at every call, so that it can be replaced.
@@ -131,12 +143,6 @@ def _from_numpy(name: str) -> Any:
     return lambda *args, **kwargs: asarray(getattr(np, name)(*args, **kwargs))
 
 
-def _saving(name: str) -> Any:
-    return lambda file, *args, **kwds: getattr(np, name)(
-        file, *map(asnumpy, args), **{key: asnumpy(one) for key, one in kwds.items()}
-    )
-
-
 def _broadcast_arrays(*args: Any) -> Any:
     shape = np.broadcast_shapes(*(a.shape for a in args))
     return [launches.view(np.broadcast_to, a, shape) for a in args]
@@ -185,11 +191,8 @@ class NpzFile:
 
 
 def load(file: Any, mmap_mode: Any = None, allow_pickle: bool | None = None) -> Any:
-    found = np.load(file, mmap_mode, **_ALLOW[allow_pickle])
+    found = np.load(file, mmap_mode, bool(allow_pickle))
     return array(found) if isinstance(found, np.ndarray) else NpzFile(found)
-
-
-_ALLOW: Any = {None: {}, False: {'allow_pickle': False}, True: {'allow_pickle': True}}
 
 
 # -- where ------------------------------------------------------------------------------------------------------
@@ -247,27 +250,27 @@ def trim_zeros(filt: Any, trim: str = 'fb') -> Any:
 # -- sets -------------------------------------------------------------------------------------------------------
 
 
-def _set_operation(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], varying: tuple[int, ...] = (0,)) -> Any:
-    """Launch NumPy's function with the length of its results ``varying`` read by the host first."""
-    fn: Callable[..., Any] = getattr(np, name)
+def _set_operation(name: str, fn: Callable[..., Any]) -> Call:
+    """NumPy's function, with the length of its results read by the host first; that of the inverse is known."""
 
-    axis = kwargs.get('axis') or 0
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        axis = kwargs.get('axis') or 0
+        inverse = 1 + bool(kwargs.get('return_index')) if kwargs.get('return_inverse') else -1
 
-    def length(*a: Any, **k: Any) -> int:
-        found = fn(*a, **k)
-        n: int = (found[0] if isinstance(found, tuple) else found).shape[axis]
-        return n
+        def several(*a: Any, **k: Any) -> list[Any]:
+            found = fn(*a, **k)
+            return list(found) if isinstance(found, tuple) else [found]
 
-    n = int(launches.launch(f'cupy_{name}_count', length, args, kwargs))
+        n = int(launches.launch(f'cupy_{name}_count', lambda *a, **k: several(*a, **k)[0].shape[axis], args, kwargs))
 
-    def fixed(*a: Any, **k: Any) -> Any:
-        found = fn(*a, **k)
-        several = found if isinstance(found, tuple) else (found,)
-        # The results' memory is laid out for n, however many there are at launch.
-        held = [_resized(r, n, axis) if i in varying else r for i, r in enumerate(several)]
-        return tuple(held) if isinstance(found, tuple) else held[0]
+        def fixed(*a: Any, **k: Any) -> Any:
+            # The results' memory is laid out for n, however many there are at launch.
+            return tuple(r if i == inverse else _resized(r, n, axis) for i, r in enumerate(several(*a, **k)))
 
-    return launches.launch(f'cupy_{name}', fixed, args, kwargs)
+        found = launches.launch(f'cupy_{name}', fixed, args, kwargs)
+        return found if len(found) > 1 else found[0]
+
+    return call
 
 
 def _resized(a: Any, n: int, axis: int) -> Any:
@@ -280,25 +283,6 @@ def _resized(a: Any, n: int, axis: int) -> Any:
     return wanted
 
 
-def unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: int | None = None,
-    *,
-    equal_nan: bool = True,
-) -> Any:
-    """Return the sorted values without repetition."""
-    order = ['values'] + ['index'] * return_index + ['inverse'] * return_inverse + ['counts'] * return_counts
-    flags = {
-        'return_index': return_index, 'return_inverse': return_inverse, 'return_counts': return_counts,
-        'axis': axis, 'equal_nan': equal_nan,
-    }  # fmt: skip
-    varying = tuple(i for i, what in enumerate(order) if what != 'inverse')
-    return _set_operation('unique', (array_of(ar),), flags, varying)
-
-
 _FIELDS = {
     'All': 'values indices inverse_indices counts',
     'Counts': 'values counts',
@@ -309,12 +293,12 @@ _RESULTS: dict[str, Any] = {what: namedtuple(f'Unique{what}Result', fields) for 
 
 def unique_all(x: Any) -> Any:
     """Return values, first indices, inverse indices and counts."""
-    values, index, inverse, counts = unique(x, True, True, True, equal_nan=False)
+    values, index, inverse, counts = cupy.unique(x, True, True, True, equal_nan=False)
     return _RESULTS['All'](values, index, inverse.reshape(x.shape), counts)
 
 
 def unique_inverse(x: Any) -> Any:
-    values, inverse = unique(x, return_inverse=True, equal_nan=False)
+    values, inverse = cupy.unique(x, return_inverse=True, equal_nan=False)
     return _RESULTS['Inverse'](values, inverse.reshape(x.shape))
 
 
@@ -518,17 +502,6 @@ SHORT: dict[str, Callable[..., Any]] = {
     ),
     'broadcast_arrays': _broadcast_arrays,
     'ix_': lambda *args: launches.launch('cupy_ix_', np.ix_, [asarray(a) for a in args]),
-    'save': lambda file, arr, allow_pickle=None: np.save(file, asnumpy(arr), **_ALLOW[allow_pickle]),
-    'savez': _saving('savez'),
-    'savez_compressed': _saving('savez_compressed'),
-    'savetxt': lambda fname, X, *args, **kwargs: np.savetxt(fname, asnumpy(X), *args, **kwargs),
-    'array_repr': lambda arr, max_line_width=None, precision=None, suppress_small=None: np.array_repr(
-        asnumpy(arr), max_line_width, precision, suppress_small
-    ),
-    'array_str': lambda arr, max_line_width=None, precision=None, suppress_small=None: np.array_str(
-        asnumpy(arr), max_line_width, precision, suppress_small
-    ),
-    'array2string': lambda a, *args, **kwargs: np.array2string(asnumpy(a), *args, **kwargs),
     **{name: _from_numpy(name) for name in
        ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')},
     'compress': lambda condition, a, axis=None, out=None: array_of(a).compress(condition, axis, out),
@@ -542,21 +515,11 @@ SHORT: dict[str, Callable[..., Any]] = {
     'reshape': lambda a, newshape, order='C', *, copy=None: array_of(a).reshape(newshape, order=order, copy=copy),
     'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
     'take': lambda a, indices, axis=None, out=None: array_of(a).take(indices, axis, out),
-    'unique_counts': lambda x: _RESULTS['Counts'](*unique(x, return_counts=True, equal_nan=False)),
-    'unique_values': lambda x: unique(x, equal_nan=False),
+    'unique_counts': lambda x: _RESULTS['Counts'](*cupy.unique(x, return_counts=True, equal_nan=False)),
+    'unique_values': lambda x: cupy.unique(x, equal_nan=False),
     'in1d': lambda ar1, ar2, assume_unique=False, invert=False: launches.launch(
         'cupy_in1d', np.isin, (ar1.ravel(), ar2, assume_unique, invert)
     ),
-    'intersect1d': lambda arr1, arr2, assume_unique=False, return_indices=False: _set_operation(
-        'intersect1d', (arr1, arr2), {'assume_unique': assume_unique, 'return_indices': return_indices}, (0, 1, 2)
-    ),
-    'setdiff1d': lambda ar1, ar2, assume_unique=False: _set_operation(
-        'setdiff1d', (ar1, ar2), {'assume_unique': assume_unique}
-    ),
-    'setxor1d': lambda ar1, ar2, assume_unique=False: _set_operation(
-        'setxor1d', (ar1, ar2), {'assume_unique': assume_unique}
-    ),
-    'union1d': lambda arr1, arr2: _set_operation('union1d', (arr1, arr2), {}),
     'msort': lambda a: launches.launch('cupy_msort', lambda x: np.sort(x, axis=0, kind='stable'), (a,)),
     'diag_indices_from': lambda arr: launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim)),
     'tril_indices_from': lambda arr, k=0: launches.launch(
@@ -831,6 +794,14 @@ def _answering(fn: Callable[..., Any]) -> Call:
     return call
 
 
+def _of_host(fn: Callable[..., Any]) -> Call:
+    return lambda args, kwargs: fn(*launches.mapped(args, _on_host), **launches.mapped(kwargs, _on_host))
+
+
+def _on_host(value: Any) -> Any:
+    return value if launches.as_array(value) is None else asnumpy(value)
+
+
 def _made(
     names: list[str], source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str
 ) -> dict[str, Any]:
@@ -848,6 +819,8 @@ def _top_level() -> dict[str, Any]:
     found = _made(PLAIN, np, _plain, 'cupy')
     found.update(_made(VIEWS, np, _viewing, 'cupy'))
     found.update(_made(HOST, np, lambda name, fn: _answering(fn), 'cupy'))
+    found.update(_made(SETS, np, _set_operation, 'cupy'))
+    found.update(_made(READ_WHOLE, np, lambda name, fn: _of_host(fn), 'cupy'))
     found.update(permute_dims=_permute_dims, matrix_transpose=_matrix_transpose)
     return found
 
@@ -865,9 +838,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     matrix = len(axes) == 2 or (axis is None and x.ndim == 2)
     if matrix and ord in (2, -2, 'nuc'):
         # asked of the public svd(), as CuPy does: whoever guards that sees the call
-        runtime_calls.cupy.linalg.svd(
-            x if axis is None else launches.view(np.moveaxis, x, axes, (-2, -1)), compute_uv=False
-        )
+        cupy.linalg.svd(x if axis is None else launches.view(np.moveaxis, x, axes, (-2, -1)), compute_uv=False)
     return launches.launch('cupy_norm', UNCHECKED['norm'], (x, ord, axis, keepdims))
 
 

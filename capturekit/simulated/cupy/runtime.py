@@ -116,7 +116,7 @@ def freeAsync(ptr: int, stream: int) -> None:
 
 
 def hostAlloc(size: int, flags: int) -> int:
-    handle: int = calls.ask(calls.device().host_alloc, size)
+    handle: int = calls.ask(calls.device().malloc, size)
     block = np.zeros(max(size, 1), np.uint8)
     ptr = block.ctypes.data
     calls.state.pinned_memory.add(ptr, block)
@@ -127,7 +127,7 @@ def hostAlloc(size: int, flags: int) -> int:
 def freeHost(ptr: int) -> None:
     if ptr not in calls.state.pinned_handles:
         raise calls.CUDARuntimeError(_INVALID_VALUE)
-    calls.ask(calls.device().host_free, calls.state.pinned_handles[ptr])
+    calls.ask(calls.device().free, calls.state.pinned_handles[ptr])
     del calls.state.pinned_handles[ptr]
     calls.after_all(lambda: calls.state.pinned_memory.remove(ptr))
 

@@ -34,6 +34,12 @@ HOST = """
     shape shares_memory typename
 """.split()
 
+#: Sets: the host reads how many elements there are.
+SETS = 'intersect1d setdiff1d setxor1d union1d unique'.split()
+
+#: NumPy's, of arrays that are read to the host.
+READ_WHOLE = 'array2string array_repr array_str save savetxt savez savez_compressed'.split()
+
 #: ``cupy.linalg``.
 LINALG = """
     cholesky cond cross det eig eigh eigvals eigvalsh inv lstsq matrix_power matrix_rank matrix_transpose norm pinv qr
@@ -46,7 +52,7 @@ FFT = """
 """.split()
 
 #: Parameters of NumPy's functions that CuPy's have not; those of ``fft`` have no ``out``, either.
-LACKING = frozenset('where initial like device subok stable mean correction hermitian upper sparse'.split())
+LACKING = frozenset('where initial like device subok stable mean correction hermitian upper sparse sorted'.split())
 
 #: The parameters of CuPy's functions that are not NumPy's without those, by the names of functions.
 PARAMETERS = {
@@ -71,6 +77,13 @@ PARAMETERS = {
         "a, q, axis=None, out=None, overwrite_input=False, method='linear', keepdims=False, *, interpolation=None"
     ),
     'piecewise': 'x, condlist, funclist',
+    'array2string': 'a, *args, **kwargs',
+    'array_repr array_str': 'arr, max_line_width=None, precision=None, suppress_small=None',
+    'save': 'file, arr, allow_pickle=None',
+    'savetxt': 'fname, X, *args, **kwargs',
+    'savez savez_compressed': 'file, *args, **kwds',
+    'intersect1d': 'arr1, arr2, assume_unique=False, return_indices=False',
+    'union1d': 'arr1, arr2',
     'ravel_multi_index': "multi_index, dims, mode='wrap', order='C'",
     'take_along_axis': 'a, indices, axis',
     'unravel_index': "indices, dims, order='C'",

@@ -13,7 +13,6 @@ import numpy as np
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_accesses import Access, Touched, linear, together
 from capturekit.driver.node_reader import NodeInfo
-from capturekit.driver.node_writer import Change
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -140,9 +139,9 @@ class ExecutableGraph:
 #: What is told of a node, of all that it was given.
 _TOLD = ('grid', 'block', 'shared', 'dst', 'src', 'value', 'bytes')
 #: What can be disabled.
-_SWITCHED = ('kernel', 'memset', 'memcpy')
+SWITCHED = ('kernel', 'memset', 'memcpy')
 #: What can not be copied, nor be in a child graph.
-_NOT_COPIED = ('conditional', 'memAlloc', 'memFree')
+NOT_COPIED = ('conditional', 'memAlloc', 'memFree')
 
 
 def fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
@@ -196,7 +195,7 @@ def info_of(node: GraphNode) -> NodeInfo:
     return NodeInfo(node.handle, node.kind, node.name, detail, words, 0 if node.inside is None else node.inside.handle)
 
 
-def _argument(value: Any, others: Sequence[Any], typed: bool) -> Argument:
+def argument_of(value: Any, others: Sequence[Any], typed: bool) -> Argument:
     """A value as a kernel gets it. ``typed``: a kernel of CuPy's, which knows what it takes."""
     if hasattr(value, 'ptr'):
         data = int(value.ptr).to_bytes(8, 'little')
@@ -211,7 +210,7 @@ def _argument(value: Any, others: Sequence[Any], typed: bool) -> Argument:
     return Argument(np.asarray(value).astype(dtype).tobytes(), str(dtype) if typed else '', False if typed else None)
 
 
-def _decoded(old: Any, argument: Argument, data: bytes) -> Any:
+def decoded(old: Any, argument: Argument, data: bytes) -> Any:
     """The value that bytes stand for in the place of another."""
     if data == argument.data:
         return old
@@ -222,7 +221,7 @@ def _decoded(old: Any, argument: Argument, data: bytes) -> Any:
     return np.frombuffer(data, argument.dtype or np.asarray(old).dtype)[0].item()
 
 
-class _Aim:
+class Aim:
     """A kernel's node whose addresses are to be changed often."""
 
     def __init__(self, device: Any, g: int, node: int, arguments: list[Argument]) -> None:
@@ -327,7 +326,7 @@ def _alike(old: ExecutableGraph, a: GraphNode, new: ExecutableGraph, b: GraphNod
         paired(old.children[a], new.children[b], by_priority)
 
 
-def _wired(nodes: Sequence[GraphNode], before: Mapping[int, set[int]]) -> list[GraphNode]:
+def wired(nodes: Sequence[GraphNode], before: Mapping[int, set[int]]) -> list[GraphNode]:
     """Copies of nodes, with the same handles, that come after others than these. A circle is refused."""
     copies: dict[int, GraphNode] = {}
     try:
@@ -338,225 +337,3 @@ def _wired(nodes: Sequence[GraphNode], before: Mapping[int, set[int]]) -> list[G
     for handle in order:
         copies[handle] = replace(by_handle[handle], after=frozenset(copies[a] for a in before[handle]))
     return [copies[n.handle] for n in nodes]
-
-
-class Changes:
-    """The verbs of a device that change graphs. Beside them it needs what :class:`SimulatedDevice` keeps."""
-
-    priorities: Callable[[], tuple[int, int]]
-
-    _lock: Any
-    graphs: dict[int, GraphDefinition]
-    executables: dict[int, ExecutableGraph]
-    _graph: Callable[[int], GraphDefinition]
-    _exec: Callable[[int], ExecutableGraph]
-    _handle: Callable[[], int]
-    _inside: Callable[[Sequence[GraphNode]], GraphDefinition]
-
-    def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
-        """``cudaGraphExecUpdate``: return ('', 0), or CUDA's reason for refusing and the node of ``g`` or 0."""
-        with self._lock:
-            executable, graph = self._exec(x), self._graph(g)
-            if graph.is_body:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecUpdate')
-            new = type(executable).of(graph, executable.by_priority)
-            try:
-                pairs = paired(executable, new, executable.by_priority)
-            except Refused as refused:
-                return refused.reason, 0 if refused.node is None else refused.node.handle
-            new.off = {pairs[n] for n in executable.off}
-            new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
-            self.executables[x] = new
-            return '', 0
-
-    def graph_clone(self, g: int) -> int:
-        """``cudaGraphClone``: a copy of a graph; refused where it has conditional or memory nodes."""
-        with self._lock:
-            graph = self._graph(g)
-            if any(n.kind in _NOT_COPIED for n in graph.nodes):
-                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
-            copies = {n: replace(n, handle=self._handle()) for n in graph.nodes}
-            for n in graph.nodes:
-                copies[n].after = frozenset(copies[a] for a in n.after)
-                if n.inside is not None:
-                    copies[n].inside = self._inside(n.inside.nodes)
-            handle = self._handle()
-            self.graphs[handle] = type(graph)(handle, list(copies.values()))
-            return handle
-
-    def graph_rewire(self, g: int, removed: Sequence[tuple[int, int]], added: Sequence[tuple[int, int]]) -> None:
-        """``cudaGraphRemoveDependencies`` and ``cudaGraphAddDependencies``: pairs (from, to) of nodes of a definition.
-
-        No executable graph is changed by it: those have the nodes as they were.
-        """
-        with self._lock:
-            graph = self._graph(g)
-            before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
-            memory = any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
-            if removed and memory:  # CUDA's documentation of both calls says so
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
-            for a, b in removed:
-                if a not in before.get(b, ()):
-                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
-                before[b].discard(a)
-            for a, b in added:
-                if a not in before or b not in before or a == b or a in before[b]:
-                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies')
-                before[b].add(a)
-            graph.nodes[:] = _wired(graph.nodes, before)
-
-    def graph_accesses(self, g: int) -> dict[int, Touched]:
-        """What each node of a definition touches, by its handle."""
-        with self._lock:
-            return {node.handle: touched(node) for node in self._graph(g).nodes}
-
-    # -- single nodes -------------------------------------------------------------------------------------------
-
-    def _node(self, g: int, node: int, kind: str = '') -> GraphNode:
-        found = self._graph(g).node(node)
-        if found is None or (kind and found.kind != kind):
-            raise CudaCallError(Code.cudaErrorInvalidValue, f'a node of kind {kind!r}')
-        return found
-
-    def _anchor(self, x: int, source: int) -> tuple[ExecutableGraph, GraphNode]:
-        executable = self._exec(x)
-        if source not in executable.anchors:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'the node of an executable graph')
-        return executable, executable.anchors[source]
-
-    def node_enable(self, x: int, node: int, on: bool) -> None:
-        """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""
-        with self._lock:
-            executable, found = self._anchor(x, node)
-            if found.kind not in _SWITCHED:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeSetEnabled')
-            (executable.off.discard if on else executable.off.add)(found)
-
-    def node_enabled(self, x: int, node: int) -> bool:
-        """``cudaGraphNodeGetEnabled``."""
-        with self._lock:
-            executable, found = self._anchor(x, node)
-            if found.kind not in _SWITCHED:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeGetEnabled')
-            return found not in executable.off
-
-    def node_info(self, g: int, node: int) -> NodeInfo:
-        """What is known of one node of a definition."""
-        with self._lock:
-            return info_of(self._node(g, node))
-
-    def node_arguments(self, g: int, node: int) -> list[Argument]:
-        """The arguments of a kernel's node of a definition; those of nested Python values have no bytes."""
-        with self._lock:
-            found = self._node(g, node, 'kernel')
-            if found.given is None:
-                raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
-            args, typed = found.given.values['args'], found.given.values['block'] is None
-            return [_argument(value, args, typed) for value in args]
-
-    def node_priority(self, g: int, node: int) -> int:
-        """The priority of a kernel's node of a definition: lower numbers come first."""
-        with self._lock:
-            return self._node(g, node, 'kernel').priority
-
-    def kernel_aim(self, g: int, node: int) -> _Aim:
-        """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
-        return _Aim(self, g, node, self.node_arguments(g, node))
-
-    def _give(self, found: GraphNode, **values: Any) -> Change:
-        old, work = found.given, found.work
-        if old is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
-        new = old.but(**values)
-        if not old.fits(old.values, new.values):
-            raise CudaCallError(Code.cudaErrorInvalidValue, f'{found.name}: another kind of memory than before')
-        found.given, found.work = new, new.work()
-
-        def undo() -> None:
-            found.given, found.work = old, work
-
-        return Change(undo)
-
-    def set_kernel(
-        self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
-    ) -> Change:
-        """``cudaGraphKernelNodeSetParams``: of the definition ``g``; no executable graph is changed by it."""
-        with self._lock:
-            found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
-            old = () if found.given is None else found.given.values['args']
-            if len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphKernelNodeSetParams')
-            new = tuple(_decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
-            if found.given is not None and found.given.values['block'] is None:
-                return self._give(found, args=new)
-            return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
-
-    def set_memcpy(self, g: int, node: int, dst: int, src: int, nbytes: int) -> Change:
-        """``cudaGraphMemcpyNodeSetParams1D``, of a definition."""
-        with self._lock:
-            return self._give(self._node(g, node, 'memcpy'), dst=dst, src=src, bytes=nbytes)
-
-    def set_memset(self, g: int, node: int, dst: int, value: int, nbytes: int) -> Change:
-        """``cudaGraphMemsetNodeSetParams``, of a definition."""
-        with self._lock:
-            return self._give(self._node(g, node, 'memset'), dst=dst, value=value, bytes=nbytes)
-
-    def set_host(self, g: int, node: int, call: Callable[[], None]) -> Change:
-        """``cudaGraphHostNodeSetParams``, of a definition."""
-        with self._lock:
-            found = self._node(g, node, 'host')
-            old, found.work = found.work, call
-            return Change(lambda: setattr(found, 'work', old))
-
-    def set_event(self, g: int, node: int, event: int) -> Change:
-        """``cudaGraphEventRecordNodeSetEvent`` or ``cudaGraphEventWaitNodeSetEvent``, of a definition.
-
-        Events of nodes order nothing here, so that nothing is to be done.
-        """
-        with self._lock:
-            found = self._node(g, node)
-            if found.kind not in ('event record', 'wait event'):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphEventNodeSetEvent')
-            return Change(lambda: None)
-
-    def set_child(self, g: int, node: int, child: int) -> None:
-        """The nodes in a child graph's node of a definition get what those of the graph ``child`` have."""
-        with self._lock:
-            found = self._node(g, node, 'graph')
-            found.child = self._child(found.child, child)
-            if found.inside is not None:
-                found.inside.nodes = list(found.child.nodes)
-
-    def _child(self, old: ExecutableGraph | None, child: int) -> ExecutableGraph:
-        assert old is not None
-        new = type(old).of(self._graph(child))
-        try:
-            paired(old, new)
-        except Refused as refused:
-            raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.reason) from None
-        return new
-
-    def node_take(self, x: int, source: int, g: int, node: int) -> None:
-        """``cudaGraphExecNodeSetParams``: a node of an executable graph does what a definition's does from now on.
-
-        ``source`` names it: the handle that it has in the graph that was instantiated.
-        """
-        with self._lock:
-            executable, mine = self._anchor(x, source)
-            found = self._node(g, node)
-            given = executable.given[mine]
-            if found.kind != mine.kind or found.bodies:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
-            if given is not None and found.given is not None and not given.fits(given.values, found.given.values):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
-            executable.works[mine], executable.given[mine] = found.work, found.given
-            if found.child is not None:
-                executable.children[mine] = found.child
-
-    def child_take(self, x: int, source: int, child: int) -> None:
-        """``cudaGraphExecChildGraphNodeSetParams``: a node of an executable graph runs another child graph."""
-        with self._lock:
-            executable, mine = self._anchor(x, source)
-            if mine not in executable.children:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
-            executable.children[mine] = self._child(executable.children[mine], child)

@@ -30,8 +30,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from capturekit.driver.event_timing import TIMED, Times
+from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_accesses import Touched
 from capturekit.driver.node_reader import NodeInfo
+from capturekit.driver.node_writer import Change
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_after
@@ -40,15 +42,22 @@ from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation,
 from capturekit.simulated.device.address_space import AddressSpace
 from capturekit.simulated.device.call_notices import NoticedCalls
 from capturekit.simulated.device.graph_nodes import (
-    _NOT_COPIED,
-    Changes,
+    NOT_COPIED,
+    SWITCHED,
+    Aim,
     ExecutableGraph,
     Given,
     GraphDefinition,
     GraphNode,
+    Refused,
+    argument_of,
+    decoded,
     given_to,
     info_of,
-)
+    paired,
+    touched,
+    wired,
+)  # fmt: skip
 from capturekit.simulated.device.stream_queues import Line, Queue, any_order, nothing
 from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
 
@@ -278,6 +287,13 @@ class Streams:
             answer = row(operation, Target.LANE)[0](stream.capture.mode, False)
             self._fail(answer.code, operation.value, [stream.capture])
 
+    def _uncaptured(self, s: int, operation: Operation) -> None:
+        """Refuse a call that no captured stream can take, nor the legacy stream beside a capture."""
+        if s in LEGACY:
+            self._legacy(operation.value)
+        else:
+            self._conflict(self._stream(s), operation)
+
     def _enter(self, stream: SimulatedStream, s: int, capture: SimulatedCapture) -> None:
         stream.capture = capture
         capture.streams.add(s)
@@ -358,14 +374,6 @@ class Streams:
         """Free and total bytes."""
         return _TOTAL_MEMORY - self._used.get(self.get_device(), 0), _TOTAL_MEMORY
 
-    def host_alloc(self, nbytes: int) -> int:
-        """``cudaHostAlloc``: pinned memory, addressed like :meth:`malloc`."""
-        return self.malloc(nbytes)
-
-    def host_free(self, ptr: int) -> None:
-        """``cudaFreeHost``."""
-        self.free(ptr)
-
     # -- streams ----------------------------------------------------------------------------------------------
 
     def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
@@ -410,21 +418,14 @@ class Streams:
 
     def _wait_or_ask(self, s: int, operation: Operation) -> None:
         with self._lock:
-            if s in LEGACY:
-                self._legacy(operation.value)
-            else:
-                self._conflict(self._stream(s), operation)
+            self._uncaptured(s, operation)
             self._unsafe(operation.value)
 
     def stream_flags(self, s: int) -> int:
         """``cudaStreamGetFlags``: 1 for a non-blocking stream."""
         with self._lock:
-            if s in LEGACY:
-                self._legacy('streamGetFlags')
-                return 0
-            stream = self._stream(s)
-            self._conflict(stream, Operation.STREAM_GET_FLAGS)
-            return int(stream.non_blocking)
+            self._uncaptured(s, Operation.STREAM_GET_FLAGS)
+            return 0 if s in LEGACY else int(self._stream(s).non_blocking)
 
     def stream_priority(self, s: int) -> int:
         """``cudaStreamGetPriority``."""
@@ -656,10 +657,7 @@ class Streams:
     def add_callback(self, s: int, fn: Callable[[], None]) -> None:
         """``cudaStreamAddCallback``: can not be captured."""
         with self._lock:
-            if s in LEGACY:
-                self._legacy('streamAddCallback')
-            else:
-                self._conflict(self._stream(s), Operation.STREAM_ADD_CALLBACK)
+            self._uncaptured(s, Operation.STREAM_ADD_CALLBACK)
             queued = self._queue(s, fn)
         self._begin_work(None if queued is not None else fn)
 
@@ -721,11 +719,9 @@ class Graphs(Streams):
         """``cudaStreamBeginCaptureToGraph``: add to a graph, behind the nodes ``after``; to a body, say."""
         with self._lock:
             graph = self._graph(g)
-            known = {n.handle: n for n in graph.nodes}
-            if not known.keys() >= set(after):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'beginCaptureToGraph')
+            behind = _nodes_of(graph, after, 'beginCaptureToGraph')
             self._begin(s, mode, graph)
-            self._stream(s).after = frozenset(known[a] for a in after)
+            self._stream(s).after = behind
 
     def can_continue(self) -> bool:
         """Whether captures can add to a graph that has nodes."""
@@ -738,10 +734,7 @@ class Graphs(Streams):
             capture = self._live(stream, 'streamUpdateCaptureDependencies')
             if capture is None:
                 self._fail(Code.cudaErrorIllegalState, 'streamUpdateCaptureDependencies')
-            known = {n.handle: n for n in capture.graph.nodes}
-            if not known.keys() >= set(after):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'streamUpdateCaptureDependencies')
-            stream.after = frozenset(known[a] for a in after)
+            stream.after = _nodes_of(capture.graph, after, 'streamUpdateCaptureDependencies')
 
     def _begin(self, s: int, mode: Mode, graph: GraphDefinition | None) -> None:
         if s in LEGACY:
@@ -863,11 +856,10 @@ class Graphs(Streams):
         self, g: int, after: Sequence[int], work: Callable[[], None], name: str, kind: str
     ) -> tuple[GraphDefinition, GraphNode]:
         graph = self._graph(g)
-        known = {n.handle: n for n in graph.nodes}
-        if len(set(after)) != len(after) or not known.keys() >= set(after):
+        if len(set(after)) != len(after):
             raise CudaCallError(Code.cudaErrorInvalidValue, f'dependencies of a node of kind {kind!r}')
-        node = GraphNode(work, name, kind, frozenset(known[a] for a in after), self._handle())
-        return graph, node
+        behind = _nodes_of(graph, after, f'dependencies of a node of kind {kind!r}')
+        return graph, GraphNode(work, name, kind, behind, self._handle())
 
     def condition_create(self, g: int, default: int = 0) -> int:
         """``cudaGraphConditionalHandleCreate``: a value that each launch of ``g`` begins with the default."""
@@ -981,10 +973,7 @@ class Graphs(Streams):
     def graph_launch(self, x: int, s: int) -> None:
         """``cudaGraphLaunch``: run the nodes in a random order among those that the edges allow."""
         with self._lock:
-            if s in LEGACY:
-                self._legacy('graphLaunch')
-            else:
-                self._conflict(self._stream(s), Operation.GRAPH_LAUNCH)
+            self._uncaptured(s, Operation.GRAPH_LAUNCH)
             executable = self._exec(x)
             self.launches += 1
             queue = self.queue
@@ -993,12 +982,12 @@ class Graphs(Streams):
                 queue.launched[x] = queue.put(self._line(s), lambda: self._launch(now), [queue.launched.get(x)])
         self._begin_work(None if queue is not None else lambda: self._launch(executable))
 
-    def _launch(self, executable: ExecutableGraph) -> None:
+    def _launch(self, executable: ExecutableGraph, order: list[GraphNode] | None = None) -> None:
         values = dict(executable.conditions)
         launching = self._launching()
         launching.append(values)
         try:
-            self._run(executable, values, executable.by_priority)
+            self._run(executable, values, executable.by_priority, order)
         finally:
             launching.pop()
 
@@ -1018,20 +1007,11 @@ class Graphs(Streams):
             done.add(node)
         if len(done) != len(executable.nodes):
             raise CudaCallError(Code.cudaErrorInvalidValue, 'launchInOrder')
-        values = dict(executable.conditions)
-        launching = self._launching()
-        launching.append(values)
-        try:
-            self._run(executable, values, False, [node for node in nodes if node is not None])
-        finally:
-            launching.pop()
+        self._launch(executable, [node for node in nodes if node is not None])
 
     def _launching(self) -> list[dict[int, int]]:
         """The values of conditions in the launches that this thread is in."""
-        try:
-            found: list[dict[int, int]] = self._running.values
-        except AttributeError:
-            found = self._running.values = []
+        found: list[dict[int, int]] = self._running.__dict__.setdefault('values', [])
         return found
 
     def _run(
@@ -1073,10 +1053,7 @@ class Graphs(Streams):
     def graph_upload(self, x: int, s: int) -> None:
         """``cudaGraphUpload``."""
         with self._lock:
-            if s in LEGACY:
-                self._legacy('graphUpload')
-            else:
-                self._conflict(self._stream(s), Operation.GRAPH_UPLOAD)
+            self._uncaptured(s, Operation.GRAPH_UPLOAD)
             self._exec(x)
 
     def graph_exec_destroy(self, x: int) -> None:
@@ -1105,7 +1082,7 @@ class Graphs(Streams):
         """Launch ``x`` as often as a device would launch it and the other graph; tell what the model says of ``g``."""
         with self._lock:
             graph = self._graph(g)
-            if any(node.kind in _NOT_COPIED for node in graph.nodes):
+            if any(node.kind in NOT_COPIED for node in graph.nodes):
                 raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
             spans = modelled(graph.nodes, off)
         with progress('measuring launches', 2 * (warmup + launches)) as step:
@@ -1127,6 +1104,238 @@ class Graphs(Streams):
         for _ in range(min(in_a_row, 2)):
             self.graph_launch(x, s)
         return max((end for _start, end in spans.values()), default=0.0)
+
+
+class SimulatedDevice(Graphs):
+    """A machine of one or more devices; see the module's text.
+
+    ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
+    ``cudaDriverGetVersion`` says it; the newest measured; ``devices`` is how many there are, each with streams, events
+    and memory of its own. ``late``: work waits until the host has to know, and then runs in an order that the seed
+    draws; None: where the environment variable ``CAPTUREKIT_LATE`` is 1.
+    """
+
+    def call_source(self) -> NoticedCalls:
+        """Return who tells of the calls to this device."""
+        return NoticedCalls(self)
+
+    # -- graphs that are changed: updated in place, wired otherwise, copied; nodes given something else --------------
+
+    def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
+        """``cudaGraphExecUpdate``: return ('', 0), or CUDA's reason for refusing and the node of ``g`` or 0."""
+        with self._lock:
+            executable, graph = self._exec(x), self._graph(g)
+            if graph.is_body:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecUpdate')
+            new = ExecutableGraph.of(graph, executable.by_priority)
+            try:
+                pairs = paired(executable, new, executable.by_priority)
+            except Refused as refused:
+                return refused.reason, 0 if refused.node is None else refused.node.handle
+            new.off = {pairs[n] for n in executable.off}
+            new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
+            self.executables[x] = new
+            return '', 0
+
+    def graph_clone(self, g: int) -> int:
+        """``cudaGraphClone``: a copy of a graph; refused where it has conditional or memory nodes."""
+        with self._lock:
+            graph = self._graph(g)
+            if any(n.kind in NOT_COPIED for n in graph.nodes):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
+            copies = {n: replace(n, handle=self._handle()) for n in graph.nodes}
+            for n in graph.nodes:
+                copies[n].after = frozenset(copies[a] for a in n.after)
+                if n.inside is not None:
+                    copies[n].inside = self._inside(n.inside.nodes)
+            handle = self._handle()
+            self.graphs[handle] = GraphDefinition(handle, list(copies.values()))
+            return handle
+
+    def graph_rewire(self, g: int, removed: Sequence[tuple[int, int]], added: Sequence[tuple[int, int]]) -> None:
+        """``cudaGraphRemoveDependencies`` and ``cudaGraphAddDependencies``: pairs (from, to) of nodes of a definition.
+
+        No executable graph is changed by it: those have the nodes as they were.
+        """
+        with self._lock:
+            graph = self._graph(g)
+            before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
+            memory = any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
+            if removed and memory:  # CUDA's documentation of both calls says so
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
+            for a, b in removed:
+                if a not in before.get(b, ()):
+                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
+                before[b].discard(a)
+            for a, b in added:
+                if a not in before or b not in before or a == b or a in before[b]:
+                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies')
+                before[b].add(a)
+            graph.nodes[:] = wired(graph.nodes, before)
+
+    def graph_accesses(self, g: int) -> dict[int, Touched]:
+        """What each node of a definition touches, by its handle."""
+        with self._lock:
+            return {node.handle: touched(node) for node in self._graph(g).nodes}
+
+    # -- single nodes -------------------------------------------------------------------------------------------
+
+    def _node(self, g: int, node: int, kind: str = '') -> GraphNode:
+        found = self._graph(g).node(node)
+        if found is None or (kind and found.kind != kind):
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'a node of kind {kind!r}')
+        return found
+
+    def _anchor(self, x: int, source: int) -> tuple[ExecutableGraph, GraphNode]:
+        executable = self._exec(x)
+        if source not in executable.anchors:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'the node of an executable graph')
+        return executable, executable.anchors[source]
+
+    def node_enable(self, x: int, node: int, on: bool) -> None:
+        """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""
+        with self._lock:
+            executable, found = self._anchor(x, node)
+            if found.kind not in SWITCHED:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeSetEnabled')
+            (executable.off.discard if on else executable.off.add)(found)
+
+    def node_enabled(self, x: int, node: int) -> bool:
+        """``cudaGraphNodeGetEnabled``."""
+        with self._lock:
+            executable, found = self._anchor(x, node)
+            if found.kind not in SWITCHED:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeGetEnabled')
+            return found not in executable.off
+
+    def node_info(self, g: int, node: int) -> NodeInfo:
+        """What is known of one node of a definition."""
+        with self._lock:
+            return info_of(self._node(g, node))
+
+    def node_arguments(self, g: int, node: int) -> list[Argument]:
+        """The arguments of a kernel's node of a definition; those of nested Python values have no bytes."""
+        with self._lock:
+            found = self._node(g, node, 'kernel')
+            if found.given is None:
+                raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
+            args, typed = found.given.values['args'], found.given.values['block'] is None
+            return [argument_of(value, args, typed) for value in args]
+
+    def node_priority(self, g: int, node: int) -> int:
+        """The priority of a kernel's node of a definition: lower numbers come first."""
+        with self._lock:
+            return self._node(g, node, 'kernel').priority
+
+    def kernel_aim(self, g: int, node: int) -> Aim:
+        """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
+        return Aim(self, g, node, self.node_arguments(g, node))
+
+    def _give(self, found: GraphNode, **values: Any) -> Change:
+        old, work = found.given, found.work
+        if old is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
+        new = old.but(**values)
+        if not old.fits(old.values, new.values):
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'{found.name}: another kind of memory than before')
+        found.given, found.work = new, new.work()
+
+        def undo() -> None:
+            found.given, found.work = old, work
+
+        return Change(undo)
+
+    def set_kernel(
+        self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
+    ) -> Change:
+        """``cudaGraphKernelNodeSetParams``: of the definition ``g``; no executable graph is changed by it."""
+        with self._lock:
+            found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
+            old = () if found.given is None else found.given.values['args']
+            if len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphKernelNodeSetParams')
+            new = tuple(decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
+            if found.given is not None and found.given.values['block'] is None:
+                return self._give(found, args=new)
+            return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
+
+    def set_memcpy(self, g: int, node: int, dst: int, src: int, nbytes: int) -> Change:
+        """``cudaGraphMemcpyNodeSetParams1D``, of a definition."""
+        with self._lock:
+            return self._give(self._node(g, node, 'memcpy'), dst=dst, src=src, bytes=nbytes)
+
+    def set_memset(self, g: int, node: int, dst: int, value: int, nbytes: int) -> Change:
+        """``cudaGraphMemsetNodeSetParams``, of a definition."""
+        with self._lock:
+            return self._give(self._node(g, node, 'memset'), dst=dst, value=value, bytes=nbytes)
+
+    def set_host(self, g: int, node: int, call: Callable[[], None]) -> Change:
+        """``cudaGraphHostNodeSetParams``, of a definition."""
+        with self._lock:
+            found = self._node(g, node, 'host')
+            old, found.work = found.work, call
+            return Change(lambda: setattr(found, 'work', old))
+
+    def set_event(self, g: int, node: int, event: int) -> Change:
+        """``cudaGraphEventRecordNodeSetEvent`` or ``cudaGraphEventWaitNodeSetEvent``, of a definition.
+
+        Events of nodes order nothing here, so that nothing is to be done.
+        """
+        with self._lock:
+            found = self._node(g, node)
+            if found.kind not in ('event record', 'wait event'):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphEventNodeSetEvent')
+            return Change(lambda: None)
+
+    def set_child(self, g: int, node: int, child: int) -> None:
+        """The nodes in a child graph's node of a definition get what those of the graph ``child`` have."""
+        with self._lock:
+            found = self._node(g, node, 'graph')
+            found.child = self._child(found.child, child)
+            if found.inside is not None:
+                found.inside.nodes = list(found.child.nodes)
+
+    def _child(self, old: ExecutableGraph | None, child: int) -> ExecutableGraph:
+        assert old is not None
+        new = ExecutableGraph.of(self._graph(child))
+        try:
+            paired(old, new)
+        except Refused as refused:
+            raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.reason) from None
+        return new
+
+    def node_take(self, x: int, source: int, g: int, node: int) -> None:
+        """``cudaGraphExecNodeSetParams``: a node of an executable graph does what a definition's does from now on.
+
+        ``source`` names it: the handle that it has in the graph that was instantiated.
+        """
+        with self._lock:
+            executable, mine = self._anchor(x, source)
+            found = self._node(g, node)
+            given = executable.given[mine]
+            if found.kind != mine.kind or found.bodies:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
+            if given is not None and found.given is not None and not given.fits(given.values, found.given.values):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
+            executable.works[mine], executable.given[mine] = found.work, found.given
+            if found.child is not None:
+                executable.children[mine] = found.child
+
+    def child_take(self, x: int, source: int, child: int) -> None:
+        """``cudaGraphExecChildGraphNodeSetParams``: a node of an executable graph runs another child graph."""
+        with self._lock:
+            executable, mine = self._anchor(x, source)
+            if mine not in executable.children:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
+            executable.children[mine] = self._child(executable.children[mine], child)
+
+
+def _nodes_of(graph: GraphDefinition, handles: Sequence[int], call: str) -> frozenset[GraphNode]:
+    """The nodes of these handles. A call with others is refused."""
+    known = {n.handle: n for n in graph.nodes}
+    if not known.keys() >= set(handles):
+        raise CudaCallError(Code.cudaErrorInvalidValue, call)
+    return frozenset(known[handle] for handle in handles)
 
 
 def _ancestors(nodes: Iterable[GraphNode]) -> set[GraphNode]:
@@ -1245,17 +1454,3 @@ def differing(
         if apart.size:
             found.append((address + int(apart[0]), int(apart.size)))
     return ([handles[n] for n in orders[1]], found) if found else None
-
-
-class SimulatedDevice(Graphs, Changes):
-    """A machine of one or more devices; see the module's text.
-
-    ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
-    ``cudaDriverGetVersion`` says it; the newest measured; ``devices`` is how many there are, each with streams, events
-    and memory of its own. ``late``: work waits until the host has to know, and then runs in an order that the seed
-    draws; None: where the environment variable ``CAPTUREKIT_LATE`` is 1.
-    """
-
-    def call_source(self) -> NoticedCalls:
-        """Return who tells of the calls to this device."""
-        return NoticedCalls(self)
