@@ -458,6 +458,21 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     return launches.view(np.moveaxis, found, tuple(new), tuple(range(axis, axis + len(new))))
 
 
+def matmul(
+    x1: Any, x2: Any, /, out: Any = None, *, axes: Any = None, axis: Any = None, keepdims: bool = False,
+    casting: str = 'same_kind', dtype: Any = None, signature: Any = None, order: str = 'K',
+) -> Any:  # fmt: skip
+    if _needs_cublas((x1, x2)):
+        vendor.use(vendor.cublas)
+    options = {k: v for k, v in {'axes': axes, 'dtype': dtype}.items() if v is not None}
+    if out is None and not options and vendor.can_multiply(x1, x2):
+        found = arrays.ndarray.for_result((x1.shape[0], x2.shape[1]), x1.dtype)
+        make = functools.partial(launches.launch, 'cupy_matmul', np.matmul, (x1, x2), out=found, opaque=True)
+        vendor.multiplied(x1, x2, found, make)
+        return found
+    return launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
+
+
 def byte_bounds(a: Any) -> tuple[int, int]:
     """Return the addresses of the first byte and past the last."""
     reach = [(n - 1) * s for n, s in zip(a.shape, a.strides)]

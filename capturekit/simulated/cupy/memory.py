@@ -265,6 +265,19 @@ def get_allocator() -> Allocator:
     return _get_thread_local_allocator() or runtime_calls.state.allocator or _malloc
 
 
+@contextmanager
+def using_allocator(allocator: Allocator | None = None) -> Iterator[None]:
+    """Use an allocator in this thread for a while."""
+    # Looked up where programs find it: a replaced _set_thread_local_allocator is honoured, as in CuPy.
+    memory = runtime_calls.public['cupy.cuda.memory']
+    previous = memory._get_thread_local_allocator()
+    memory._set_thread_local_allocator(memory._malloc if allocator is None else allocator)
+    try:
+        yield
+    finally:
+        memory._set_thread_local_allocator(previous)
+
+
 class PythonFunctionAllocatorMemory(BaseMemory):
     """Memory from a Python function."""
 
@@ -354,15 +367,17 @@ class MemoryAsyncPool:
 
 
 def get_memory_hooks() -> OrderedDict[str, MemoryHook]:
-    try:
-        hooks: OrderedDict[str, MemoryHook] = runtime_calls.state.thread.hooks
-    except AttributeError:
-        hooks = runtime_calls.state.thread.hooks = OrderedDict()
+    hooks: OrderedDict[str, MemoryHook] = runtime_calls.of_thread('hooks', OrderedDict)
     return hooks
 
 
 class MemoryHook:
-    """Something to be told of allocations while it is entered."""
+    """Something to be told of allocations while it is entered, by methods of events.
+
+    ``alloc_preprocess`` and ``alloc_postprocess`` are told before and after memory is taken from the device
+    (``device_id``, ``mem_size``, afterwards ``mem_ptr``), those of ``malloc`` from the pool (also ``size``, afterwards
+    ``pmem_id``), those of ``free`` when memory returns to the pool.
+    """
 
     name = 'MemoryHook'
 
@@ -376,23 +391,10 @@ class MemoryHook:
     def __exit__(self, *_: object) -> None:
         del get_memory_hooks()[self.name]
 
-    def alloc_preprocess(self, **kwargs: Any) -> None:
-        """Be told ``device_id``, ``mem_size`` before memory is taken from the device."""
 
-    def alloc_postprocess(self, **kwargs: Any) -> None:
-        """Be told ``device_id``, ``mem_size``, ``mem_ptr`` after memory was taken from the device."""
-
-    def malloc_preprocess(self, **kwargs: Any) -> None:
-        """Be told ``device_id``, ``size``, ``mem_size`` before memory is taken from the pool."""
-
-    def malloc_postprocess(self, **kwargs: Any) -> None:
-        """Be told ``device_id``, ``size``, ``mem_size``, ``mem_ptr``, ``pmem_id`` after memory was taken."""
-
-    def free_preprocess(self, **kwargs: Any) -> None:
-        """Be told ``device_id``, ``mem_size``, ``mem_ptr``, ``pmem_id`` before memory returns to the pool."""
-
-    def free_postprocess(self, **kwargs: Any) -> None:
-        """Be told ``device_id``, ``mem_size``, ``mem_ptr``, ``pmem_id`` after memory returned to the pool."""
+for _name in ('alloc_preprocess', 'alloc_postprocess', 'malloc_preprocess', 'malloc_postprocess', 'free_preprocess',
+              'free_postprocess'):  # fmt: skip
+    setattr(MemoryHook, _name, named(lambda self, **kwargs: None, _name, module=__name__))
 
 
 @contextmanager

@@ -223,10 +223,7 @@ def get_unique_id() -> bytes:
 
 
 def _group() -> list[_Call]:
-    try:
-        calls: list[_Call] = runtime_calls.state.thread.calls
-    except AttributeError:
-        calls = runtime_calls.state.thread.calls = []
+    calls: list[_Call] = runtime_calls.of_thread('calls', list)
     return calls
 
 

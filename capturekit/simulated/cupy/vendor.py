@@ -8,7 +8,6 @@ plans CuPy keeps by lengths and dtypes; some wait for the device while they are 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -208,7 +207,7 @@ class PlanCache:
     """The plans of a thread."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[Any, _Plan] = OrderedDict()
+        self._plans: dict[Any, _Plan] = {}
 
     def get_curr_size(self) -> int:
         return len(self._plans)
@@ -218,19 +217,15 @@ class PlanCache:
 
     def plan(self, key: Any, make: Callable[[], _Plan]) -> _Plan:
         """The plan for this key, which is made if it is not there."""
-        if key not in self._plans:
-            self._plans[key] = make()
-        self._plans.move_to_end(key)
+        found = self._plans.pop(key, None) or make()
+        self._plans[key] = found
         while len(self._plans) > _KEPT:
-            self._plans.popitem(last=False)
-        return self._plans.get(key) or next(iter(self._plans.values()))
+            del self._plans[next(iter(self._plans))]
+        return found
 
 
 def get_plan_cache() -> PlanCache:
-    thread = runtime_calls.state.thread
-    if not hasattr(thread, 'plans'):
-        thread.plans = PlanCache()
-    found: PlanCache = thread.plans
+    found: PlanCache = runtime_calls.of_thread('plans', PlanCache)
     return found
 
 
