@@ -139,17 +139,6 @@ def assign(a: NDArray[Any], value: Any) -> None:
     np.copyto(a, value, casting='unsafe')
 
 
-def resolve(array: Any, order: str) -> str:
-    """Return 'C', 'F' or 'K' for 'A' and 'K', as far as the array decides it."""
-    if order == 'A':
-        return 'F' if array.flags.fnc else 'C'
-    if order == 'K':
-        return 'C' if array._c_contiguous else 'F' if array._f_contiguous else 'K'
-    if order not in 'CF':
-        raise ValueError(f'order not understood. order={order}')
-    return order
-
-
 def fits(array: Any, order: str) -> bool:
     """Return whether the array is laid out in ``order`` already."""
     fine: bool = {'K': True, 'A': array.flags.forc, 'C': array._c_contiguous, 'F': array._f_contiguous}[order]
@@ -157,18 +146,15 @@ def fits(array: Any, order: str) -> bool:
 
 
 def strides_like(array: Any, dtype: np.dtype[Any], order: str) -> Shape | None:
-    """Return the strides of a new array in ``order``."""
-    if order == 'C':
+    """Return the strides of a new array in ``order``; None in that of C."""
+    if order not in ('C', 'F', 'A', 'K'):
+        raise ValueError(f'order not understood. order={order}')
+    if order == 'C' or (order in 'AK' and array._c_contiguous):
         return None
-    if order == 'F':
-        axes = list(range(array.ndim))
-    else:
-        axes = sorted(range(array.ndim), key=lambda i: (abs(array.strides[i]), -i))
-    strides, step = [0] * array.ndim, dtype.itemsize
-    for axis in axes:
-        strides[axis] = step
-        step *= max(array.shape[axis], 1)
-    return tuple(strides)
+    if not array.size:
+        return (0,) * int(array.ndim)
+    strides: Shape = np.empty_like(array._slot().view(), dtype, order).strides  # type: ignore[call-overload]
+    return strides
 
 
 def in_order(array: Any, order: str) -> Any:
@@ -534,7 +520,6 @@ class _ndarray_base(Layout):
             return self
         if copy is False:
             raise ValueError('Unable to avoid copy while creating an array as requested.')
-        order = resolve(self, order)
         made = ndarray(self.shape, found, None, strides_like(self, found, order), 'C')
         launches.mutate('cupy_copy', assign, made, (self,), rehearse=False, elementwise=True)
         return made

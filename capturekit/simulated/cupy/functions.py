@@ -115,8 +115,7 @@ def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None 
     found = np.dtype(prototype.dtype if dtype is None else dtype)
     if shape is not None:
         return empty(shape, found, order if order in ('C', 'F') else 'C')
-    order = arrays.resolve(prototype, order.upper())
-    return arrays.ndarray(prototype.shape, found, None, arrays.strides_like(prototype, found, order), 'C')
+    return arrays.ndarray(prototype.shape, found, None, arrays.strides_like(prototype, found, order.upper()), 'C')
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:

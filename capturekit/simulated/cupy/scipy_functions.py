@@ -148,27 +148,22 @@ class _spbase:
         assert shape is not None
         self._shape = (int(shape[0]), int(shape[1]))
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._shape
+    shape = property(lambda self: self._shape)
+    dtype = property(lambda self: self.data.dtype)
+    nnz = property(lambda self: int(self.data.size))
+    T = property(lambda self: self.transpose())
 
-    @property
-    def dtype(self) -> Any:
-        return self.data.dtype
-
-    @property
-    def nnz(self) -> int:
-        return int(self.data.size)
+    def _all(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self._parts)
 
     def get(self, stream: Any = None) -> Any:
         """Return SciPy's matrix of the same elements, on the host."""
-        return scipys('sparse', f'{self.format}_matrix')(self._on_host(), shape=self.shape)
-
-    def _on_host(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name).get() for name in self._parts)
+        data, *places = (one.get() for one in self._all())
+        parts = (data, tuple(places)) if self.format == 'coo' else (data, *places)
+        return scipys('sparse', f'{self.format}_matrix')(parts, shape=self.shape)
 
     def _with_data(self, data: Any) -> Any:
-        return type(self)((data, *(getattr(self, name) for name in self._parts[1:])), self.shape)
+        return type(self)((data, *self._all()[1:]), self.shape)
 
     def astype(self, dtype: Any) -> Any:
         return self._with_data(self.data.astype(dtype))
@@ -176,31 +171,26 @@ class _spbase:
     def copy(self) -> Any:
         return self._with_data(self.data.copy())
 
-    @property
-    def T(self) -> Any:
-        return self.transpose()
-
     def transpose(self) -> Any:
         """Return the transpose: by rows what was by columns."""
-        kind = {'csr': csc_matrix, 'csc': csr_matrix}[self.format]
-        return kind(tuple(getattr(self, name) for name in self._parts), self.shape[::-1])
+        data, one, other = self._all()
+        if self.format == 'coo':
+            return coo_matrix((data, other, one), self.shape[::-1])
+        kind = csc_matrix if self.format == 'csr' else csr_matrix
+        return kind((data, one, other), self.shape[::-1])
 
     def toarray(self) -> Any:
-        """Return the matrix with its zeros."""
-        return self.tocsr().toarray()
+        """Return the matrix with its zeros. CuPy sums duplicates first, and reads how many are left."""
+        if not isinstance(self, csr_matrix):
+            return self.tocsr().toarray()
+        int(self.indptr[-1])
+        return self._launch('toarray', lambda a: a)
 
     def _launch(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Launch a function of NumPy's matrix of the same elements: the host reads nothing."""
-        dense, shape, parts = self._dense, self.shape, [getattr(self, name) for name in self._parts]
-        return launches.launch(
-            f'cupyx_sparse_{name}', lambda *given: function(dense(shape, *given[:3]), *given[3:]), (*parts, *args)
-        )
-
-    @staticmethod
-    def _dense(shape: tuple[int, int], data: Any, rows: Any, columns: Any) -> NDArray[Any]:
-        found = np.zeros(shape, data.dtype)
-        np.add.at(found, (rows % shape[0], columns % shape[1]), data)
-        return found
+        dense = functools.partial(_dense, self.format, self.shape)
+        made = lambda *given: function(dense(*given[:3]), *given[3:])  # noqa: E731
+        return launches.launch(f'cupyx_sparse_{name}', made, (*self._all(), *args))
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the sum of all elements, or of rows or columns as an array of two axes."""
@@ -211,15 +201,17 @@ class _spbase:
 
     def multiply(self, other: Any) -> Any:
         """Return the product of each two elements; with an array it keeps the places of the elements."""
-        if not isinstance(other, Layout) or other.ndim != 2 or self.format != 'csr':
+        if not isinstance(other, Layout) or other.ndim != 2:
             return _by_scipy(lambda a, b: a.multiply(b), self, other)
-        shape, parts = self.shape, [getattr(self, name) for name in self._parts]
+        kind, shape = self.format, self.shape
 
-        def product(data: Any, indices: Any, indptr: Any, dense: Any) -> Any:
-            rows = np.repeat(np.arange(shape[0]), np.diff(indptr))
-            return data * np.broadcast_to(dense, shape)[rows, indices]
+        def product(data: Any, one: Any, more: Any, dense: Any) -> Any:
+            rows, columns = _places(kind, shape, one, more)
+            found = np.array(data, np.result_type(data, dense))
+            found[: rows.size] *= np.broadcast_to(dense, shape)[rows, columns]
+            return found
 
-        return self._with_data(launches.launch('cupyx_sparse_multiply', product, (*parts, other)))
+        return self._with_data(launches.launch('cupyx_sparse_multiply', product, (*self._all(), other)))
 
     def __abs__(self) -> Any:
         return self._with_data(abs(self.data))
@@ -255,10 +247,6 @@ class csr_matrix(_spbase):
     indices: Any
     indptr: Any
 
-    @staticmethod
-    def _dense(shape: tuple[int, int], data: Any, indices: Any, indptr: Any) -> NDArray[Any]:
-        return _dense(shape, data, indices, indptr)
-
     def __init__(self, given: Any, shape: tuple[int, int] | None = None, **options: Any) -> None:
         if isinstance(given, Layout):
             host = given.get()  # type: ignore[attr-defined]
@@ -271,14 +259,6 @@ class csr_matrix(_spbase):
     def tocsr(self) -> Any:
         return self
 
-    def toarray(self) -> Any:
-        """Return the matrix with its zeros. CuPy sums duplicates first, and reads how many are left."""
-        int(self.indptr[-1])
-        found = arrays.ndarray(self.shape, self.dtype)
-        parts = [getattr(self, name) for name in self._parts]
-        launches.mutate('cusparseSparseToDense', _fill, found, parts, rehearse=False)
-        return found
-
     def __matmul__(self, other: Any) -> Any:
         cusparse = runtime_calls.public['cupyx.cusparse']
         return cusparse.spgemm(self, other.tocsr()) if isinstance(other, _spbase) else cusparse.spmv(self, other)
@@ -289,24 +269,12 @@ class csc_matrix(_spbase):
 
     format = 'csc'
 
-    @staticmethod
-    def _dense(shape: tuple[int, int], data: Any, indices: Any, indptr: Any) -> NDArray[Any]:
-        return _dense(shape[::-1], data, indices, indptr).T
-
 
 class coo_matrix(_spbase):
     """A matrix by the places of its elements."""
 
     format = 'coo'
     _parts = ('data', 'row', 'col')
-
-    def _on_host(self) -> tuple[Any, ...]:
-        data, *places = super()._on_host()
-        return data, tuple(places)
-
-    def transpose(self) -> Any:
-        parts: Any = self
-        return coo_matrix((parts.data, parts.col, parts.row), self.shape[::-1])
 
 
 _CLASSES = {kind.format: kind for kind in (csr_matrix, csc_matrix, coo_matrix)}
@@ -370,16 +338,20 @@ def _stacked(blocks: Any, dtype: Any) -> csr_matrix:
     return csr_matrix(tuple(parts), (sum(one.shape[0] for one in blocks), blocks[0].shape[1]))
 
 
-def _fill(out: NDArray[Any], data: Any, indices: Any, indptr: Any) -> None:
-    rows = np.repeat(np.arange(out.shape[0]), np.clip(np.diff(indptr), 0, out.shape[1])[: out.shape[0]])
-    count = min(rows.size, data.size)
-    out[...] = 0
-    np.add.at(out, (rows[:count], indices[:count] % max(out.shape[1], 1)), data[:count])
+def _places(kind: str, shape: tuple[int, int], one: Any, more: Any) -> tuple[Any, Any]:
+    """The rows and columns of elements, by what a format says of them; whatever that is, inside of the matrix."""
+    if kind == 'coo':
+        return one % shape[0], more % shape[1]
+    if kind == 'csc':
+        return _places('csr', shape[::-1], one, more)[::-1]
+    rows = np.repeat(np.arange(shape[0]), np.clip(np.diff(more), 0, shape[1])[: shape[0]])[: one.size]
+    return rows, one[: rows.size] % max(shape[1], 1)
 
 
-def _dense(shape: tuple[int, int], data: Any, indices: Any, indptr: Any) -> NDArray[Any]:
+def _dense(kind: str, shape: tuple[int, int], data: Any, one: Any, more: Any) -> NDArray[Any]:
+    rows, columns = _places(kind, shape, one, more)
     found = np.zeros(shape, data.dtype)
-    _fill(found, data, indices, indptr)
+    np.add.at(found, (rows, columns), data[: rows.size])
     return found
 
 
@@ -389,7 +361,7 @@ def spmv(a: csr_matrix, x: Any, y: Any = None, alpha: float = 1, beta: float = 0
     shape = a.shape
 
     def product(data: Any, indices: Any, indptr: Any, v: Any) -> Any:
-        return alpha * (_dense(shape, data, indices, indptr) @ v)
+        return alpha * (_dense('csr', shape, data, indices, indptr) @ v)
 
     return launches.launch('cusparseSpMV', product, (a.data, a.indices, a.indptr, x))
 
@@ -407,7 +379,7 @@ def spgemm(a: csr_matrix, b: csr_matrix, alpha: float = 1) -> csr_matrix:
     given = (a.data, a.indices, a.indptr, b.data, b.indices, b.indptr)
 
     def product(*parts: Any) -> NDArray[Any]:
-        found: NDArray[Any] = alpha * (_dense(a.shape, *parts[:3]) @ _dense(b.shape, *parts[3:]))
+        found: NDArray[Any] = alpha * (_dense('csr', a.shape, *parts[:3]) @ _dense('csr', b.shape, *parts[3:]))
         return found
 
     def counted(out: NDArray[Any], *parts: Any) -> None:
