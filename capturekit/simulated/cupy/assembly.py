@@ -237,7 +237,7 @@ _PUBLISHED = """
 _HIDDEN = frozenset(
     """
     GARBAGE ILLEGAL_ADDRESS MEMORY_ALLOCATION NpzFile SHORT TYPE_CHECKING check_device device_block device_bytes
-    first_recorded host_bytes spoil
+    first_recorded host_bytes on_host spoil without_warnings
     """.split()
 )
 

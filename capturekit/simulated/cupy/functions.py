@@ -557,7 +557,7 @@ def _numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | 
     return UNCHECKED.get(name, found) if callable(found) else None
 
 
-def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
+def without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn)
     def quiet(*args: Any, **kwargs: Any) -> Any:
         with warnings.catch_warnings():
@@ -573,7 +573,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
     if name in ('clip', 'choose', 'repeat'):  # CuPy's call the methods
         return lambda args, kwargs: getattr(args[0], name)(*args[1:], **kwargs)
     if name.startswith(('nan', 'corrcoef', 'cov', 'polyfit')):
-        fn = _without_warnings(fn)
+        fn = without_warnings(fn)
     prepare = vendor.needed_by(name)
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -809,11 +809,19 @@ def _answering(fn: Callable[..., Any]) -> Call:
 
 
 def _of_host(fn: Callable[..., Any]) -> Call:
-    return lambda args, kwargs: fn(*launches.mapped(args, _on_host), **launches.mapped(kwargs, _on_host))
+    return lambda args, kwargs: fn(*on_host(args), **on_host(kwargs))
 
 
-def _on_host(value: Any) -> Any:
-    return value if launches.as_array(value) is None else asnumpy(value)
+def on_host(value: Any) -> Any:
+    """Return a value with the arrays in it, and sparse matrices, read to the host."""
+    return launches.mapped(value, _read_one)
+
+
+def _read_one(value: Any) -> Any:
+    array = launches.as_array(value)
+    if array is None and hasattr(value, 'format') and hasattr(value, 'get'):
+        return value.get()  # a sparse matrix
+    return value if array is None else array.get()
 
 
 def _made(

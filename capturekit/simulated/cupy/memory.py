@@ -41,19 +41,10 @@ class OutOfMemoryError(MemoryError):
     """The device, or a pool's limit, has not enough memory left."""
 
     def __init__(self, size: int, total: int, limit: int = 0) -> None:
-        self._size = size
-        self._total = total
-        self._limit = limit
-        if limit == 0:
-            message = f'Out of memory allocating {size:,} bytes'
-            if total != -1:
-                message += f' (allocated so far: {total:,} bytes).'
-        else:
-            message = (
-                f'Out of memory allocating {size:,} bytes '
-                f'(allocated so far: {total:,} bytes, limit set to: {limit:,} bytes).'
-            )
-        super().__init__(message)
+        self._size, self._total, self._limit = size, total, limit
+        most = f', limit set to: {limit:,} bytes' if limit else ''
+        so_far = f' (allocated so far: {total:,} bytes{most}).' if limit or total != -1 else ''
+        super().__init__(f'Out of memory allocating {size:,} bytes{so_far}')
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self._size, self._total, self._limit))

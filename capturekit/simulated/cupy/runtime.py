@@ -8,7 +8,6 @@ Device memory lies at simulated addresses, pinned memory at its true host addres
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -200,24 +199,21 @@ def _is_pageable(address: int) -> bool:
 
 
 def _submit_copy(
-    stream: int,
-    work: Callable[[], None],
-    given: Given | None,
-    ends: tuple[int, int, int],
-    name: str,
-    to: Callable[[Bytes], None],
+    stream: int, work: Callable[[], None], given: Given | None, name: str, rows: tuple[int, int, int, int, int, int]
 ) -> None:
-    """Copy: what comes from pageable memory is taken at once, and the host waits for what goes there.
-
-    ``ends``: to where, from where, how many bytes. ``to`` puts bytes that were taken where they belong.
-    """
-    dst, src, size = ends
+    """Copy rows: what comes from pageable memory is taken at once, and the host waits for what goes there."""
+    dst, dpitch, src, spitch, width, height = rows
+    size = spitch * (height - 1) + width if width and height else 0
     if not calls.is_late() or not size or calls.is_captured(stream):
         calls.submit(stream, work, name, 'memcpy', given)
         return
     if _is_pageable(src):
         taken = host_bytes(src, size).copy()
-        work = functools.partial(to, taken)
+
+        def work() -> None:
+            for row in range(height):
+                _any_bytes(dst + row * dpitch, width)[:] = taken[row * spitch : row * spitch + width]
+
     calls.submit(stream, work, name, 'memcpy', given)
     if _is_pageable(dst):
         calls.ask(calls.device().wait_for, stream)
@@ -229,11 +225,8 @@ def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
     def make(**now: int) -> Callable[[], None]:
         return lambda: _copy(now['dst'], now['src'], now['bytes'], kind)
 
-    def put(taken: Bytes) -> None:
-        _any_bytes(dst, size)[:] = taken
-
     given = Given(values, make, _in_memory_like(values))
-    _submit_copy(stream, given.work(), given, (dst, src, size), 'memcpyAsync', put)
+    _submit_copy(stream, given.work(), given, 'memcpyAsync', (dst, size, src, size, size, 1))
 
 
 def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
@@ -266,14 +259,8 @@ def memcpy2D(dst: int, dpitch: int, src: int, spitch: int, width: int, height: i
 def memcpy2DAsync(
     dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
 ) -> None:
-    rows = (dst, dpitch, src, spitch, width, height, kind)
-    size = spitch * (height - 1) + width if width and height else 0
-
-    def put(taken: Bytes) -> None:
-        for row in range(height):
-            _any_bytes(dst + row * dpitch, width)[:] = taken[row * spitch : row * spitch + width]
-
-    _submit_copy(stream, lambda: _copy_rows(*rows), None, (dst, src, size), 'memcpy2DAsync', put)
+    rows = (dst, dpitch, src, spitch, width, height)
+    _submit_copy(stream, lambda: _copy_rows(*rows, kind), None, 'memcpy2DAsync', rows)
 
 
 def _fill(ptr: int, value: int, size: int) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,7 @@ from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT
 from capturekit.simulated.device.constants import CONSTANTS
 
 from . import arrays, launches, runtime, runtime_calls, vendor
+from .functions import on_host, without_warnings
 from .launches import Layout
 from .runtime_calls import cupy
 from .ufuncs import ufunc
@@ -69,17 +69,11 @@ def _named(call: Callable[..., Any], name: str, function: Any, module: str) -> C
     return named(of_scipy, name, inspect.signature(function), module)
 
 
-def _quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return function(*args, **kwargs)
-
-
 def _launch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     target = next((kwargs.pop(key) for key in _OUTPUTS if isinstance(kwargs.get(key), Layout)), None)
     if 'check_finite' in inspect.signature(function).parameters:
         kwargs.setdefault('check_finite', False)  # as in CuPy
-    made = launches.launch(name, functools.partial(_quietly, function), args, kwargs)
+    made = launches.launch(name, without_warnings(function), args, kwargs)
     if target is None:
         return made
     target[...] = made
@@ -100,19 +94,7 @@ def reads(*args: Any) -> None:
 
 def _read(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     reads(*args, *kwargs.values())
-    return uploaded(_quietly(function, *map(on_host, args), **{key: on_host(one) for key, one in kwargs.items()}))
-
-
-def on_host(value: Any) -> Any:
-    """Return a value with the arrays in it read to the host."""
-    return launches.mapped(value, _read_one)
-
-
-def _read_one(value: Any) -> Any:
-    array = launches.as_array(value)
-    if array is None and hasattr(value, 'format') and hasattr(value, 'get'):
-        return value.get()  # a sparse matrix
-    return value if array is None else array.get()
+    return uploaded(without_warnings(function)(*on_host(args), **on_host(kwargs)))
 
 
 def uploaded(value: Any) -> Any:
