@@ -77,6 +77,8 @@ PER_THREAD = 2
 #: ``cudaErrorInvalidDevice`` and ``cudaErrorPeerAccessAlreadyEnabled``.
 _INVALID, _ENABLED = 101, 704
 _TOTAL_MEMORY = 1 << 34
+#: Of so many nodes drawn from those that may run now, the one of the highest priority runs.
+_DRAWS = 3
 #: Handles and addresses are never given twice in a process, so that a late destructor can't hit something of a newer
 #: device, and no array of an older one is taken for a newer one's. No host has memory at these addresses.
 _next_handle = itertools.count(0x100)
@@ -127,10 +129,13 @@ class SimulatedEvent:
     operation: Queued | None = None
 
 
-class Streams:
-    """What a simulated machine keeps, and its calls about devices, memory, streams, events and work.
+class SimulatedDevice:
+    """A machine of one or more devices; see the module's text. Each thread begins on device 0.
 
-    Each thread begins on device 0.
+    ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
+    ``cudaDriverGetVersion`` says it; the newest measured; ``devices`` is how many there are, each with streams, events
+    and memory of its own. ``late``: work waits until the host has to know, and then runs in an order that the seed
+    draws; None: where the environment variable ``CAPTUREKIT_LATE`` is 1.
     """
 
     def __init__(self, seed: int = 0, driver: int | None = None, devices: int = 1, late: bool | None = None) -> None:
@@ -682,24 +687,6 @@ class Streams:
         if self.queue is not None:
             self.queue.wait(self.queue.pending(here))
 
-
-def _stamp(event: SimulatedEvent) -> None:
-    event.seconds = time.perf_counter()
-
-
-def reaches(devices: Streams, device: int) -> bool:
-    """Whether kernels of this thread's device reach the memory of a device: its own, or that of an enabled peer."""
-    here = devices.get_device()
-    return device == here or (here, device) in devices._peers
-
-
-#: Of so many nodes drawn from those that may run now, the one of the highest priority runs.
-_DRAWS = 3
-
-
-class Graphs(Streams):
-    """The calls about captures and graphs of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
-
     # -- captures ---------------------------------------------------------------------------------------------
 
     def exchange_thread_mode(self, mode: Mode) -> Mode:
@@ -1105,16 +1092,6 @@ class Graphs(Streams):
             self.graph_launch(x, s)
         return max((end for _start, end in spans.values()), default=0.0)
 
-
-class SimulatedDevice(Graphs):
-    """A machine of one or more devices; see the module's text.
-
-    ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
-    ``cudaDriverGetVersion`` says it; the newest measured; ``devices`` is how many there are, each with streams, events
-    and memory of its own. ``late``: work waits until the host has to know, and then runs in an order that the seed
-    draws; None: where the environment variable ``CAPTUREKIT_LATE`` is 1.
-    """
-
     def call_source(self) -> NoticedCalls:
         """Return who tells of the calls to this device."""
         return NoticedCalls(self)
@@ -1328,6 +1305,16 @@ class SimulatedDevice(Graphs):
             if mine not in executable.children:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
             executable.children[mine] = self._child(executable.children[mine], child)
+
+
+def _stamp(event: SimulatedEvent) -> None:
+    event.seconds = time.perf_counter()
+
+
+def reaches(devices: SimulatedDevice, device: int) -> bool:
+    """Whether kernels of this thread's device reach the memory of a device: its own, or that of an enabled peer."""
+    here = devices.get_device()
+    return device == here or (here, device) in devices._peers
 
 
 def _nodes_of(graph: GraphDefinition, handles: Sequence[int], call: str) -> frozenset[GraphNode]:
