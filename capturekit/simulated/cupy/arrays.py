@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import declared, signature_like
-from capturekit.simulated.cupy.surface import METHODS
+from capturekit.simulated.cupy.surface import METHODS, declared, signature_like
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import launches, memory, pinned, runtime, runtime_calls, streams, syncdetect

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import named
+from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.machine import reaches
 
 from . import runtime, runtime_calls

@@ -6,7 +6,7 @@ import functools
 import itertools
 from typing import Any
 
-from capturekit.simulated.cupy.signatures import named
+from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import ATTRIBUTES
 
 from . import runtime, runtime_calls, syncdetect

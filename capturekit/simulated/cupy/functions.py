@@ -16,12 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.simulated.cupy.signatures import (
-    Call,
-    declared,
-    named,
-    signature_like,
-)
 from capturekit.simulated.cupy.surface import (
     CUBLAS,
     FFT,
@@ -34,6 +28,10 @@ from capturekit.simulated.cupy.surface import (
     SETS,
     VIEWS,
     WAITING,
+    Call,
+    declared,
+    named,
+    signature_like,
 )
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 

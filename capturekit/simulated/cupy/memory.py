@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from capturekit.simulated.cupy.signatures import named
+from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import CONSTANTS
 
 from . import devices, runtime, runtime_calls, streams

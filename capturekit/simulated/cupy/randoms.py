@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import declared, named, signature
+from capturekit.simulated.cupy.surface import declared, named, signature
 
 from . import arrays, curand, devices, launches, runtime_calls
 from .runtime_calls import cupy

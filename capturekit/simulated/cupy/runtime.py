@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capturekit.model.rules import CaptureStatus, Mode
-from capturekit.simulated.cupy import signatures
+from capturekit.simulated.cupy import surface
 from capturekit.simulated.device.address_space import GARBAGE, Bytes
 from capturekit.simulated.device.constants import ATTRIBUTES, COMPUTE_CAPABILITY, CONSTANTS
 from capturekit.simulated.device.graph_nodes import Given
@@ -410,15 +410,15 @@ _VERBS = """
 
 def _verb(name: str, parameters: str, verb: str) -> Callable[..., Any]:
     call = eval(f'lambda {parameters}: calls.ask(calls.device().{verb}, {parameters or "*()"})', globals())
-    return signatures.named(call, name, module=__name__)
+    return surface.named(call, name, module=__name__)
 
 
 for _name, _parameters, _verb_name in re.findall(r'(\w+)\(([\w,]*)\):(\w+)', _VERBS):
     globals()[_name] = _verb(_name, _parameters, _verb_name)
 for _name in ('driverGetVersion', 'runtimeGetVersion', '_getLocalRuntimeVersion'):
-    globals()[_name] = signatures.named(lambda: 13000, _name, module=__name__)
+    globals()[_name] = surface.named(lambda: 13000, _name, module=__name__)
 for _name in ('profilerStart', 'profilerStop'):  # unsafe calls, as on a GPU, and nothing else: there is no profiler
-    globals()[_name] = signatures.named(
+    globals()[_name] = surface.named(
         lambda: calls.ask(calls.device().unsafe_call, 'profilerStart'), _name, module=__name__
     )
 
@@ -554,7 +554,7 @@ def _absent(declaration: str) -> Callable[..., Any]:
 
     refuse.__name__ = refuse.__qualname__ = name
     refuse.__doc__ = 'Not simulated.'
-    refuse.__signature__ = signatures.signature(parameters[:-1])  # type: ignore[attr-defined]
+    refuse.__signature__ = surface.signature(parameters[:-1])  # type: ignore[attr-defined]
     return refuse
 
 

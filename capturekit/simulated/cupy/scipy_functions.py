@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT
+from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT, named
 from capturekit.simulated.device.constants import CONSTANTS
 
 from . import arrays, launches, runtime, runtime_calls, vendor

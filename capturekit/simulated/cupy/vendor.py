@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from capturekit.driver.fft_plans import lengths_of, waits_for_the_device
-from capturekit.simulated.cupy.signatures import Call
-from capturekit.simulated.cupy.surface import CUBLAS, CUSOLVER, WAITING
+from capturekit.simulated.cupy.surface import CUBLAS, CUSOLVER, WAITING, Call
 
 from . import devices, runtime, runtime_calls
 from .launches import Layout
