@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -52,18 +52,21 @@ def handed_on(
     codes: list[CodeType],
     asked: set[str],
     given: set[str],
-    followed: Container[str] = (),
+    followed: Container[str],
+    only_checks: Callable[[type], bool],
 ) -> Iterator[str]:
     """Say which functions of that kind the code hands on.
 
     ``others``: what is watched besides the entries. ``asked``: names of attributes that are in texts; ``given``: that
-    code asked for; ``followed``: of which it is known where their values go, but for those of modules.
+    code asked for; ``followed``: of which it is known where their values go, but for those of modules. ``only_checks``
+    says of which classes the code only asks whether objects are of them: it gets no method from such a class.
     """
     watched = {entry.key: entry.kept.value for entry in entries if entry.key and reads_unknown(entry.kept.value)}
     every = [inner for code in codes for inner in nested(code)]
     named = {name for code in every for name in code.co_names}
     by_name = asked if named & _MAKERS else set()
     values = [*(entry.kept.value for entry in entries), *others]
+    values = [one for one in values if not (issubclass(type(one), type) and only_checks(one))]
     values += [one for entry in entries for one in _makers_in(entry.kept)]
     methods = dict(_methods(values, named | by_name | given, bool(named & _WHOLE)))
     unshown = by_name | (methods.keys() - named)  # no instruction shows these names

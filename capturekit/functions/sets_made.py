@@ -9,6 +9,7 @@ run, each call finds them in the same order.
 
 from __future__ import annotations
 
+import builtins
 import dis
 import gc
 from collections.abc import Callable, Iterable, Iterator
@@ -79,8 +80,9 @@ def sets_made(code: CodeType) -> list[SetMade]:
     steps, found = single_steps(code), []
     for number, step in enumerate(steps):
         end: int | None = number
-        by_name = step.opname in ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD')
-        if by_name and (step.argval in _SETS or (step.argval in _JOINS and not _is_of_class(steps, number))):
+        if (step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS) or (
+            step.opname in ('LOAD_ATTR', 'LOAD_METHOD') and step.argval in _JOINS and not _is_of_class(steps, number)
+        ):
             end = call_of(steps, number, True)
         elif _is_of_views(steps, step):
             end = None
@@ -99,8 +101,8 @@ def _is_of_class(steps: _Steps, number: int) -> bool:
 
 
 def is_another_name_of_sets(entry: WatchedValue) -> bool:
-    """Whether a watched value is the class of sets under a name that code does not show as such."""
-    return any(entry.value is one for one in (set, frozenset)) and entry.key not in _SETS
+    """Whether a watched value is the class of sets, or the module that has it, under a name that code does not show."""
+    return any(entry.value is one for one in (set, frozenset, builtins)) and entry.key not in _SETS
 
 
 def orders_of_sets(

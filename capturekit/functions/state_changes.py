@@ -41,6 +41,7 @@ from capturekit.functions.carried_state import (
     parts_of,
 )
 from capturekit.functions.code_reads import call_of, instructions_of, line_number, single_steps
+from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
@@ -362,10 +363,14 @@ class NewNumber(NamedTuple):
 
 
 class StateChanges:
-    """The changes of one run, collected value by value; ``carried`` returns those that launches make again."""
+    """The changes of one run, collected value by value; ``carried`` returns those that launches make again.
 
-    def __init__(self, run: RunRecord) -> None:
+    ``paths``: which of the watched values the run can have read.
+    """
+
+    def __init__(self, run: RunRecord, paths: ReadPaths) -> None:
         self._run = run
+        self._paths = paths
         self._array = run.array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, PlaceChange]] = {}
         self._met: set[int] | None = None
@@ -578,7 +583,9 @@ class StateChanges:
             use = counting_item(path[0])
         codes = self._run.code.codes.values()
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
-        reflected = named or any(entry.key in _REFLECTED for entry in self._run.values.entries.values())
+        reflected = named or any(
+            entry.key in _REFLECTED and self._paths.reads(entry) for entry in self._run.values.entries.values()
+        )
         reflected = reflected or any(
             makes_a_class(code, self._run.lines.of(code), self._is_function) for code, foreign in codes if not foreign
         )

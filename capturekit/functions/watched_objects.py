@@ -950,6 +950,8 @@ class GivenValues:
 
     def _instance(self, value: Any) -> None:
         cls = type(value)
+        if issubclass(cls, (FunctionType, ModuleType)):
+            self._values.meetings.roots.add(id(value))
         if issubclass(cls, (FunctionType, ModuleType, np.ndarray, np.generic)) or self._values.is_array(value):
             return
         if gc.is_tracked(value) and self._before.had(value) and id(value) not in self.own:

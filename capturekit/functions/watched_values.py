@@ -290,6 +290,44 @@ def _nothing(value: object) -> None:
     """Take no note of a value."""
 
 
+class Doubt(str):
+    """A sentence that says why a value can't be compared: ``value`` is its id."""
+
+    value: int
+
+
+class Meetings:
+    """Notes in which watched values each value that is kept by identity was met."""
+
+    def __init__(self) -> None:
+        #: The watched value that is being kept.
+        self.entry: WatchedValue | None = None
+        #: The values that were met outside of the contents of a watched value, by id.
+        self.roots: set[int] = set()
+        self.met: dict[int, list[WatchedValue]] = {}
+        self._outer: Any = None
+        self._depth = 0
+
+    def begin(self, value: Any) -> None:
+        """A value is met: in a watched value, by way of another one, or where the code has it at hand."""
+        self._depth += 1
+        if self._depth == 1:
+            self._outer = value
+        if self.entry is None or self._depth > 1:
+            self.roots.add(id(value))
+        else:
+            self.met.setdefault(id(value), []).append(self.entry)
+
+    def end(self) -> None:
+        self._depth -= 1
+
+    def doubt(self, sentence: str) -> Doubt:
+        """Say why the value that is met, or what it is bound to, can't be compared."""
+        doubt = Doubt(sentence)
+        doubt.value = id(self._outer)
+        return doubt
+
+
 class WatchedValues:
     """Keeps the values that the code of a run can have read.
 
@@ -302,6 +340,7 @@ class WatchedValues:
         self.note: Callable[[Any], None] = _nothing
         self.keeper = Keeper(is_array, met=self.meet)
         self.entries: dict[tuple[str, int, str], WatchedValue] = {}
+        self.meetings = Meetings()
         #: The settings, as they were when the run began, that no code so far depends on.
         self.settings: dict[str, Setting] = {}
         #: In words, where the value is that is kept.
@@ -325,6 +364,7 @@ class WatchedValues:
         if value is MISSING:
             return entry
         before, self.at = self.at, entry.where()
+        outer, self.meetings.entry = self.meetings.entry, entry
         asks, self.named = self._unsettled.asks_all, value
         if kind == 'function' and key == '__code__':
             entry.kept = Kept('same', value)
@@ -336,7 +376,7 @@ class WatchedValues:
         self._kept += self.keeper.count
         if entry.kept.kind == 'big' or self._kept > LIMIT:
             self._doubts.unwatchable.append(f'{self.at} holds too many values to compare at each call')
-        self.at = before
+        self.at, self.meetings.entry = before, outer
         return entry
 
     def watch_state(self, name: str, get: Callable[[], Any]) -> None:
@@ -351,11 +391,13 @@ class WatchedValues:
 
     def meet(self, value: Any) -> None:
         """Note an object that is kept by identity: it may have attributes, or hidden state."""
+        self.meetings.begin(value)
         self.note(value)
+        self.meetings.end()
 
     def opaque(self, what: str) -> None:
-        """Note why the value that is met can't be compared."""
-        self._doubts.unwatchable.append(f'{self.at} {what}')
+        """Note why the value that is met can't be compared. It counts if the run can have got it."""
+        self._doubts.unwatchable.append(self.meetings.doubt(f'{self.at} {what}'))
 
     def keep_also(self, value: Any) -> None:
         """Keep what a value is bound to, with its contents."""

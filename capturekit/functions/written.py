@@ -21,6 +21,7 @@ from capturekit.functions.handed_on import (
 )
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
 from capturekit.functions.outcomes import NOTHING, GivenNumbers
+from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
@@ -33,6 +34,7 @@ from capturekit.model.class_layout import (
     MISSING,
     among,
     attributes_of,
+    bases_of,
     dictionary_of_class,
     form_of_class,
     is_dataclass,
@@ -61,11 +63,12 @@ def finish(
     """
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
+    paths = _paths(run)
     _follow_times(run)
-    changes = StateChanges(run)
-    carries = carries and not run.met.locks
+    changes = StateChanges(run, paths)
+    carries = carries and not any(paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
-    _doubts(run, failure)
+    _doubts(run, failure, paths)
     if written is None and run.doubts.unwatchable:
         written = run.doubts.unwatchable[0]
     objects, missing = _objects_of(run)
@@ -102,15 +105,16 @@ def _follow_times(run: RunRecord) -> None:
     run.doubts.unwatchable += others
 
 
-def _doubts(run: RunRecord, failure: BaseException | None) -> None:
-    """Gather what could not be watched, in sentences."""
+def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> None:
+    """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
     if isinstance(failure, TooLong):
         run.doubts.unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
     elif failure is not None:
         run.doubts.unwatchable.append(f'what the function reads could not be followed: {failure!r}')
     _aliases(run)
+    run.doubts.unwatchable = [text for text in run.doubts.unwatchable if paths.matter(text)]
     run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
-    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *_handed_on(run)]
+    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *_handed_on(run, paths)]
     if '__context__' in run.names.attributes:
         run.values.depends_on(HANDLED)
     name = run.names.of_arrays()
@@ -119,19 +123,29 @@ def _doubts(run: RunRecord, failure: BaseException | None) -> None:
     run.doubts.unwatchable = list(dict.fromkeys(run.doubts.unwatchable))
 
 
-def _handed_on(run: RunRecord) -> Iterator[str]:
+def _paths(run: RunRecord) -> ReadPaths:
+    """Which watched values the run can have read."""
+    asked = run.names.strings | run.names.asked_for
+    codes = [(code, run.lines.of(code), globals_) for code, globals_ in run.code.globals_of.values()]
+    holders = list(run.holders.by_id.values())
+    entries, meetings = run.values.entries.values(), run.values.meetings
+    return ReadPaths(entries, meetings, codes, asked, holders, run.given.of_class, set(run.names.full))
+
+
+def _handed_on(run: RunRecord, paths: ReadPaths) -> Iterator[str]:
     codes = run.code.own()
-    others = [holder.value for holder in run.holders.by_id.values()]
-    entries = [*run.values.entries.values()]
+    others = [holder.value for holder in run.holders.by_id.values() if paths.reach(id(holder.value))]
+    entries = [entry for entry in run.values.entries.values() if paths.reads(entry)]
     yield from classes_called(entries, codes)
     yield from handed_on(
-        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed
-    )
+        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed,
+        paths.only_checks,
+    )  # fmt: skip
     yield from classes_of_files([value for value, _, _ in run.hidden.states.values()], codes)
     for cls, count in run.uses.finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    by_address = run.uses.by_address | {name_of(cls) for cls in run.uses.perhaps_made.values()}
+    by_address = _hashed_by_address(run, paths)
     ran = [(code, run.lines.of(code)) for code in codes]
     by_name = not ADD.isdisjoint(run.names.strings)
     yield from orders_of_sets(
@@ -156,6 +170,17 @@ def _only_asked(run: RunRecord, attribute: str) -> bool:
         return False
     loads = [(code.steps, place) for code, place in places if code.steps[place].opname == 'LOAD_ATTR']
     return all(is_only_asked(steps, place) for steps, place in loads)
+
+
+def _hashed_by_address(run: RunRecord, paths: ReadPaths) -> set[str]:
+    """The names of classes of which the run may have made objects that are hashed by their address.
+
+    A class that the code only asks for in ``isinstance`` it has not called, unless it comes to it by an object.
+    """
+    met = {id(base) for holder in run.holders.by_id.values() for base in bases_of(type(holder.value))}
+    perhaps = run.uses.perhaps_made.values()
+    made = [cls for cls in perhaps if id(cls) in met or not paths.only_checks(cls)]
+    return run.uses.by_address | set(map(name_of, made))
 
 
 def _objects_of(run: RunRecord) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
