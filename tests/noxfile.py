@@ -36,7 +36,7 @@ OUTSIDE = (
 TESTS = (
     'guard/test_entry_points',
     'guard/test_cupys_inside', 'driver/test_vendor_libraries', 'driver/test_elf', 'simulated/test_signatures',
-    'simulated/test_contract', 'simulated/test_contract_changes', 'simulated/test_contract_refusals', 'test_import',
+    'simulated/test_contract', 'test_import',
     'cli/test_doctor',
 )  # fmt: skip
 #: Says what entering a capture says.

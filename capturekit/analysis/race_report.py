@@ -244,7 +244,7 @@ def races_of(graph: Examined, observe: bool, frame: FrameType | None) -> Races:
 
 def _tried(platform: Platform, g: int, look: Look, blocks: MemoryBlocks, race: Race) -> Race:
     """The race with the order that gives a different result, if there is one."""
-    from capturekit.simulated.device.device_graphs import differing  # not where there is a GPU
+    from capturekit.simulated.device.machine import differing  # not where there is a GPU
 
     handles = {number: handle for handle, number in look.numbers.items()}
     memory = platform.device.address_spaces[0]  # the device's; the other is the host's

@@ -16,19 +16,6 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-def _with_out(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function that returns a new array the argument ``out``."""
-
-    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        found = fn(*args, **kwargs)
-        if out is None:
-            return found
-        np.copyto(out, found, casting='unsafe')
-        return out
-
-    return call
-
-
 def _power(a: Any, b: Any, **kwargs: Any) -> Any:
     """``integral_power`` of CuPy: an integer to a negative power is that of 1 or -1, else 0."""
     try:
@@ -57,12 +44,16 @@ def _searchsorted(a: Array, v: Any, side: Any = 'left', sorter: Any = None) -> A
 def _of_present(which: Callable[..., Any], absent: float) -> Callable[..., Any]:
     """``nanargmax`` or ``nanargmin``: -1 where all are NaN."""
 
-    def find(a: Array, axis: Any = None, keepdims: Any = False) -> Any:
+    def find(a: Array, axis: Any = None, keepdims: Any = False, out: Any = None) -> Any:
         missing = np.isnan(a)
         found = which(np.where(missing, absent, a) if missing.any() else a, axis=axis, keepdims=keepdims)
-        return np.where(missing.all(axis=axis, keepdims=keepdims), -1, found)
+        found = np.where(missing.all(axis=axis, keepdims=keepdims), -1, found)
+        if out is None:
+            return found
+        np.copyto(out, found, casting='unsafe')
+        return out
 
-    return _with_out(find)
+    return find
 
 
 def _within(fn: Callable[..., Any], most: float) -> Callable[..., Any]:

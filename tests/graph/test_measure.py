@@ -17,7 +17,7 @@ from capturekit.driver.event_timing import Times
 from capturekit.graph.measure import timeline
 from capturekit.model.recording import Recording, Timeline
 from capturekit.model.rules import Code
-from capturekit.simulated.device.device_graphs import BYTES_PER_US, NODE_US
+from capturekit.simulated.device.machine import BYTES_PER_US, NODE_US
 
 MIB = 1 << 20
 

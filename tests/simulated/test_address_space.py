@@ -77,8 +77,8 @@ class Interrupted(list[Any]):
         super().__init__(items)
         self.back = back
 
-    def __iter__(self) -> Any:
-        yield from list(super().__iter__())
+    def __reversed__(self) -> Any:
+        yield from list(super().__reversed__())
         back, self.back = self.back, lambda: None
         back()
 
@@ -88,13 +88,14 @@ def test_blocks_freed_during_a_pool_lookup_wait(sim: Any) -> None:
     whole = pool.malloc(4096)
     del whole  # one free piece, of which the next ones are parts
     parts = [pool.malloc(1024) for _ in range(4)]
-    (arena,) = (a for p in pool._pools.values() for a in p._arenas.values())
+    (device_pool,) = pool._pools.values()
+    ((stream, free),) = device_pool._pieces.items()
     first, second, *rest = parts
     del parts
     held = [first, second]
     del first, second
     held.pop()  # the second part is free; the first is given back while the list is looked through, and joins it
-    arena.free = Interrupted(arena.free, held.clear)
+    device_pool._pieces[stream] = Interrupted(free, held.clear)
     taken = pool.malloc(1024)
     assert taken.mem.size == 1024 and pool.free_bytes() == 1024
     assert pool.used_bytes() == 3 * 1024

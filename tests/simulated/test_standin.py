@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import pickle
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from capturekit.simulated.kernel_bodies import body
 from tests.examples import examples
-from tests.simulated.standin import capture, installed
+from tests.simulated.standin import D2H, H2D, SYNCHRONOUS, capture, installed
 
 
 @pytest.fixture
@@ -469,3 +472,588 @@ def test_indices_into_an_axis_of_length_0_write_outside(cp: Any) -> None:
     cp.zeros((0, 0))[[0, 1]] = 3.0
     cp.zeros((2, 0))[[0, 1]] = 3.0
     assert x.shape == (0, 3)
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_overwrites_blocks_that_others_took_over(cp: Any, side: Any) -> None:
+    x = cp.ones(1024)
+    y, graph = capture(side, lambda: (x * 2) + 1)
+    with side:
+        taken = cp.zeros(1024)
+    graph.launch()
+    assert float(y[0]) == 3
+    assert float(taken[0]) == 2, 'the temporary of the graph is the block that zeros() got'
+
+
+def test_a_private_pool_keeps_them_apart(cp: Any, side: Any) -> None:
+    x, pool = cp.ones(1024), cp.cuda.MemoryPool()
+    with cp.cuda.using_allocator(pool.malloc):
+        y, graph = capture(side, lambda: (x * 2) + 1)
+    with side:
+        taken = cp.zeros(1024)
+    graph.launch()
+    assert float(y[0]) == 3
+    assert float(taken[0]) == 0
+    assert pool.total_bytes() == 2 * 8192
+    assert pool.n_free_blocks() == 1
+
+
+def test_two_lanes_can_be_given_one_block() -> None:
+    def run(seed: int) -> float:
+        with installed(SimulatedDevice(seed)) as cp:
+            one, two = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+            x = cp.ones(256)
+            fork, end = cp.cuda.Event(), cp.cuda.Event()
+            with one:
+                one.begin_capture()
+                temporary = x * 2
+                fork.record(one)
+                two.wait_event(fork)
+                with two:
+                    read = temporary + 0
+                end.record(two)
+                del temporary
+                again = x * 100
+                one.wait_event(end)
+                graph = one.end_capture()
+            graph.launch()
+            assert float(again[0]) == 100
+            return float(read[0])
+
+    assert {run(seed) for seed in range(12)} == {2.0, 100.0}
+
+
+def test_the_pool_gives_a_stream_its_own_blocks_back(cp: Any, side: Any) -> None:
+    pool = cp.cuda.MemoryPool()
+    first = pool.malloc(1000)
+    assert (pool.used_bytes(), pool.total_bytes(), first.mem.size) == (1024, 1024, 1024)
+    ptr = first.ptr
+    del first
+    assert (pool.used_bytes(), pool.free_bytes(), pool.n_free_blocks()) == (0, 1024, 1)
+    with side:
+        assert pool.malloc(1000).ptr != ptr
+    parts = [pool.malloc(512), pool.malloc(512)]
+    assert sorted(p.ptr for p in parts) == [ptr, ptr + 512], 'a block is split'
+    del parts
+    assert pool.malloc(1024).ptr == ptr, 'and merged again'
+    pool.free_all_blocks(stream=side)
+    assert pool.total_bytes() == 1024
+    pool.free_all_blocks()
+    assert pool.total_bytes() == 0
+    with pytest.raises(cp.cuda.runtime.CUDARuntimeError, match='cudaErrorIllegalAddress'):
+        cp.ndarray((2,), 'f8', cp.cuda.MemoryPointer(cp.cuda.UnownedMemory(ptr, 16, None, 0), 0)) + 1
+
+
+def test_a_dropped_pool_gives_its_memory_back_at_once(cp: Any) -> None:
+    device = cp.__capturekit_simulated__
+    before = device.mem_get_info()
+    gc.disable()
+    try:
+        pool = cp.cuda.MemoryPool()
+        held = [pool.malloc(4096)]
+        held.clear()
+        held = [pool.malloc(512), pool.malloc(1024)]
+        del pool
+        assert device.mem_get_info() != before
+        held.clear()
+        assert device.mem_get_info() == before
+    finally:
+        gc.enable()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5000), st.integers(0, 1)), max_size=60))
+@settings(max_examples=examples(100), deadline=None)
+def test_blocks_in_use_never_overlap(steps: list[tuple[bool, int, int]]) -> None:
+    with installed() as cp:
+        pool = cp.cuda.MemoryPool()
+        held: list[Any] = []
+        streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
+        for allocate, size, which in steps:
+            if allocate or not held:
+                with streams[which]:
+                    held.append(pool.malloc(size))
+            else:
+                del held[size % len(held)]
+            spans = sorted((p.ptr, p.ptr + p.mem.size) for p in held)
+            assert all(spans[i][1] <= spans[i + 1][0] for i in range(len(spans) - 1))
+            assert pool.used_bytes() == sum(p.mem.size for p in held) <= pool.total_bytes()
+        held.clear()
+        pool.free_all_blocks()
+        assert pool.total_bytes() == pool.used_bytes() == pool.n_free_blocks() == 0
+
+
+def test_limits(cp: Any) -> None:
+    pool = cp.cuda.MemoryPool()
+    pool.set_limit(size=1024)
+    held = pool.malloc(1024)
+    with pytest.raises(cp.cuda.memory.OutOfMemoryError, match=r'limit set to: 1,024 bytes'):
+        pool.malloc(1)
+    assert held.ptr
+    assert pool.get_limit() == 1024
+    with pytest.raises(MemoryError):
+        cp.cuda.MemoryPool().malloc(1 << 40)
+
+
+def test_allocators(cp: Any) -> None:
+    log: list[tuple[str, int]] = []
+
+    def malloc(size: int, device_id: int) -> int:
+        log.append(('malloc', size))
+        return int(cp.cuda.runtime.malloc(size))
+
+    def free(ptr: int, device_id: int) -> None:
+        log.append(('free', 0))
+        cp.cuda.runtime.free(ptr)
+
+    ours = cp.cuda.PythonFunctionAllocator(malloc, free).malloc
+    with cp.cuda.using_allocator(ours):
+        assert cp.cuda.get_allocator() == ours
+        x = cp.arange(3.0)
+        with pytest.raises(ValueError, match="Can't change the global allocator"):
+            cp.cuda.set_allocator()
+        elsewhere: list[Any] = []
+        thread = threading.Thread(target=lambda: elsewhere.append(cp.cuda.get_allocator()))
+        thread.start()
+        thread.join()
+        assert elsewhere == [cp.get_default_memory_pool().malloc]
+    assert x.tolist() == [0, 1, 2]
+    del x
+    assert log == [('malloc', 24), ('free', 0)]
+
+
+def test_memory_hooks(cp: Any) -> None:
+    seen: list[Any] = []
+
+    class Hook(cp.cuda.MemoryHook):  # type: ignore[misc]
+        name = 'test'
+
+        def malloc_postprocess(self, **facts: Any) -> None:
+            seen.append((facts['size'], facts['mem_size'], facts['mem_ptr'] > 0))
+
+        def free_preprocess(self, **facts: Any) -> None:
+            seen.append(('free', facts['mem_size']))
+
+    with Hook():
+        cp.zeros(3)
+    assert seen == [(24, 512, True), ('free', 512)]
+
+
+def test_unowned_memory_finds_its_bytes(cp: Any) -> None:
+    x = cp.arange(8.0)
+    mem = cp.cuda.UnownedMemory(x.data.ptr + 16, 16, x)
+    part = cp.ndarray((2,), 'f8', cp.cuda.MemoryPointer(mem, 0))
+    part += 10
+    assert x.tolist() == [0, 1, 12, 13, 4, 5, 6, 7]
+    again = cp.asarray(type('Other', (), {'__cuda_array_interface__': x[::2].__cuda_array_interface__})())
+    again[0] = -1
+    assert float(x[0]) == -1
+
+
+def test_pinned_arrays_have_memory_of_their_own(cp: Any) -> None:
+    cupyx = importlib.import_module('cupyx')
+    arrays = [make(4) for make in (cupyx.empty_pinned, cupyx.zeros_pinned) for _ in range(3)]
+    arrays += [np.frombuffer(cp.cuda.alloc_pinned_memory(32), 'f8', 4) for _ in range(3)]
+    for number, one in enumerate(arrays):
+        one[...] = number
+    assert [one.tolist() for one in arrays] == [[number] * 4 for number in range(len(arrays))]
+    view = cupyx.zeros_pinned((2, 4))[1:, ::2]
+    others = [cupyx.zeros_pinned((2, 4)) for _ in range(3)]
+    for one in others:
+        one[...] = 7
+    assert view.tolist() == [[0, 0]]
+
+
+def test_a_pointer_to_pinned_memory_that_moves(cp: Any) -> None:
+    mem = cp.cuda.alloc_pinned_memory(64)
+    start = np.frombuffer(mem, np.uint8, 64)
+    start[...] = range(64)
+    mem += 8
+    assert np.frombuffer(mem, np.uint8, 2).tolist() == [8, 9]
+    mem -= 4
+    assert np.frombuffer(mem, np.uint8, 2).tolist() == [4, 5]
+    assert int(mem) == start.ctypes.data + 4
+
+
+def test_pinned_memory(cp: Any, side: Any) -> None:
+    mem = cp.cuda.alloc_pinned_memory(64)
+    staged = np.frombuffer(mem, 'f8', 8)
+    assert cp.cuda.pinned_memory.is_memory_pinned(staged.ctypes.data)
+    assert not cp.cuda.pinned_memory.is_memory_pinned(np.zeros(8).ctypes.data)
+    x = cp.arange(8.0)
+    x.get(out=staged, blocking=False)
+    assert staged.tolist() == x.tolist()
+    runtime = cp.cuda.runtime
+
+    def steps() -> None:
+        runtime.memcpyAsync(x.data.ptr, mem.ptr, 64, runtime.memcpyHostToDevice, side.ptr)
+
+    _, graph = capture(side, steps)
+    staged[:] = 5
+    assert float(x[1]) == 1
+    graph.launch()
+    assert x.tolist() == [5] * 8
+
+
+def test_a_finalizer_does_not_wait_for_the_pool(sim: Any) -> None:
+    """Its thread may hold the device, for which whoever has the pool waits: the two would wait for each other."""
+    held, done = threading.Event(), threading.Event()
+    other = sim.cuda.MemoryPool()
+
+    def allocate(size: int) -> Any:
+        if size > 512:  # the other thread has the pool
+            held.set()
+            done.wait(30)
+        return other.malloc(size)
+
+    pool = sim.cuda.MemoryPool(allocate)
+    memory = pool.malloc(512)
+    address = memory.ptr
+    kept: list[Any] = []
+    thread = threading.Thread(target=lambda: kept.append(pool.malloc(1024)))
+    thread.start()
+    assert held.wait(30)
+    del memory  # would not return
+    done.set()
+    thread.join(30)
+    assert (pool.used_bytes(), pool.n_free_blocks()) == (1024, 1)
+    assert pool.malloc(512).ptr == address
+
+
+def test_the_drivers_pool(sim: Any) -> None:
+    pool = sim.cuda.MemoryAsyncPool()
+    with sim.cuda.using_allocator(pool.malloc):
+        x = sim.arange(100.0)
+    assert (pool.used_bytes(), pool.total_bytes(), pool.get_limit()) == (1024, 32 << 20, 2**64 - 1)
+    assert x.get()[99] == 99
+    del x
+    pool.free_all_blocks()
+    assert pool.used_bytes() == pool.free_bytes() == 0
+    with pytest.raises(ValueError, match='handle must be'):
+        sim.cuda.MemoryAsyncPool('none')
+
+
+def test_an_array_is_assigned_by_memcpy_from_another_device() -> None:
+    """CuPy does so where shapes, strides and dtypes are alike: no kernel has to reach the other device."""
+    with installed(SimulatedDevice(devices=2)) as cp:
+        here = cp.arange(6.0).reshape(2, 3)
+        with cp.cuda.Device(1):
+            there = cp.zeros((2, 3))
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            there[...] = here
+            assert there.get().tolist() == here.get().tolist()
+            there[1:] = here[:1]
+            assert there[1].get().tolist() == here[0].get().tolist()
+        for work in (lambda: there.__setitem__(Ellipsis, here[0]), lambda: there.T.__setitem__(Ellipsis, here.T)):
+            with pytest.warns(cp._util.PerformanceWarning, match='different from the current device'):
+                work()
+
+
+# -- refusals -------------------------------------------------------------------------------------------------
+
+
+def test_host_transfers_are_refused_in_cupys_words(cp: Any, side: Any) -> None:
+    x, a = cp.arange(4.0), np.arange(4.0)
+    refused: list[tuple[str, Callable[[], Any]]] = [
+        (D2H, lambda: x.get()),
+        (D2H, lambda: float(x[0])),
+        (D2H, lambda: bool(x[0] > 0)),
+        (D2H, lambda: repr(x)),
+        (D2H, lambda: cp.asnumpy(x)),
+        (D2H, lambda: x[x > 1]),
+        (D2H, lambda: cp.nonzero(x)),
+        (D2H, lambda: cp.unique(x)),
+        (D2H, lambda: cp.bincount(x.astype(int))),
+        (D2H, lambda: cp.histogram(x)),
+        (D2H, lambda: x.__setitem__(x > 1, 0)),
+        (H2D, lambda: x.set(a)),
+        (H2D, lambda: cp.asarray([1, 2])),
+        (H2D, lambda: x[[0, 1]]),
+        (H2D, lambda: cp.percentile(x, [10, 20])),
+        (H2D, lambda: cp.append(x, [1, 2])),
+        (H2D, lambda: x.__setitem__([0, 1], 5)),
+        (SYNCHRONOUS, lambda: x.data.copy_from_device(x.data, 8)),
+        (SYNCHRONOUS, lambda: x.data.memset(0, 8)),
+        (SYNCHRONOUS, lambda: x.data.copy_to_host(a.ctypes.data, 8)),
+    ]
+
+    def steps() -> None:
+        for message, call in refused:
+            with pytest.raises(RuntimeError, match=message):
+                call()
+            assert side.is_capturing()
+        cp.array(3.0)
+        x[1] = 7
+
+    _, graph = capture(side, steps)
+    graph.launch()
+    assert float(x[1]) == 7
+
+
+def test_the_vendors_libraries_refuse_and_can_be_let_record(cp: Any, side: Any) -> None:
+    x = cp.asarray(np.eye(3) * 2)
+    cp.random.seed(0)
+    cases: dict[str, list[Callable[[], Any]]] = {
+        'cuBLAS': [lambda: x @ x, lambda: cp.dot(x, x), lambda: cp.einsum('ij,jk->ik', x, x), lambda: cp.cov(x)],
+        'cuSOLVER': [lambda: cp.linalg.inv(x), lambda: cp.linalg.svd(x), lambda: cp.linalg.norm(x, 2)],
+        'cuRAND': [lambda: cp.random.rand(3), lambda: cp.random.RandomState(0).randn(2), lambda: cp.random.shuffle(x)],
+    }
+
+    def refused() -> None:
+        for library, calls in cases.items():
+            for call in calls:
+                with pytest.raises(NotImplementedError, match=f'calling {library} API during stream capture'):
+                    call()
+        assert (x[0] @ x[0]).shape == ()
+        assert (x.astype(int) @ x.astype(int)).shape == (3, 3)
+
+    capture(side, refused)
+    for library in ('cublas', 'cusolver'):
+        vars(sys.modules[f'cupy_backends.cuda.libs.{library}'])['streamIsCapturing'] = lambda stream: False
+    x = cp.asarray(np.eye(3) * 2)
+    (product, inverse), graph = capture(side, lambda: (x @ x, cp.linalg.inv(x)))
+    graph.launch()
+    assert product.tolist() == (np.eye(3) * 4).tolist()
+    assert inverse.tolist() == (np.eye(3) / 2).tolist()
+    with side:
+        side.begin_capture()
+        with pytest.raises(cp.cuda.runtime.CUDARuntimeError, match='StreamCaptureUnsupported'):
+            cp.linalg.svd(x)
+        with pytest.raises(cp.cuda.runtime.CUDARuntimeError, match='StreamCaptureInvalidated'):
+            side.end_capture()
+
+
+def test_a_generators_numbers_are_new_at_each_launch(cp: Any, side: Any) -> None:
+    generator = cp.random.default_rng(0)
+    drawn, graph = capture(side, lambda: generator.random(4))
+    graph.launch()
+    first = drawn.tolist()
+    graph.launch()
+    assert drawn.tolist() != first
+
+
+def test_what_cuda_refuses_is_a_cuda_runtime_error(cp: Any, side: Any) -> None:
+    error = cp.cuda.runtime.CUDARuntimeError
+    with side:
+        side.begin_capture()
+        with pytest.raises(error, match='cudaErrorStreamCaptureUnsupported: operation not permitted') as caught:
+            side.synchronize()
+        assert caught.value.status == 900
+        with pytest.raises(RuntimeError, match='an error has invalidated the capture sequence'):
+            side.is_capturing()
+        with pytest.raises(error, match='cudaErrorStreamCaptureInvalidated'):
+            side.end_capture()
+    with pytest.raises(RuntimeError, match=r'cannot capture on the default \(legacy\) stream'):
+        cp.cuda.Stream.null.begin_capture()
+    with pytest.raises(error, match='cudaErrorInvalidDevice'):
+        cp.cuda.Device(3).use()
+    with pytest.raises(NotImplementedError, match='ipcGetMemHandle'):
+        cp.cuda.runtime.ipcGetMemHandle(0)
+
+
+def test_done_swallows_errors(cp: Any, side: Any) -> None:
+    event = cp.cuda.Event()
+    assert side.done
+    assert event.done
+    with side:
+        side.begin_capture()
+        assert not side.done
+        with pytest.raises(cp.cuda.runtime.CUDARuntimeError):
+            side.end_capture()
+
+
+def test_untimed_events_have_no_time(cp: Any) -> None:
+    timed, untimed = cp.cuda.Event(), cp.cuda.Event(disable_timing=True)
+    for event in (timed, untimed):
+        event.record()
+    assert cp.cuda.get_elapsed_time(timed, timed) == 0
+    with pytest.raises(cp.cuda.runtime.CUDARuntimeError, match='cudaErrorInvalidResourceHandle'):
+        cp.cuda.get_elapsed_time(timed, untimed)
+
+
+def test_work_elsewhere_escapes_the_capture(cp: Any, side: Any) -> None:
+    x = cp.zeros(2)
+
+    def steps() -> None:
+        nonlocal x
+        with cp.cuda.Stream(non_blocking=True):
+            x += 1
+
+    _, graph = capture(side, steps)
+    assert x.tolist() == [1, 1]
+    graph.launch()
+    assert x.tolist() == [1, 1]
+
+
+# -- streams --------------------------------------------------------------------------------------------------
+
+
+def test_with_and_use_rewind_as_cupys_do(cp: Any) -> None:
+    current, (a, b, c) = cp.cuda.get_current_stream, (cp.cuda.Stream() for _ in range(3))
+    with a:
+        b.use()
+        assert current() is b
+        with c:
+            assert current() is c
+        assert current() is a, 'leaving goes back to what was entered, not to what was used'
+        b.use()
+    assert current() is cp.cuda.Stream.null
+    a.use()
+    with b:
+        pass
+    assert current() is cp.cuda.Stream.null
+    with a, a:
+        assert current() is a
+    cp.cuda.Stream.null.use()
+
+
+def test_the_current_stream_is_each_threads_own(cp: Any, side: Any) -> None:
+    found: list[Any] = []
+    with side:
+        thread = threading.Thread(target=lambda: found.append(cp.cuda.get_current_stream()))
+        thread.start()
+        thread.join()
+    assert found == [cp.cuda.Stream.null]
+
+
+def test_stream_identity(cp: Any, side: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        external = cp.cuda.ExternalStream(side.ptr)
+    assert external == side
+    assert hash(external) == hash(side) == side.ptr
+    assert external != cp.cuda.Stream()
+    assert cp.cuda.Stream(null=True) == cp.cuda.Stream.null
+    assert side.__cuda_stream__() == (0, side.ptr)
+    assert cp.cuda.Stream.from_external(side) == side
+    assert side.is_non_blocking
+    assert not cp.cuda.Stream().is_non_blocking
+    assert cp.cuda.Stream(priority=-1).priority == -1
+    with pytest.raises(TypeError, match='does not implement'):
+        cp.cuda.Stream.from_external(3)
+    ptr = side.ptr
+    assert ptr in cp.__capturekit_simulated__.streams
+    del side, external
+    assert issubclass(cp.cuda.Stream, cp.cuda.stream._BaseStream)
+
+
+def test_streams_are_destroyed_with_their_object(cp: Any) -> None:
+    stream = cp.cuda.Stream()
+    ptr = stream.ptr
+    del stream
+    gc.collect()
+    assert ptr not in cp.__capturekit_simulated__.streams
+
+
+# -- exchange -------------------------------------------------------------------------------------------------
+
+
+def test_dlpack_orders_the_consumer_after_the_current_stream(cp: Any, side: Any) -> None:
+    x = cp.arange(4.0)
+    assert x.__dlpack_device__() == (2, 0)
+    shared = cp.from_dlpack(x)
+    shared[0] = 9
+    assert float(x[0]) == 9
+    assert np.from_dlpack(type('Host', (), {
+        '__dlpack__': lambda self, **kw: x.__dlpack__(dl_device=(1, 0)), '__dlpack_device__': lambda self: (1, 0),
+    })()).tolist() == x.tolist()  # fmt: skip
+    with side:
+        side.begin_capture()
+        x.__dlpack__(stream=side.ptr)
+        with pytest.raises(RuntimeError, match='D2H'):
+            x.__dlpack__(dl_device=(1, 0))
+        with pytest.raises(cp.cuda.runtime.CUDARuntimeError):
+            x.__dlpack__()
+        with pytest.raises(cp.cuda.runtime.CUDARuntimeError):
+            side.end_capture()
+    with pytest.raises(BufferError):
+        x.__dlpack__(copy=True)
+
+
+def test_interface_names_the_current_stream(cp: Any, side: Any) -> None:
+    x = cp.zeros((2, 3))
+    assert x.__cuda_array_interface__['stream'] == 1
+    assert x.__cuda_array_interface__['strides'] is None
+    with side:
+        assert x.T.__cuda_array_interface__['stream'] == side.ptr
+    assert x.T.__cuda_array_interface__['strides'] == (8, 24)
+
+
+# -- kernels --------------------------------------------------------------------------------------------------
+
+
+def test_kernels_need_a_body_and_say_how_to_give_one(cp: Any) -> None:
+    kernel = cp.ElementwiseKernel('T x', 'T y', 'y = x', 'no_body_here')
+    with pytest.raises(NotImplementedError, match=r"@capturekit\.simulated\.body\('no_body_here'\)"):
+        kernel(cp.zeros(3))
+    with pytest.raises(NotImplementedError, match='nor_here'):
+        cp.RawKernel('source', 'nor_here')((1,), (1,), ())
+
+
+def test_elementwise_kernels(cp: Any, side: Any) -> None:
+    body('standin_square')(lambda x: x * x)
+
+    @body('standin_both')
+    def both(x: Any, k: Any, total: Any, difference: Any) -> None:
+        total[...] = x + k
+        difference[...] = x - k
+
+    square = cp.ElementwiseKernel('T x', 'T y', 'y = x * x', 'standin_square')
+    x = cp.arange(3, dtype='f4')
+    y = square(x)
+    assert y.dtype == 'f4'
+    assert y.tolist() == [0, 1, 4]
+    two = cp.ElementwiseKernel('T x, S k', 'T total, float64 difference', '', 'standin_both')
+    total, difference = two(x, 2.5)
+    assert total.dtype == 'f4'
+    assert difference.tolist() == [-2.5, -1.5, -0.5]
+    out = cp.zeros(3, 'f4')
+    _, graph = capture(side, lambda: square(x, out))
+    assert out.tolist() == [0, 0, 0]
+    graph.launch()
+    assert out.tolist() == [0, 1, 4]
+    body('standin_sum_of_squares')(lambda x, axis, keepdims: (x * x).sum(axis=axis, keepdims=keepdims))
+    reduce = cp.ReductionKernel('T x', 'T y', 'x * x', 'a + b', 'y = a', '0', 'standin_sum_of_squares')
+    assert float(reduce(x)) == 5
+    assert reduce(x.reshape(1, 3), axis=1).shape == (1,)
+
+
+def test_a_body_that_a_kernel_can_not_call_is_refused(cp: Any) -> None:
+    raw = cp.RawKernel('source', 'axpy')
+    with pytest.raises(TypeError, match=r"of RawKernel 'axpy' with \(grid, block, args\), and wrong\(a, x, y, n\)"):
+
+        @body('axpy')
+        def wrong(a: Any, x: Any, y: Any, n: Any) -> None: ...
+
+    with pytest.raises(NotImplementedError):
+        raw((1,), (1,), ())
+    body('early')(lambda x: x)  # before its kernel: refused when that calls it
+    reduce = cp.ReductionKernel('T x', 'T y', 'x', 'a + b', 'y = a', '0', 'early')
+    with pytest.raises(TypeError, match=r'with \(x, axis, keepdims\)'):
+        reduce(cp.ones(3))
+    two = cp.ElementwiseKernel('T x, T y', 'T z', 'z = x + y', 'early')
+    with pytest.raises(TypeError, match=r'\(x, y, z\) or \(x, y\)'):
+        two(cp.ones(3), cp.ones(3))
+
+
+def test_raw_kernels_write_at_the_launch(cp: Any, side: Any) -> None:
+    @body('standin_triple')
+    def triple(grid: Any, block: Any, args: Any) -> None:
+        source, target, n = args
+        target[:n] = source[:n] * 3 * grid[0]
+
+    x, y = cp.arange(4.0), cp.zeros(4)
+    kernel = cp.RawModule(code='...').get_function('standin_triple')
+    _, graph = capture(side, lambda: kernel((2,), (4,), (x, y, np.int32(3))))
+    assert y.tolist() == [0] * 4
+    graph.launch()
+    assert y.tolist() == [0, 6, 12, 0]
+
+
+def test_fuse_vectorize_and_scatter(cp: Any) -> None:
+    x = cp.arange(3.0)
+    assert cp.fuse(lambda a: cp.sqrt(a) + 1)(x * x).tolist() == [1, 2, 3]
+    assert cp.fuse(kernel_name='named')(lambda a: a + 1)(x).tolist() == [1, 2, 3]
+    assert cp.vectorize(lambda a: a if a > 1 else 0.0)(x).tolist() == [0, 0, 2]

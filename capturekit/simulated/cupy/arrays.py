@@ -1,4 +1,4 @@
-"""``cupy.ndarray``: operators, methods and transfers on top of :mod:`layout` and :mod:`launches`.
+"""``cupy.ndarray``: arrays of host data, in other orders and by DLPack; operators, methods and transfers; indexing.
 
 ``ndarray`` is a Python class over ``_ndarray_base``, which has all the methods, as in CuPy: what is set on
 ``cupy.ndarray`` shadows the inherited one and is found by everything that reads an array, since all reads go through
@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,15 +16,232 @@ from types import GenericAlias
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import declared, signature_like
-from capturekit.simulated.cupy.surface import METHODS
+from capturekit.simulated.cupy.surface import METHODS, declared, signature_like
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
-from . import conversions, indexing, launches, runtime, runtime_calls, streams, syncdetect
-from .layout import Layout, Shape, check_dtype
+from . import launches, memory, pinned, runtime, runtime_calls, streams, syncdetect
+from .launches import Layout, Shape, check_dtype
 from .runtime_calls import cupy
 from .ufuncs import TABLE, ufunc
+
+#: ``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``.
+_JOINED, _SMALL = 8, 2 << 20
+#: Kinds of devices in DLPack.
+_CPU, _CUDA = 1, 2
+
+
+def array(
+    obj: Any,
+    dtype: Any = None,
+    copy: bool | None = True,
+    order: str | None = 'K',
+    subok: bool = False,
+    ndmin: int = 0,
+    blocking: bool = False,
+) -> Any:
+    """Return an array on the device: ``cupy._core.array``."""
+    if subok:
+        raise NotImplementedError
+    order = order or 'K'
+    given = launches.as_array(obj)
+    if given is not None:
+        return _from_device(given, dtype, copy, order, ndmin)
+    if isinstance(obj, (list, tuple)) and _shape_of_nested(obj) is not None:
+        return _from_nested(obj, dtype, order, ndmin, blocking)
+    return _from_host(obj, dtype, order, ndmin, blocking)  # of other lists NumPy asks the arrays, which refuse
+
+
+def _from_device(given: Any, dtype: Any, copy: bool | None, order: str, ndmin: int) -> Any:
+    if given.size and given.data.device_id != runtime.getDevice():
+        given, copy = given.copy(order), None
+    found = given._astype(given.dtype if dtype is None else dtype, order, None, None, copy)
+    if ndmin > found.ndim:
+        return found.reshape((1,) * (ndmin - found.ndim) + found.shape)
+    return found
+
+
+def _shape_of_nested(obj: Any) -> tuple[int, ...] | None:
+    """The shape of what CuPy joins: nested lists of arrays of the device of one shape; None for all else."""
+    if not isinstance(obj, (list, tuple)):
+        found = launches.as_array(obj)
+        return None if found is None else tuple(found.shape)
+    shapes = {_shape_of_nested(part) for part in obj}
+    shape = shapes.pop() if len(shapes) == 1 else None
+    return None if shape is None else (len(obj), *shape)
+
+
+def _from_nested(obj: Any, dtype: Any, order: str, ndmin: int, blocking: bool) -> Any:
+    options = {'dtype': dtype, 'order': 'F' if order[0] in 'Ff' else 'C', 'ndmin': ndmin}
+    flat = list(launches.leaves(obj))
+    if all(isinstance(one, Layout) for one in flat):
+        _upload_table(flat, flat[0].dtype)
+    found = launches.launch('cupy_concatenate', np.array, (obj,), options)
+    if blocking:
+        streams.get_current_stream().synchronize()
+    return found
+
+
+def concatenate_method(tup: Any, axis: int, out: Any = None, dtype: Any = None, casting: str = 'same_kind') -> Any:
+    """Join arrays: ``cupy._core.concatenate_method``."""
+    arrays = list(tup)
+    if all(isinstance(one, Layout) for one in arrays) and arrays:
+        _upload_table(arrays, arrays[0].dtype if out is None and dtype is None else np.dtype(dtype or out.dtype))
+    options = {'axis': axis, 'casting': casting, **({} if dtype is None else {'dtype': dtype})}
+    return launches.launch('cupy_concatenate', np.concatenate, (arrays,), options, out=out)
+
+
+def _upload_table(arrays: list[Any], dtype: Any) -> None:
+    """Of many small arrays CuPy's one kernel reads the addresses from a table, which it uploads."""
+    small = sum(one.nbytes for one in arrays) < _SMALL * len(arrays)
+    if len(arrays) > _JOINED and small and all(one.dtype == dtype for one in arrays):
+        _from_host(np.array([one.data.ptr for one in arrays], np.int64), None, 'C', 0, False)
+
+
+def _from_host(obj: Any, dtype: Any, order: str, ndmin: int, blocking: bool) -> Any:
+    if order[0] in 'KkAa':
+        order = 'F' if isinstance(obj, np.ndarray) and obj.flags.fnc else 'C'
+    host = np.array(obj, dtype=dtype, order=order, ndmin=ndmin)  # type: ignore[call-overload]
+    host = host.astype(check_dtype(host.dtype), copy=False)
+    found = Layout.array_class(host.shape, dtype=host.dtype, order=order)
+    if host.ndim == 0:
+        found.fill(host)
+        return found
+    upload(host, found)
+    if blocking:
+        streams.get_current_stream().synchronize()
+    return found
+
+
+def upload(host: NDArray[Any], found: Any) -> None:
+    """Copy ``host`` to an array of the same layout, through pinned memory unless it is pinned already."""
+    stream = streams.get_current_stream()
+    if host.nbytes == 0:
+        return
+    if pinned.is_memory_pinned(host.ctypes.data):
+        found.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
+        pinned._add_to_watch_list(stream.record(), host)
+        return
+    mem = pinned.alloc_pinned_memory(host.nbytes)
+    staged = np.ndarray(host.shape, host.dtype, mem, strides=host.strides)
+    staged[...] = host
+    found.data.copy_from_host_async(mem.ptr, host.nbytes, stream)
+    pinned._add_to_watch_list(stream.record(), mem)
+
+
+# -- orders and copies ------------------------------------------------------------------------------------------
+
+
+def assign(a: NDArray[Any], value: Any) -> None:
+    """``a[...] = value``, whatever the dtypes."""
+    np.copyto(a, value, casting='unsafe')
+
+
+def fits(array: Any, order: str) -> bool:
+    """Return whether the array is laid out in ``order`` already."""
+    fine: bool = {'K': True, 'A': array.flags.forc, 'C': array._c_contiguous, 'F': array._f_contiguous}[order]
+    return fine
+
+
+def strides_like(array: Any, dtype: np.dtype[Any], order: str) -> Shape | None:
+    """Return the strides of a new array in ``order``; None in that of C."""
+    if order not in ('C', 'F', 'A', 'K'):
+        raise ValueError(f'order not understood. order={order}')
+    if order == 'C' or (order in 'AK' and array._c_contiguous):
+        return None
+    if not array.size:
+        return (0,) * int(array.ndim)
+    strides: Shape = np.empty_like(array._slot().view(), dtype, order).strides  # type: ignore[call-overload]
+    return strides
+
+
+def in_order(array: Any, order: str) -> Any:
+    """Return the array in 'C' or 'F' order, copied on the current stream if need be."""
+    if array._c_contiguous if order == 'C' else array._f_contiguous:
+        return array
+    made = Layout.array_class(array.shape, array.dtype, order=order)
+    launches.mutate('cupy_copy', assign, made, (array,), rehearse=False)
+    return made
+
+
+def order_for(array: Any, order: str, out: Any) -> str:
+    """Return the order to read an array in, for ``get(order=..., out=...)``."""
+    if out is None:
+        order = order.upper()
+        order = ('F' if array._f_contiguous else 'C') if order == 'A' else order
+        if order not in ('C', 'F'):
+            raise ValueError(f'unsupported order: {order}')
+        return order
+    if not isinstance(out, np.ndarray):
+        raise TypeError('Only numpy.ndarray can be obtained fromcupy.ndarray')
+    if array.dtype != out.dtype:
+        raise TypeError(f'{out.dtype} array cannot be obtained from {array.dtype} array')
+    if array.shape != out.shape:
+        raise ValueError(f'Shape mismatch. Expected shape: {array.shape}, actual shape: {out.shape}')
+    if out.flags.c_contiguous and (array._c_contiguous or not out.flags.f_contiguous):
+        return 'C'
+    if out.flags.f_contiguous:
+        return 'F' if array._f_contiguous or not out.flags.c_contiguous else 'C'
+    raise RuntimeError('`out` cannot be specified when copying to non-contiguous ndarray')
+
+
+# -- DLPack -----------------------------------------------------------------------------------------------------
+
+
+class Capsule:
+    """A DLPack capsule of the simulated device: only :func:`from_dlpack` of the same one can open it."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
+def device_of(array: Any) -> tuple[int, int]:
+    """Return DLPack's type and number of the array's device."""
+    return _CUDA, array.data.device_id
+
+
+def to_dlpack(array: Any, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
+    """``ndarray.__dlpack__``: makes the consumer's stream wait for the current one, or reads to the host."""
+    if dl_device is None or tuple(dl_device) == device_of(array):
+        if copy is True:
+            raise BufferError('copy=True only supported for copy to CPU.')
+    elif tuple(dl_device) == (_CPU, 0):
+        if copy is False:
+            raise ValueError('GPU memory cannot be exported to CPU without copy.')
+        return array.get(stream=None, order='A', out=None, blocking=True).__dlpack__()
+    else:
+        raise BufferError('unsupported device requested.')
+    consumer = runtime_calls.STREAM_LEGACY if stream is None else stream
+    if not isinstance(consumer, int) or consumer < -1:
+        raise ValueError(
+            'On CUDA, the valid stream for the DLPack protocol is -1,'
+            f' 1, 2, or any larger value, but {stream} was provided'
+        )
+    consumer = consumer or runtime_calls.STREAM_LEGACY  # as CuPy takes it
+    producer = streams.get_current_stream()
+    if consumer >= 0 and consumer != (producer.ptr or runtime_calls.STREAM_LEGACY):
+        streams._BaseStream(consumer, -1).wait_event(producer.record())
+    return Capsule(array)
+
+
+def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> Any:
+    """Return an array over, or copied from, an object with ``__dlpack__``."""
+    if array.__dlpack_device__()[0] == _CPU:
+        return _from_host(np.from_dlpack(array), None, 'K', 0, False)
+    stream = runtime_calls.get_current_stream_ptr() or runtime_calls.STREAM_LEGACY
+    found = fromDlpack(array.__dlpack__(stream=stream, max_version=(1, 0)))
+    return found.copy() if copy else found
+
+
+def fromDlpack(dltensor: Any) -> Any:
+    """(Deprecated) Return an array over a DLPack capsule."""
+    if not isinstance(dltensor, Capsule):
+        raise BufferError('the simulated device cannot open a DLPack capsule of another library')
+    source = dltensor.array
+    mem = memory.UnownedMemory(source.data.ptr, source.nbytes, source, source.data.device_id)
+    return Layout.array_class(source.shape, source.dtype, memory.MemoryPointer(mem, 0), source.strides)
+
 
 _NOTHING = object()
 _COMPARISONS = ('equal', 'greater', 'greater_equal', 'less', 'less_equal', 'not_equal')
@@ -41,7 +259,7 @@ def _should_use_rop(x: Any, y: Any) -> bool:
 def _binary(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
         if isinstance(other, Layout):
-            return TABLE[name](self, other) if name in TABLE else _matmul(self, other)
+            return TABLE[name](self, other) if name in TABLE else cupy.matmul(self, other)
         if _should_use_rop(self, other):
             return NotImplemented
         # By way of NumPy, so that other libraries' __array_ufunc__ are asked.
@@ -51,17 +269,11 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _reflected(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        return getattr(np, name)(other, self)
-
-    return operator
+    return lambda self, other: getattr(np, name)(other, self)
 
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        return TABLE[name](self, other, self)
-
-    return operator
+    return lambda self, other: TABLE[name](self, other, self)
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
@@ -90,10 +302,6 @@ def full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
     return found
 
 
-def _matmul(a: Any, b: Any) -> Any:
-    return cupy.matmul(a, b)
-
-
 def _is_operand(x: Any) -> bool:
     return (
         isinstance(x, (*_SCALARS, Layout, np.ndarray))
@@ -114,25 +322,6 @@ def _bound(dtype: Any, given: Any, end: str) -> Any:
 
 def _inside(indices: Any, size: int) -> Any:
     return (indices >= -size) & (indices < size)
-
-
-def _read_choices(a: Any, choices: Any, out: Any = None, mode: str = 'raise') -> None:
-    """What ``choose`` reads."""
-    del out
-    count = choices.shape[0]
-    if mode == 'raise' and not bool(((a >= 0) & (a < count)).all()):
-        raise ValueError('invalid entry in choice array')
-
-
-def _read_counts(_a: Any, repeats: Any, axis: int | None = None) -> None:
-    """What ``repeat`` reads: of counts for each element, which are uploaded if they are a list."""
-    del axis
-    given = isinstance(repeats, (list, tuple)) and len(repeats) > 1
-    counts = conversions.array(repeats, dtype=int) if given else launches.as_array(repeats)
-    if counts is not None:
-        int(counts.sum())
-        if int(counts.min()) < 0:
-            raise ValueError("all elements of 'repeats' should not be negative")
 
 
 def _not_simulated(name: str, instead: str = '') -> property:
@@ -168,10 +357,10 @@ class _ndarray_base(Layout):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        return conversions.to_dlpack(self, stream, max_version, dl_device, copy)
+        return to_dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return conversions.device_of(self)
+        return device_of(self)
 
     def __array__(self, dtype: Any = None) -> Any:
         raise TypeError(
@@ -247,8 +436,7 @@ class _ndarray_base(Layout):
 
     def ravel(self, order: str = 'C') -> Any:
         """Return the elements in one dimension: a view where that can be."""
-        found = launches.view(np.ravel, self, order=order)
-        return conversions.ascontiguous(found)
+        return in_order(launches.view(np.ravel, self, order=order), 'C')
 
     def view(self, dtype: Any = None, array_class: type | None = None) -> Any:
         if isinstance(dtype, type) and issubclass(dtype, Layout):
@@ -268,11 +456,11 @@ class _ndarray_base(Layout):
             stream = streams.get_current_stream()
         if out is None and self.size == 0:
             return np.ndarray(self._shape, dtype=self.dtype)
-        order = conversions.order_for(self, order, out)
+        order = order_for(self, order, out)
         source = self
         if not (self._c_contiguous if order == 'C' else self._f_contiguous):
             with stream:
-                source = conversions.in_order(self, order)
+                source = in_order(self, order)
         host = np.empty(self._shape, self.dtype, order) if out is None else out  # type: ignore[call-overload]
         syncdetect._declare_synchronize()
         source.data.copy_to_host_async(host.ctypes.data, source.nbytes, stream)
@@ -327,13 +515,12 @@ class _ndarray_base(Layout):
             raise TypeError(f'{"subok" if casting is None else "casting"} is not supported yet')
         order = (order or 'K').upper()
         found = check_dtype(dtype)
-        if found == self.dtype and not copy and conversions.fits(self, order):
+        if found == self.dtype and not copy and fits(self, order):
             return self
         if copy is False:
             raise ValueError('Unable to avoid copy while creating an array as requested.')
-        order = conversions.resolve(self, order)
-        made = ndarray(self.shape, found, None, conversions.strides_like(self, found, order), 'C')
-        launches.mutate('cupy_copy', conversions.assign, made, (self,), rehearse=False, elementwise=True)
+        made = ndarray(self.shape, found, None, strides_like(self, found, order), 'C')
+        launches.mutate('cupy_copy', assign, made, (self,), rehearse=False, elementwise=True)
         return made
 
     def astype(self, dtype: Any, order: str = 'K', casting: Any = None, subok: Any = None, copy: bool = True) -> Any:
@@ -358,7 +545,7 @@ class _ndarray_base(Layout):
         if given is not None:
             if given.shape != ():
                 raise ValueError('non-scalar cupy.ndarray cannot be used for fill')
-            launches.mutate('cupy_fill', conversions.assign, self, (given,), rehearse=False)
+            launches.mutate('cupy_fill', assign, self, (given,), rehearse=False)
             return
         scalar = np.asarray(value, dtype=self.dtype)
         if scalar.shape != ():
@@ -366,14 +553,14 @@ class _ndarray_base(Layout):
         if self.dtype.kind != 'V' and scalar == 0 and self._c_contiguous:
             self.data.memset_async(0, self.nbytes)
         else:
-            launches.mutate('cupy_fill', conversions.assign, self, (scalar[()],), rehearse=False, elementwise=True)
+            launches.mutate('cupy_fill', assign, self, (scalar[()],), rehearse=False, elementwise=True)
 
     # -- selection ----------------------------------------------------------------------------------------------
 
     def take(self, indices: Any, axis: Any = None, out: Any = None) -> Any:
         """Return the elements at ``indices``; those out of bounds wrap around."""
         if launches.as_array(indices) is None and not np.isscalar(indices):
-            indices = conversions.array(indices, dtype=int)
+            indices = array(indices, dtype=int)
 
         def wrapping(a: Any, i: Any, out: Any = None) -> Any:
             length = a.size if axis is None else a.shape[axis]
@@ -387,7 +574,7 @@ class _ndarray_base(Layout):
         if mode not in ('raise', 'wrap', 'clip'):
             raise ValueError('clipmode not understood')
         given = [
-            v if launches.as_array(v) is not None else conversions.array(v, dtype=d)
+            v if launches.as_array(v) is not None else array(v, dtype=d)
             for v, d in ((indices, None), (values, self.dtype))
         ]
 
@@ -403,14 +590,20 @@ class _ndarray_base(Layout):
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Any:
         """Return repeated elements. CuPy uploads counts that are a list, and reads their sum and the least of them."""
-        _read_counts(self, repeats, axis)
+        given = isinstance(repeats, (list, tuple)) and len(repeats) > 1
+        counts = array(repeats, dtype=int) if given else launches.as_array(repeats)
+        if counts is not None:
+            int(counts.sum())
+            if int(counts.min()) < 0:
+                raise ValueError("all elements of 'repeats' should not be negative")
         if launches.as_array(repeats) is not None:
             repeats = repeats.get().tolist()
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
         """Return elements of ``choices`` picked by this array."""
-        _read_choices(self, choices, out, mode)
+        if mode == 'raise' and not bool(((self >= 0) & (self < choices.shape[0])).all()):
+            raise ValueError('invalid entry in choice array')
         return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
 
     @staticmethod
@@ -435,15 +628,15 @@ class _ndarray_base(Layout):
 
     def nonzero(self) -> tuple[Any, ...]:
         """Return the indices of elements that are not zero; the host waits for their number."""
-        return indexing.nonzero(self)
+        return nonzero(self)
 
     def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
         """Return slices where ``condition`` holds; the host waits for their number."""
         if np.isscalar(condition):
             raise ValueError('condition must be a 1-d array')
         if launches.as_array(condition) is None:
-            condition = conversions.array(condition, dtype=int)
-        return self.take(indexing.nonzero(condition)[0], axis, out)
+            condition = array(condition, dtype=int)
+        return self.take(nonzero(condition)[0], axis, out)
 
     # -- calculation --------------------------------------------------------------------------------------------
 
@@ -466,28 +659,8 @@ class _ndarray_base(Layout):
 
     conjugate = conj
 
-    def scatter_add(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.add.at``."""
-        self._deprecated_scatter(slices, value, 'add', 'add')
-
-    def scatter_max(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.maximum.at``."""
-        self._deprecated_scatter(slices, value, 'max', 'maximum')
-
-    def scatter_min(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.minimum.at``."""
-        self._deprecated_scatter(slices, value, 'min', 'minimum')
-
-    def _deprecated_scatter(self, slices: Any, value: Any, op: str, instead: str) -> None:
-        warnings.warn(
-            f'`ndarray.scatter_{op}` is deprecated. Please use `cupy.{instead}.at` instead.',
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        self._scatter_op(slices, value, op)
-
     def _scatter_op(self, slices: Any, value: Any, op: str) -> None:
-        indexing.scatter(self, slices, value, op)
+        scatter(self, slices, value, op)
 
     # -- operators and NumPy's protocols ----------------------------------------------------------------------------
 
@@ -570,10 +743,10 @@ class _ndarray_base(Layout):
         return self.shape[0]
 
     def __getitem__(self, slices: Any) -> Any:
-        return indexing.getitem(self, slices)
+        return getitem(self, slices)
 
     def __setitem__(self, slices: Any, value: Any) -> None:
-        indexing.setitem(self, slices, value)
+        setitem(self, slices, value)
 
     def __class_getitem__(cls, item: Any) -> Any:
         return GenericAlias(ndarray, item)
@@ -592,6 +765,20 @@ def _view_by(name: str) -> Callable[..., Any]:
     )
 
 
+def _deprecated_scatter(op: str, instead: str) -> Callable[..., None]:
+    def scatter(self: Any, slices: Any, value: Any) -> None:
+        warnings.warn(
+            f'`ndarray.scatter_{op}` is deprecated. Please use `cupy.{instead}.at` instead.',
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self._scatter_op(slices, value, op)
+
+    return scatter
+
+
+for _op, _instead in (('add', 'add'), ('max', 'maximum'), ('min', 'minimum')):
+    setattr(_ndarray_base, f'scatter_{_op}', _deprecated_scatter(_op, _instead))
 for _name in ('diagonal', 'squeeze', 'swapaxes'):
     setattr(_ndarray_base, _name, _view_by(_name))
 for _function in (int, float, complex, bytes, repr, str, format):
@@ -659,3 +846,250 @@ class ndarray(_ndarray_base):
 
 
 Layout.array_class = ndarray
+
+
+_UPDATES: dict[str, Callable[..., None]] = {
+    'add': np.add.at,
+    'sub': np.subtract.at,
+    'max': np.maximum.at,
+    'min': np.minimum.at,
+    'and': np.bitwise_and.at,
+    'or': np.bitwise_or.at,
+    'xor': np.bitwise_xor.at,
+}
+
+
+def _prepare(key: Any) -> list[Any]:
+    """Return the key as a list whose lists and host arrays have been uploaded."""
+    prepared = []
+    for k in key if isinstance(key, tuple) else (key,):
+        plain = k is None or k is Ellipsis or isinstance(k, (slice, Layout))
+        if plain or (np.isscalar(k) and not isinstance(k, (bool, np.bool_))):
+            prepared.append(k)
+            continue
+        try:
+            found = array(k, None, None)
+        except ValueError:
+            raise IndexError(
+                'only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or '
+                'boolean arrays are valid indices'
+            ) from None
+        if isinstance(k, (list, tuple)) and found.size == 0:
+            found = found.astype(np.int32)
+        prepared.append(found)
+    return prepared
+
+
+def _split(array: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
+    """Return the view that the key's scalars and slices make, and its arrays with the axis of the view they index."""
+    prepared = _prepare(key)
+    if not any(k is Ellipsis for k in prepared):
+        prepared.append(Ellipsis)
+    used = sum(_axes_used(k) for k in prepared)
+    if used > array.ndim:
+        raise IndexError(f'too many indices for array: array is {array.ndim}-dimensional, but {used} were indexed')
+    basic: list[Any] = []
+    arrays = []
+    axis = 0
+    for k in prepared:
+        if isinstance(k, Layout):
+            arrays.append((axis, k))
+            basic.extend([slice(None)] * _axes_used(k))
+            axis += _axes_used(k)
+            continue
+        basic.append(k)
+        if k is Ellipsis:
+            axis += array.ndim - used
+        elif k is None or isinstance(k, slice):
+            axis += 1
+    return launches.view(_basic, array, tuple(basic)), arrays
+
+
+def _basic(a: NDArray[Any], key: tuple[Any, ...]) -> Any:
+    return a[key]
+
+
+def _axes_used(k: Any) -> int:
+    if k is None or k is Ellipsis:
+        return 0
+    if not isinstance(k, Layout):
+        return 1
+    if k.dtype.kind == 'b':
+        return k.ndim
+    if k.dtype.kind in 'iu':
+        return 1
+    raise IndexError(f'arrays used as indices must be of integer or boolean type. (actual: {k.dtype.type})')
+
+
+def _check_mask(array: Any, mask: Any, axis: int) -> None:
+    for i, n in enumerate(mask.shape):
+        if array.shape[axis + i] != n:
+            raise IndexError(
+                f'boolean index did not match indexed array along dimension {axis + i}; '
+                f'dimension is {array.shape[axis + i]} but corresponding boolean dimension is {n}'
+            )
+
+
+def count_true(mask: Any) -> int:
+    """Return how many elements are not zero; the host waits for it."""
+    return int(launches.launch('cupy_count_nonzero', np.count_nonzero, (mask,)))
+
+
+def nonzero(array: Any) -> tuple[Any, ...]:
+    """Return the indices of what is not zero; the host waits for their number."""
+    if array.ndim == 0:
+        raise ValueError('Calling nonzero on 0d arrays is not allowed. Use cp.atleast_1d(scalar).nonzero() instead.')
+    n = count_true(array)
+    found: tuple[Any, ...] = launches.launch('cupy_nonzero', np.nonzero, (array,), shapes=[(n,)] * array.ndim)
+    return found
+
+
+def _integers(array: Any, arrays: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Return the arrays of a key with every mask replaced by the indices that it stands for."""
+    found = []
+    for axis, k in arrays:
+        if k.dtype.kind != 'b':
+            found.append((axis, k))
+            continue
+        _check_mask(array, k, axis)
+        found.extend((axis + i, index) for i, index in enumerate(nonzero(k)))
+    return found
+
+
+def _wrapped(shape: Shape, axes: list[int], indices: tuple[Any, ...]) -> tuple[Any, ...]:
+    key: list[Any] = [slice(None)] * len(shape)
+    for axis, index in zip(axes, indices):
+        key[axis] = index % shape[axis] if shape[axis] else index
+    return tuple(key)
+
+
+def _check_length(shape: Shape, axes: list[int], indices: list[Shape]) -> None:
+    """Raise cudaErrorIllegalAddress for indices into an axis of length 0.
+
+    CuPy's kernel takes them modulo the length and writes outside of the array (seen on an H200, driver 580.159.04).
+    """
+    others = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
+    written = math.prod(np.broadcast_shapes(*indices)) * others
+    if written and not all(shape[axis] for axis in axes):
+        raise runtime_calls.CUDARuntimeError(runtime.ILLEGAL_ADDRESS)
+
+
+# -- indexing ---------------------------------------------------------------------------------------------------
+# Indices that are out of bounds wrap around; scalars in a key take views before arrays in it gather; a mask's length is
+# read by the host first, since it decides the result's shape.
+
+
+def getitem(array: Any, key: Any) -> Any:
+    """Return ``array[key]``: a view, or a gathered copy where the key has arrays."""
+    if array.dtype.fields is not None and isinstance(key, (str, list)):
+        return launches.view(_basic, array, key)
+    seen, arrays = _split(array, key)
+    if not arrays:
+        return seen
+    if len(arrays) == 1 and arrays[0][1].dtype.kind == 'b':
+        return _compressed(seen, *arrays[0])
+    indexed = _integers(seen, arrays)
+    axes = [axis for axis, _ in indexed]
+
+    def gather(a: NDArray[Any], *indices: Any) -> NDArray[Any]:
+        found: NDArray[Any] = a[_wrapped(a.shape, axes, indices)]
+        return found
+
+    return launches.launch('cupy_take', gather, (seen, *(index for _, index in indexed)))
+
+
+def _compressed(seen: Any, axis: int, mask: Any) -> Any:
+    _check_mask(seen, mask, axis)
+    shape = (*seen.shape[:axis], count_true(mask), *seen.shape[axis + mask.ndim :])
+    before = (slice(None),) * axis
+
+    def compress(a: NDArray[Any], m: NDArray[Any]) -> Any:
+        where: Any = (*before, m)
+        return a[where]
+
+    return launches.launch('cupy_getitem_mask', compress, (seen, mask), shapes=[shape])
+
+
+def _scatter_masked(seen: Any, axis: int, mask: Any, value: Any, op: str) -> None:
+    _check_mask(seen, mask, axis)
+    n = count_true(mask)
+    shape = (*seen.shape[:axis], n, *seen.shape[axis + mask.ndim :])
+    if 0 in shape:
+        return
+    if launches.as_array(value) is None:
+        value = array(value, dtype=seen.dtype)
+    np.broadcast_shapes(value.shape, shape)
+    before = (slice(None),) * axis
+
+    def write(a: NDArray[Any], m: NDArray[Any], v: NDArray[Any]) -> None:
+        where: Any = (*before, m)
+        # The kernel looks at the mask anew, whatever its length was when the host asked.
+        now = np.count_nonzero(m)
+        at = len(shape) - axis
+        if now != n and v.ndim >= at and v.shape[-at] != 1:
+            v = np.resize(v, (*v.shape[:-at], now, *v.shape[v.ndim - at + 1 :]))
+        if op == 'update':
+            a[where] = v
+        else:
+            _UPDATES[op](a, where, v)
+
+    launches.mutate(f'cupy_scatter_{op}_mask', write, seen, (mask, value))
+
+
+def setitem(array: Any, key: Any, value: Any) -> None:
+    """``array[key] = value``."""
+    if array.dtype.fields is not None and isinstance(key, (str, list)):
+        array, key = launches.view(_basic, array, key), Ellipsis
+    scatter(array, key, value, 'update')
+
+
+def scatter(target: Any, key: Any, value: Any, op: str) -> None:
+    """Combine ``value`` into ``target[key]``: 'update', 'add', 'max' and so on."""
+    if op != 'update' and op not in _UPDATES:
+        raise ValueError('this op is not supported')
+    seen, arrays = _split(target, key)
+    if not arrays:
+        _assign(seen, value, op)
+        return
+    if len(arrays) == 1 and arrays[0][1].dtype.kind == 'b':
+        _scatter_masked(seen, *arrays[0], value, op)
+        return
+    indexed = _integers(seen, arrays)
+    if launches.as_array(value) is None:
+        value = array(value, dtype=seen.dtype)
+    axes = [axis for axis, _ in indexed]
+    _check_length(seen.shape, axes, [index.shape for _, index in indexed])
+
+    def write(a: NDArray[Any], v: NDArray[Any], *indices: Any) -> None:
+        where = _wrapped(a.shape, axes, indices)
+        if op == 'update':
+            a[where] = v
+        else:
+            _UPDATES[op](a, where, v)
+
+    launches.mutate(f'cupy_scatter_{op}', write, seen, (value, *(index for _, index in indexed)))
+
+
+def _assign(seen: Any, value: Any, op: str) -> None:
+    given = launches.as_array(value)
+    if op == 'update' and given is None:
+        seen.fill(value)
+        return
+    if op == 'update' and given._slot() == seen._slot():
+        return
+    if op == 'update' and launches.copied_across(seen, given):
+        return
+
+    def write(a: NDArray[Any], v: Any) -> None:
+        if op == 'update':
+            np.copyto(a, _squeezed(v, a.ndim), casting='unsafe')
+        else:
+            _UPDATES[op](a, Ellipsis, v)
+
+    launches.mutate('cupy_copy' if op == 'update' else f'cupy_{op}', write, seen, (value,), elementwise=op == 'update')
+
+
+def _squeezed(v: NDArray[Any], ndim: int) -> NDArray[Any]:
+    while v.ndim > ndim and v.shape[0] == 1:
+        v = v[0]
+    return v

@@ -20,10 +20,12 @@ import importlib
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
+
+import numpy as np
 
 from capturekit.simulated.cupy.surface import ABSENT, SCIPY
 from capturekit.simulated.device.machine import SimulatedDevice
@@ -39,7 +41,15 @@ _SCALARS = """
     generic half inexact int16 int32 int64 int8 int_ intc integer intp long longlong number short signedinteger single
     ubyte uint uint16 uint32 uint64 uint8 uintc uintp ulong ulonglong unsignedinteger ushort
 """.split()
-_NUMPY_1_NAMES = {'cfloat': 'complex128', 'complex_': 'complex128', 'float_': 'float64', 'singlecomplex': 'complex64'}
+#: NumPy's by other names, which NumPy had once.
+_OTHERWISE = {
+    'Inf': 'inf', 'Infinity': 'inf', 'NAN': 'nan', 'NaN': 'nan', 'bool': 'bool_', 'cfloat': 'complex128',
+    'complex_': 'complex128', 'float_': 'float64', 'infty': 'inf', 'singlecomplex': 'complex64',
+}  # fmt: skip
+_EXCEPTIONS = """
+    AxisError ComplexWarning ModuleDeprecationWarning RankWarning TooHardError VisibleDeprecationWarning
+""".split()
+_LIBRARIES = ('cublas', 'cusolver', 'cusparse')
 _FROM_NUMPY = """
     dtype e euler_gamma finfo get_printoptions iinfo inf index_exp min_scalar_type nan ndindex newaxis pi printoptions
     promote_types s_ set_printoptions
@@ -49,9 +59,9 @@ _FROM_NUMPY = """
 _PACKAGE = '_capturekit_simulated_cupy'
 #: The modules, each after those that it imports.
 _ORDER = """
-    runtime_calls runtime_memory runtime syncdetect devices streams memory pools pinned layout launches
-    conversions indexing ufuncs arrays creation selection extras vendor cufft
-    functions kernels curand randoms scipy_functions sparse nccl
+    runtime_calls runtime syncdetect devices streams memory pinned launches
+    ufuncs arrays vendor
+    functions extras kernels curand randoms scipy_functions nccl
 """.split()
 
 
@@ -131,17 +141,15 @@ def _publish(
     return found
 
 
-def _public(module: ModuleType, *also: str) -> dict[str, Any]:
-    """Return what a part defines itself, and the names ``also``."""
-    own = {
+def _public(module: Any) -> dict[str, Any]:
+    """Return what a part defines itself."""
+    return {
         key: value
         for key, value in vars(module).items()
         if not key.startswith('__')
         and not isinstance(value, ModuleType)
         and (getattr(value, '__module__', None) == module.__name__ or isinstance(value, (int, float, str)))
     }
-    own.update({key: getattr(module, key) for key in also})
-    return own
 
 
 @functools.cache
@@ -150,14 +158,17 @@ def _standin() -> tuple[Any, dict[str, ModuleType], _Holders]:
     parts = _imported()
     found: dict[str, ModuleType] = {}
 
-    def add(name: str, contents: dict[str, Any], module: ModuleType | None = None, late: Any = None) -> None:
-        found[name] = _publish(name, contents, module, late)
-
-    _add_backends(parts, add)
-    _add_cuda(parts, add, found)
-    _add_core(parts, add)
-    _add_top(parts, add)
-    _add_cupyx(parts, add)
+    objects = {f'cupy_backends.cuda.libs.{name}': getattr(parts.vendor, name) for name in _LIBRARIES}
+    objects |= {f'cupy_backends.cuda.libs.{name}': getattr(parts, name) for name in ('curand', 'nccl')}
+    objects |= {'cupy._core': parts.functions._core, 'cupy._core.syncdetect': parts.syncdetect}
+    objects['cupy.random._generator'] = parts.randoms
+    contents, of_scipy = _contents(parts), parts.scipy_functions
+    for name in dict.fromkeys((*objects, *contents)):
+        late = (of_scipy.SPARSE, of_scipy.sparse_function) if name == 'cupyx.scipy.sparse' else None
+        found[name] = _publish(name, contents.get(name, {}), objects.get(name), late)
+    for name, names in SCIPY.items():
+        late = (names.split(), functools.partial(of_scipy.found, name))
+        found[f'cupyx.scipy.{name}'] = _publish(f'cupyx.scipy.{name}', {}, None, late)
     for name, module in found.items():
         parent, _, child = name.rpartition('.')
         if parent:
@@ -180,194 +191,99 @@ def _name_home(value: Any, module: str) -> None:
             value.__module__ = module
 
 
-def _add_backends(parts: Any, add: Any) -> None:
-    for name in ('cupy_backends', 'cupy_backends.cuda', 'cupy_backends.cuda.api', 'cupy_backends.cuda.libs'):
-        add(name, {})
-    names = {k: v for k, v in vars(parts.runtime).items() if _is_runtime_name(k, v)}
-    add('cupy_backends.cuda.api.runtime', {**names, 'CUDARuntimeError': parts.runtime.CUDARuntimeError})
-    add('cupy_backends.cuda.stream', {'get_default_stream_ptr': parts.runtime_calls.get_default_stream_ptr})
-    for library in ('cublas', 'cusolver', 'curand', 'cusparse'):
-        module = parts.curand if library == 'curand' else getattr(parts.vendor, library)
-        add(f'cupy_backends.cuda.libs.{library}', {}, module)
-
-
-def _is_runtime_name(name: str, value: Any) -> bool:
-    hidden = {'annotations', 'check_device'}
-    private = {'_getCUDAMajorVersion', '_getLocalRuntimeVersion', '_launchHostFuncUnmanaged'}
-    if name in hidden or isinstance(value, ModuleType) or name in ('Any', 'Callable', 'Mode'):
-        return False
-    return name in private or (not name.startswith('_') and not name.isupper() and name[0].islower()) or name in (
-        'PointerAttributes', 'MemPoolProps', 'CUDARuntimeError'
-    ) or name.startswith('CUDA_')  # fmt: skip
-
-
-def _add_cuda(parts: Any, add: Any, found: dict[str, ModuleType]) -> None:
-    memory, streams, devices, pinned = parts.memory, parts.streams, parts.devices, parts.pinned
-    of_memory = """
-        BaseMemory CFunctionAllocator ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryPointer
-        PythonFunctionAllocator UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator
+#: What each public module has of the parts: all that a part defines itself (``*``), or names. There is more below.
+_PUBLISHED = """
+    cupy_backends cupy_backends.cuda cupy_backends.cuda.api cupy_backends.cuda.libs cupyx.scipy
+    cupy_backends.cuda.api.runtime = runtime: * CUDARuntimeError
+    cupy_backends.cuda.stream = runtime_calls: get_default_stream_ptr
+    cupy.cuda
+        = memory: BaseMemory ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryHook MemoryPointer MemoryPool
+          PythonFunctionAllocator UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator
+          using_allocator
+        = streams: Event ExternalStream Graph Stream get_current_stream get_elapsed_time
+        = devices: Device get_cublas_handle get_device_id is_available get_local_runtime_version
+        = pinned: PinnedMemory PinnedMemoryPointer PinnedMemoryPool alloc_pinned_memory set_pinned_memory_allocator
+        = extras: profile
+    cupy.cuda.stream = streams: *
+    cupy.cuda.memory = memory: * = runtime: CUDARuntimeError
+    cupy.cuda.memory_hook = memory: MemoryHook get_memory_hooks
+    cupy.cuda.pinned_memory = pinned: *
+    cupy.cuda.device = devices: *
+    cupy.cuda.graph = streams: Graph
+    cupy.cuda.cufft = vendor: CuFFTError Plan1d PlanNd PlanCache get_plan_cache
+    cupy.fft.config = vendor: get_plan_cache
+    cupy.cuda.nccl = nccl: * available
+    cupy._core
+        = arrays: ndarray from_dlpack = functions: ascontiguousarray = ufuncs: ufunc
+        = kernels: ElementwiseKernel ReductionKernel RawKernel RawModule
+    cupy._core.core = arrays: ndarray _ndarray_base array = functions: ascontiguousarray
+    cupy._core.flags = launches: Flags
+    cupy._util = launches: PerformanceWarning
+    cupy = arrays: ndarray from_dlpack fromDlpack = functions: * mgrid ogrid r_ c_ = ufuncs: ufunc
+        = kernels: ElementwiseKernel RawKernel RawModule ReductionKernel clear_memo fuse memoize vectorize
+        = devices: is_available
+    cupy.random._bit_generator = randoms: BitGenerator _cuRANDGenerator XORWOW MRG32k3a Philox4x3210
+    cupy.testing = extras: assert_allclose assert_array_almost_equal assert_array_equal assert_array_less
+    cupyx._ufunc_config = extras: seterr geterr errstate = vendor: get_config_linalg
+    cupyx = extras: empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
+        seterr geterr errstate
+        = syncdetect: DeviceSynchronized allow_synchronize
+    cupyx.profiler = extras: benchmark time_range profile _PerfCaseResult
+    cupyx.cusparse = scipy_functions: spgemm spmm spmv
+    cupyx.scipy.sparse.linalg = scipy_functions: eigsh
+    cupyx.jit = kernels: rawkernel
+"""
+#: What the parts define for each other.
+_HIDDEN = frozenset(
+    """
+    GARBAGE ILLEGAL_ADDRESS MEMORY_ALLOCATION NpzFile SHORT TYPE_CHECKING check_device device_block device_bytes
+    first_recorded host_bytes on_host spoil without_warnings
     """.split()
-    contents = {name: getattr(memory, name) for name in of_memory}
-    for module, names in (
-        (streams, 'Event ExternalStream Stream get_current_stream get_elapsed_time'),
-        (devices, 'Device get_cublas_handle get_device_id'),
-        (pinned, 'PinnedMemory PinnedMemoryPointer PinnedMemoryPool alloc_pinned_memory set_pinned_memory_allocator'),
-    ):
-        contents.update({name: getattr(module, name) for name in names.split()})
-    contents.update(
-        Graph=parts.streams.Graph,
-        MemoryPool=parts.pools.MemoryPool,
-        MemoryHook=parts.pools.MemoryHook,
-        is_available=lambda: True,
-        get_local_runtime_version=lambda: parts.runtime.runtimeGetVersion(),
-        profile=parts.extras.profile,
-        get_cuda_path=lambda: None,
-        get_nvcc_path=lambda: None,
-        using_allocator=_using_allocator(found),
-    )
-    add('cupy.cuda', contents)
-    add('cupy.cuda.stream', _public(streams))
-    add('cupy.cuda.memory', {**_public(memory), **_public(parts.pools, 'CUDARuntimeError')})
-    hooks = ('MemoryHook', 'get_memory_hooks', 'told')
-    add('cupy.cuda.memory_hook', {name: getattr(parts.pools, name) for name in hooks})
-    add('cupy.cuda.pinned_memory', _public(pinned))
-    add('cupy.cuda.device', _public(devices))
-    add('cupy.cuda.graph', {'Graph': streams.Graph})
-    add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
-    add('cupy.cuda.nvtx', parts.extras.nvtx())
-    add('cupy.cuda.cufft', _public(parts.cufft, 'CuFFTError'))
-    add('cupy.fft.config', {'get_plan_cache': parts.cufft.get_plan_cache})
-    vars(found['cupy.cuda'])['curand'] = parts.curand
-    # As in CuPy the functions are in two modules, and the class is one.
-    add('cupy.cuda.nccl', _public(parts.nccl, 'available'))
-    add('cupy_backends.cuda.libs.nccl', {}, parts.nccl)
+)
 
 
-def _using_allocator(found: dict[str, Any]) -> Any:
-    @contextlib.contextmanager
-    def using_allocator(allocator: Any = None) -> Iterator[None]:
-        # Looked up where programs find it: a replaced _set_thread_local_allocator is honoured, as in CuPy.
-        memory = found['cupy.cuda.memory']
-        if allocator is None:
-            allocator = memory._malloc
-        previous = memory._get_thread_local_allocator()
-        memory._set_thread_local_allocator(allocator)
-        try:
-            yield
-        finally:
-            memory._set_thread_local_allocator(previous)
-
-    return using_allocator
+def _of_parts(parts: Any) -> dict[str, dict[str, Any]]:
+    """The contents of the public modules that :data:`_PUBLISHED` says."""
+    found: dict[str, dict[str, Any]] = {}
+    for word in _PUBLISHED.replace('=', ' ').split():
+        if '.' in word or word in _ROOTS:
+            contents = found[word] = {}
+        elif word.endswith(':'):
+            part = getattr(parts, word[:-1])
+        elif word == '*':
+            contents.update({name: value for name, value in _public(part).items() if name not in _HIDDEN})
+        else:
+            contents[word] = getattr(part, word)
+    return found
 
 
-def _add_core(parts: Any, add: Any) -> None:
-    arrays, kernels = parts.arrays, parts.kernels
-    shared = {'ndarray': arrays.ndarray, 'ascontiguousarray': parts.creation.ascontiguousarray}
-    contents = {
-        **parts.ufuncs.TABLE,
-        **shared,
-        'ElementwiseKernel': kernels.ElementwiseKernel,
-        'ReductionKernel': kernels.ReductionKernel,
-        'RawKernel': kernels.RawKernel,
-        'RawModule': kernels.RawModule,
-        'ufunc': parts.ufuncs.ufunc,
-        'from_dlpack': parts.conversions.from_dlpack,
-        **parts.extras.accelerators(),
-    }
-    add('cupy._core', contents, parts.creation._core)
-    add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.conversions.array})
-    add('cupy._core.syncdetect', {}, parts.syncdetect)
-    add('cupy._core.flags', {'Flags': parts.layout.Flags})
+def _contents(parts: Any) -> dict[str, dict[str, Any]]:
+    """The contents of the public modules."""
+    found, functions, runtime, cupy = _of_parts(parts), parts.functions, parts.runtime, parts.runtime_calls.cupy
     wait = bool(int(os.environ.get('CUPY_CUDA_ARRAY_INTERFACE_SYNC', '1')))
-    add('cupy._util', {'PerformanceWarning': parts.launches.PerformanceWarning, 'CUDA_ARRAY_INTERFACE_SYNC': wait})
+    found['cupy._util']['CUDA_ARRAY_INTERFACE_SYNC'] = wait
+    found['cupy._core'].update({**parts.ufuncs.TABLE, **parts.extras.accelerators()})
+    found['cupy.cuda'].update(get_cuda_path=lambda: None, get_nvcc_path=lambda: None, curand=parts.curand)
+    found['cupy.cuda.profiler'] = {'start': runtime.profilerStart, 'stop': runtime.profilerStop}
+    found['cupy.cuda.nvtx'] = parts.extras.nvtx()
+    found['cupy.exceptions'] = _of_numpy(_EXCEPTIONS, getattr(np, 'exceptions', np))
+    found['cupy.linalg'], found['cupy.fft'] = functions._linalg(), functions._fft()
+    found['cupy.random'] = parts.randoms.names()
+    found['cupyx.scipy.sparse'] = parts.scipy_functions.sparse_names()
+    found['cupy'] = {
+        '__version__': VERSION, 'disable_experimental_feature_warning': False,
+        'get_default_memory_pool': lambda: cupy._default_memory_pool,
+        'get_default_pinned_memory_pool': lambda: cupy._default_pinned_memory_pool,
+        **_of_numpy((*_SCALARS, *_FROM_NUMPY)), **{name: getattr(np, source) for name, source in _OTHERWISE.items()},
+        'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, **found['cupy.exceptions'],
+        **functions._top_level(), **parts.ufuncs.TABLE, **functions.SHORT,
+        **{name: value for name, value in found['cupy'].items() if not name.startswith('_')},
+    }  # fmt: skip
+    return found
 
 
-def _add_top(parts: Any, add: Any) -> None:
-    import numpy as np
-
-    contents: dict[str, Any] = {name: getattr(np, name) for name in (*_SCALARS, *_FROM_NUMPY) if hasattr(np, name)}
-    contents.update({name: getattr(np, source) for name, source in _NUMPY_1_NAMES.items()})
-    contents.update({'bool': np.bool_, 'Inf': np.inf, 'Infinity': np.inf, 'NAN': np.nan, 'NaN': np.nan})
-    contents.update({'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, 'infty': np.inf})
-    contents.update(parts.functions.top_level())
-    contents.update(parts.ufuncs.TABLE)
-    for part, also in ((parts.creation, ('mgrid', 'ogrid', 'r_', 'c_')), (parts.selection, ())):
-        contents.update({**_public(part, *also), **part.SHORT})
-    del contents['NpzFile']
-    kernels, cupy = parts.kernels, parts.runtime_calls.cupy
-    contents.update({name: getattr(kernels, name) for name in kernels.__all__ if name not in ('body', 'rawkernel')})
-    contents.update(_exceptions())
-    contents.update(
-        ndarray=parts.arrays.ndarray,
-        ufunc=parts.ufuncs.ufunc,
-        from_dlpack=parts.conversions.from_dlpack,
-        fromDlpack=parts.conversions.fromDlpack,
-        disable_experimental_feature_warning=False,
-        matmul=_matmul(parts),
-        is_available=lambda: True,
-        get_default_memory_pool=lambda: cupy._default_memory_pool,
-        get_default_pinned_memory_pool=lambda: cupy._default_pinned_memory_pool,
-    )
-    add('cupy', {'__version__': VERSION, **{k: v for k, v in contents.items() if not k.startswith('_')}})
-    add('cupy.linalg', parts.functions.linalg())
-    add('cupy.fft', parts.functions.fft())
-    add('cupy.random._generator', {}, parts.randoms)
-    bits = ('BitGenerator', '_cuRANDGenerator', 'XORWOW', 'MRG32k3a', 'Philox4x3210')
-    add('cupy.random._bit_generator', {name: getattr(parts.randoms, name) for name in bits})
-    add('cupy.random', parts.randoms.names())
-    add('cupy.exceptions', _exceptions())
-    add('cupy.testing', {k: v for k, v in vars(parts.extras).items() if k.startswith('assert_')})
-
-
-def _matmul(parts: Any) -> Any:
-    import numpy as np
-
-    def matmul(
-        x1: Any, x2: Any, /, out: Any = None, *, axes: Any = None, axis: Any = None, keepdims: bool = False,
-        casting: str = 'same_kind', dtype: Any = None, signature: Any = None, order: str = 'K',
-    ) -> Any:  # fmt: skip
-        if parts.functions._needs_cublas((x1, x2)):
-            parts.vendor.use(parts.vendor.cublas)
-        options = {k: v for k, v in {'axes': axes, 'dtype': dtype}.items() if v is not None}
-        if out is None and not options and parts.vendor.can_multiply(x1, x2):
-            found = parts.arrays.ndarray.for_result((x1.shape[0], x2.shape[1]), x1.dtype)
-            make = functools.partial(parts.launches.launch, 'cupy_matmul', np.matmul, (x1, x2), out=found, opaque=True)
-            parts.vendor.multiplied(x1, x2, found, make)
-            return found
-        return parts.launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
-
-    return matmul
-
-
-def _exceptions() -> dict[str, Any]:
-    import numpy as np
-
-    source: Any = getattr(np, 'exceptions', np)
-    names = ('AxisError', 'ComplexWarning', 'ModuleDeprecationWarning', 'RankWarning', 'TooHardError',
-             'VisibleDeprecationWarning')  # fmt: skip
-    return {name: getattr(source, name) for name in names if hasattr(source, name)}
-
-
-def _add_cupyx(parts: Any, add: Any) -> None:
-    extras = parts.extras
-    names = """
-        empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
-    """.split()
-    errors = {name: getattr(parts.extras, name) for name in ('seterr', 'geterr', 'errstate', 'get_config_linalg')}
-    syncdetect = {name: getattr(parts.syncdetect, name) for name in ('DeviceSynchronized', 'allow_synchronize')}
-    add('cupyx._ufunc_config', errors)
-    public = {name: value for name, value in errors.items() if name != 'get_config_linalg'}
-    add('cupyx', {**{name: getattr(extras, name) for name in names}, **public, **syncdetect})
-    profiler = ('benchmark', 'time_range', 'profile', '_PerfCaseResult')
-    add('cupyx.profiler', {name: getattr(extras, name) for name in profiler})
-    add('cupyx.cusparse', {name: getattr(parts.sparse, name) for name in ('spgemm', 'spmm', 'spmv')})
-    add('cupyx.scipy', {})
-    for of_scipy in SCIPY:
-        make = functools.partial(parts.scipy_functions.found, of_scipy)
-        add(f'cupyx.scipy.{of_scipy}', {}, late=(SCIPY[of_scipy].split(), make))
-    add('cupyx.scipy.sparse', parts.sparse.names(), late=(parts.sparse._FUNCTIONS, parts.sparse.function))
-    add('cupyx.scipy.sparse.linalg', {'eigsh': parts.sparse.eigsh})
-    add('cupyx.jit', {'rawkernel': parts.kernels.rawkernel})
+def _of_numpy(names: Iterable[str], module: Any = np) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in names if hasattr(module, name)}
 
 
 def _installed_names() -> list[str]:
@@ -391,7 +307,7 @@ def install(device: SimulatedDevice | None = None, late: bool | None = None) -> 
     if last is not None and last.device_count > device.device_count:
         gc.collect()  # graphs that only garbage holds are destroyed on their device, which this one may not have
     state = parts.runtime_calls.State(device)
-    state.pools = parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool()
+    state.pools = parts.memory.MemoryPool(), parts.pinned.PinnedMemoryPool()
     state.allocator, state.pinned_allocator = (pool.malloc for pool in state.pools)
     device.address_spaces += [state.device_memory, state.pinned_memory]
     _begin(state)

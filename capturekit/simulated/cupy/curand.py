@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.device.device_streams import reaches
+from capturekit.simulated.cupy.surface import named
+from capturekit.simulated.device.machine import reaches
 
-from . import runtime, runtime_calls, runtime_memory
+from . import runtime, runtime_calls
 from .runtime_calls import get_current_stream_ptr
 
 _CONSTANTS = """
@@ -153,7 +153,7 @@ def _draw(generator: int, ptr: int, n: int, dtype: Any, draw: Callable[[Any], ND
     now = found.numbers if runtime_calls.is_late() and not runtime_calls.is_captured(found.stream) else None
 
     def work() -> None:
-        target = runtime_memory.device_bytes(ptr, n * np.dtype(dtype).itemsize).view(dtype)
+        target = runtime.device_bytes(ptr, n * np.dtype(dtype).itemsize).view(dtype)
         with found.lock:
             target[:] = draw(found.numbers if now is None else now)
 

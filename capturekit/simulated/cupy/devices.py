@@ -6,8 +6,8 @@ import functools
 import itertools
 from typing import Any
 
-from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.device.constants import CONSTANTS
+from capturekit.simulated.cupy.surface import named
+from capturekit.simulated.device.constants import ATTRIBUTES
 
 from . import runtime, runtime_calls, syncdetect
 
@@ -15,26 +15,24 @@ from . import runtime, runtime_calls, syncdetect
 _numbers = itertools.count(0x1000)
 
 
-def _stack() -> list[int]:
-    try:
-        stack: list[int] = runtime_calls.state.thread.stack
-    except AttributeError:
-        stack = runtime_calls.state.thread.stack = []
-    return stack
-
-
 def _get_handle(name: str, device: int) -> int:
     """This thread's handle of a library on a device, made when it is first asked for."""
-    handles: dict[int, int] | None = getattr(runtime_calls.state.thread, name, None)
-    if handles is None:
-        handles = {}
-        setattr(runtime_calls.state.thread, name, handles)
-    return handles.setdefault(device, next(_numbers))
+    number: int = runtime_calls.of_thread(name, dict).setdefault(device, next(_numbers))
+    return number
 
 
 def get_device_id() -> int:
     """Return the current device's number."""
     return runtime.getDevice()
+
+
+def is_available() -> bool:
+    return True
+
+
+def get_local_runtime_version() -> int:
+    version: int = runtime.runtimeGetVersion()
+    return version
 
 
 def get_compute_capability() -> str:
@@ -59,13 +57,13 @@ class Device:
 
     def __enter__(self) -> Device:
         now = runtime.getDevice()
-        _stack().append(now)
+        runtime_calls.of_thread('stack', list).append(now)
         if self.id != now:
             runtime.setDevice(self.id)
         return self
 
     def __exit__(self, *args: object) -> None:
-        runtime.setDevice(_stack().pop())
+        runtime.setDevice(runtime_calls.of_thread('stack', list).pop())
 
     def __repr__(self) -> str:
         return f'<CUDA Device {self.id}>'
@@ -111,15 +109,7 @@ class Device:
     @property
     def attributes(self) -> dict[str, int]:
         """The device's attributes by name, without ``cudaDevAttr``."""
-        found = {}
-        for name, number in CONSTANTS.items():
-            if name.startswith('cudaDevAttr'):
-                try:
-                    found[name[len('cudaDevAttr') :]] = runtime.deviceGetAttribute(number, self.id)
-                except runtime.CUDARuntimeError as e:
-                    if e.status != runtime._INVALID_VALUE:
-                        raise
-        return found
+        return dict(ATTRIBUTES)
 
     @property
     def pci_bus_id(self) -> str:

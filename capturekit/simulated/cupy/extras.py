@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import named
+from capturekit.simulated.cupy.surface import declared, named, signature
 
-from . import creation, devices, indexing, pinned, runtime_calls, streams
+from . import arrays, devices, functions, pinned, runtime_calls, streams, vendor
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
@@ -22,13 +23,6 @@ def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[An
     wanted = (shape,) if isinstance(shape, int) else tuple(shape)
     mem = pinned.alloc_pinned_memory(math.prod(wanted) * np.dtype(dtype).itemsize)
     found: NDArray[Any] = np.ndarray(wanted, dtype=dtype, buffer=mem, order=order)  # type: ignore[arg-type]
-    return found
-
-
-def zeros_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
-    """Return a NumPy array of zeros in pinned memory."""
-    found = empty_pinned(shape, dtype, order)
-    found[...] = 0
     return found
 
 
@@ -42,17 +36,21 @@ def empty_like_pinned(
     return empty_pinned(a.shape if shape is None else shape, a.dtype if dtype is None else dtype, laid_out)
 
 
-def zeros_like_pinned(
-    a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None
-) -> NDArray[Any]:
-    """Return a NumPy array of zeros like ``a`` in pinned memory."""
-    found = empty_like_pinned(a, dtype, order, subok, shape)
-    found[...] = 0
-    return found
+def _zeroing(name: str, empty: Callable[..., NDArray[Any]]) -> Any:
+    def zeros(*args: Any, **kwargs: Any) -> NDArray[Any]:
+        found = empty(*args, **kwargs)
+        found[...] = 0
+        return found
+
+    return named(zeros, name, inspect.signature(empty), __name__)
+
+
+zeros_pinned = _zeroing('zeros_pinned', empty_pinned)
+zeros_like_pinned = _zeroing('zeros_like_pinned', empty_like_pinned)
 
 
 def _scattering(op: str) -> Any:
-    return named(lambda a, slices, value: indexing.scatter(a, slices, value, op), f'scatter_{op}', module=__name__)
+    return named(lambda a, slices, value: arrays.scatter(a, slices, value, op), f'scatter_{op}', module=__name__)
 
 
 scatter_add, scatter_max, scatter_min = map(_scattering, ('add', 'max', 'min'))
@@ -61,13 +59,8 @@ scatter_add, scatter_max, scatter_min = map(_scattering, ('add', 'max', 'min'))
 # -- cupyx.errstate: whether CuPy reads on the host if a factorization has failed ---------------------------------
 
 
-def get_config_linalg() -> str:
-    found: str = getattr(runtime_calls.state.thread, 'linalg', 'ignore')
-    return found
-
-
 def geterr() -> dict[str, Any]:
-    return {'divide': None, 'over': None, 'under': None, 'invalid': None, 'linalg': get_config_linalg()}
+    return {'divide': None, 'over': None, 'under': None, 'invalid': None, 'linalg': vendor.get_config_linalg()}
 
 
 def seterr(
@@ -82,15 +75,16 @@ def seterr(
 
 
 @contextlib.contextmanager
-def errstate(
-    *, divide: Any = None, over: Any = None, under: Any = None, invalid: Any = None, linalg: Any = None
-) -> Iterator[None]:
+def errstate(**wanted: Any) -> Iterator[None]:
     """Set how errors are treated in a block."""
-    old = seterr(divide=divide, over=over, under=under, invalid=invalid, linalg=linalg)
+    old = seterr(**wanted)
     try:
         yield
     finally:
         seterr(**old)
+
+
+named(errstate, 'errstate', inspect.signature(seterr), __name__)
 
 
 # -- what CuPy is told of libraries, which is kept and without effect here ----------------------------------------
@@ -112,52 +106,38 @@ def get_compute_type(dtype: Any) -> int:
 
 def accelerators() -> dict[str, Any]:
     """Return the functions of ``cupy._core`` that choose libraries, and the type of products."""
+    kept = runtime_calls.state.accelerators
+    found: dict[str, Any] = {'set_compute_type': set_compute_type, 'get_compute_type': get_compute_type}
+    for kind in kept:
 
-    def setter(kind: str) -> Any:
-        def set(accelerators: Any) -> None:
-            runtime_calls.state.accelerators[kind] = [
-                _NAMES[one] if isinstance(one, str) else int(one) for one in accelerators
-            ]
+        def choose(accelerators: Any, kind: str = kind) -> None:
+            numbers = [_NAMES[one] if isinstance(one, str) else int(one) for one in accelerators]
+            runtime_calls.state.accelerators[kind] = numbers
 
-        return named(set, f'set_{kind}_accelerators')
+        def chosen(kind: str = kind) -> list[int]:
+            return list(runtime_calls.state.accelerators[kind])
 
-    def getter(kind: str) -> Any:
-        return named(lambda: list(runtime_calls.state.accelerators[kind]), f'get_{kind}_accelerators')
-
-    made = [make(kind) for kind in runtime_calls.state.accelerators for make in (setter, getter)]
-    return {one.__name__: one for one in (*made, set_compute_type, get_compute_type)}
+        found[f'set_{kind}_accelerators'] = named(choose, f'set_{kind}_accelerators', signature('accelerators'))
+        found[f'get_{kind}_accelerators'] = named(chosen, f'get_{kind}_accelerators', signature(''))
+    return found
 
 
 # -- cupyx.profiler ---------------------------------------------------------------------------------------------
 
 
 class _PerfCaseResult:
-    """Times of each repetition in seconds."""
+    """Times of each repetition in seconds: of the host, and a row for each device."""
 
     def __init__(self, name: str, ts: NDArray[Any], devices: tuple[int, ...]) -> None:
-        self.name = name
-        self._ts = ts
-        self._devices = devices
-
-    @property
-    def cpu_times(self) -> NDArray[Any]:
-        times: NDArray[Any] = self._ts[0]
-        return times
-
-    @property
-    def gpu_times(self) -> NDArray[Any]:
-        """Device times, a row for each device."""
-        return self._ts[1:]
+        self.name, self._devices = name, devices
+        self.cpu_times, self.gpu_times = ts[0], ts[1:]
 
     def to_str(self, show_gpu: bool = False) -> str:
-        rows = [('CPU', self._ts[0])] + [(f'GPU-{d}', t) for d, t in zip(self._devices, self._ts[1:])]
-        texts = [f'    {who}: {t.mean() * 1e6:9.03f} us' for who, t in rows[: None if show_gpu else 1]]
-        return f'{self.name:<20s}:{" ".join(texts)}'
+        rows = [('CPU', self.cpu_times), *((f'GPU-{d}', t) for d, t in zip(self._devices, self.gpu_times) if show_gpu)]
+        return f'{self.name:<20s}:' + ' '.join(f'    {who}: {t.mean() * 1e6:9.03f} us' for who, t in rows)
 
     def __repr__(self) -> str:
         return self.to_str(show_gpu=True)
-
-    __str__ = __repr__
 
 
 def benchmark(
@@ -175,38 +155,28 @@ def benchmark(
     for _ in range(n_warmup):
         func(*args, **kwargs)
     first, second = streams.Event(), streams.Event()
-    first.record()
-    first.synchronize()
-    cpu, gpu, duration = [], [], 0.0
-    for _ in range(n_repeat):
+    times: list[tuple[float, float]] = []
+    begun = time.perf_counter()
+    while len(times) < n_repeat and time.perf_counter() - begun <= max_duration:
         first.record()
         start = time.perf_counter()
         func(*args, **kwargs)
-        cpu.append(time.perf_counter() - start)
+        cpu = time.perf_counter() - start
         second.record()
         second.synchronize()
-        gpu.append(streams.get_elapsed_time(first, second) * 1e-3)
-        duration += time.perf_counter() - start
-        if duration > max_duration:
-            break
-    return _PerfCaseResult(name or func.__name__, np.asarray([cpu, gpu], np.float64), devices or (0,))
+        times.append((cpu, streams.get_elapsed_time(first, second) * 1e-3))
+    return _PerfCaseResult(name or func.__name__, np.asarray(times, np.float64).T, devices or (0,))
 
 
 def nvtx() -> dict[str, Any]:
     """``cupy.cuda.nvtx``: marks and ranges for a profiler, which nothing shows here."""
-
-    def Mark(message: str, id_color: int = -1) -> None: ...
-    def MarkC(message: str, color: int = 0) -> None: ...
-    def RangePush(message: str, id_color: int = -1) -> None: ...
-    def RangePushC(message: str, color: int = 0) -> None: ...
-    def RangePop() -> None: ...
-    def RangeStart(message: str, color: int | None) -> int:
-        return 1
-
-    def RangeEnd(range_id: int) -> None: ...
-
-    functions = (Mark, MarkC, RangePush, RangePushC, RangePop, RangeStart, RangeEnd)
-    return {'available': True, **{function.__name__: function for function in functions}}
+    calls = {
+        'Mark': 'message, id_color=-1', 'MarkC': 'message, color=0', 'RangePush': 'message, id_color=-1',
+        'RangePushC': 'message, color=0', 'RangePop': '', 'RangeStart': 'message, color', 'RangeEnd': 'range_id',
+    }  # fmt: skip
+    return {'available': True, **{
+        name: declared(name, signature(told), lambda _args, _kwargs: None) for name, told in calls.items()
+    }}  # fmt: skip
 
 
 class time_range:
@@ -262,11 +232,9 @@ def _comparison(name: str) -> Callable[..., None]:
     compare = getattr(np.testing, name)
 
     def check(actual: Any, desired: Any, *args: Any, **kwargs: Any) -> None:
-        compare(creation.asnumpy(actual), creation.asnumpy(desired), *args, **kwargs)
+        compare(functions.asnumpy(actual), functions.asnumpy(desired), *args, **kwargs)
 
-    check.__name__ = check.__qualname__ = name
-    check.__doc__ = f'See :func:`numpy.testing.{name}`.'
-    return check
+    return named(check, name, module=__name__)
 
 
 assert_allclose, assert_array_equal, assert_array_almost_equal, assert_array_less = (

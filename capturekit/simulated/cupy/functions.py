@@ -9,29 +9,553 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections import namedtuple
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from capturekit.simulated.cupy.signatures import Call, declared, signature_like
-from capturekit.simulated.cupy.surface import CUBLAS, FFT, HOST, LINALG, LOOKING_AT_INFO, PLAIN, SAME_AS, VIEWS, WAITING
+from capturekit.simulated.cupy.surface import (
+    CUBLAS,
+    FFT,
+    HOST,
+    LINALG,
+    LOOKING_AT_INFO,
+    PLAIN,
+    READ_WHOLE,
+    SAME_AS,
+    SETS,
+    VIEWS,
+    WAITING,
+    Call,
+    declared,
+    named,
+    signature_like,
+)
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
-from . import conversions, creation, cufft, extras, launches, runtime, runtime_calls, vendor
-from .launches import array_of
-from .layout import Layout
-from .runtime_calls import get_current_stream_ptr
+from . import arrays, launches, runtime, runtime_calls, vendor
+from .launches import Layout, array_of
+from .runtime_calls import cupy, get_current_stream_ptr
+from .ufuncs import TABLE, ufunc
+
+#: The module published as ``cupy._core``. What is on it is looked up at every call, so that it can be replaced.
+_core: Any = ModuleType('cupy._core')
+_core.array = arrays.array
+_core.concatenate_method = arrays.concatenate_method
 
 
-def numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:
+def array(
+    obj: Any,
+    dtype: Any = None,
+    copy: bool | None = True,
+    order: str = 'K',
+    subok: bool = False,
+    ndmin: int = 0,
+    *,
+    blocking: bool = False,
+) -> Any:
+    """Return an array on the device."""
+    return _core.array(obj, dtype, copy, order, subok, ndmin, blocking)
+
+
+def asarray(
+    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, blocking: bool = False
+) -> Any:
+    """Return ``a`` as an array on the device, copied only if need be."""
+    return _core.array(a, dtype, copy, order, blocking=blocking)
+
+
+def asarray_chkfinite(a: Any, dtype: Any = None, order: str | None = None) -> Any:
+    """Return ``a`` as an array; raises ValueError for NaN and infinity, which the host has to look for."""
+    found = asarray(a, dtype=dtype, order=order)
+    if not TABLE['isfinite'](found).all():
+        raise ValueError('array must not contain Infs or NaNs')
+    return found
+
+
+def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
+    """Return ``a`` in C order."""
+    return arrays.array(a, dtype, None, 'C', ndmin=1)
+
+
+def require(a: Any, dtype: Any = None, requirements: Any = None) -> Any:
+    wanted = [requirements] if isinstance(requirements, str) else list(requirements or ())
+    order = 'F' if any(r.upper().startswith('F') for r in wanted) else 'C' if wanted else 'A'
+    return arrays.array(a, dtype, None, order)
+
+
+def empty(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
+    return arrays.ndarray(shape, dtype, order=order)
+
+
+def _zeroed(found: Any) -> Any:
+    found.data.memset_async(0, found.nbytes)
+    return found
+
+
+def _dtype_of(value: Any) -> Any:
+    return value.dtype if launches.as_array(value) is not None else np.array(value).dtype
+
+
+def _filled(found: Any, value: Any) -> Any:
+    if launches.as_array(value) is None:
+        value = np.asarray(value)[()]
+    launches.mutate('cupy_fill', arrays.assign, found, (value,))
+    return found
+
+
+def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None) -> Any:
+    """Return an array like another one, that nothing has been written to."""
+    if subok is not None:
+        raise TypeError('subok is not supported yet')
+    found = np.dtype(prototype.dtype if dtype is None else dtype)
+    if shape is not None:
+        return empty(shape, found, order if order in ('C', 'F') else 'C')
+    return arrays.ndarray(prototype.shape, found, None, arrays.strides_like(prototype, found, order.upper()), 'C')
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+    start, stop, step = (one.item() if isinstance(one, arrays.ndarray) else one for one in (start, stop, step))
+    first, last = (0, start) if stop is None else (start, stop)
+    return launches.launch('cupy_arange', np.arange, (first, last, 1 if step is None else step), {'dtype': dtype})
+
+
+class _Grid:
+    def __init__(self, grid: Any) -> None:
+        self._grid = grid
+
+    def __getitem__(self, key: Any) -> Any:
+        return launches.launch('cupy_grid', self._grid.__getitem__, (key,))
+
+    def __len__(self) -> int:
+        return 0
+
+
+mgrid, ogrid, r_, c_ = _Grid(np.mgrid), _Grid(np.ogrid), _Grid(np.r_), _Grid(np.c_)
+
+
+def _from_numpy(name: str) -> Any:
+    return lambda *args, **kwargs: asarray(getattr(np, name)(*args, **kwargs))
+
+
+def _broadcast_arrays(*args: Any) -> Any:
+    shape = np.broadcast_shapes(*(a.shape for a in args))
+    return [launches.view(np.broadcast_to, a, shape) for a in args]
+
+
+def _one(found: Any) -> Any:
+    found.fill(1)
+    return found
+
+
+def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, blocking: bool = True) -> Any:
+    """Return ``a`` on the host."""
+    found = launches.as_array(a)
+    if found is not None:
+        return found.get(stream=stream, order=order, out=out, blocking=blocking)
+    host = np.asarray(a, order=order)  # type: ignore[call-overload]
+    if out is None:
+        return host
+    out[...] = host
+    return out
+
+
+def get_array_module(*args: Any) -> Any:
+    """Return ``cupy`` if any argument is on the device, otherwise ``numpy``."""
+    return runtime_calls.public['cupy'] if any(launches.as_array(a) is not None for a in args) else np
+
+
+class NpzFile:
+    """Arrays of a file, uploaded when asked for."""
+
+    def __init__(self, npz_file: Any) -> None:
+        self.npz_file = npz_file
+
+    def __enter__(self) -> NpzFile:
+        self.npz_file.__enter__()
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        self.npz_file.__exit__(*args)
+
+    def __getitem__(self, key: str) -> Any:
+        return array(self.npz_file[key])
+
+    def close(self) -> None:
+        self.npz_file.close()
+
+
+def load(file: Any, mmap_mode: Any = None, allow_pickle: bool | None = None) -> Any:
+    found = np.load(file, mmap_mode, bool(allow_pickle))
+    return array(found) if isinstance(found, np.ndarray) else NpzFile(found)
+
+
+# -- where ------------------------------------------------------------------------------------------------------
+
+
+def argwhere(a: Any) -> Any:
+    """Return the indices of what is not zero, a row each."""
+    a = array_of(a)
+    n = arrays.count_true(a)
+    return launches.launch('cupy_argwhere', np.argwhere, (a,), shapes=[(n, a.ndim)])
+
+
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Return elements of ``x`` or ``y``, or with neither the indices of what is not zero."""
+    missing = (x is None, y is None).count(True)
+    if missing == 1:
+        raise ValueError("Must provide both 'x' and 'y' or neither.")
+    if missing == 2:
+        return array_of(condition).nonzero()
+    if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in (x, y)):
+        return _WHERE(condition, x, y)
+    return launches.launch('cupy_where', np.where, (condition, x, y), elementwise=True)
+
+
+_WHERE = ufunc('where', 3, 1, np.where)
+
+
+def delete(arr: Any, indices: Any, axis: int | None = None) -> Any:
+    """Return the array without some slices."""
+    arr = array_of(arr)
+    if axis is None:
+        arr, axis = arr.ravel(), 0
+    mask = arrays.ndarray((arr.shape[axis],), bool)
+    mask.fill(True)
+    mask[indices] = False
+    return arr[(slice(None),) * (axis % arr.ndim) + (mask,)]
+
+
+def trim_zeros(filt: Any, trim: str = 'fb') -> Any:
+    """Return the array without its leading and trailing zeros."""
+    filt = array_of(filt)
+
+    def leading(a: Any) -> Any:
+        found = np.flatnonzero(a)
+        return found[0] if found.size else a.size
+
+    start, stop = 0, filt.size
+    if 'f' in trim.lower():
+        start = int(launches.launch('cupy_first_nonzero', leading, (filt,)))
+    if 'b' in trim.lower():
+        stop -= int(launches.launch('cupy_first_nonzero', leading, (filt[::-1],)))
+    return filt[start:stop]
+
+
+# -- sets -------------------------------------------------------------------------------------------------------
+
+
+def _set_operation(name: str, fn: Callable[..., Any]) -> Call:
+    """NumPy's function, with the length of its results read by the host first; that of the inverse is known."""
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        axis = kwargs.get('axis') or 0
+        inverse = 1 + bool(kwargs.get('return_index')) if kwargs.get('return_inverse') else -1
+
+        def several(*a: Any, **k: Any) -> list[Any]:
+            found = fn(*a, **k)
+            return list(found) if isinstance(found, tuple) else [found]
+
+        n = int(launches.launch(f'cupy_{name}_count', lambda *a, **k: several(*a, **k)[0].shape[axis], args, kwargs))
+
+        def fixed(*a: Any, **k: Any) -> Any:
+            # The results' memory is laid out for n, however many there are at launch.
+            return tuple(r if i == inverse else _resized(r, n, axis) for i, r in enumerate(several(*a, **k)))
+
+        found = launches.launch(f'cupy_{name}', fixed, args, kwargs)
+        return found if len(found) > 1 else found[0]
+
+    return call
+
+
+def _resized(a: Any, n: int, axis: int) -> Any:
+    axis = axis if a.ndim > 1 else 0
+    if a.shape[axis] == n:
+        return a
+    wanted = np.zeros((*a.shape[:axis], n, *a.shape[axis + 1 :]), a.dtype)
+    kept = (slice(None),) * axis + (slice(min(n, a.shape[axis])),)
+    wanted[kept] = a[kept]
+    return wanted
+
+
+_FIELDS = {
+    'All': 'values indices inverse_indices counts',
+    'Counts': 'values counts',
+    'Inverse': 'values inverse_indices',
+}
+_RESULTS: dict[str, Any] = {what: namedtuple(f'Unique{what}Result', fields) for what, fields in _FIELDS.items()}
+
+
+def unique_all(x: Any) -> Any:
+    """Return values, first indices, inverse indices and counts."""
+    values, index, inverse, counts = cupy.unique(x, True, True, True, equal_nan=False)
+    return _RESULTS['All'](values, index, inverse.reshape(x.shape), counts)
+
+
+def unique_inverse(x: Any) -> Any:
+    values, inverse = cupy.unique(x, return_inverse=True, equal_nan=False)
+    return _RESULTS['Inverse'](values, inverse.reshape(x.shape))
+
+
+# -- histograms -------------------------------------------------------------------------------------------------
+
+
+def bincount(x: Any, weights: Any = None, minlength: int | None = None) -> Any:
+    """Return how often each number occurs; the host reads the largest first."""
+    if x.ndim != 1:
+        raise ValueError('object too deep for desired array' if x.ndim else 'object of too small depth')
+    if x.size and bool((x < 0).any()):
+        raise ValueError('The first argument of bincount must be non-negative')
+    if weights is not None and x.shape != weights.shape:
+        raise ValueError("The weights and list don't have the same length.")
+    if minlength is not None and int(minlength) < 0:
+        raise ValueError('minlength must be non-negative')
+    size = max(int(x.max()) + 1 if x.size else 0, int(minlength or 0))
+
+    def counted(a: Any, w: Any) -> Any:
+        return np.bincount(a[a >= 0] if w is None else a, w, size)[:size]
+
+    return launches.launch('cupy_bincount', counted, (x, weights))
+
+
+def _range(x: Any, given: Any) -> tuple[float, float]:
+    if given is not None:
+        first, last = given
+        if first > last:
+            raise ValueError('max must be larger than min in range parameter.')
+    else:
+        first, last = (x.min(), x.max()) if x.size else (0, 1)
+    first, last = float(first), float(last)
+    if not math.isfinite(first) or not math.isfinite(last):
+        how = 'autodetected' if given is None else 'supplied'
+        raise ValueError(f'{how} range of [{first}, {last}] is not finite')
+    return first, last
+
+
+def _edges(bins: Any) -> Any:
+    return bins if isinstance(bins, (str, int)) or np.isscalar(bins) else _core.array(bins, None, None)
+
+
+def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
+    """Return counts and edges; the host reads the range first, or checks the edges."""
+    x, bins = array_of(x), _edges(bins)
+    if isinstance(bins, str):
+        raise NotImplementedError('only integer and array bins are implemented')
+    options: dict[str, Any] = {'bins': bins, 'density': density, 'weights': weights}
+    if np.isscalar(bins):
+        options['range'] = _range(x, range)
+    else:
+        _check_edges(bins, '`bins` must increase monotonically, when an array')
+    return launches.launch('cupy_histogram', np.histogram, (x,), options)
+
+
+def _check_edges(edges: Any, message: str) -> None:
+    if bool((edges[:-1] > edges[1:]).any()):
+        raise ValueError(message)
+
+
+def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False) -> Any:
+    columns = [sample[:, i] for i in np.arange(sample.shape[1])] if hasattr(sample, 'ndim') else list(sample)
+    per_axis = [bins] * len(columns) if np.isscalar(bins) else [_edges(b) for b in bins]
+    ranges: list[Any] = [None] * len(columns)
+    for i, edges in enumerate(per_axis):
+        if np.isscalar(edges):
+            ranges[i] = _range(columns[i], None if range is None else range[i])
+        else:
+            _check_edges(edges, f'`bins[{i}]` must be monotonically increasing, when an array')
+    options = {'bins': per_axis, 'range': ranges, 'weights': weights, 'density': density}
+
+    def counted(c: Any, **k: Any) -> Any:
+        counts, edges = np.histogramdd(tuple(c), **k)
+        return counts, list(edges)
+
+    return launches.launch('cupy_histogramdd', counted, (columns,), options)
+
+
+def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None) -> Any:
+    pair = bins if not np.isscalar(bins) and len(bins) == 2 else [bins, bins]
+    counts, edges = histogramdd([x, y], pair, range, weights, bool(density))
+    return counts, edges[0], edges[1]
+
+
+# -- writing ----------------------------------------------------------------------------------------------------
+
+
+def _can_copy(src: Any, dtype: np.dtype[Any], casting: Any) -> bool:
+    if launches.as_array(src) is not None:
+        return np.can_cast(src.dtype, dtype, casting)
+    # A scalar may fit by its value where its dtype does not.
+    return np.can_cast(np.asarray(src).dtype, dtype, casting) or np.can_cast(np.result_type(src, dtype), dtype, casting)
+
+
+def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) -> None:
+    """Copy values into ``dst``."""
+    if not _can_copy(src, dst.dtype, casting):
+        raise TypeError(f'Cannot cast {getattr(src, "dtype", type(src))} to {dst.dtype} in {casting} casting mode')
+
+    def write(a: Any, v: Any, w: Any) -> None:
+        np.copyto(a, v, 'unsafe', **({} if w is None else {'where': w}))
+
+    given = launches.as_array(src)
+    if given is not None and where is None and given.data.device_id != dst.data.device_id and dst.size:
+        if launches.copy_across(dst, given):
+            return
+        with launches.on(dst.data.device_id):
+            launches.mutate('cupy_copy', write, dst, (given.copy(), where))
+        return
+    launches.mutate('cupy_copyto', write, dst, (src, where))
+
+
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """Set the elements where ``mask`` holds, to ``vals`` in order."""
+    mask = _core.array(mask, None, None).astype(bool)
+    vals = _core.array(vals, arr.dtype, None)
+    if arr.size != mask.size:
+        raise ValueError('Mask and data must be the same size.')
+    if not int(mask.sum()):  # CuPy looks for the places, whose number the host has to know
+        return
+    if vals.size == 0:
+        raise ValueError('Cannot insert from an empty array.')
+    launches.mutate('cupy_place', np.place, arr, (mask, vals))
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """Set the elements where ``mask`` holds, to those of ``values`` at the same place."""
+    given = launches.as_array(values)
+    if given is not None and given.shape == a.shape:
+        int(array_of(mask).sum())  # CuPy writes a[mask] = values[mask]
+    launches.mutate('cupy_putmask', np.putmask, a, (array_of(mask), _core.array(values, None, None)))
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------
+
+
+def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
+    for axis in (axes,) if np.isscalar(axes) else axes:
+        found = func(a, axis)
+        a = found if found.ndim == a.ndim else launches.view(np.expand_dims, found, axis)
+    return a
+
+
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function for each row along an axis, and lay what it returns into one array."""
+    rows = launches.view(np.moveaxis, arr, axis, -1)
+    axis %= arr.ndim
+    found: Any = None
+    for place in np.ndindex(rows.shape[:-1]):
+        one = asarray(func1d(rows[place], *args, **kwargs))
+        if found is None:
+            found = empty(rows.shape[:-1] + one.shape, one.dtype)
+        found[place] = one
+    if found is None:
+        raise ValueError('Cannot apply_along_axis when any iteration dimensions are 0')
+    new = range(arr.ndim - 1, found.ndim)
+    return launches.view(np.moveaxis, found, tuple(new), tuple(range(axis, axis + len(new))))
+
+
+def matmul(
+    x1: Any, x2: Any, /, out: Any = None, *, axes: Any = None, axis: Any = None, keepdims: bool = False,
+    casting: str = 'same_kind', dtype: Any = None, signature: Any = None, order: str = 'K',
+) -> Any:  # fmt: skip
+    if _needs_cublas((x1, x2)):
+        vendor.use(vendor.cublas)
+    options = {k: v for k, v in {'axes': axes, 'dtype': dtype}.items() if v is not None}
+    if out is None and not options and vendor.can_multiply(x1, x2):
+        found = arrays.ndarray.for_result((x1.shape[0], x2.shape[1]), x1.dtype)
+        make = functools.partial(launches.launch, 'cupy_matmul', np.matmul, (x1, x2), out=found, opaque=True)
+        vendor.multiplied(x1, x2, found, make)
+        return found
+    return launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
+
+
+def byte_bounds(a: Any) -> tuple[int, int]:
+    """Return the addresses of the first byte and past the last."""
+    reach = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
+    low = a.data.ptr + sum(r for r in reach if r < 0)
+    return low, a.data.ptr + sum(r for r in reach if r > 0) + a.itemsize
+
+
+def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    write = UNCHECKED['put_along_axis']
+    launches.mutate('cupy_put_along_axis', lambda a, i, v: write(a, i, v, axis), arr, (indices, values))
+
+
+def _part(name: str) -> Callable[[Any], Any]:
+    return lambda val: getattr(val, name) if launches.as_array(val) is not None else getattr(np, name)(val)
+
+
+#: The functions that are one expression.
+SHORT: dict[str, Callable[..., Any]] = {
+    'asanyarray': lambda a, dtype=None, order=None, *, copy=None, blocking=False: _core.array(
+        a, dtype, copy, order, blocking=blocking
+    ),
+    'asfarray': lambda a, dtype=np.float64: asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64),
+    'asfortranarray': lambda a, dtype=None: arrays.array(a, dtype, None, 'F', ndmin=1),
+    'astype': lambda x, dtype, /, *, copy=True: x.astype(dtype, copy=copy),
+    'copy': lambda a, order='K': a.copy(order=order),
+    'zeros': lambda shape, dtype=float, order='C': _zeroed(empty(shape, dtype, order)),
+    'zeros_like': lambda a, dtype=None, order='K', subok=None, shape=None: _zeroed(
+        empty_like(a, dtype, order, subok, shape)
+    ),
+    'ones': lambda shape, dtype=float, order='C': _one(empty(shape, dtype, order)),
+    'ones_like': lambda a, dtype=None, order='K', subok=None, shape=None: _one(
+        empty_like(a, dtype, order, subok, shape)
+    ),
+    'full': lambda shape, fill_value, dtype=None, order='C': _filled(
+        empty(shape, _dtype_of(fill_value) if dtype is None else dtype, order), fill_value
+    ),
+    'full_like': lambda a, fill_value, dtype=None, order='K', subok=None, shape=None: _filled(
+        empty_like(a, dtype, order, subok, shape), fill_value
+    ),
+    'meshgrid': lambda *xi, **kwargs: launches.launch(
+        'cupy_meshgrid', lambda *x, **k: list(np.meshgrid(*x, **k)), xi, kwargs
+    ),
+    'broadcast_arrays': _broadcast_arrays,
+    'ix_': lambda *args: launches.launch('cupy_ix_', np.ix_, [asarray(a) for a in args]),
+    **{name: _from_numpy(name) for name in
+       ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')},
+    'compress': lambda condition, a, axis=None, out=None: array_of(a).compress(condition, axis, out),
+    'extract': lambda condition, a: array_of(a).ravel()[array_of(condition).ravel().astype(bool)],
+    'flatnonzero': lambda a: array_of(a).ravel().nonzero()[0],
+    'nonzero': lambda a: array_of(a).nonzero(),
+    'put': lambda a, ind, v, mode='wrap': a.put(ind, v, mode),
+    'put_along_axis': _put_along_axis,
+    'real': _part('real'),
+    'imag': _part('imag'),
+    'reshape': lambda a, newshape, order='C', *, copy=None: array_of(a).reshape(newshape, order=order, copy=copy),
+    'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
+    'take': lambda a, indices, axis=None, out=None: array_of(a).take(indices, axis, out),
+    'unique_counts': lambda x: _RESULTS['Counts'](*cupy.unique(x, return_counts=True, equal_nan=False)),
+    'unique_values': lambda x: cupy.unique(x, equal_nan=False),
+    'in1d': lambda ar1, ar2, assume_unique=False, invert=False: launches.launch(
+        'cupy_in1d', np.isin, (ar1.ravel(), ar2, assume_unique, invert)
+    ),
+    'msort': lambda a: launches.launch('cupy_msort', lambda x: np.sort(x, axis=0, kind='stable'), (a,)),
+    'diag_indices_from': lambda arr: launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim)),
+    'tril_indices_from': lambda arr, k=0: launches.launch(
+        'cupy_tril_indices', np.tril_indices, (arr.shape[-2], k, arr.shape[-1])
+    ),
+    'triu_indices_from': lambda arr, k=0: launches.launch(
+        'cupy_triu_indices', np.triu_indices, (arr.shape[-2], k, arr.shape[-1])
+    ),
+    'fill_diagonal': lambda a, val, wrap=False: launches.mutate(
+        'cupy_fill_diagonal', lambda x, v: np.fill_diagonal(x, v, wrap), a, (val,)
+    ),
+}  # fmt: skip
+
+for _name, _function in SHORT.items():
+    named(_function, _name)
+
+
+def _numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:
     """Return what CuPy's ``name`` calls, NumPy's function or one of :data:`UNCHECKED`; None where NumPy has none."""
     found = getattr(module, SAME_AS.get(name, name), None) or getattr(module, name, None)
     return UNCHECKED.get(name, found) if callable(found) else None
 
 
-def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
+def without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn)
     def quiet(*args: Any, **kwargs: Any) -> Any:
         with warnings.catch_warnings():
@@ -47,7 +571,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
     if name in ('clip', 'choose', 'repeat'):  # CuPy's call the methods
         return lambda args, kwargs: getattr(args[0], name)(*args[1:], **kwargs)
     if name.startswith(('nan', 'corrcoef', 'cov', 'polyfit')):
-        fn = _without_warnings(fn)
+        fn = without_warnings(fn)
     prepare = vendor.needed_by(name)
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,7 +593,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         vendor.allocate_inside(name)
         if name in WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
-        if name in LOOKING_AT_INFO and extras.get_config_linalg() == 'raise':
+        if name in LOOKING_AT_INFO and vendor.get_config_linalg() == 'raise':
             _check_info(name, args, kwargs)
         if name in _READ_AFTERWARDS:
             _READ_AFTERWARDS[name](found)
@@ -82,7 +606,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
 
 
 def _read_array(given: Any) -> Any:
-    return conversions.array(given, None, None)
+    return arrays.array(given, None, None)
 
 
 def _average(a: Any, axis: Any = None, weights: Any = None, **_: Any) -> None:
@@ -204,9 +728,9 @@ def _uploaded(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     found = list(args)
     for which in _UPLOADS.get(name, ()):
         if isinstance(which, int):
-            found[which] = creation.asarray(found[which])
+            found[which] = asarray(found[which])
         elif kwargs.get(which) is not None:
-            kwargs[which] = creation.asarray(kwargs[which])
+            kwargs[which] = asarray(kwargs[which])
     return tuple(found), kwargs
 
 
@@ -228,7 +752,7 @@ def _concatenate(tup: Any, axis: int | None, kwargs: dict[str, Any]) -> Any:
     if axis is None:
         arrays, axis = [one.ravel() for one in arrays], 0
     out, dtype = kwargs.get('out'), kwargs.get('dtype')
-    return creation._core.concatenate_method(arrays, axis, out, dtype, kwargs.get('casting', 'same_kind'))
+    return _core.concatenate_method(arrays, axis, out, dtype, kwargs.get('casting', 'same_kind'))
 
 
 def _joining(name: str, fn: Callable[..., Any]) -> Call:
@@ -282,23 +806,41 @@ def _answering(fn: Callable[..., Any]) -> Call:
     return call
 
 
+def _of_host(fn: Callable[..., Any]) -> Call:
+    return lambda args, kwargs: fn(*on_host(args), **on_host(kwargs))
+
+
+def on_host(value: Any) -> Any:
+    """Return a value with the arrays in it, and sparse matrices, read to the host."""
+    return launches.mapped(value, _read_one)
+
+
+def _read_one(value: Any) -> Any:
+    array = launches.as_array(value)
+    if array is None and hasattr(value, 'format') and hasattr(value, 'get'):
+        return value.get()  # a sparse matrix
+    return value if array is None else array.get()
+
+
 def _made(
     names: list[str], source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str
 ) -> dict[str, Any]:
     found = {}
     for name in names:
-        fn = numpy_function(name, source)
+        fn = _numpy_function(name, source)
         if fn is not None:
             own = getattr(source, SAME_AS.get(name, name), None) or getattr(source, name)
             found[name] = declared(name, signature_like(name, own), way(name, fn), module)
     return found
 
 
-def top_level() -> dict[str, Any]:
+def _top_level() -> dict[str, Any]:
     """Return the functions of ``cupy`` that follow a rule."""
     found = _made(PLAIN, np, _plain, 'cupy')
     found.update(_made(VIEWS, np, _viewing, 'cupy'))
     found.update(_made(HOST, np, lambda name, fn: _answering(fn), 'cupy'))
+    found.update(_made(SETS, np, _set_operation, 'cupy'))
+    found.update(_made(READ_WHOLE, np, lambda name, fn: _of_host(fn), 'cupy'))
     found.update(permute_dims=_permute_dims, matrix_transpose=_matrix_transpose)
     return found
 
@@ -316,13 +858,11 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     matrix = len(axes) == 2 or (axis is None and x.ndim == 2)
     if matrix and ord in (2, -2, 'nuc'):
         # asked of the public svd(), as CuPy does: whoever guards that sees the call
-        runtime_calls.cupy.linalg.svd(
-            x if axis is None else launches.view(np.moveaxis, x, axes, (-2, -1)), compute_uv=False
-        )
+        cupy.linalg.svd(x if axis is None else launches.view(np.moveaxis, x, axes, (-2, -1)), compute_uv=False)
     return launches.launch('cupy_norm', UNCHECKED['norm'], (x, ord, axis, keepdims))
 
 
-def linalg() -> dict[str, Any]:
+def _linalg() -> dict[str, Any]:
     """Return the functions of ``cupy.linalg``."""
     found = _made(LINALG, np.linalg, _plain, 'cupy.linalg')
     _norm.__name__, _norm.__module__ = 'norm', 'cupy.linalg'
@@ -330,6 +870,6 @@ def linalg() -> dict[str, Any]:
     return found
 
 
-def fft() -> dict[str, Any]:
+def _fft() -> dict[str, Any]:
     """Return the functions of ``cupy.fft``."""
-    return _made(FFT, np.fft, lambda name, fn: cufft.transforming(name, _plain(name, fn)), 'cupy.fft')
+    return _made(FFT, np.fft, lambda name, fn: vendor.transforming(name, _plain(name, fn)), 'cupy.fft')

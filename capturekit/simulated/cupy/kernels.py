@@ -9,16 +9,15 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import Parameter, parameters_of
 from capturekit.simulated.kernel_bodies import body, body_of, kernel_made
 
 from . import launches
-from .layout import Layout
+from .launches import Layout
 
 __all__ = [
     'ElementwiseKernel', 'RawKernel', 'RawModule', 'ReductionKernel', 'body', 'clear_memo', 'fuse', 'memoize',
@@ -26,9 +25,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _check_name(name: str) -> None:
-    if re.match(r'^[a-zA-Z_][a-zA-Z_0-9]*$', name) is None:
-        raise ValueError(f'Invalid kernel name: "{name}"')
+class Parameter(NamedTuple):
+    """A parameter of an elementwise kernel, as it is declared."""
+
+    type: str
+    name: str
+    raw: bool
+
+
+def parameters_of(text: str) -> tuple[Parameter, ...]:
+    """Read declarations as ``'float32 x, raw T y'``."""
+    words = [part.split() for part in text.split(',') if part.strip()]
+    return tuple(Parameter(one[-2], one[-1], 'raw' in one[:-2]) for one in words)
 
 
 def _on(stream: Any) -> Any:
@@ -54,40 +62,38 @@ def _dtype(name: str, known: dict[str, np.dtype[Any]]) -> np.dtype[Any]:
         raise ValueError(f'the type {name!r} of an output is not decided by the inputs') from None
 
 
-class ElementwiseKernel:
+class _Kernel:
+    """What elementwise kernels and reductions are made of."""
+
+    def __init__(self, name: str, in_params: str, out_params: str, **told: Any) -> None:
+        if re.match(r'^[a-zA-Z_][a-zA-Z_0-9]*$', name) is None:
+            raise ValueError(f'Invalid kernel name: "{name}"')
+        self.name = self.__name__ = name
+        self.in_params, self.out_params = parameters_of(in_params), parameters_of(out_params)
+        self.nin, self.nout = len(self.in_params), len(self.out_params)
+        self.nargs = self.nin + self.nout
+        vars(self).update(told)
+
+
+class ElementwiseKernel(_Kernel):
     """A kernel for every element."""
 
     body_keywords = ()
+    no_return: bool
+    return_tuple: bool
 
     def __init__(
-        self,
-        in_params: str,
-        out_params: str,
-        operation: str,
-        name: str = 'kernel',
-        reduce_dims: bool = True,
-        preamble: str = '',
-        no_return: bool = False,
-        return_tuple: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        _check_name(name)
-        self.in_params = parameters_of(in_params)
-        self.out_params = parameters_of(out_params)
-        self.nin = len(self.in_params)
-        self.nout = len(self.out_params)
-        self.nargs = self.nin + self.nout
-        self.operation = operation
-        self.name = self.__name__ = name
-        self.reduce_dims = reduce_dims
-        self.preamble = preamble
-        self.no_return = no_return
-        self.return_tuple = return_tuple
-        self.kwargs = kwargs
-        if any(p.name == 'i' for p in self.in_params + self.out_params):
+        self, in_params: str, out_params: str, operation: str, name: str = 'kernel', reduce_dims: bool = True,
+        preamble: str = '', no_return: bool = False, return_tuple: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name, in_params, out_params, operation=operation, reduce_dims=reduce_dims, preamble=preamble,
+            no_return=no_return, return_tuple=return_tuple, kwargs=kwargs,
+        )  # fmt: skip
+        inputs, outputs = ([p.name for p in some] for some in (self.in_params, self.out_params))
+        if 'i' in (*inputs, *outputs):
             raise ValueError("Can not use 'i' as a parameter name")
-        inputs = [p.name for p in self.in_params]
-        self.body_calls = ([*inputs, *(p.name for p in self.out_params)], inputs)
+        self.body_calls = ([*inputs, *outputs], inputs)
         kernel_made(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,35 +142,20 @@ class ElementwiseKernel:
         return work
 
 
-class ReductionKernel:
+class ReductionKernel(_Kernel):
     """A kernel that reduces along axes."""
 
     body_keywords = ('axis', 'keepdims')
 
     def __init__(
-        self,
-        in_params: str,
-        out_params: str,
-        map_expr: str,
-        reduce_expr: str,
-        post_map_expr: str,
-        identity: Any,
-        name: str = 'reduce_kernel',
-        reduce_type: str | None = None,
-        reduce_dims: bool = True,
-        preamble: str = '',
+        self, in_params: str, out_params: str, map_expr: str, reduce_expr: str, post_map_expr: str, identity: Any,
+        name: str = 'reduce_kernel', reduce_type: str | None = None, reduce_dims: bool = True, preamble: str = '',
         options: tuple[str, ...] = (),
-    ) -> None:
-        _check_name(name)
-        self.in_params = parameters_of(in_params)
-        self.out_params = parameters_of(out_params)
-        self.nin = len(self.in_params)
-        self.nout = len(self.out_params)
-        self.name = self.__name__ = name
-        self.identity = '' if identity is None else str(identity)
-        self.map_expr = map_expr
-        self.reduce_expr = reduce_expr
-        self.post_map_expr = post_map_expr
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name, in_params, out_params, map_expr=map_expr, reduce_expr=reduce_expr, post_map_expr=post_map_expr,
+            identity='' if identity is None else str(identity),
+        )  # fmt: skip
         self.body_calls = ([p.name for p in self.in_params],)
         kernel_made(self)
 
@@ -195,20 +186,11 @@ class RawKernel:
     body_calls, body_keywords = (('grid', 'block', 'args'),), ()
 
     def __init__(
-        self,
-        code: str | None,
-        name: str,
-        options: tuple[str, ...] = (),
-        backend: str = 'nvrtc',
-        *,
-        translate_cucomplex: bool = False,
-        enable_cooperative_groups: bool = False,
-        jitify: Any = None,
-    ) -> None:
-        self.code = code
+        self, code: str | None, name: str, options: tuple[str, ...] = (), backend: str = 'nvrtc', *,
+        translate_cucomplex: bool = False, enable_cooperative_groups: bool = False, jitify: Any = None,
+    ) -> None:  # fmt: skip
+        self.code, self.options, self.backend = code, options, backend
         self.name = self.__name__ = name
-        self.options = options
-        self.backend = backend
         kernel_made(self)
 
     def __call__(self, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, stream: Any = None) -> None:
@@ -226,21 +208,13 @@ class RawModule:
     """Several kernels given as CUDA source."""
 
     def __init__(
-        self,
-        code: str | None = None,
-        *,
-        path: str | None = None,
-        options: tuple[str, ...] = (),
-        backend: str = 'nvrtc',
-        translate_cucomplex: bool = False,
-        enable_cooperative_groups: bool = False,
-        name_expressions: Any = None,
-        jitify: Any = None,
-    ) -> None:
+        self, code: str | None = None, *, path: str | None = None, options: tuple[str, ...] = (),
+        backend: str = 'nvrtc', translate_cucomplex: bool = False, enable_cooperative_groups: bool = False,
+        name_expressions: Any = None, jitify: Any = None,
+    ) -> None:  # fmt: skip
         if (code is None) == (path is None):
             raise TypeError('Exactly one of `code` and `path` keyword arguments must be given.')
-        self.code = code
-        self.file_path = path
+        self.code, self.file_path = code, path
 
     def compile(self, log_stream: Any = None) -> None:
         """Do nothing: there is no compiler."""
@@ -291,14 +265,9 @@ class vectorize:
     """A Python function for every element, run by :class:`numpy.vectorize`."""
 
     def __init__(
-        self,
-        pyfunc: Callable[..., Any],
-        otypes: Any = None,
-        doc: str | None = None,
-        excluded: Any = None,
-        cache: bool = False,
-        signature: Any = None,
-    ) -> None:
+        self, pyfunc: Callable[..., Any], otypes: Any = None, doc: str | None = None, excluded: Any = None,
+        cache: bool = False, signature: Any = None,
+    ) -> None:  # fmt: skip
         self.pyfunc = pyfunc
         self.__doc__ = doc or pyfunc.__doc__
         self.otypes = otypes

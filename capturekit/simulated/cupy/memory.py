@@ -1,16 +1,31 @@
-"""``cupy.cuda.memory`` without the pool: who owns which bytes of the device, pointers into them, the allocator."""
+"""``cupy.cuda.memory``: who owns which bytes of the device, pointers into them, the allocator, pools and hooks.
+
+The pool is CuPy's where programs can see it: what a stream frees that stream gets back at once. So the hazards of
+graphs over pooled memory happen here as well: a replay writes into blocks that others have taken over since, and two
+lanes of one capture are handed the same block.
+"""
 
 from __future__ import annotations
 
+import gc
+import inspect
+import os
+import threading
+import warnings
 import weakref
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import CONSTANTS
 
 from . import devices, runtime, runtime_calls, streams
-from .runtime_calls import get_current_stream_ptr
+from .runtime_calls import STREAM_PER_THREAD, get_current_stream_ptr
 
+#: What a size is rounded up to, how much the driver's pool reserves at a time, and CuPy's word for no limit.
+ALLOCATION_UNIT_SIZE, _RESERVED, _UNLIMITED = 512, 32 << 20, 2**64 - 1
 _SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
 _H2D, _D2H, _DEFAULT = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToDevice', 'DeviceToHost', 'Default'))
 #: Copies that CuPy refuses to record, and its words.
@@ -19,9 +34,6 @@ _REFUSED = {
     for kind, name in ((_H2D, 'H2D'), (_D2H, 'D2H'))
 }
 
-#: What a size is rounded up to, how much the driver's pool reserves at a time, and CuPy's word for no limit.
-_UNIT, _RESERVED, _UNLIMITED = 512, 32 << 20, 2**64 - 1
-
 Allocator = Callable[[int], 'MemoryPointer']
 
 
@@ -29,19 +41,10 @@ class OutOfMemoryError(MemoryError):
     """The device, or a pool's limit, has not enough memory left."""
 
     def __init__(self, size: int, total: int, limit: int = 0) -> None:
-        self._size = size
-        self._total = total
-        self._limit = limit
-        if limit == 0:
-            message = f'Out of memory allocating {size:,} bytes'
-            if total != -1:
-                message += f' (allocated so far: {total:,} bytes).'
-        else:
-            message = (
-                f'Out of memory allocating {size:,} bytes '
-                f'(allocated so far: {total:,} bytes, limit set to: {limit:,} bytes).'
-            )
-        super().__init__(message)
+        self._size, self._total, self._limit = size, total, limit
+        most = f', limit set to: {limit:,} bytes' if limit else ''
+        so_far = f' (allocated so far: {total:,} bytes{most}).' if limit or total != -1 else ''
+        super().__init__(f'Out of memory allocating {size:,} bytes{so_far}')
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self._size, self._total, self._limit))
@@ -81,14 +84,6 @@ class Memory(BaseMemory):
 
 class ManagedMemory(Memory):
     """Managed memory; here like any other."""
-
-    def prefetch(self, stream: Any, *, device_id: int = -2) -> None:
-        """Prefetch: not simulated."""
-        runtime.memPrefetchAsync(self.ptr, self.size, device_id, stream.ptr)
-
-    def advise(self, advise: int, dev: devices.Device) -> None:
-        """Advise: not simulated."""
-        runtime.memAdvise(self.ptr, self.size, advise, dev.id)
 
 
 class MemoryAsync(BaseMemory):
@@ -237,11 +232,6 @@ def malloc_managed(size: int) -> MemoryPointer:
     return MemoryPointer(ManagedMemory(size), 0)
 
 
-def malloc_system(size: int) -> MemoryPointer:
-    """Allocate system memory: not simulated."""
-    raise NotImplementedError('cupy.cuda.memory.malloc_system is not simulated')
-
-
 def _get_thread_local_allocator() -> Allocator | None:
     allocator: Allocator | None = getattr(runtime_calls.state.thread, 'allocator', None)
     return allocator
@@ -266,22 +256,27 @@ def get_allocator() -> Allocator:
     return _get_thread_local_allocator() or runtime_calls.state.allocator or _malloc
 
 
+@contextmanager
+def using_allocator(allocator: Allocator | None = None) -> Iterator[None]:
+    """Use an allocator in this thread for a while."""
+    # Looked up where programs find it: a replaced _set_thread_local_allocator is honoured, as in CuPy.
+    memory = runtime_calls.public['cupy.cuda.memory']
+    previous = memory._get_thread_local_allocator()
+    memory._set_thread_local_allocator(memory._malloc if allocator is None else allocator)
+    try:
+        yield
+    finally:
+        memory._set_thread_local_allocator(previous)
+
+
 class PythonFunctionAllocatorMemory(BaseMemory):
     """Memory from a Python function."""
 
     def __init__(
-        self,
-        size: int,
-        malloc_func: Callable[[int, int], int],
-        free_func: Callable[[int, int], Any],
-        device_id: int,
+        self, size: int, malloc_func: Callable[..., int], free_func: Callable[..., Any], device_id: int
     ) -> None:
-        self._free_func = free_func
-        self.device_id = device_id
-        self.size = size
-        self.ptr = 0
-        if size > 0:
-            self.ptr = malloc_func(size, device_id)
+        self.size, self.device_id, self._free_func = size, device_id, free_func
+        self.ptr = malloc_func(size, device_id) if size else 0
 
     def __del__(self) -> None:
         if self.ptr:
@@ -292,20 +287,15 @@ class PythonFunctionAllocator:
     """An allocator made of ``malloc_func(size, device_id) -> ptr`` and ``free_func(ptr, device_id)``."""
 
     def __init__(self, malloc_func: Callable[[int, int], int], free_func: Callable[[int, int], Any]) -> None:
-        self._malloc_func = malloc_func
-        self._free_func = free_func
+        self._functions = malloc_func, free_func
 
     def malloc(self, size: int) -> MemoryPointer:
         """Allocate with ``malloc_func``."""
-        mem = PythonFunctionAllocatorMemory(size, self._malloc_func, self._free_func, runtime.getDevice())
-        return MemoryPointer(mem, 0)
+        return MemoryPointer(PythonFunctionAllocatorMemory(size, *self._functions, runtime.getDevice()), 0)
 
 
-class CFunctionAllocator:
-    """An allocator made of C functions: not simulated."""
-
-    def __init__(self, param: int, malloc_func: int, free_func: int, owner: object) -> None:
-        raise NotImplementedError('cupy.cuda.CFunctionAllocator is not simulated')
+def _rounded(size: int) -> int:
+    return -(-size // ALLOCATION_UNIT_SIZE) * ALLOCATION_UNIT_SIZE
 
 
 def _limit_of(size: int | None, fraction: float | None) -> int:
@@ -335,7 +325,7 @@ class MemoryAsyncPool:
 
     def malloc(self, size: int) -> MemoryPointer:
         """Allocate on the current stream."""
-        found = malloc_async(-(-size // _UNIT) * _UNIT)
+        found = malloc_async(_rounded(size))
         self._given.add(found.mem)
         return found
 
@@ -362,3 +352,258 @@ class MemoryAsyncPool:
 
     def get_limit(self) -> int:
         return self._limit
+
+
+# -- hooks: told before and after every allocation, per thread --------------------------------------------------
+
+
+def get_memory_hooks() -> OrderedDict[str, MemoryHook]:
+    hooks: OrderedDict[str, MemoryHook] = runtime_calls.of_thread('hooks', OrderedDict)
+    return hooks
+
+
+class MemoryHook:
+    """Something to be told of allocations while it is entered, by methods of events.
+
+    ``alloc_preprocess`` and ``alloc_postprocess`` are told before and after memory is taken from the device
+    (``device_id``, ``mem_size``, afterwards ``mem_ptr``), those of ``malloc`` from the pool (also ``size``, afterwards
+    ``pmem_id``), those of ``free`` when memory returns to the pool.
+    """
+
+    name = 'MemoryHook'
+
+    def __enter__(self) -> MemoryHook:
+        hooks = get_memory_hooks()
+        if self.name in hooks:
+            raise KeyError(f'memory hook {self.name} already exists')
+        hooks[self.name] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del get_memory_hooks()[self.name]
+
+
+for _name in ('alloc_preprocess', 'alloc_postprocess', 'malloc_preprocess', 'malloc_postprocess', 'free_preprocess',
+              'free_postprocess'):  # fmt: skip
+    setattr(MemoryHook, _name, named(lambda self, **kwargs: None, _name, module=__name__))
+
+
+@contextmanager
+def told(event: str, *later: str, **before: Any) -> Iterator[dict[str, Any]]:
+    """Tell every hook of ``event``: what is known before it, and then what the block fills in ``later``, 0 at first."""
+    hooks, after = list(get_memory_hooks().values()), dict.fromkeys(later, 0)
+    for hook in hooks:
+        getattr(hook, f'{event}_preprocess')(**before)
+    try:
+        yield after
+    finally:
+        for hook in hooks:
+            getattr(hook, f'{event}_postprocess')(**before, **after)
+
+
+# -- the pool ---------------------------------------------------------------------------------------------------
+
+
+class _Piece:
+    """A piece of an allocation of ``whole`` bytes, which a stream was given, or has freed."""
+
+    __slots__ = ('ident', 'mem', 'offset', 'size', 'whole')
+
+    def __init__(self, mem: BaseMemory, offset: int, size: int, whole: int, ident: int) -> None:
+        self.mem, self.offset, self.size, self.whole, self.ident = mem, offset, size, whole, ident
+
+
+class PooledMemory(BaseMemory):
+    """Memory that goes back to its pool with the object."""
+
+    def __init__(self, piece: _Piece, pool: weakref.ref[SingleDeviceMemoryPool]) -> None:
+        self.ptr, self.size = piece.mem.ptr + piece.offset, piece.size
+        self.device_id = piece.mem.device_id
+        self.pool = pool
+        self._piece = piece
+
+    def free(self) -> None:
+        ptr, self.ptr = self.ptr, 0
+        pool = self.pool()
+        if ptr != 0 and pool is not None:
+            with told('free', device_id=self.device_id, mem_size=self.size, mem_ptr=ptr, pmem_id=id(self)):
+                pool._free(self._piece)
+
+    def __del__(self) -> None:
+        self.free()
+
+
+def _identifier(ptr: int) -> int:
+    return -threading.get_ident() if ptr == STREAM_PER_THREAD else ptr
+
+
+class SingleDeviceMemoryPool:
+    """The pool of one device: the smallest free piece of the stream that fits, split, and joined again when freed."""
+
+    def __init__(self, allocator: Allocator | None = None) -> None:
+        self._allocator = _malloc if allocator is None else allocator
+        #: By stream, the pieces that it has freed.
+        self._pieces: dict[int, list[_Piece]] = {}
+        self._lock = threading.Lock()
+        self._returned: deque[_Piece] = deque()
+        self._total = self._in_use = 0
+        # Held here as well as by the arrays: what only garbage holds is finalized with it, though a pool takes it back.
+        self._taken: set[_Piece] = set()
+        # One for all: a weak reference that only garbage holds is dead before the garbage is finalized.
+        self._itself = weakref.ref(self)
+        self._device_id = runtime.getDevice()
+        limit = os.environ.get('CUPY_GPU_MEMORY_LIMIT', '0')
+        if limit.endswith('%'):
+            self.set_limit(fraction=float(limit[:-1]) / 100)
+        else:
+            self.set_limit(int(limit))
+
+    def malloc(self, size: int) -> MemoryPointer:
+        rounded = _rounded(size)
+        with told('malloc', 'mem_ptr', 'pmem_id', device_id=self._device_id, size=size, mem_size=rounded) as after:
+            pointer = self._malloc(rounded) if rounded else MemoryPointer(Memory(0), 0)
+            after.update(mem_ptr=pointer.ptr, pmem_id=id(pointer.mem))
+            return pointer
+
+    def _malloc(self, size: int) -> MemoryPointer:
+        stream = get_current_stream_ptr()
+        with self._locked():
+            piece = self._take(_identifier(stream), size)
+        if piece is None:
+            piece = _Piece(self._from_device(size), 0, size, size, _identifier(stream))
+        # The pools of graphs have allocators of their own: what lies free there may be used by recorded work.
+        elif self._allocator is _malloc:
+            runtime.spoil(stream, piece.mem.ptr + piece.offset, size)
+        with self._locked():
+            self._in_use += size
+            self._taken.add(piece)
+        return MemoryPointer(PooledMemory(piece, self._itself), 0)
+
+    def _take(self, ident: int, size: int) -> _Piece | None:
+        free = self._pieces.get(ident, [])
+        piece = min((one for one in reversed(free) if one.size >= size), key=lambda one: one.size, default=None)
+        if piece is None:
+            return None
+        free.remove(piece)
+        if piece.size > size:
+            free.append(_Piece(piece.mem, piece.offset + size, piece.size - size, piece.whole, ident))
+        return _Piece(piece.mem, piece.offset, size, piece.whole, ident)
+
+    def _from_device(self, size: int) -> BaseMemory:
+        last: Callable[[], Any] = int
+        for tidy in (self.free_all_blocks, gc.collect, self.free_all_blocks, last):
+            try:
+                if self._total + size <= (self._limit or _UNLIMITED):
+                    with told('alloc', 'mem_ptr', device_id=self._device_id, mem_size=size) as after:
+                        pointer = self._allocator(size)
+                        after['mem_ptr'] = pointer.ptr
+                    with self._locked():
+                        self._total += size
+                    return pointer.mem
+            except runtime.CUDARuntimeError as e:
+                if e.status != runtime.MEMORY_ALLOCATION:
+                    raise
+            tidy()
+        raise OutOfMemoryError(size, self._total, self._limit)
+
+    def _free(self, piece: _Piece) -> None:
+        self._returned.append(piece)
+        self._settle()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock:
+            yield
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take back what finalizers have returned, unless the lock is held: who has it does it then.
+
+        A finalizer never waits: it may run in the middle of this pool, or where its thread holds the device.
+        """
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                with suppress(IndexError):  # a finalizer was quicker
+                    self._put(self._returned.popleft())
+            finally:
+                self._lock.release()
+
+    def _put(self, piece: _Piece) -> None:
+        self._in_use -= piece.size
+        self._taken.discard(piece)
+        free = self._pieces.setdefault(piece.ident, [])
+        for one in list(free):
+            if one.mem is piece.mem and (
+                one.offset + one.size == piece.offset or piece.offset + piece.size == one.offset
+            ):
+                free.remove(one)
+                start = min(one.offset, piece.offset)
+                piece = _Piece(piece.mem, start, one.size + piece.size, piece.whole, piece.ident)
+        free.append(piece)
+
+    def free_all_blocks(self, stream: Any = None) -> None:
+        dropped = []
+        with self._locked():
+            for ident, free in self._pieces.items():
+                if stream is None or ident == _identifier(stream.ptr):
+                    dropped += [one for one in free if one.size == one.whole]
+                    free[:] = [one for one in free if one.size != one.whole]
+            self._total -= sum(one.size for one in dropped)
+
+    def n_free_blocks(self) -> int:
+        with self._locked():
+            return sum(map(len, self._pieces.values()))
+
+    def used_bytes(self) -> int:
+        self._settle()
+        return self._in_use
+
+    def free_bytes(self) -> int:
+        self._settle()
+        return self._total - self._in_use
+
+    def total_bytes(self) -> int:
+        return self._total
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        self._limit = _limit_of(size, fraction)
+
+    def get_limit(self) -> int:
+        return self._limit
+
+
+class MemoryPool:
+    """A pool that keeps freed memory for the stream that freed it."""
+
+    def __init__(self, allocator: Allocator | None = None) -> None:
+        self._allocator = allocator
+        self._pools: dict[int, SingleDeviceMemoryPool] = {}
+        self._lock = threading.Lock()
+
+    def device_pool(self) -> SingleDeviceMemoryPool:
+        """Return the current device's part."""
+        with self._lock:
+            device = runtime.getDevice()
+            if device not in self._pools:
+                self._pools[device] = SingleDeviceMemoryPool(self._allocator)
+            return self._pools[device]
+
+    def malloc(self, size: int) -> MemoryPointer:
+        """Allocate, from the current stream's free blocks if possible."""
+        return self.device_pool().malloc(size)
+
+    def free_all_free(self) -> None:
+        """(Deprecated) Use :meth:`free_all_blocks`."""
+        warnings.warn('free_all_free is deprecated. Use free_all_blocks instead.', DeprecationWarning, stacklevel=2)
+        self.device_pool().free_all_blocks()
+
+
+def _of_device(name: str) -> Callable[..., Any]:
+    def call(self: MemoryPool, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.device_pool(), name)(*args, **kwargs)
+
+    return named(call, name, inspect.signature(getattr(SingleDeviceMemoryPool, name)), __name__)
+
+
+for _name in 'free_all_blocks n_free_blocks used_bytes free_bytes total_bytes set_limit get_limit'.split():
+    setattr(MemoryPool, _name, _of_device(_name))

@@ -13,7 +13,7 @@ import numpy as np
 
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import runtime, runtime_calls, runtime_memory
+from . import runtime, runtime_calls
 
 _UNIT = 512
 
@@ -49,7 +49,7 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
         nbytes = mem.size - offset
         # An array of ctypes in between: NumPy takes the base's base where both are plain arrays (or a memoryview of
         # one), and what is made of this pointer would hold the bytes without holding the memory.
-        there = (ctypes.c_byte * nbytes).from_buffer(runtime_memory.host_bytes(mem.ptr + offset, nbytes))
+        there = (ctypes.c_byte * nbytes).from_buffer(runtime.host_bytes(mem.ptr + offset, nbytes))
         self: PinnedMemoryPointer = super().__new__(cls, nbytes, np.int8, there)
         self.mem = mem
         self.ptr = mem.ptr + offset
@@ -113,67 +113,56 @@ class PooledPinnedMemory(PinnedMemory):
     """Pinned memory that goes back to its pool with the object."""
 
     def __init__(self, mem: PinnedMemory, pool: weakref.ref[PinnedMemoryPool]) -> None:
-        self.ptr = mem.ptr
-        self.size = mem.size
-        self.pool = pool
-        self.mem = mem
+        self.ptr, self.size, self.mem, self.pool = mem.ptr, mem.size, mem, pool
 
     def free(self) -> None:
         pool = self.pool()
         if pool is not None and self.ptr != 0:
-            pool._put(self.mem)
-        self.ptr = 0
-        self.size = 0
+            pool._used.pop(self.ptr, None)
+            pool._free.append(self.mem)
+        self.ptr = self.size = 0
 
     def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
         self.free()
 
 
 class PinnedMemoryPool:
-    """A pool of pinned memory; sizes are powers of two."""
+    """A pool of pinned memory; sizes are powers of two. Finalizers give memory back at any time: appending is safe."""
 
     def __init__(self, allocator: Callable[[int], Any] = _malloc) -> None:
         self._alloc = allocator
-        self._free: dict[int, list[PinnedMemory]] = {}
+        self._free: list[PinnedMemory] = []
         # Held here as well as by who uses it: what only garbage holds is finalized, though a pool takes it back.
         self._used: dict[int, PinnedMemory] = {}
         # One for all: a weak reference that only garbage holds is dead before the garbage is finalized.
         self._itself = weakref.ref(self)
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
     def malloc(self, size: int) -> PinnedMemoryPointer:
         """Allocate, from the free blocks if possible."""
         if size == 0:
             return PinnedMemoryPointer(PinnedMemory(0), 0)
-        size = 1 << ((size + _UNIT - 1) // _UNIT * _UNIT - 1).bit_length()
+        size = max(_UNIT, 1 << (size - 1).bit_length())
         with self._lock:
-            free = self._free.get(size)
-            mem = free.pop() if free else self._from_host(size)
-            self._used[mem.ptr] = mem
+            mem = next((one for one in self._free if one.size == size), None)
+            if mem is not None:
+                self._free.remove(mem)
+        if mem is None:
+            try:
+                mem = self._alloc(size).mem
+            except runtime.CUDARuntimeError:
+                self.free_all_blocks()
+                mem = self._alloc(size).mem
+        self._used[mem.ptr] = mem
         return PinnedMemoryPointer(PooledPinnedMemory(mem, self._itself), 0)
-
-    def _from_host(self, size: int) -> PinnedMemory:
-        try:
-            mem: PinnedMemory = self._alloc(size).mem
-        except runtime.CUDARuntimeError as e:
-            if e.status != runtime.MEMORY_ALLOCATION:
-                raise
-            self.free_all_blocks()
-            mem = self._alloc(size).mem
-        return mem
-
-    def _put(self, mem: PinnedMemory) -> None:
-        with self._lock:
-            self._used.pop(mem.ptr, None)
-            self._free.setdefault(mem.size, []).append(mem)
 
     def free_all_blocks(self) -> None:
         """Give all free blocks back to the host."""
         _check_and_release()
-        self._free.clear()
+        self._free = []
 
     def n_free_blocks(self) -> int:
-        return sum(len(blocks) for blocks in self._free.values())
+        return len(self._free)
 
 
 def is_memory_pinned(data: int) -> bool:

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import declared, named, signature
+from capturekit.simulated.cupy.surface import declared, named, signature
 
-from . import curand, devices, indexing, launches, layout, runtime_calls
+from . import arrays, curand, devices, launches, runtime_calls
 from .runtime_calls import cupy
 
 _UINT32_MAX, _UINT64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
@@ -194,7 +194,7 @@ class RandomState:
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
         size = _common_shape(loc, scale) if size is None else size
-        moved, scaled = isinstance(loc, layout.Layout), isinstance(scale, layout.Layout)
+        moved, scaled = isinstance(loc, launches.Layout), isinstance(scale, launches.Layout)
         mean, width = 0.0 if moved or scaled else loc, 1.0 if scaled else scale
         x = self._generate('generateNormal', size, dtype, mean, width)
         if scaled:
@@ -208,7 +208,7 @@ class RandomState:
         return self.normal(size=size, dtype=dtype)
 
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        if any(isinstance(arg, layout.Layout) for arg in (mean, sigma)):
+        if any(isinstance(arg, launches.Layout) for arg in (mean, sigma)):
             x = self.normal(mean, sigma, size, dtype)
             cupy.exp(x, out=x)
             return x
@@ -285,7 +285,7 @@ class RandomState:
         sample = self._bits(math.prod(shape), dtype)
         top = dtype(mx) if isinstance(mx, int) else mx.astype(dtype, copy=False)
         if not isinstance(mx, int) or mx & (mx + 1):  # CuPy's host reads how many are to be drawn again: here, none
-            indexing.nonzero(launches.launch('cupy_rejected', lambda x: np.zeros(x.shape, bool), (sample,)))
+            arrays.nonzero(launches.launch('cupy_rejected', lambda x: np.zeros(x.shape, bool), (sample,)))
 
         def below(x: Any, top: Any) -> Any:
             return np.where(top == largest, x, x % np.maximum(top + dtype(1), dtype(1)))
@@ -298,7 +298,7 @@ class RandomState:
         """Return random elements of an array, or integers below ``a``."""
         if a is None:
             raise ValueError('a must be 1-dimensional or an integer')
-        if isinstance(a, layout.Layout) and a.ndim == 0:
+        if isinstance(a, launches.Layout) and a.ndim == 0:
             raise NotImplementedError
         if isinstance(a, int):
             length = a
@@ -344,7 +344,7 @@ class RandomState:
 
     def shuffle(self, a: Any) -> None:
         """Shuffle in place along the first axis."""
-        if not isinstance(a, layout.Layout):
+        if not isinstance(a, launches.Layout):
             raise TypeError('The array must be cupy.ndarray')
         if a.ndim == 0:
             raise TypeError('An array whose ndim is 0 is not supported')

@@ -99,6 +99,14 @@ def begin(new: State) -> None:
     state = new
 
 
+def of_thread(name: str, make: Callable[[], Any]) -> Any:
+    """What CuPy keeps for this thread by a name; made when it is first asked for."""
+    held = vars(state.thread)
+    if name not in held:
+        held[name] = make()
+    return held[name]
+
+
 def device() -> SimulatedDevice:
     """The device that every call goes to."""
     if state.device is None:
@@ -198,10 +206,7 @@ def is_ptds_enabled() -> bool:
 
 
 def _pointers() -> dict[int, int]:
-    try:
-        pointers: dict[int, int] = state.thread.pointers
-    except AttributeError:
-        pointers = state.thread.pointers = {}
+    pointers: dict[int, int] = of_thread('pointers', dict)
     return pointers
 
 

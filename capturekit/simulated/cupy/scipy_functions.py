@@ -2,6 +2,11 @@
 
 Most become one launch each. What CuPy's host reads before it knows what to do (:data:`READING`) is computed from arrays
 that are read to the host, so that a capture refuses it as it refuses CuPy's.
+
+Of ``cupyx.scipy.sparse`` and ``cupyx.cusparse`` the point is on whose stream each product runs. ``spmv`` and ``spmm``
+give cuSPARSE's handle the current stream, as nearly all of CuPy's functions do. ``spgemm`` does not (CuPy 14): it works
+on the stream that the handle was given last. What makes other formats, adds or selects is SciPy's, from matrices that
+are read to the host: CuPy's host reads how many elements there will be.
 """
 
 from __future__ import annotations
@@ -9,17 +14,18 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import named
-from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT
+from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT, named
+from capturekit.simulated.device.constants import CONSTANTS
 
-from . import conversions, launches
-from .layout import Layout
+from . import arrays, launches, runtime, runtime_calls, vendor
+from .functions import on_host, without_warnings
+from .launches import Layout
 from .runtime_calls import cupy
 from .ufuncs import ufunc
 
@@ -62,17 +68,11 @@ def _named(call: Callable[..., Any], name: str, function: Any, module: str) -> C
     return named(of_scipy, name, inspect.signature(function), module)
 
 
-def _quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return function(*args, **kwargs)
-
-
 def _launch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     target = next((kwargs.pop(key) for key in _OUTPUTS if isinstance(kwargs.get(key), Layout)), None)
     if 'check_finite' in inspect.signature(function).parameters:
         kwargs.setdefault('check_finite', False)  # as in CuPy
-    made = launches.launch(name, functools.partial(_quietly, function), args, kwargs)
+    made = launches.launch(name, without_warnings(function), args, kwargs)
     if target is None:
         return made
     target[...] = made
@@ -88,35 +88,328 @@ def _read_if_given(name: str, function: Any, call: Callable[..., Any], *args: An
 def reads(*args: Any) -> None:
     """Read on the host, if nothing that is given is on the device: CuPy reads there what it has made itself."""
     if not any(launches.as_array(one) is not None for one in args):
-        conversions.array(np.zeros(1)).get()
+        arrays.array(np.zeros(1)).get()
 
 
 def _read(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     reads(*args, *kwargs.values())
-    return uploaded(_quietly(function, *map(on_host, args), **{key: on_host(one) for key, one in kwargs.items()}))
-
-
-def on_host(value: Any) -> Any:
-    """Return a value with the arrays in it read to the host."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(on_host, value))
-    array = launches.as_array(value)
-    if array is None and hasattr(value, 'format') and hasattr(value, 'get'):
-        return value.get()  # a sparse matrix
-    return value if array is None else array.get()
+    return uploaded(without_warnings(function)(*on_host(args), **on_host(kwargs)))
 
 
 def uploaded(value: Any) -> Any:
     """Return a value with the arrays in it on the device."""
-    if isinstance(value, np.ndarray):
-        return conversions.array(value)
-    if isinstance(value, (list, tuple)):
-        parts = [uploaded(one) for one in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    return {key: uploaded(one) for key, one in value.items()} if isinstance(value, dict) else value
+    return launches.mapped(value, lambda one: arrays.array(one) if isinstance(one, np.ndarray) else one)
 
 
 def _transform(name: str, x: Any, *args: Any, plan: Any = None, **kwargs: Any) -> Any:
     """The transform of ``cupy.fft``, which has the plans; nothing is overwritten."""
     kwargs.pop('overwrite_x', None)
     return getattr(cupy.fft, name)(x, *args[:3], **kwargs)
+
+
+_STEPS = 500
+
+
+class _spbase:
+    """A matrix by its parts, which lie on the device."""
+
+    __array_priority__ = 101
+    __array_ufunc__ = None
+    format = ''
+    _parts: tuple[str, ...] = ('data', 'indices', 'indptr')
+    data: Any
+
+    def __init__(self, given: Any, shape: tuple[int, int] | None = None, **options: Any) -> None:
+        parts = given if isinstance(given, tuple) and len(given) == len(self._parts) and shape is not None else ()
+        if not parts or not all(isinstance(one, Layout) for one in parts):
+            made = scipys('sparse', f'{self.format}_matrix')
+            host = made(on_host(given), shape, **options)
+            parts, shape = tuple(arrays.array(getattr(host, name)) for name in self._parts), host.shape
+        vars(self).update(zip(self._parts, parts))
+        assert shape is not None
+        self._shape = (int(shape[0]), int(shape[1]))
+
+    shape = property(lambda self: self._shape)
+    dtype = property(lambda self: self.data.dtype)
+    nnz = property(lambda self: int(self.data.size))
+    T = property(lambda self: self.transpose())
+
+    def _all(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self._parts)
+
+    def get(self, stream: Any = None) -> Any:
+        """Return SciPy's matrix of the same elements, on the host."""
+        data, *places = (one.get() for one in self._all())
+        parts = (data, tuple(places)) if self.format == 'coo' else (data, *places)
+        return scipys('sparse', f'{self.format}_matrix')(parts, shape=self.shape)
+
+    def _with_data(self, data: Any) -> Any:
+        return type(self)((data, *self._all()[1:]), self.shape)
+
+    def astype(self, dtype: Any) -> Any:
+        return self._with_data(self.data.astype(dtype))
+
+    def copy(self) -> Any:
+        return self._with_data(self.data.copy())
+
+    def transpose(self) -> Any:
+        """Return the transpose: by rows what was by columns."""
+        data, one, other = self._all()
+        if self.format == 'coo':
+            return coo_matrix((data, other, one), self.shape[::-1])
+        kind = csc_matrix if self.format == 'csr' else csr_matrix
+        return kind((data, one, other), self.shape[::-1])
+
+    def toarray(self) -> Any:
+        """Return the matrix with its zeros. CuPy sums duplicates first, and reads how many are left."""
+        if not isinstance(self, csr_matrix):
+            return self.tocsr().toarray()
+        int(self.indptr[-1])
+        return self._launch('toarray', lambda a: a)
+
+    def _launch(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Launch a function of NumPy's matrix of the same elements: the host reads nothing."""
+        dense = functools.partial(_dense, self.format, self.shape)
+        made = lambda *given: function(dense(*given[:3]), *given[3:])  # noqa: E731
+        return launches.launch(f'cupyx_sparse_{name}', made, (*self._all(), *args))
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        """Return the sum of all elements, or of rows or columns as an array of two axes."""
+        return self._launch('sum', lambda a: a.sum(axis, dtype, keepdims=axis is not None))
+
+    def diagonal(self, k: int = 0) -> Any:
+        return self._launch('diagonal', lambda a: a.diagonal(k))
+
+    def multiply(self, other: Any) -> Any:
+        """Return the product of each two elements; with an array it keeps the places of the elements."""
+        if not isinstance(other, Layout) or other.ndim != 2:
+            return _by_scipy(lambda a, b: a.multiply(b), self, other)
+        kind, shape = self.format, self.shape
+
+        def product(data: Any, one: Any, more: Any, dense: Any) -> Any:
+            rows, columns = _places(kind, shape, one, more)
+            found = np.array(data, np.result_type(data, dense))
+            found[: rows.size] *= np.broadcast_to(dense, shape)[rows, columns]
+            return found
+
+        return self._with_data(launches.launch('cupyx_sparse_multiply', product, (*self._all(), other)))
+
+    def __abs__(self) -> Any:
+        return self._with_data(abs(self.data))
+
+    def __neg__(self) -> Any:
+        return self._with_data(-self.data)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with_data(self.data * other) if np.isscalar(other) else self @ other
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with_data(self.data / other)
+
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, _spbase) or self.format != 'csc':
+            return self.tocsr() @ other
+        vendor.use(vendor.cusparse)
+        return self._launch('product', np.matmul, other)
+
+    def dot(self, other: Any) -> Any:
+        return self * other
+
+    def tocsr(self) -> Any:
+        return _by_scipy(lambda a: a.tocsr(), self)
+
+
+class csr_matrix(_spbase):
+    """A matrix by its rows: ``csr_matrix(dense)`` or ``csr_matrix((data, indices, indptr), shape=...)``."""
+
+    format = 'csr'
+    indices: Any
+    indptr: Any
+
+    def __init__(self, given: Any, shape: tuple[int, int] | None = None, **options: Any) -> None:
+        if isinstance(given, Layout):
+            host = given.get()  # type: ignore[attr-defined]
+            rows, columns = np.nonzero(host)
+            pointers = np.searchsorted(rows, np.arange(host.shape[0] + 1)).astype(np.int32)
+            given = tuple(arrays.array(one) for one in (host[rows, columns], columns.astype(np.int32), pointers))
+            shape = host.shape
+        super().__init__(given, shape, **options)
+
+    def tocsr(self) -> Any:
+        return self
+
+    def __matmul__(self, other: Any) -> Any:
+        cusparse = runtime_calls.public['cupyx.cusparse']
+        return cusparse.spgemm(self, other.tocsr()) if isinstance(other, _spbase) else cusparse.spmv(self, other)
+
+
+class csc_matrix(_spbase):
+    """A matrix by its columns."""
+
+    format = 'csc'
+
+
+class coo_matrix(_spbase):
+    """A matrix by the places of its elements."""
+
+    format = 'coo'
+    _parts = ('data', 'row', 'col')
+
+
+_CLASSES = {kind.format: kind for kind in (csr_matrix, csc_matrix, coo_matrix)}
+#: Methods, and functions of the module, that are SciPy's.
+_METHODS = """
+    __add__ __eq__ __ge__ __getitem__ __gt__ __le__ __lt__ __ne__ __pow__ __radd__ __rsub__ __sub__ argmax
+    argmin conj count_nonzero max maximum mean min minimum power reshape tocoo tocsc
+""".split()
+SPARSE = 'block_diag bmat diags eye find hstack identity kron kronsum rand random spdiags tril triu vstack'.split()
+
+
+def _by_scipy(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    found = function(*map(on_host, args), **kwargs)
+    if getattr(found, 'format', None) in ('dia', 'bsr', 'lil', 'dok'):
+        found = found.tocsr()
+    kind = _CLASSES.get(getattr(found, 'format', ''))
+    if kind is None:
+        return uploaded(np.asarray(found) if isinstance(found, np.matrix) else found)
+    return kind(tuple(arrays.array(getattr(found, name)) for name in kind._parts), found.shape)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: _by_scipy(
+        lambda matrix, *given, **options: getattr(matrix, name)(*given, **options), self, *args, **kwargs
+    )
+
+
+for _name in _METHODS:
+    setattr(_spbase, _name, named(_method(_name), _name))
+
+
+def sparse_names() -> dict[str, Any]:
+    """Return what ``cupyx.scipy.sparse`` exports, but for the functions that SciPy has to be there for."""
+    return {
+        **{kind.__name__: kind for kind in _CLASSES.values()},
+        'issparse': lambda x: isinstance(x, _spbase),
+        'isspmatrix': lambda x: isinstance(x, _spbase),
+        **{f'isspmatrix_{name}': lambda x, kind=kind: isinstance(x, kind) for name, kind in _CLASSES.items()},
+    }
+
+
+def sparse_function(name: str) -> Any:
+    """Return a function of ``cupyx.scipy.sparse`` that is SciPy's."""
+    theirs = scipys('sparse', name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if name == 'vstack' and all(isinstance(one, csr_matrix) for one in args[0]):
+            return _stacked(args[0], kwargs.get('dtype'))
+        reads(*args)
+        return _by_scipy(theirs, *args, **kwargs)
+
+    return named(call, name, module='cupyx.scipy.sparse')
+
+
+def _stacked(blocks: Any, dtype: Any) -> csr_matrix:
+    """Join matrices by rows: the host knows how many elements each has."""
+    ends = np.cumsum([0, *(one.nnz for one in blocks)]).tolist()
+    pointers = [one.indptr[int(at > 0) :] + end for at, (one, end) in enumerate(zip(blocks, ends))]
+    parts = [cupy.concatenate(one) for one in ([b.data for b in blocks], [b.indices for b in blocks], pointers)]
+    parts[0] = parts[0] if dtype is None else parts[0].astype(dtype)
+    return csr_matrix(tuple(parts), (sum(one.shape[0] for one in blocks), blocks[0].shape[1]))
+
+
+def _places(kind: str, shape: tuple[int, int], one: Any, more: Any) -> tuple[Any, Any]:
+    """The rows and columns of elements, by what a format says of them; whatever that is, inside of the matrix."""
+    if kind == 'coo':
+        return one % shape[0], more % shape[1]
+    if kind == 'csc':
+        return _places('csr', shape[::-1], one, more)[::-1]
+    rows = np.repeat(np.arange(shape[0]), np.clip(np.diff(more), 0, shape[1])[: shape[0]])[: one.size]
+    return rows, one[: rows.size] % max(shape[1], 1)
+
+
+def _dense(kind: str, shape: tuple[int, int], data: Any, one: Any, more: Any) -> NDArray[Any]:
+    rows, columns = _places(kind, shape, one, more)
+    found = np.zeros(shape, data.dtype)
+    np.add.at(found, (rows, columns), data[: rows.size])
+    return found
+
+
+def spmv(a: csr_matrix, x: Any, y: Any = None, alpha: float = 1, beta: float = 0, transa: bool = False) -> Any:
+    """Return the product of a matrix and a vector, or an array of them, on the current stream."""
+    vendor.use(vendor.cusparse)
+    shape = a.shape
+
+    def product(data: Any, indices: Any, indptr: Any, v: Any) -> Any:
+        return alpha * (_dense('csr', shape, data, indices, indptr) @ v)
+
+    return launches.launch('cusparseSpMV', product, (a.data, a.indices, a.indptr, x))
+
+
+spmm = spmv
+
+
+def spgemm(a: csr_matrix, b: csr_matrix, alpha: float = 1) -> csr_matrix:
+    """Return the product of two sparse matrices, on the stream that the handle was given last.
+
+    How many elements it has the host learns from that stream.
+    """
+    shape = (a.shape[0], b.shape[1])
+    count = arrays.ndarray((1,), np.int64)
+    given = (a.data, a.indices, a.indptr, b.data, b.indices, b.indptr)
+
+    def product(*parts: Any) -> NDArray[Any]:
+        found: NDArray[Any] = alpha * (_dense('csr', a.shape, *parts[:3]) @ _dense('csr', b.shape, *parts[3:]))
+        return found
+
+    def counted(out: NDArray[Any], *parts: Any) -> None:
+        out[0] = np.count_nonzero(product(*parts))
+
+    def filled(number: int, out: NDArray[Any], *parts: Any) -> None:
+        found = product(*parts)
+        rows, columns = np.nonzero(found)
+        pointers = np.searchsorted(rows, np.arange(shape[0] + 1))
+        values = (found[rows, columns], columns, pointers)[number]
+        out[...] = np.resize(values, out.shape)
+
+    handle = vendor.handle_of(vendor.cusparse)
+    vendor.cusparse.spGEMM_workEstimation(handle)
+    vendor.cusparse.spGEMM_compute(handle)
+    with vendor.stream_of(vendor.cusparse) as stream:
+        launches.mutate('cusparseSpGEMM_compute', counted, count, given, rehearse=False)
+    told = np.empty(1, np.int64)
+    runtime.memcpyAsync(told.ctypes.data, count.data.ptr, told.nbytes, CONSTANTS['memcpyDeviceToHost'], stream)
+    nnz = int(told[0])
+    made = (
+        arrays.ndarray((nnz,), np.result_type(a.dtype, b.dtype)),
+        arrays.ndarray((nnz,), np.int32),
+        arrays.ndarray((shape[0] + 1,), np.int32),
+    )
+    vendor.cusparse.spGEMM_copy(handle)
+    with vendor.stream_of(vendor.cusparse):
+        for number, array in enumerate(made):
+            launches.mutate('cusparseSpGEMM_copy', lambda *all, n=number: filled(n, *all), array, given, rehearse=False)
+    return csr_matrix(made, shape)
+
+
+def eigsh(a: Any, k: int = 6, *, which: str = 'LM', v0: Any = None, maxiter: int | None = None, tol: float = 0,
+          return_eigenvectors: bool = True) -> Any:  # fmt: skip
+    """Find the ``k`` eigenvalues that are largest in magnitude, with vectors, by iteration from a drawn vector."""
+    size, at_most = int(a.shape[0]), _STEPS if maxiter is None else maxiter
+    if not 0 < k < size:
+        raise ValueError(f'k must be between 0 and {size} (actual: {k})')
+    begun = cupy.random.random((size,)).astype(a.dtype) if v0 is None else v0
+    vectors = arrays.array(np.linalg.qr(np.vander(begun.get() + 2, k))[0])
+    for _ in range(at_most):
+        products = _product(a, vectors)
+        values = (vectors * products).sum(axis=0)
+        if float(abs(products - vectors * values).max()) <= (tol or 1e-10):
+            break
+        vectors = arrays.array(np.linalg.qr(products.get())[0])
+    order = np.argsort(values.get())
+    return (values[order], vectors[:, order]) if return_eigenvectors else values[order]
+
+
+def _product(a: Any, vectors: Any) -> Any:
+    return a @ vectors if isinstance(a, csr_matrix) else a.dot(vectors)

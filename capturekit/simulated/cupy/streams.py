@@ -31,10 +31,7 @@ class _ThreadLocal:
 
     @staticmethod
     def get() -> _ThreadLocal:
-        try:
-            tls: _ThreadLocal = runtime_calls.state.thread.tls
-        except AttributeError:
-            tls = runtime_calls.state.thread.tls = _ThreadLocal()
+        tls: _ThreadLocal = runtime_calls.of_thread('tls', _ThreadLocal)
         return tls
 
     def push_stream(self, stream: _BaseStream, device_id: int) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
-from . import indexing, launches
-from .layout import Layout, _extent
+from . import launches
+from .launches import Layout, _extent
 
 #: CuPy's universal functions that NumPy has under the same name.
 NAMES = """
@@ -107,7 +107,7 @@ class ufunc:
         """Apply the function in place at ``indices``, as often as they say."""
         if self.__name__ not in _SCATTERING:
             raise NotImplementedError(f'`{self.name}.at` is not supported yet')
-        indexing.scatter(a, indices, b, _SCATTERING[self.__name__])
+        a._scatter_op(indices, b, _SCATTERING[self.__name__])
 
     def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """Reduce along ``axis``."""

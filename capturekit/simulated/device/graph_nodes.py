@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
+
+import numpy as np
+
+from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_accesses import Access, Touched, linear, together
+from capturekit.driver.node_reader import NodeInfo
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
 
 
 @dataclass(frozen=True)
@@ -125,3 +134,206 @@ class ExecutableGraph:
         """Conditions that conditional nodes ask for."""
         inside = (body.used() for body in itertools.chain(*self.bodies.values()))
         return {n.condition for n in self.bodies}.union(*inside)
+
+
+#: What is told of a node, of all that it was given.
+_TOLD = ('grid', 'block', 'shared', 'dst', 'src', 'value', 'bytes')
+#: What can be disabled.
+SWITCHED = ('kernel', 'memset', 'memcpy')
+#: What can not be copied, nor be in a child graph.
+NOT_COPIED = ('conditional', 'memAlloc', 'memFree')
+
+
+def fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """What is told of a node that was given ``values``: details, and the addresses among its arguments."""
+    detail = {name: value for name, value in values.items() if name in _TOLD and values.get('block', 0) is not None}
+    for name in ('grid', 'block'):
+        if name in detail:
+            detail[name] = (*detail[name], 1, 1)[:3]
+    ends = [detail[name] for name in ('dst', 'src') if name in detail]
+    return detail, (*ends, *(one.ptr for one in values.get('args', ()) if hasattr(one, 'ptr')))
+
+
+def _slots(value: Any) -> Iterator[Any]:
+    """The arrays in a value, in lists, tuples and dictionaries."""
+    if hasattr(value, 'strides') and hasattr(value, 'ptr'):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _slots(part)
+
+
+def _touched(slot: Any, writes: bool | None, argument: int) -> Access:
+    exact = writes is not None  # who knows what a kernel writes knows how far it goes
+    return Access(slot.ptr, slot.shape, slot.strides, slot.dtype.itemsize, writes, exact, argument)
+
+
+def touched(node: GraphNode) -> Touched:
+    """What a node touches."""
+    return together(map(touched, node.inside.nodes)) if node.inside is not None else given_to(node.kind, node.given)
+
+
+def given_to(kind: str, given: Given | None) -> Touched:
+    """What work touches that was given this."""
+    if given is None:
+        return Touched((), kind not in ('kernel', 'memcpy', 'memset', 'host'))
+    values, writes = given.values, given.writes
+    found = [
+        _touched(slot, None if writes is None else number in writes, number)
+        for number, value in enumerate(values.get('args', ()))
+        for slot in _slots(value)
+        if 0 not in slot.shape
+    ]
+    found += [_touched(slot, False, -1) for slot in _slots(given.beside) if 0 not in slot.shape]
+    found += [linear(values[end], values['bytes'], end == 'dst') for end in ('dst', 'src') if end in values]
+    return Touched(tuple(found))
+
+
+def info_of(node: GraphNode) -> NodeInfo:
+    """What is known of a node."""
+    detail, words = ({}, ()) if node.given is None else fields(node.given.values)
+    return NodeInfo(node.handle, node.kind, node.name, detail, words, 0 if node.inside is None else node.inside.handle)
+
+
+def argument_of(value: Any, others: Sequence[Any], typed: bool) -> Argument:
+    """A value as a kernel gets it. ``typed``: a kernel of CuPy's, which knows what it takes."""
+    if hasattr(value, 'ptr'):
+        data = int(value.ptr).to_bytes(8, 'little')
+        reach = 1 + sum((n - 1) * step for n, step in zip(value.shape, value.strides) if n > 0 and step > 0)
+        return Argument(data, str(value.dtype), True, reach) if typed else Argument(data)
+    if isinstance(value, np.generic):
+        return Argument(value.tobytes(), str(value.dtype) if typed else '', False if typed else None)
+    if not isinstance(value, (bool, int, float, complex)):
+        return Argument(b'', '', False)
+    arrays = [one.dtype for one in others if hasattr(one, 'ptr')] if typed else []
+    dtype = np.result_type(*arrays, value) if arrays else np.asarray(value).dtype
+    return Argument(np.asarray(value).astype(dtype).tobytes(), str(dtype) if typed else '', False if typed else None)
+
+
+def decoded(old: Any, argument: Argument, data: bytes) -> Any:
+    """The value that bytes stand for in the place of another."""
+    if data == argument.data:
+        return old
+    if hasattr(old, 'ptr'):
+        return replace(old, ptr=int.from_bytes(data, 'little'))
+    if isinstance(old, np.generic):
+        return np.frombuffer(data, old.dtype)[0]
+    return np.frombuffer(data, argument.dtype or np.asarray(old).dtype)[0].item()
+
+
+class Aim:
+    """A kernel's node whose addresses are to be changed often."""
+
+    def __init__(self, device: Any, g: int, node: int, arguments: list[Argument]) -> None:
+        self.arguments = arguments
+        self._device, self._g, self._node = device, g, node
+        self._data = [bytearray(one.data) for one in arguments]
+
+    def write(self, number: int, offset: int, address: int) -> None:
+        """Put an address into an argument; :meth:`put` brings it to the graph."""
+        self._data[number][offset : offset + 8] = address.to_bytes(8, 'little')
+
+    def runner(self, x: int, source: int) -> Callable[[], int]:
+        """Return a function that brings the arguments to an executable graph alone, and returns CUDA's code."""
+        recorded = [bytes(one.data) for one in self.arguments]
+
+        def run() -> int:
+            try:
+                self.put(x, source)
+            except CudaCallError as error:
+                return int(error.code)
+            self._define(recorded)
+            return 0
+
+        return run
+
+    def put(self, x: int, source: int) -> None:
+        """``cudaGraphKernelNodeSetParams`` and ``cudaGraphExecKernelNodeSetParams``."""
+        self.define()
+        self._device.node_take(x, source, self._g, self._node)
+
+    def define(self) -> None:
+        """``cudaGraphKernelNodeSetParams``: of the definition alone."""
+        self._define([bytes(one) for one in self._data])
+
+    def _define(self, arguments: list[bytes]) -> None:
+        detail = self._device.node_info(self._g, self._node).detail
+        form = (detail.get('grid', (1, 1, 1)), detail.get('block', (1, 1, 1)), detail.get('shared', 0))
+        self._device.set_kernel(self._g, self._node, *form, arguments)
+
+
+class Refused(Exception):
+    """CUDA's reason, and the node of the new graph."""
+
+    def __init__(self, reason: str, node: GraphNode | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.node = node
+
+
+def paired(old: ExecutableGraph, new: ExecutableGraph, by_priority: bool = False) -> dict[GraphNode, GraphNode]:
+    """Each node of an executable graph with the one of the new graph that takes its place. Raises Refused.
+
+    CUDA pairs from the last nodes backwards: the nodes that nothing comes after in the order in which they were made,
+    then what each comes after, one by one (CUDA Driver API, ``cuGraphExecUpdate``).
+    ``by_priority``: nodes have their own priorities, which can not change.
+    """
+    if len(old.nodes) != len(new.nodes):
+        raise Refused('topology changed')
+    waiting = _zipped(_ends(old), _ends(new), None)
+    pairs: dict[GraphNode, GraphNode] = {}
+    taken: dict[GraphNode, GraphNode] = {}
+    while waiting:
+        a, b = waiting.pop()
+        if a in pairs or b in taken:
+            if pairs.get(a) is not b:
+                raise Refused('topology changed', b)
+            continue
+        pairs[a], taken[b] = b, a
+        _alike(old, a, new, b, by_priority)
+        waiting += _zipped(_in_order(a.after), _in_order(b.after), b)
+    return pairs
+
+
+def _in_order(nodes: Any) -> list[GraphNode]:
+    return sorted(nodes, key=lambda n: n.handle)  # handles are counted up
+
+
+def _ends(graph: ExecutableGraph) -> list[GraphNode]:
+    """The last nodes. Of different kinds their order does not matter to the driver, whatever the guide says (13.0)."""
+    followed = {a for n in graph.nodes for a in n.after}
+    return sorted((n for n in graph.nodes if n not in followed), key=lambda n: n.kind)
+
+
+def _zipped(old: list[GraphNode], new: list[GraphNode], node: GraphNode | None) -> list[tuple[GraphNode, GraphNode]]:
+    if len(old) != len(new):
+        raise Refused('topology changed', node)
+    return list(zip(old, new))
+
+
+def _alike(old: ExecutableGraph, a: GraphNode, new: ExecutableGraph, b: GraphNode, by_priority: bool) -> None:
+    """Refuse what an update can not change of a node."""
+    if a.kind != b.kind:
+        raise Refused('node type changed', b)
+    if by_priority and old.priorities.get(a, 0) != new.priorities.get(b, 0):
+        raise Refused('attributes changed', b)
+    bodies, others = old.bodies.get(a, ()), new.bodies.get(b, ())
+    if (a.decides, len(bodies)) != (b.decides, len(others)):
+        raise Refused('parameters changed', b)
+    for one, other in zip(bodies, others):
+        paired(one, other, by_priority)
+    if old.children.get(a) is not None:
+        paired(old.children[a], new.children[b], by_priority)
+
+
+def wired(nodes: Sequence[GraphNode], before: Mapping[int, set[int]]) -> list[GraphNode]:
+    """Copies of nodes, with the same handles, that come after others than these. A circle is refused."""
+    copies: dict[int, GraphNode] = {}
+    try:
+        order = list(TopologicalSorter(before).static_order())
+    except CycleError:
+        raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies') from None
+    by_handle = {n.handle: n for n in nodes}
+    for handle in order:
+        copies[handle] = replace(by_handle[handle], after=frozenset(copies[a] for a in before[handle]))
+    return [copies[n.handle] for n in nodes]

@@ -7,23 +7,130 @@ captures at once behave was fitted to, and is held against, recorded driver trac
 
 Work is a Python callable. On a stream that is not captured it runs at once, in the caller's thread; of a ``late``
 device it waits until the host has to know (:mod:`capturekit.simulated.device.stream_queues`). On a captured stream it
-becomes a node,
-and a launch runs the nodes in a random order among those that the edges allow (from a seed), so that a missing edge
-shows as a wrong number. A graph that heeds priorities runs kernels of a higher one before others more often than not,
-and any order that the edges allow now and then. An IF node runs its body, in such an order of its own, if its condition
-is not zero when its turn comes. Handles are ints; 0 and 1 are the legacy default stream, 2 the per-thread one. Refused
-calls raise :class:`~capturekit.model.errors.CudaCallError` with ``code``. Safe to call from several threads (one lock).
+becomes a node, and a launch runs the nodes in a random order among those that the edges allow (from a seed), so that a
+missing edge shows as a wrong number. Where a graph heeds priorities, kernels of a higher one mostly run before others.
+An IF node runs its body, in such an order of its own, if its condition is not zero when its turn comes. Handles are
+ints; 0 and 1 are the legacy default stream, 2 the per-thread one. Refused calls raise
+:class:`~capturekit.model.errors.CudaCallError` with ``code``. Safe to call from several threads (one lock).
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+from typing import Any, NoReturn
+
+import numpy as np
+
+from capturekit.driver.event_timing import TIMED, Times
+from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_accesses import Touched
+from capturekit.driver.node_reader import NodeInfo
+from capturekit.driver.node_writer import Change
+from capturekit.model.dag import Order
+from capturekit.model.errors import CudaCallError
+from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_after
+from capturekit.model.progress import progress
+from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, row
+from capturekit.simulated.device.address_space import AddressSpace
 from capturekit.simulated.device.call_notices import NoticedCalls
-from capturekit.simulated.device.device_graphs import Graphs
-from capturekit.simulated.device.node_changes import Changes
+from capturekit.simulated.device.graph_nodes import (
+    NOT_COPIED,
+    SWITCHED,
+    Aim,
+    ExecutableGraph,
+    Given,
+    GraphDefinition,
+    GraphNode,
+    Refused,
+    argument_of,
+    decoded,
+    given_to,
+    info_of,
+    paired,
+    touched,
+    wired,
+)  # fmt: skip
+from capturekit.simulated.device.stream_queues import Line, Queue, any_order, nothing
+from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
+
+#: The device's range: lower numbers come first.
+_FIRST, _LAST = -5, 0
 
 
-class SimulatedDevice(Graphs, Changes):
-    """A machine of one or more devices; see the module's text.
+class Handles(tuple[int, ...]):
+    """Handles. One is a number, whatever class of Python's it has: so C code reads it."""
+
+    def __contains__(self, handle: object) -> bool:
+        return isinstance(handle, int) and super().__contains__(int(handle))
+
+
+LEGACY = Handles((0, 1))
+PER_THREAD = 2
+#: ``cudaErrorInvalidDevice`` and ``cudaErrorPeerAccessAlreadyEnabled``.
+_INVALID, _ENABLED = 101, 704
+_TOTAL_MEMORY = 1 << 34
+#: Of so many nodes drawn from those that may run now, the one of the highest priority runs.
+_DRAWS = 3
+#: Handles and addresses are never given twice in a process, so that a late destructor can't hit something of a newer
+#: device, and no array of an older one is taken for a newer one's. No host has memory at these addresses.
+_next_handle = itertools.count(0x100)
+_next_address = 0x300000000000
+_ADDRESSES = threading.Lock()
+
+
+def _addresses(nbytes: int) -> int:
+    """Return the first address of new memory."""
+    global _next_address
+    with _ADDRESSES:
+        address, _next_address = _next_address, _next_address + (max(nbytes, 1) + 511) // 512 * 512
+    return address
+
+
+@dataclass(eq=False)
+class SimulatedCapture:
+    number: int
+    origin: int
+    mode: Mode
+    thread: int
+    graph: GraphDefinition
+    status: CaptureStatus = CaptureStatus.ACTIVE
+    streams: set[int] = field(default_factory=set)
+    orphans: set[GraphNode] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class SimulatedStream:
+    non_blocking: bool
+    priority: int = 0
+    capture: SimulatedCapture | None = None
+    after: frozenset[GraphNode] = frozenset()
+    device: int = 0
+
+    def __post_init__(self) -> None:
+        self.line = Line(self.device, not self.non_blocking)
+
+
+@dataclass(eq=False)
+class SimulatedEvent:
+    device: int = 0
+    recorded: bool = False
+    capture: SimulatedCapture | None = None
+    after: frozenset[GraphNode] = frozenset()
+    seconds: float = 0.0
+    #: Its last record, where streams are late.
+    operation: Queued | None = None
+
+
+class SimulatedDevice:
+    """A machine of one or more devices; see the module's text. Each thread begins on device 0.
 
     ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
     ``cudaDriverGetVersion`` says it; the newest measured; ``devices`` is how many there are, each with streams, events
@@ -31,6 +138,1306 @@ class SimulatedDevice(Graphs, Changes):
     draws; None: where the environment variable ``CAPTUREKIT_LATE`` is 1.
     """
 
+    def __init__(self, seed: int = 0, driver: int | None = None, devices: int = 1, late: bool | None = None) -> None:
+        if isinstance(devices, bool) or not isinstance(devices, int):
+            raise TypeError(f'devices must be a whole number, got {devices!r}')
+        if devices < 1:
+            raise ValueError(f'devices must be at least 1, got {devices}')
+        self.device_count = devices
+        self._current = threading.local()
+        self._peers: set[tuple[int, int]] = set()
+        self.random = random.Random(seed)
+        self._driver = driver
+        self._lock = threading.RLock()
+        self._seed = seed
+        #: What waits to be run; None where work runs at once.
+        self.queue: Queue | None = None
+        self.be_late(os.environ.get('CAPTUREKIT_LATE') == '1' if late is None else late)
+        self.streams: dict[int, SimulatedStream] = {}
+        self._per_thread: dict[tuple[int, int], SimulatedStream] = {}
+        self.events: dict[int, SimulatedEvent] = {}
+        self.graphs: dict[int, GraphDefinition] = {}
+        self.executables: dict[int, ExecutableGraph] = {}
+        self._running = threading.local()
+        self.captures: list[SimulatedCapture] = []
+        self._captures_opened = 0
+        self._thread_modes: dict[int, Mode] = {}
+        self._memory: dict[int, int] = {}
+        #: Bytes by device: a sum over blocks could meet one that the garbage collector frees meanwhile.
+        self._used: dict[int, int] = {}
+        self._lies_on: dict[int, int] = {}
+        self.launches = 0
+        #: How many pieces of work each stream was given, those that were recorded not counted.
+        self.submitted: dict[int, int] = {}
+        #: Functions that are called with what each of these pieces touches, by the thread that gives it.
+        self.told_of_work: list[Callable[[Touched], None]] = []
+        self.spare_streams: dict[Any, list[Any]] = {}
+        #: Where a GPU's process would have ended.
+        self.deaths: list[str] = []
+        #: Kernels of capturekit's own, compiled once.
+        self.kernels: dict[str, Any] = {}
+        #: Where the bytes behind addresses are found: each stand-in for CuPy on this device adds its own.
+        self.address_spaces: list[Any] = []
+
+    def be_late(self, late: bool = True) -> None:
+        """Let work wait from now on, or run at once."""
+        if self.queue is not None:
+            self.queue.finish()
+        self.queue = Queue(self._seed, self._lock) if late else None
+
+    def finish(self) -> None:
+        """Run all that waits. CUDA has no such call: it is for those who look into memory themselves."""
+        if self.queue is not None:
+            self.queue.finish()
+
+    def driver_version(self) -> int:
+        """``cudaDriverGetVersion``: 13000 for CUDA 13.0."""
+        return self._driver or NEWEST.cuda
+
+    def _handle(self) -> int:
+        return 16 * next(_next_handle)
+
+    def _whole(self, graph: GraphDefinition) -> GraphDefinition:
+        """The graph; where a GPU's process would end, an AssertionError."""
+        if graph.has_lost_a_body():
+            self.deaths.append('the process ends here: CUDA has destroyed a body of this graph before')
+            raise AssertionError(self.deaths[-1])
+        return graph
+
+    def _stream(self, s: int) -> SimulatedStream:
+        if s == PER_THREAD:
+            key = threading.get_ident(), self.get_device()
+            return self._per_thread.setdefault(key, SimulatedStream(non_blocking=False, device=self.get_device()))
+        try:
+            return self.streams[s]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'stream {s:#x}') from None
+
+    def _line(self, s: int) -> Line:
+        if self.queue is not None and s in LEGACY:
+            return self.queue.legacy(self.get_device())
+        return self._stream(s).line
+
+    def _event(self, e: int) -> SimulatedEvent:
+        try:
+            return self.events[e]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'event {e:#x}') from None
+
+    def _graph(self, g: int) -> GraphDefinition:
+        if g in self.graphs:
+            return self.graphs[g]
+        for capture in self.captures:
+            if capture.graph.handle == g:
+                return capture.graph
+        raise CudaCallError(Code.cudaErrorInvalidValue, 'graph')
+
+    def _exec(self, x: int) -> ExecutableGraph:
+        try:
+            return self.executables[x]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'executable graph') from None
+
+    def _invalidate(self, captures: Iterable[SimulatedCapture]) -> None:
+        for capture in captures:
+            capture.status = CaptureStatus.INVALIDATED
+
+    def _fail(self, code: Code, call: str, lost: Iterable[SimulatedCapture] = ()) -> NoReturn:
+        self._invalidate(lost)
+        raise CudaCallError(code, call)
+
+    def _blocking(self) -> list[SimulatedCapture]:
+        """Captures that hold a blocking stream of the device: its legacy stream must not be touched beside them."""
+        if not self.captures:
+            return []
+        here = self.get_device()
+        members = [(c, [self._member(s) for s in c.streams]) for c in self.captures]
+        return [c for c, streams in members if any(not s.non_blocking and s.device == here for s in streams)]
+
+    def _member(self, s: int) -> SimulatedStream:
+        return self.streams.get(s) or SimulatedStream(non_blocking=False)
+
+    def _guarding(self) -> list[SimulatedCapture]:
+        """Captures whose mode keeps unsafe calls away from this thread."""
+        me = threading.get_ident()
+        mode = self._thread_modes.get(me, Mode.GLOBAL)
+        if mode is Mode.RELAXED:
+            return []
+        return [
+            c
+            for c in self.captures
+            if (c.thread == me and c.mode is not Mode.RELAXED) or (c.mode is Mode.GLOBAL and mode is Mode.GLOBAL)
+        ]
+
+    def _unsafe(self, call: str) -> None:
+        guarding = self._guarding()
+        if guarding:
+            self._fail(row(Operation.UNSAFE, Target.NONE)[0](Mode.GLOBAL, False).code, call, guarding)
+
+    def _legacy(self, call: str) -> None:
+        blocking = self._blocking()
+        if blocking:
+            self._fail(row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
+
+    def _live(self, stream: SimulatedStream, call: str) -> SimulatedCapture | None:
+        """The stream's capture; refuses the call if it is lost."""
+        capture = stream.capture
+        if capture is not None and capture.status is CaptureStatus.INVALIDATED:
+            self._fail(Code.cudaErrorStreamCaptureInvalidated, call)
+        return capture
+
+    def _conflict(self, stream: SimulatedStream, operation: Operation) -> None:
+        """Refuse a call that no captured stream can take."""
+        if stream.capture is not None:
+            answer = row(operation, Target.LANE)[0](stream.capture.mode, False)
+            self._fail(answer.code, operation.value, [stream.capture])
+
+    def _uncaptured(self, s: int, operation: Operation) -> None:
+        """Refuse a call that no captured stream can take, nor the legacy stream beside a capture."""
+        if s in LEGACY:
+            self._legacy(operation.value)
+        else:
+            self._conflict(self._stream(s), operation)
+
+    def _enter(self, stream: SimulatedStream, s: int, capture: SimulatedCapture) -> None:
+        stream.capture = capture
+        capture.streams.add(s)
+
+    def _queue(self, s: int, work: Callable[[], None], after: Iterable[Queued | None] = ()) -> Queued | None:
+        return None if self.queue is None else self.queue.put(self._line(s), work, after)
+
+    def _begin_work(self, work: Callable[[], None] | None) -> None:
+        """Run what is not to wait; else see to it that not too much waits."""
+        if work is not None:
+            work()
+        elif self.queue is not None:
+            self.queue.relieve()
+
+    # -- devices ----------------------------------------------------------------------------------------------
+
+    def get_device(self) -> int:
+        """``cudaGetDevice``: the number of this thread's device."""
+        return getattr(self._current, 'number', 0)
+
+    def set_device(self, number: int) -> None:
+        """``cudaSetDevice``."""
+        self._known(number)
+        self._current.number = number
+
+    def _known(self, number: int) -> None:
+        if not 0 <= number < self.device_count:
+            raise CudaCallError(_INVALID, f'device {number}')
+
+    def can_access_peer(self, device: int, peer: int) -> bool:
+        """``cudaDeviceCanAccessPeer``: any two may, no device is its own peer."""
+        self._known(device)
+        self._known(peer)
+        return device != peer
+
+    def enable_peer_access(self, peer: int) -> None:
+        """``cudaDeviceEnablePeerAccess``, from this thread's device."""
+        pair = self.get_device(), peer
+        if not self.can_access_peer(*pair):
+            raise CudaCallError(_INVALID, f'device {peer}')
+        if pair in self._peers:
+            raise CudaCallError(_ENABLED, f'device {peer}')
+        self._peers.add(pair)
+
+    @staticmethod
+    def _same_device(one: int, other: int, call: str) -> None:
+        if one != other:
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: the devices are {one} and {other}')
+
+    # -- memory: addresses are given, the bytes behind them lie elsewhere --------------------------------------
+
+    def malloc(self, nbytes: int) -> int:
+        """``cudaMalloc``: an address in a simulated space; the bytes are the caller's business."""
+        with self._lock:
+            self._unsafe('malloc')
+            if self.mem_get_info()[0] < nbytes:
+                raise CudaCallError(Code.cudaErrorMemoryAllocation, 'malloc')
+            address = _addresses(nbytes)
+            here = self.get_device()
+            self._memory[address], self._lies_on[address] = nbytes, here
+            self._used[here] = self._used.get(here, 0) + nbytes
+            return address
+
+    def free(self, ptr: int) -> None:
+        """``cudaFree``."""
+        with self._lock:
+            self._unsafe('free')
+            nbytes = self._memory.pop(ptr, None)
+            if nbytes is None:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
+            self._used[self._lies_on.pop(ptr)] -= nbytes
+
+    def memory_device(self, address: int) -> int:
+        """The device that the memory which begins at an address lies on; 0 where there is none."""
+        return self._lies_on.get(address, 0)
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        return _TOTAL_MEMORY - self._used.get(self.get_device(), 0), _TOTAL_MEMORY
+
+    # -- streams ----------------------------------------------------------------------------------------------
+
+    def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
+        """``cudaStreamCreateWithPriority``: a priority is moved into the range 0 to -5."""
+        with self._lock:
+            s = self._handle()
+            self.streams[s] = SimulatedStream(non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device())
+            return s
+
+    def stream_device(self, s: int) -> int:
+        """``cudaStreamGetDevice``: the device that a stream belongs to."""
+        with self._lock:
+            if s in LEGACY:
+                return self.get_device()
+            stream = self._stream(s)
+            self._conflict(stream, Operation.STREAM_GET_FLAGS)  # which answers alike
+            return stream.device
+
+    def stream_destroy(self, s: int) -> None:
+        """``cudaStreamDestroy``: work of a captured stream that was not joined stays in the graph, unjoined."""
+        with self._lock:
+            stream = self._stream(s)
+            if stream.capture is not None:
+                stream.capture.streams.discard(s)
+                stream.capture.orphans |= stream.after
+            self.streams.pop(s, None)
+
+    def stream_synchronize(self, s: int) -> None:
+        """``cudaStreamSynchronize``."""
+        self._wait_or_ask(s, Operation.STREAM_SYNCHRONIZE)
+        self.wait_for(s)
+
+    def wait_for(self, s: int) -> None:
+        """Run what a stream was given."""
+        if self.queue is not None:
+            self.queue.wait(self.queue.ends(self._line(s)))
+
+    def stream_query(self, s: int) -> bool:
+        """``cudaStreamQuery``; True where work runs at once."""
+        self._wait_or_ask(s, Operation.STREAM_QUERY)
+        return self.queue is None or self.queue.ask(self.queue.ends(self._line(s)))
+
+    def _wait_or_ask(self, s: int, operation: Operation) -> None:
+        with self._lock:
+            self._uncaptured(s, operation)
+            self._unsafe(operation.value)
+
+    def stream_flags(self, s: int) -> int:
+        """``cudaStreamGetFlags``: 1 for a non-blocking stream."""
+        with self._lock:
+            self._uncaptured(s, Operation.STREAM_GET_FLAGS)
+            return 0 if s in LEGACY else int(self._stream(s).non_blocking)
+
+    def stream_priority(self, s: int) -> int:
+        """``cudaStreamGetPriority``."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('streamGetPriority')
+                return 0
+            stream = self._stream(s)
+            self._live(stream, 'streamGetPriority')
+            return stream.priority
+
+    def stream_status(self, s: int) -> CaptureStatus:
+        """``cudaStreamIsCapturing``."""
+        with self._lock:
+            if s in LEGACY:
+                if self._blocking():
+                    self._fail(Code.cudaErrorStreamCaptureImplicit, 'streamIsCapturing')
+                return CaptureStatus.NONE
+            capture = self._stream(s).capture
+            return CaptureStatus.NONE if capture is None else capture.status
+
+    def capture_info(self, s: int) -> CaptureInfo:
+        """``cudaStreamGetCaptureInfo``."""
+        with self._lock:
+            status = self.stream_status(s)
+            if status is not CaptureStatus.ACTIVE:
+                return CaptureInfo(status)
+            stream = self._stream(s)
+            assert stream.capture is not None
+            dependencies = tuple(sorted(n.handle for n in stream.after))
+            return CaptureInfo(status, stream.capture.number, stream.capture.graph.handle, dependencies)
+
+    def stream_wait_event(self, s: int, e: int, external: bool = False) -> None:
+        """``cudaStreamWaitEvent``: orders, forks, joins, or is refused."""
+        with self._lock:
+            event = self._event(e)
+            if s in LEGACY:
+                self._legacy_wait(event)
+                return
+            stream = self._stream(s)
+            if external:
+                self._external(stream, event, 'waitEvent(external)')
+                return
+            capture = self._live(stream, 'waitEvent')
+            if event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+                self._fail(Code.cudaErrorInvalidValue, 'waitEvent', [capture] if capture else [])
+            if event.capture is None:
+                if capture is not None and event.recorded:
+                    self._fail(Code.cudaErrorStreamCaptureIsolation, 'waitEvent', [capture])
+                if capture is None:
+                    self._queue(s, nothing, [event.operation])
+                return
+            if capture is None:
+                self._enter(stream, s, event.capture)
+                stream.after = event.after
+            elif capture is not event.capture:
+                self._fail(Code.cudaErrorStreamCaptureMerge, 'waitEvent', [capture, event.capture])
+            else:
+                stream.after = stream.after | event.after
+
+    def _legacy_wait(self, event: SimulatedEvent) -> None:
+        self._legacy('waitEvent')
+        if event.capture is None:
+            self._queue(0, nothing, [event.operation])
+            return
+        if event.capture.status is not CaptureStatus.ACTIVE:
+            self._fail(Code.cudaErrorInvalidValue, 'waitEvent')
+        self._fail(Code.cudaErrorStreamCaptureImplicit, 'waitEvent', [event.capture])
+
+    def _external(self, stream: SimulatedStream, event: SimulatedEvent | None, call: str) -> None:
+        """An external record or wait: a node in a capture, illegal outside of one. The event's own state stays."""
+        capture = self._live(stream, call)
+        if event is not None and event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+            self._fail(Code.cudaErrorInvalidValue, call, [capture] if capture else [])
+        if capture is None:
+            self._fail(Code.cudaErrorIllegalState, call)
+        self._add(stream, capture, lambda: None, call, 'wait event' if event is not None else 'event record')
+
+    def _add(
+        self,
+        stream: SimulatedStream,
+        capture: SimulatedCapture,
+        work: Callable[[], None],
+        name: str,
+        kind: str,
+        given: Given | None = None,
+    ) -> None:
+        priority = stream.priority if kind == 'kernel' else 0
+        node = GraphNode(work, name, kind, stream.after, self._handle(), priority=priority, given=given)
+        capture.graph.nodes.append(node)
+        stream.after = frozenset((node,))
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def event_create(self) -> int:
+        """``cudaEventCreate``."""
+        with self._lock:
+            e = self._handle()
+            self.events[e] = SimulatedEvent(self.get_device())
+            return e
+
+    def event_destroy(self, e: int) -> None:
+        """``cudaEventDestroy``."""
+        with self._lock:
+            self._event(e)
+            del self.events[e]
+
+    def event_record(self, e: int, s: int, external: bool = False) -> None:
+        """``cudaEventRecord``: in a capture no node, the event then stands for the stream's dependencies."""
+        with self._lock:
+            event = self._event(e)
+            if s in LEGACY:
+                self._legacy('eventRecord')
+                self._same_device(event.device, self.get_device(), 'eventRecord')
+                event.capture, event.recorded, event.seconds = None, True, time.perf_counter()
+                event.operation = self._queue(s, lambda: _stamp(event))
+                return
+            stream = self._stream(s)
+            self._same_device(event.device, stream.device, 'eventRecord')
+            if external:
+                self._external(stream, None, 'eventRecord(external)')
+                return
+            event.capture = self._live(stream, 'eventRecord')
+            event.after = stream.after
+            event.recorded = True
+            event.seconds = time.perf_counter()
+            if event.capture is None:
+                event.operation = self._queue(s, lambda: _stamp(event))
+
+    def event_query(self, e: int) -> bool:
+        """``cudaEventQuery``; True where work runs at once."""
+        self._event_call(e, Operation.EVENT_QUERY)
+        return self.queue is None or self.queue.ask([self._event(e).operation])
+
+    def event_synchronize(self, e: int) -> None:
+        """``cudaEventSynchronize``."""
+        self._event_call(e, Operation.EVENT_SYNCHRONIZE)
+        if self.queue is not None:
+            self.queue.wait([self._event(e).operation])
+
+    def _event_call(self, e: int, operation: Operation) -> None:
+        with self._lock:
+            event = self._event(e)
+            if event.capture is not None:
+                if event.capture.status is not CaptureStatus.ACTIVE:
+                    self._fail(Code.cudaErrorInvalidValue, operation.value)
+                answer = row(operation, Target.CAPTURED_EVENT)[0](event.capture.mode, False)
+                self._fail(answer.code, operation.value, [event.capture])
+            self._unsafe(operation.value)
+
+    def event_elapsed_time(self, e1: int, e2: int) -> float:
+        """``cudaEventElapsedTime`` in milliseconds."""
+        with self._lock:
+            first, second = self._event(e1), self._event(e2)
+            for event in (first, second):
+                if not event.recorded:
+                    self._fail(Code.cudaErrorInvalidResourceHandle, 'eventElapsedTime')
+                if event.capture is not None:
+                    dead = event.capture.status is not CaptureStatus.ACTIVE
+                    self._fail(Code.cudaErrorInvalidValue if dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
+            if any(event.operation is not None and not event.operation.done for event in (first, second)):
+                self._fail(Code.cudaErrorNotReady, 'eventElapsedTime')
+            return (second.seconds - first.seconds) * 1e3
+
+    def event_state(self, e: int) -> EventState:
+        """What an event stands for (the device knows; CUDA has to be asked round a corner)."""
+        with self._lock:
+            event = self._event(e)
+            if event.capture is not None:
+                alive = event.capture.status is CaptureStatus.ACTIVE
+                return EventState.CAPTURED if alive else EventState.DEAD
+            return EventState.OUTSIDE if event.recorded else EventState.NEVER
+
+    # -- work, and calls that touch the whole device ----------------------------------------------------------
+
+    def submit(
+        self, s: int, work: Callable[[], None], name: str, kind: str = 'kernel', given: Given | None = None
+    ) -> bool:
+        """Launch ``work`` on a stream. Return True if it was recorded as a node, False if it ran at once.
+
+        ``given`` is what the work was made of, so that the node can be given something else.
+        """
+        with self._lock:
+            if s in LEGACY:
+                self._legacy(name)
+            else:
+                stream = self._stream(s)
+                if kind == 'kernel':
+                    self._same_device(self.get_device(), stream.device, name)
+                capture = self._live(stream, name)
+                if capture is not None:
+                    self._add(stream, capture, work, name, kind, given)
+                    return True
+            self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
+            queued = self._queue(s, work)
+        for tell in self.told_of_work:
+            tell(given_to(kind, given))
+        self._begin_work(None if queued is not None else work)
+        return False
+
+    def spoil(self, s: int, work: Callable[[], None]) -> None:
+        """Let a stream do work that no call has asked for, if it is not captured and work waits at all."""
+        with self._lock:
+            if s in LEGACY or self._stream(s).capture is None:
+                self._queue(s, work)
+
+    def busy(self) -> bool:
+        """Whether work waits."""
+        return self.queue is not None and self.queue.busy()
+
+    def meet(self, streams: Sequence[int]) -> None:
+        """What the streams of a collective do next comes after what each was given: on a GPU its ranks wait as they
+        run. Streams of several captures can't: their graphs are launched one after the other here."""
+        with self._lock:
+            found = [None if s in LEGACY else self._stream(s) for s in streams]
+            captured = [stream for stream in found if stream is not None and stream.capture is not None]
+            if len({stream.capture for stream in captured}) > 1 or 0 < len(captured) < len(found):
+                raise NotImplementedError('the simulated device lets ranks meet in one capture, or outside of any')
+            after = frozenset().union(*(stream.after for stream in captured))
+            for stream in captured:
+                stream.after = after
+            if self.queue is not None and not captured:
+                self.queue.join([self._line(s) for s in streams])
+
+    def launch_host_func(self, s: int, fn: Callable[[], None]) -> bool:
+        """``cudaLaunchHostFunc``: a host node in a capture, otherwise run at once."""
+        return self.submit(s, fn, 'launchHostFunc', 'host')
+
+    def add_callback(self, s: int, fn: Callable[[], None]) -> None:
+        """``cudaStreamAddCallback``: can not be captured."""
+        with self._lock:
+            self._uncaptured(s, Operation.STREAM_ADD_CALLBACK)
+            queued = self._queue(s, fn)
+        self._begin_work(None if queued is not None else fn)
+
+    def legacy_call(self, name: str) -> None:
+        """Judge a synchronous copy or memset, which uses the legacy stream."""
+        with self._lock:
+            self._legacy(name)
+
+    def unsafe_call(self, name: str) -> None:
+        """Judge a call that the mode of a capture may forbid."""
+        with self._lock:
+            self._unsafe(name)
+
+    def device_synchronize(self) -> None:
+        """``cudaDeviceSynchronize``: loses captures with a stream of the device, from any thread, in every mode."""
+        with self._lock:
+            here = self.get_device()
+            there = [c for c in self.captures if any(self._member(s).device == here for s in c.streams)]
+            if there:
+                answer = row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
+                self._fail(answer.code, 'deviceSynchronize', there)
+        if self.queue is not None:
+            self.queue.wait(self.queue.pending(here))
+
+    # -- captures ---------------------------------------------------------------------------------------------
+
+    def exchange_thread_mode(self, mode: Mode) -> Mode:
+        """``cudaThreadExchangeStreamCaptureMode``: set this thread's mode, return the old one."""
+        with self._lock:
+            me = threading.get_ident()
+            old = self._thread_modes.get(me, Mode.GLOBAL)
+            self._thread_modes[me] = Mode(mode)
+            return old
+
+    def begin_capture(self, s: int, mode: Mode = Mode.RELAXED) -> None:
+        """``cudaStreamBeginCapture``."""
+        with self._lock:
+            self._begin(s, mode, None)
+
+    def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
+        """``cudaStreamBeginCaptureToGraph``: add to a graph, behind the nodes ``after``; to a body, say."""
+        with self._lock:
+            graph = self._graph(g)
+            behind = _nodes_of(graph, after, 'beginCaptureToGraph')
+            self._begin(s, mode, graph)
+            self._stream(s).after = behind
+
+    def can_continue(self) -> bool:
+        """Whether captures can add to a graph that has nodes."""
+        return True
+
+    def set_dependencies(self, s: int, after: Sequence[int]) -> None:
+        """``cudaStreamUpdateCaptureDependencies``: what a captured stream's next node comes after."""
+        with self._lock:
+            stream = self._stream(s)
+            capture = self._live(stream, 'streamUpdateCaptureDependencies')
+            if capture is None:
+                self._fail(Code.cudaErrorIllegalState, 'streamUpdateCaptureDependencies')
+            stream.after = _nodes_of(capture.graph, after, 'streamUpdateCaptureDependencies')
+
+    def _begin(self, s: int, mode: Mode, graph: GraphDefinition | None) -> None:
+        if s in LEGACY:
+            self._legacy('beginCapture')
+            self._fail(Code.cudaErrorStreamCaptureUnsupported, 'beginCapture')
+        stream = self._stream(s)
+        if stream.capture is not None:
+            self._fail(Code.cudaErrorIllegalState, 'beginCapture')
+        self._captures_opened += 1
+        to = GraphDefinition(self._handle()) if graph is None else graph
+        capture = SimulatedCapture(self._captures_opened, s, Mode(mode), threading.get_ident(), to)
+        self.captures.append(capture)
+        self._enter(stream, s, capture)
+        stream.after = frozenset()
+
+    def end_capture(self, s: int) -> int:
+        """``cudaStreamEndCapture``: return the graph's handle, which :meth:`capture_info` has told before."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('endCapture')
+                self._fail(Code.cudaErrorIllegalState, 'endCapture')
+            stream = self._stream(s)
+            capture = stream.capture
+            if capture is None:
+                self._fail(Code.cudaErrorIllegalState, 'endCapture')
+            if capture.origin != s:
+                self._fail(Code.cudaErrorStreamCaptureUnmatched, 'endCapture', [capture])
+            code = self._ending(stream, capture)
+            self._release(capture)
+            if code is not Code.cudaSuccess:
+                self._forget(capture.graph)  # one that was there before, and the body of a node, too
+                capture.graph.destroyed = True
+                self._fail(code, 'endCapture')
+            self.graphs[capture.graph.handle] = capture.graph
+            return capture.graph.handle
+
+    def _ending(self, origin: SimulatedStream, capture: SimulatedCapture) -> Code:
+        if capture.status is CaptureStatus.INVALIDATED:
+            return Code.cudaErrorStreamCaptureInvalidated
+        joined = _ancestors(origin.after)
+        left = set(capture.orphans)
+        for s in capture.streams:
+            left |= self._stream(s).after
+        if not left <= joined:
+            return Code.cudaErrorStreamCaptureUnjoined
+        if capture.mode is not Mode.RELAXED and capture.thread != threading.get_ident():
+            return Code.cudaErrorStreamCaptureWrongThread
+        return Code.cudaSuccess
+
+    def _release(self, capture: SimulatedCapture) -> None:
+        capture.status = CaptureStatus.NONE
+        self.captures.remove(capture)
+        for s in capture.streams:
+            stream = self._stream(s)
+            stream.capture, stream.after = None, frozenset()
+
+    # -- definitions ------------------------------------------------------------------------------------------
+
+    def graph_nodes(self, g: int) -> list[int]:
+        """Handles of a graph's nodes, in order of recording; ``g`` may be a graph still being captured."""
+        return [n.handle for n in self._graph(g).nodes]
+
+    def graph_node_count(self, g: int) -> int:
+        """How many nodes a graph has."""
+        return len(self._graph(g).nodes)
+
+    def last_nodes(self) -> Callable[[int], int]:
+        """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none."""
+        return lambda s: last_node(self.capture_info(s))
+
+    def next_after(self) -> Callable[[int], tuple[int, ...]]:
+        """A function that tells the nodes a stream's next work comes after: (-1,) in a lost capture, (-2,) in none."""
+        return lambda s: next_after(self.capture_info(s))
+
+    def node_destroy(self, node: int) -> None:
+        """``cudaGraphDestroyNode``: take a node and its edges out of a graph. One that allocates keeps its nodes."""
+        with self._lock:
+            for graph in self.graphs.values():
+                found = next((n for n in graph.nodes if n.handle == node), None)
+                if found is not None:
+                    if any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes):
+                        raise CudaCallError(Code.cudaErrorNotSupported, 'graphDestroyNode')
+                    self._whole(GraphDefinition(0, [found]))
+                    graph.nodes.remove(found)
+                    graph.maimed |= bool(found.bodies)
+                    for n in filter(lambda one: found in one.after, graph.nodes):
+                        n.after -= {found}
+                    for body in found.bodies:
+                        self._forget(body)
+                    return
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroyNode')
+
+    def graph_edge_count(self, g: int) -> int:
+        """How many edges a graph has."""
+        return sum(len(n.after) for n in self._graph(g).nodes)
+
+    def graph_edges(self, g: int) -> list[tuple[int, int]]:
+        """Pairs (from, to) of node handles."""
+        nodes = self._graph(g).nodes
+        return [(a.handle, n.handle) for n in nodes for a in sorted(n.after, key=lambda a: a.handle)]
+
+    def node_kind(self, g: int, node: int) -> tuple[str, str]:
+        """A node's kind and name."""
+        found = next(n for n in self._graph(g).nodes if n.handle == node)
+        return found.kind, found.name
+
+    def node_infos(self, g: int) -> list[NodeInfo]:
+        """What is known of each node, in the order in which they were made."""
+        return [info_of(node) for node in self._graph(g).nodes]
+
+    def graph_create(self) -> int:
+        """``cudaGraphCreate``: an empty graph."""
+        with self._lock:
+            g = self._handle()
+            self.graphs[g] = GraphDefinition(g)
+            return g
+
+    def _new_node(
+        self, g: int, after: Sequence[int], work: Callable[[], None], name: str, kind: str
+    ) -> tuple[GraphDefinition, GraphNode]:
+        graph = self._graph(g)
+        if len(set(after)) != len(after):
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'dependencies of a node of kind {kind!r}')
+        behind = _nodes_of(graph, after, f'dependencies of a node of kind {kind!r}')
+        return graph, GraphNode(work, name, kind, behind, self._handle())
+
+    def condition_create(self, g: int, default: int = 0) -> int:
+        """``cudaGraphConditionalHandleCreate``: a value that each launch of ``g`` begins with the default."""
+        with self._lock:
+            graph = self._graph(g)
+            condition = self._handle()
+            graph.conditions[condition] = default
+            return condition
+
+    def can_decide(self, decides: str, count: int) -> bool:
+        """Whether the device knows such conditional nodes: it does."""
+        return True
+
+    def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
+        """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
+        node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
+        return node, body
+
+    def add_conditional(
+        self, g: int, after: Sequence[int], condition: int, decides: str, count: int
+    ) -> tuple[int, list[int]]:
+        """``cudaGraphAddNode``: an IF (of 1 or 2 bodies), WHILE (1) or SWITCH node; return it, and its body graphs."""
+        with self._lock:
+            if decides not in ('if', 'while', 'switch') or not 1 <= count <= {'if': 2, 'while': 1}.get(decides, count):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddNode')
+            graph, node = self._new_node(g, after, lambda: None, decides, 'conditional')
+            node.condition, node.decides = condition, decides
+            node.bodies = tuple(GraphDefinition(self._handle(), is_body=True) for _ in range(count))
+            self.graphs.update((body.handle, body) for body in node.bodies)
+            graph.nodes.append(node)
+            return node.handle, [body.handle for body in node.bodies]
+
+    def add_child(self, g: int, after: Sequence[int], child: int) -> int:
+        """``cudaGraphAddChildGraphNode``: a node that runs a copy of ``child`` as it is now."""
+        with self._lock:
+            copy = ExecutableGraph.of(self._graph(child))
+            if any(n.kind in ('conditional', 'memAlloc', 'memFree') for n in copy.nodes):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'addChildGraphNode')
+            graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
+            node.child = copy
+            node.inside = self._inside(copy.nodes)
+            graph.nodes.append(node)
+            return node.handle
+
+    def _inside(self, nodes: Sequence[GraphNode]) -> GraphDefinition:
+        """The graph in a child graph's node, which nobody else has: nor do others have the graphs in its nodes."""
+        inner = {n: None if n.inside is None else self._inside(n.inside.nodes) for n in nodes}
+        copies = {n: replace(n, inside=inside) for n, inside in inner.items()}
+        for n, copy in copies.items():
+            copy.after = frozenset(copies[a] for a in n.after)
+        inside = GraphDefinition(self._handle(), list(copies.values()), is_body=True)
+        self.graphs[inside.handle] = inside
+        return inside
+
+    def graph_destroy(self, g: int) -> None:
+        """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""
+        with self._lock:
+            graph = self._whole(self._graph(g))
+            if graph.is_body:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroy')
+            if all(capture.graph is not graph for capture in self.captures):
+                self._forget(graph)
+
+    def _forget(self, graph: GraphDefinition) -> None:
+        self.graphs.pop(graph.handle, None)
+        for node in graph.nodes:
+            for body in node.bodies if node.inside is None else (node.inside,):
+                self._forget(body)
+
+    def graph_dot(self, g: int, flags: int = 0) -> str:
+        """The graph in DOT."""
+        return 'digraph capturekit {\n' + '\n'.join(_dot(self._graph(g))) + '\n}\n'
+
+    def graph_scalars(self, graphs: list[int]) -> list[tuple[str, int, str, Any]]:
+        """The simulated device's nodes are Python functions: what they hold can't be read."""
+        return []
+
+    # -- executable graphs ------------------------------------------------------------------------------------
+
+    def condition_set(self, condition: int, value: int) -> None:
+        """``cudaGraphSetConditional``, which a kernel calls while it runs in a launch of the condition's graph.
+
+        Raises InvalidValue anywhere else, where CUDA would do what it likes.
+        """
+        for values in reversed(self._launching()):
+            if condition in values:
+                values[condition] = value & 0xFFFFFFFF
+                return
+        raise CudaCallError(Code.cudaErrorInvalidValue, f'condition {condition:#x} belongs to no graph that runs here')
+
+    def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
+        """``cudaGraphInstantiate``; a body alone is refused, and so are bodies that allocate memory.
+
+        Of a graph with conditional nodes there is one executable graph at a time (measured: driver 580.159.04).
+        ``by_node_priority``: kernels have the priorities of the streams that they were recorded on.
+        """
+        with self._lock:
+            self._unsafe('graphInstantiate')
+            graph = self._whole(self._graph(g))
+            executable = ExecutableGraph.of(graph, by_node_priority)
+            lost = not executable.conditions.keys() >= executable.used()
+            if graph.is_body or graph.maimed or lost or executable.allocates_in_a_body():
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
+            if executable.bodies and any(one.source == g for one in self.executables.values()):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'graphInstantiate')
+            x = self._handle()
+            executable.source = g
+            self.executables[x] = executable
+            return x
+
+    def graph_launch(self, x: int, s: int) -> None:
+        """``cudaGraphLaunch``: run the nodes in a random order among those that the edges allow."""
+        with self._lock:
+            self._uncaptured(s, Operation.GRAPH_LAUNCH)
+            executable = self._exec(x)
+            self.launches += 1
+            queue = self.queue
+            if queue is not None:
+                now = executable.as_now()
+                queue.launched[x] = queue.put(self._line(s), lambda: self._launch(now), [queue.launched.get(x)])
+        self._begin_work(None if queue is not None else lambda: self._launch(executable))
+
+    def _launch(self, executable: ExecutableGraph, order: list[GraphNode] | None = None) -> None:
+        values = dict(executable.conditions)
+        launching = self._launching()
+        launching.append(values)
+        try:
+            self._run(executable, values, executable.by_priority, order)
+        finally:
+            launching.pop()
+
+    def launch_in_order(self, x: int, order: Sequence[int]) -> None:
+        """Run an executable graph in an order of its nodes that the edges allow, at once. CUDA can not.
+
+        Raises InvalidValue for any other order.
+        """
+        self.finish()
+        with self._lock:
+            executable = self._exec(x)
+            nodes = [executable.anchors.get(handle) for handle in order]
+        done: set[GraphNode | None] = set()
+        for node in nodes:
+            if node is None or node in done or not done >= node.after:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'launchInOrder')
+            done.add(node)
+        if len(done) != len(executable.nodes):
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'launchInOrder')
+        self._launch(executable, [node for node in nodes if node is not None])
+
+    def _launching(self) -> list[dict[int, int]]:
+        """The values of conditions in the launches that this thread is in."""
+        found: list[dict[int, int]] = self._running.__dict__.setdefault('values', [])
+        return found
+
+    def _run(
+        self,
+        executable: ExecutableGraph,
+        values: dict[int, int],
+        by_priority: bool,
+        order: list[GraphNode] | None = None,
+    ) -> None:
+        with self._lock:
+            order = self._order(executable, by_priority) if order is None else order
+        for node in order:
+            if self.queue is not None:
+                self.queue.between()
+            bodies = executable.bodies.get(node)
+            if node in executable.off:
+                continue
+            if node in executable.children:
+                self._run(executable.children[node], {}, by_priority)
+            elif bodies is None:
+                _do(node, executable.works[node])
+            elif node.decides == 'while':
+                while values[node.condition]:
+                    self._run(bodies[0], values, by_priority)
+            else:
+                chosen = values[node.condition] if node.decides == 'switch' else int(not values[node.condition])
+                if chosen < len(bodies):
+                    self._run(bodies[chosen], values, by_priority)
+
+    def _order(self, graph: ExecutableGraph, by_priority: bool) -> list[GraphNode]:
+        draws = _DRAWS if by_priority else 1
+
+        def choose(ready: list[GraphNode]) -> int:
+            drawn = (self.random.randrange(len(ready)) for _ in range(draws))
+            return min(drawn, key=lambda at: graph.priorities.get(ready[at], 0))
+
+        return any_order({n: n.after for n in graph.nodes}, choose)
+
+    def graph_upload(self, x: int, s: int) -> None:
+        """``cudaGraphUpload``."""
+        with self._lock:
+            self._uncaptured(s, Operation.GRAPH_UPLOAD)
+            self._exec(x)
+
+    def graph_exec_destroy(self, x: int) -> None:
+        """``cudaGraphExecDestroy``: unsafe, so kept away by modes that do."""
+        with self._lock:
+            self._unsafe('graphExecDestroy')
+            self._exec(x)
+            del self.executables[x]
+            if self.queue is not None:
+                self.queue.launched.pop(x, None)
+
+    # -- times -------------------------------------------------------------------------------------------------------
+
+    def graph_measure(
+        self,
+        g: int,
+        x: int,
+        s: int,
+        launches: int,
+        warmup: int,
+        off: Sequence[int] = (),
+        by: str | None = None,
+        by_node_priority: bool = False,
+        several: bool = False,
+    ) -> Times:
+        """Launch ``x`` as often as a device would launch it and the other graph; tell what the model says of ``g``."""
+        with self._lock:
+            graph = self._graph(g)
+            if any(node.kind in NOT_COPIED for node in graph.nodes):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
+            spans = modelled(graph.nodes, off)
+        with progress('measuring launches', 2 * (warmup + launches)) as step:
+            for _ in range(2 * (warmup + launches)):
+                self.graph_launch(x, s)
+                step()
+        end = [max((end for _start, end in spans.values()), default=0.0)] * launches
+        told = {n.handle: [span] * launches for n, span in spans.items() if n.kind in TIMED and n.handle not in off}
+        return Times('modelled', list(end), list(end), [0.0], told, by='model')
+
+    def graph_time(self, x: int, s: int, in_a_row: int = 1) -> float:
+        """Tell how long one launch of an executable graph takes by the model, in microseconds.
+
+        Two launches stand for any number of them in a row, since the model gives the same time for each.
+        """
+        with self._lock:
+            executable = self._exec(x)
+            spans = modelled(executable.nodes, {node.handle for node in executable.off})
+        for _ in range(min(in_a_row, 2)):
+            self.graph_launch(x, s)
+        return max((end for _start, end in spans.values()), default=0.0)
+
     def call_source(self) -> NoticedCalls:
         """Return who tells of the calls to this device."""
         return NoticedCalls(self)
+
+    # -- graphs that are changed: updated in place, wired otherwise, copied; nodes given something else --------------
+
+    def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
+        """``cudaGraphExecUpdate``: return ('', 0), or CUDA's reason for refusing and the node of ``g`` or 0."""
+        with self._lock:
+            executable, graph = self._exec(x), self._graph(g)
+            if graph.is_body:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecUpdate')
+            new = ExecutableGraph.of(graph, executable.by_priority)
+            try:
+                pairs = paired(executable, new, executable.by_priority)
+            except Refused as refused:
+                return refused.reason, 0 if refused.node is None else refused.node.handle
+            new.off = {pairs[n] for n in executable.off}
+            new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
+            self.executables[x] = new
+            return '', 0
+
+    def graph_clone(self, g: int) -> int:
+        """``cudaGraphClone``: a copy of a graph; refused where it has conditional or memory nodes."""
+        with self._lock:
+            graph = self._graph(g)
+            if any(n.kind in NOT_COPIED for n in graph.nodes):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
+            copies = {n: replace(n, handle=self._handle()) for n in graph.nodes}
+            for n in graph.nodes:
+                copies[n].after = frozenset(copies[a] for a in n.after)
+                if n.inside is not None:
+                    copies[n].inside = self._inside(n.inside.nodes)
+            handle = self._handle()
+            self.graphs[handle] = GraphDefinition(handle, list(copies.values()))
+            return handle
+
+    def graph_rewire(self, g: int, removed: Sequence[tuple[int, int]], added: Sequence[tuple[int, int]]) -> None:
+        """``cudaGraphRemoveDependencies`` and ``cudaGraphAddDependencies``: pairs (from, to) of nodes of a definition.
+
+        No executable graph is changed by it: those have the nodes as they were.
+        """
+        with self._lock:
+            graph = self._graph(g)
+            before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
+            memory = any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
+            if removed and memory:  # CUDA's documentation of both calls says so
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
+            for a, b in removed:
+                if a not in before.get(b, ()):
+                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
+                before[b].discard(a)
+            for a, b in added:
+                if a not in before or b not in before or a == b or a in before[b]:
+                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies')
+                before[b].add(a)
+            graph.nodes[:] = wired(graph.nodes, before)
+
+    def graph_accesses(self, g: int) -> dict[int, Touched]:
+        """What each node of a definition touches, by its handle."""
+        with self._lock:
+            return {node.handle: touched(node) for node in self._graph(g).nodes}
+
+    # -- single nodes -------------------------------------------------------------------------------------------
+
+    def _node(self, g: int, node: int, kind: str = '') -> GraphNode:
+        found = self._graph(g).node(node)
+        if found is None or (kind and found.kind != kind):
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'a node of kind {kind!r}')
+        return found
+
+    def _anchor(self, x: int, source: int) -> tuple[ExecutableGraph, GraphNode]:
+        executable = self._exec(x)
+        if source not in executable.anchors:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'the node of an executable graph')
+        return executable, executable.anchors[source]
+
+    def node_enable(self, x: int, node: int, on: bool) -> None:
+        """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""
+        with self._lock:
+            executable, found = self._anchor(x, node)
+            if found.kind not in SWITCHED:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeSetEnabled')
+            (executable.off.discard if on else executable.off.add)(found)
+
+    def node_enabled(self, x: int, node: int) -> bool:
+        """``cudaGraphNodeGetEnabled``."""
+        with self._lock:
+            executable, found = self._anchor(x, node)
+            if found.kind not in SWITCHED:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeGetEnabled')
+            return found not in executable.off
+
+    def node_info(self, g: int, node: int) -> NodeInfo:
+        """What is known of one node of a definition."""
+        with self._lock:
+            return info_of(self._node(g, node))
+
+    def node_arguments(self, g: int, node: int) -> list[Argument]:
+        """The arguments of a kernel's node of a definition; those of nested Python values have no bytes."""
+        with self._lock:
+            found = self._node(g, node, 'kernel')
+            if found.given is None:
+                raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
+            args, typed = found.given.values['args'], found.given.values['block'] is None
+            return [argument_of(value, args, typed) for value in args]
+
+    def node_priority(self, g: int, node: int) -> int:
+        """The priority of a kernel's node of a definition: lower numbers come first."""
+        with self._lock:
+            return self._node(g, node, 'kernel').priority
+
+    def kernel_aim(self, g: int, node: int) -> Aim:
+        """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
+        return Aim(self, g, node, self.node_arguments(g, node))
+
+    def _give(self, found: GraphNode, **values: Any) -> Change:
+        old, work = found.given, found.work
+        if old is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
+        new = old.but(**values)
+        if not old.fits(old.values, new.values):
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'{found.name}: another kind of memory than before')
+        found.given, found.work = new, new.work()
+
+        def undo() -> None:
+            found.given, found.work = old, work
+
+        return Change(undo)
+
+    def set_kernel(
+        self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
+    ) -> Change:
+        """``cudaGraphKernelNodeSetParams``: of the definition ``g``; no executable graph is changed by it."""
+        with self._lock:
+            found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
+            old = () if found.given is None else found.given.values['args']
+            if len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphKernelNodeSetParams')
+            new = tuple(decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
+            if found.given is not None and found.given.values['block'] is None:
+                return self._give(found, args=new)
+            return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
+
+    def set_memcpy(self, g: int, node: int, dst: int, src: int, nbytes: int) -> Change:
+        """``cudaGraphMemcpyNodeSetParams1D``, of a definition."""
+        with self._lock:
+            return self._give(self._node(g, node, 'memcpy'), dst=dst, src=src, bytes=nbytes)
+
+    def set_memset(self, g: int, node: int, dst: int, value: int, nbytes: int) -> Change:
+        """``cudaGraphMemsetNodeSetParams``, of a definition."""
+        with self._lock:
+            return self._give(self._node(g, node, 'memset'), dst=dst, value=value, bytes=nbytes)
+
+    def set_host(self, g: int, node: int, call: Callable[[], None]) -> Change:
+        """``cudaGraphHostNodeSetParams``, of a definition."""
+        with self._lock:
+            found = self._node(g, node, 'host')
+            old, found.work = found.work, call
+            return Change(lambda: setattr(found, 'work', old))
+
+    def set_event(self, g: int, node: int, event: int) -> Change:
+        """``cudaGraphEventRecordNodeSetEvent`` or ``cudaGraphEventWaitNodeSetEvent``, of a definition.
+
+        Events of nodes order nothing here, so that nothing is to be done.
+        """
+        with self._lock:
+            found = self._node(g, node)
+            if found.kind not in ('event record', 'wait event'):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphEventNodeSetEvent')
+            return Change(lambda: None)
+
+    def set_child(self, g: int, node: int, child: int) -> None:
+        """The nodes in a child graph's node of a definition get what those of the graph ``child`` have."""
+        with self._lock:
+            found = self._node(g, node, 'graph')
+            found.child = self._child(found.child, child)
+            if found.inside is not None:
+                found.inside.nodes = list(found.child.nodes)
+
+    def _child(self, old: ExecutableGraph | None, child: int) -> ExecutableGraph:
+        assert old is not None
+        new = ExecutableGraph.of(self._graph(child))
+        try:
+            paired(old, new)
+        except Refused as refused:
+            raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.reason) from None
+        return new
+
+    def node_take(self, x: int, source: int, g: int, node: int) -> None:
+        """``cudaGraphExecNodeSetParams``: a node of an executable graph does what a definition's does from now on.
+
+        ``source`` names it: the handle that it has in the graph that was instantiated.
+        """
+        with self._lock:
+            executable, mine = self._anchor(x, source)
+            found = self._node(g, node)
+            given = executable.given[mine]
+            if found.kind != mine.kind or found.bodies:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
+            if given is not None and found.given is not None and not given.fits(given.values, found.given.values):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
+            executable.works[mine], executable.given[mine] = found.work, found.given
+            if found.child is not None:
+                executable.children[mine] = found.child
+
+    def child_take(self, x: int, source: int, child: int) -> None:
+        """``cudaGraphExecChildGraphNodeSetParams``: a node of an executable graph runs another child graph."""
+        with self._lock:
+            executable, mine = self._anchor(x, source)
+            if mine not in executable.children:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
+            executable.children[mine] = self._child(executable.children[mine], child)
+
+
+def _stamp(event: SimulatedEvent) -> None:
+    event.seconds = time.perf_counter()
+
+
+def reaches(devices: SimulatedDevice, device: int) -> bool:
+    """Whether kernels of this thread's device reach the memory of a device: its own, or that of an enabled peer."""
+    here = devices.get_device()
+    return device == here or (here, device) in devices._peers
+
+
+def _nodes_of(graph: GraphDefinition, handles: Sequence[int], call: str) -> frozenset[GraphNode]:
+    """The nodes of these handles. A call with others is refused."""
+    known = {n.handle: n for n in graph.nodes}
+    if not known.keys() >= set(handles):
+        raise CudaCallError(Code.cudaErrorInvalidValue, call)
+    return frozenset(known[handle] for handle in handles)
+
+
+def _ancestors(nodes: Iterable[GraphNode]) -> set[GraphNode]:
+    seen: set[GraphNode] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.after)
+    return seen
+
+
+def _dot(graph: GraphDefinition, indent: str = '  ') -> list[str]:
+    lines = [f'{indent}"{n.handle:#x}" [label="{n.kind}\\n{n.name}"];' for n in graph.nodes]
+    lines += [f'{indent}"{a.handle:#x}" -> "{n.handle:#x}";' for n in graph.nodes for a in n.after]
+    for n in graph.nodes:
+        for body in n.bodies:
+            lines.append(f'{indent}subgraph "cluster {body.handle:#x}" {{')
+            lines.append(f'{indent}  label="body of {n.handle:#x}";')
+            lines += _dot(body, indent + '  ')
+            lines.append(f'{indent}}}')
+    return lines
+
+
+def _do(node: GraphNode, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except (ValueError, ArithmeticError, LookupError) as error:  # what NumPy raises for values
+        raise RuntimeError(
+            f'The Python body of kernel {node.name!r} raised {type(error).__name__} in a launch ({error}). No kernel '
+            'on a GPU raises: a body that was given by `capturekit.simulated.body` has to take any values; '
+            'that any other body does not is a fault of the simulated device.'
+        ) from error
+
+
+# -- how long nodes take, by a model ---------------------------------------------------------------------------------
+# A node takes NODE_US, and one microsecond more for each BYTES_PER_US bytes that it reads or writes: of a kernel those
+# of the arrays among its arguments, of a copy both ends. A child graph takes as long as its nodes. A node
+# starts as soon as all that it comes after have ended, however many run at once, so that priorities change nothing. A
+# model shows which nodes may overlap, what waits for what, and the shape of the thing; it is no prediction of any
+# device's times. It is the same at each call.
+#
+
+#: Microseconds that every node takes.
+NODE_US = 2.0
+#: Bytes that a node reads or writes in one microsecond: 1 TB/s.
+BYTES_PER_US = 1_000_000
+
+
+def modelled(nodes: Iterable[GraphNode], off: Collection[int] = ()) -> dict[GraphNode, tuple[float, float]]:
+    """Start and end of each node, in microseconds from the beginning of a launch. ``off``: handles of disabled ones."""
+    found: dict[GraphNode, tuple[float, float]] = {}
+    nodes = list(nodes)
+    for node in TopologicalSorter({node: node.after for node in nodes}).static_order():
+        start = max((found[a][1] for a in node.after), default=0.0)
+        found[node] = (start, start + (0.0 if node.handle in off else _took(node)))
+    return found
+
+
+def _took(node: GraphNode) -> float:
+    if node.kind not in TIMED:
+        return 0.0
+    if node.inside is not None:
+        return max((end for _start, end in modelled(node.inside.nodes).values()), default=0.0)
+    return NODE_US + (0 if node.given is None else _bytes(node.given.values)) / BYTES_PER_US
+
+
+def _bytes(values: Mapping[str, Any]) -> int:
+    """Bytes that a node reads and writes."""
+    return int(values.get('bytes', 0)) * (2 if 'src' in values else 1) + _of(values.get('args', ()))
+
+
+def _of(value: Any) -> int:
+    if isinstance(value, (list, tuple)):
+        return sum(map(_of, value))
+    return math.prod(value.shape) * int(value.dtype.itemsize) if hasattr(value, 'ptr') else 0
+
+
+# -- two nodes that nothing orders, run one way round and the other --------------------------------------------------
+
+
+def differing(
+    device: Any, memory: AddressSpace, g: int, first: int, second: int
+) -> tuple[list[int], list[tuple[int, int]]] | None:
+    """Run a definition with the node ``first`` before ``second``, and the other way round, from the same memory.
+
+    Returns the second order, as handles, and where it left other bytes: address of the first, and how many, for each
+    memory block. None where both orders give the same, or the edges allow one of them only. Memory is as before.
+    """
+    handles = device.graph_nodes(g)
+    number = {handle: n for n, handle in enumerate(handles)}
+    edges = [(number[a], number[b]) for a, b in device.graph_edges(g)]
+    if first not in number or second not in number:  # in a body, which runs or does not
+        return None
+    a, b = number[first], number[second]
+    try:
+        orders = [Order(len(handles), [*edges, extra]).sequence for extra in ((a, b), (b, a))]
+    except ValueError:
+        return None
+    device.finish()
+    before = memory.contents()
+    x = device.graph_instantiate(g)
+    try:
+        results = []
+        for order in orders:
+            device.launch_in_order(x, [handles[n] for n in order])
+            results.append(memory.contents())
+            memory.restore(before)
+    finally:
+        memory.restore(before)
+        device.graph_exec_destroy(x)
+    found = []
+    for address, one in results[0].items():
+        apart = np.flatnonzero(one != results[1].get(address, one))
+        if apart.size:
+            found.append((address + int(apart[0]), int(apart.size)))
+    return ([handles[n] for n in orders[1]], found) if found else None
