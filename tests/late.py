@@ -137,7 +137,7 @@ class Late:
 
     def _around_plain_launches(self, current: Callable[[], Any]) -> None:
         """CuPy's own launch can't be replaced on its type: what capturekit binds of it is wrapped."""
-        from capturekit.guard.stream_work import GraphLaunches
+        from capturekit.guard.stream_calls import GraphLaunches
 
         original = GraphLaunches.plain_launch
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.guard.stream_work import GraphLaunches
+from capturekit.guard.stream_calls import GraphLaunches
 from capturekit.launch.plan import Plan
 from tests.late import Late
 

@@ -381,7 +381,7 @@ def _done(way: _Way, lost: LostRefusals) -> int:
     A program that is only observed decides itself about its exit status.
     """
     from capturekit.guard import GUARD
-    from capturekit.guard.refusals import unended
+    from capturekit.guard.verdicts import unended
 
     missing = lost.told()
     for live in list(GUARD.lives.values()):

@@ -11,15 +11,15 @@ from typing import Any
 import numpy
 
 from capturekit.driver.node_accesses import Access, linear, overlap
+from capturekit.guard.allocators import Uploads
 from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.captures import Parts
 from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.graph_inputs import GraphInputs
+from capturekit.guard.current_streams import OutsideStreams
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.manual_captures import GraphInputs
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams
-from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
-from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
 from capturekit.model.counted import counted

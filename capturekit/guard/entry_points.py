@@ -97,7 +97,7 @@ def _nccl(verb: str, *names: str) -> tuple[Entry, ...]:
 
 
 #: The functions of CuPy that no capture can hold, by the names under which they are called; see
-#: :mod:`capturekit.guard.host_calls`.
+#: :mod:`capturekit.guard.libraries`.
 SEAMS = (
     'cupy.linalg.svd',
     'cupy.linalg.eigh',

@@ -24,20 +24,18 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.driver.node_accesses import Access, Touched
+from capturekit.guard import Components
 from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
 from capturekit.guard.arrays import Arrays, Exchange, WithoutStream
-from capturekit.guard.components import Components
+from capturekit.guard.current_streams import OutsideStreams, StreamSwitches, reads_for_itself
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.events import Events
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.manual_captures import ManualCaptures
 from capturekit.guard.open_capture import OpenCapture, new_recording
-from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.patching import Installation
-from capturekit.guard.policy import QUIET, RAISE, OriginalCall, Policy, PolicyOfAll
 from capturekit.guard.random_draws import RandomDraws, drawn_without_replacement
-from capturekit.guard.state import State, handle
-from capturekit.guard.stream_switches import StreamSwitches, reads_for_itself
+from capturekit.guard.state import QUIET, RAISE, OriginalCall, Policy, PolicyOfAll, State, handle
 from capturekit.model.cleanup import Undo
 from capturekit.model.counted import counted
 from capturekit.model.counters import refused

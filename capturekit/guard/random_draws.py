@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.guard.captures import Parts
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.entry_points import Entry
-from capturekit.guard.host_calls import on_its_device
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.libraries import on_its_device
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Backup, Feed

@@ -27,8 +27,8 @@ from capturekit.graph.extending import EXTENSIONS
 from capturekit.guard import GUARD, OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.captures import driver_mode, end_driver_capture, in_body, join_for_good
 from capturekit.guard.conditional_bodies import without_a_body
-from capturekit.guard.graph_inputs import Unlaunched
 from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.guard.manual_captures import Unlaunched
 from capturekit.guard.remedies import error_of
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.declared import by_node

@@ -22,8 +22,7 @@ from typing import Any, Self
 import numpy as np
 
 from capturekit.guard import GUARD
-from capturekit.guard.conditional_bodies import Decision
-from capturekit.guard.left_arrays import RETURNED, made_at
+from capturekit.guard.conditional_bodies import RETURNED, Decision, made_at
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.launch.outside_arrays import is_installed, variables_of
 from capturekit.model import errors

@@ -9,10 +9,9 @@ from typing import Any
 from unittest import mock
 
 from capturekit.guard import GUARD, conditional_bodies
-from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.conditional_bodies import Bodies, LeftArrays
+from capturekit.guard.current_streams import StreamSwitches
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.left_arrays import LeftArrays
-from capturekit.guard.stream_switches import StreamSwitches
 from capturekit.recorder import conditional
 from capturekit.recorder.capture import Capture
 from tests.agreement.lost_mends import LostMend, Patch, _gives, _replaced

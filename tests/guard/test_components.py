@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD
-from capturekit.guard.allocators import Allocators
+from capturekit.guard import GUARD, Components
+from capturekit.guard.allocators import Allocators, CompiledUploads, Uploads
 from capturekit.guard.captures import Captures
-from capturekit.guard.components import Components
+from capturekit.guard.current_streams import OutsideStreams, StreamSwitches
 from capturekit.guard.effects import Effects
 from capturekit.guard.entry_points import ENTRIES, Entry
 from capturekit.guard.lanes import Joins, Lanes
-from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
-from capturekit.guard.stream_switches import StreamSwitches
-from capturekit.guard.stream_work import StreamWork
-from capturekit.guard.uploads import CompiledUploads, Uploads
+from capturekit.guard.stream_calls import StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import LedgerCapture

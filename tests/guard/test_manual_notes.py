@@ -18,7 +18,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD, watch
-from capturekit.guard.refusals import unended
+from capturekit.guard.verdicts import unended
 from capturekit.model import counters
 from capturekit.model.rules import Mode
 from tests.command import started

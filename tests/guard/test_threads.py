@@ -401,8 +401,8 @@ PACKAGE = Path(ck.__file__).parent
 WAITS = frozenset({'deviceSynchronize', 'device_synchronize', 'cudaDeviceSynchronize', 'cuCtxSynchronize'})
 BEGINS = frozenset({'begin_capture', 'begin_capture_to'})
 #: Who may name them: the doors, both devices, and tables of names.
-DOOR, TABLES = 'guard/host_waits.py', ('guard/entry_points.py', 'simulated/', 'driver/cuda.py', 'model/')
-BEGINNERS = ('recorder/capture.py', 'guard/parts.py', 'guard/outside_streams.py', *TABLES)
+DOOR, TABLES = 'guard/stream_calls.py', ('guard/entry_points.py', 'simulated/', 'driver/cuda.py', 'model/')
+BEGINNERS = ('recorder/capture.py', 'guard/captures.py', 'guard/current_streams.py', *TABLES)
 
 
 def named(tree: ast.AST) -> Iterator[tuple[str, int]]:

@@ -22,7 +22,7 @@ import pytest
 import capturekit as ck
 from capturekit.guard import GUARD, watch
 from capturekit.guard.entry_points import ENTRIES
-from capturekit.guard.refusals import make_catchable
+from capturekit.guard.verdicts import make_catchable
 from capturekit.model.errors import CaptureError
 from capturekit.model.rules import RULES, CaptureStatus, Code, Operation, Target, row
 from capturekit.model.rules import Mode as ModeOf

@@ -1,41 +1,141 @@
-"""Calls that no capture can hold: refused by name before they start, or made by the host between two parts.
+"""Calls of vendor libraries: what they touch, those that no capture can hold, and plans of cuFFT.
 
-The table :data:`SEAMS` names them (a *seam* is such a call between two parts). Each would lose the capture, because a
-library waits for the stream or allocates inside, or decides on the host by values that are not computed yet. A test on
-a GPU checks the table.
+The own arguments of a kernel of cuBLAS, CUB or cuFFT are a structure that only its library understands. So its nodes
+would keep their order with all others when a graph gets the edges that its data needs (:mod:`capturekit.lanes.relane`),
+and races could only be guessed. The arguments of the library's call show it.
 
-Other calls record, but not everywhere: cuSOLVER, and cuBLAS for batches, allocate memory on their stream, and the body
-of a conditional node can't hold the nodes of that. See :meth:`HostCalls.allocates_inside`.
+The table :data:`SEAMS` names the calls that no capture can hold (a *seam* is such a call between two parts): they are
+refused by name before they start, or made by the host between two parts. Each would lose the capture, because a library
+waits for the stream or allocates inside, or decides on the host by values that are not computed yet. A test on a GPU
+checks the table. Other calls record, but not everywhere: cuSOLVER, and cuBLAS for batches, allocate memory on their
+stream, and the body of a conditional node can't hold the nodes of that. See :meth:`HostCalls.allocates_inside`.
 
 A launch belongs to one device, whose stream it is given. What the host does at each launch, such a call or a draw of
 random numbers, may have been recorded with another device current: there the library has its state, and the call its
 arrays. See :func:`on_device`.
+
+A plan of cuFFT that waits for the device, or is made beside a blocking stream, is made while the driver's capture is
+suspended: it ends, and goes on into the same graph behind the same nodes. And while a plan's transform is recorded, the
+plan works in memory of the graph: CuPy may drop the plan and its own memory before a launch, or use them on another
+stream during one.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from capturekit.driver.fft_plans import DIRECT, lengths_of, set_work_area, waits_for_the_device, work_bytes
+from capturekit.driver.library_accesses import Rows, of_cub, of_cublas, of_cufft, rows_of
+from capturekit.driver.node_accesses import Access
+from capturekit.driver.vendor_libraries import Libraries
 from capturekit.guard.allocators import Allocators
+from capturekit.guard.captures import Parts
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.entry_points import Entry
-from capturekit.guard.library_calls import LibraryAccess
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
+from capturekit.guard.stream_calls import HostWaits
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.declared import Called
 from capturekit.launch.plan import Part, Seam
 from capturekit.model import errors
+from capturekit.model.errors import CudaCallError
 from capturekit.model.pytree import take_apart
 from capturekit.model.rules import Code
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here
 from capturekit.model.sparse import matrices, operands, packed, unpacked, with_operands
+
+#: Where a stream is in its capture: the graph, and the nodes that its next work comes after.
+_Place = tuple[int, tuple[int, ...]]
+
+
+class LibraryCalls:
+    """Notes what the nodes of a library's call touch."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def known_cublas(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A function of cuBLAS. It works on the current stream."""
+        live = self.state.recording()
+        accesses = None if live is None or kwargs else of_cublas(entry.name, args)
+        if live is None or accesses is None:
+            return original(*args, **kwargs)
+        before = self.place(live)
+        answer = original(*args)
+        self.note(live, entry.call, before, accesses)
+        return answer
+
+    def known_cub(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it.
+
+        An array that is given by name, as CuPy never does, is not looked for: nothing is known of that call.
+        """
+        live = self.state.recording()
+        before = None if live is None else self.place(live)
+        answer = original(*args, **kwargs)
+        if live is not None and answer is not None and args:
+            rows = rows_of(args[0], args[1], answer) if entry.name == 'cub_reduction' and len(args) > 1 else None
+            self.note(live, entry.call, before, of_cub(entry.name, args[0], answer), rows)
+        return answer
+
+    def place(self, live: OpenCapture) -> _Place | None:
+        """Where the current stream is in its capture; None if it is in none."""
+        with self.state.inside, suppress(CudaCallError):  # a lost capture is reported at its end
+            info = live.platform.device.capture_info(live.platform.cupy.cuda.get_current_stream().ptr)
+            return (info.graph, info.dependencies) if info.graph else None
+        return None
+
+    def note(
+        self,
+        live: OpenCapture,
+        call: str,
+        before: _Place | None,
+        accesses: Iterable[Access],
+        rows: Rows | None = None,
+    ) -> None:
+        """Note that a call which began at ``before`` and has ended touches this, and memory of the graph's own."""
+        after = self.place(live)
+        if before is not None and after is not None and after[0] == before[0]:
+            live.recorder.called.append(Called(before[0], call, before[1], after[1], tuple(accesses), rows))
+
+
+class LibraryAccess(Libraries):
+    """CuPy's vendor libraries, open while the wrappers are installed."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(self._records, self.workspace_on)
+        self._state = state
+
+    def _recording(self, stream: int) -> OpenCapture | None:
+        """The capture of capturekit's own that a stream is in."""
+        live = self._state.open_on(stream)
+        return None if live is None or live.memory is None else live
+
+    def _records(self, stream: int) -> bool:
+        """Whether libraries may record on a stream: in a capture of capturekit's own, or where it holds a stream.
+
+        What a held stream gets is thrown away, and its release says at which line work has escaped.
+        """
+        lives = list(self._state.lives.values())  # other threads begin and end captures meanwhile
+        return self._recording(stream) is not None or any(stream in live.outside.held for live in lives)
+
+    def workspace_on(self, stream: int) -> tuple[int, int] | None:
+        """The workspace that cuBLAS is to use on a stream: address and bytes, memory of the graph; else None."""
+        live = self._recording(stream)
+        if live is None:
+            return None
+        with self._state.inside():
+            return live.graph_memory.workspace(stream)
+
 
 _ALLOCATES = 'A call that allocates memory itself while lanes are open'
 _IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host read; all lanes are joined before that.'
@@ -295,3 +395,117 @@ def on_device(state: State, device: int, go: Callable[[], T]) -> T:
 def on_its_device(state: State, go: Callable[[], T]) -> Callable[[], T]:
     """``go``, to be called on the device that is current now, whichever one launches."""
     return partial(on_device, state, state.current_device(), go)
+
+
+@dataclass(eq=False)
+class LibraryPlans:
+    """Makes plans of cuFFT beside a capture, and gives them memory of its graph."""
+
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    parts: Parts
+    bodies: Bodies
+    waits: HostWaits
+    known: LibraryCalls
+
+    def plan_made(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
+        call, make = entry.call, functools.partial(original, *args, **kwargs)
+        lengths = lengths_of(args[0] if args else kwargs.get('nx', kwargs.get('shape', ())))
+        live, waits = self.state.mine(), waits_for_the_device(lengths)
+        if live is None:
+            return self.waits.made_when_free(call, make) if waits else make()
+        with self.state.lock:
+            if not waits and not any(lane.blocking for lane in live.capture.lanes):
+                return make()
+            self.verdicts.check(live)
+        if live.memory is None or not self._can_suspend(live):
+            raise _refused(call, lengths, waits)
+        return self._suspended(live, call, make) if self.state.policy.records else make()
+
+    def _can_suspend(self, live: OpenCapture) -> bool:
+        """Whether the capture can go on as if it had not been suspended: all is on its origin, in no body."""
+        if not self.state.policy.records:
+            return not live.decisions.open and all(lane.joined_at is not None for lane in live.capture.lanes[1:])
+        if live.decisions.open or not live.platform.device.can_continue():
+            return False
+        if not live.strict:
+            return True
+        current = live.platform.cupy.cuda.get_current_stream()
+        with self.state.lock:
+            self.parts.joins.find_work(live)
+            open_lanes = [lane for lane in live.capture.lanes[1:] if lane.joined_at is None]
+            return int(current.ptr) == live.origin.ptr and not live.capture.unjoined() and not open_lanes
+
+    def _suspended(self, live: OpenCapture, call: str, make: Callable[[], Any]) -> Any:
+        """End the driver's capture, make the plan, and continue the capture in the same graph."""
+        device, at = live.platform.device, here()
+        before, current = self.parts.leave_lanes(live, at), self.state.current_device()
+        with self.state.inside:
+            info = device.capture_info(live.origin.ptr)
+        self.bodies.suspend(live, info.graph)
+        with self.state.inside:
+            live.parts.numbered[info.graph] = device.graph_node_count(info.graph)
+        try:
+            with outside_capture(self.state, self.allocators, live, live.origin):
+                plan = on_device(self.state, current, lambda: self.waits.made_when_free(call, make))
+        finally:
+            self.parts.go_on(live, before, at, info.graph, info.dependencies)
+        live.note('note', None, f'{call}: the capture was suspended while cuFFT made the plan', at)
+        return plan
+
+    def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
+        """Record a transform. The plan works in memory of the graph for it."""
+        live, size = self.state.recording(), work_bytes(plan)
+        if live is None or not self.state.policy.records:
+            return original(plan, *args)
+        cuda = live.platform.cupy.cuda
+        lane = self.state.ledger.lane(cuda.get_current_stream().ptr)
+        if lane is None or lane.capture is not live.capture:
+            return original(plan, *args)
+        if not size:
+            return self._transformed(live, original, plan, args, None)
+        area = cuda.alloc(size)
+        if not set_work_area(plan, int(area.ptr)):
+            live.graph_memory.keep(plan.work_area)
+            return self._transformed(live, original, plan, args, (int(plan.work_area.ptr), size))
+        try:
+            return self._transformed(live, original, plan, args, (int(area.ptr), size))
+        finally:
+            set_work_area(plan, int(plan.work_area.ptr))
+
+    def _transformed(
+        self,
+        live: OpenCapture,
+        original: Callable[..., Any],
+        plan: Any,
+        args: tuple[Any, ...],
+        area: tuple[int, int] | None,
+    ) -> Any:
+        """Record a transform, and note what it touches."""
+        accesses = of_cufft(plan, args[0], args[1], area) if len(args) > 1 else None
+        before = None if accesses is None else self.known.place(live)
+        answer = original(plan, *args)
+        if accesses is not None:
+            self.known.note(live, f'{type(plan).__name__}.fft', before, accesses)
+        return answer
+
+
+def _refused(call: str, lengths: tuple[int, ...], waits: bool) -> errors.CaptureError:
+    shown = ', '.join(map(str, lengths))
+    rule = (
+        f'cuFFT makes a plan for length {shown}, which has a prime factor above {DIRECT}, with work of its own, and '
+        'waits for the whole device'
+        if waits
+        else 'cuFFT uses the legacy default stream while it makes a plan, and a blocking stream is in the capture'
+    )
+    code = Code.cudaErrorStreamCaptureUnsupported if waits else Code.cudaErrorStreamCaptureImplicit
+    return errors.UnsupportedCallError(
+        call,
+        location=here(),
+        rule=f'{rule} ({code.name} would follow, and the capture would be lost).',
+        remedy='Make the plan before the capture, where CuPy keeps it: call the transform once on an array of this '
+        'shape and dtype; or make it where no lane is open.',
+        cuda_error=code.name,
+    )
