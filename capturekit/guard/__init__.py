@@ -23,21 +23,21 @@ from collections.abc import Iterator
 from types import FrameType
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.guard.allocators import Allocators, CompiledUploads, Uploads
-from capturekit.guard.arrays import Arrays, Exchange
+from capturekit.guard.allocators import Allocators, Uploads
+from capturekit.guard.arrays import Arrays
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Captures, Parts
-from capturekit.guard.conditional_bodies import Bodies, LeftArrays
-from capturekit.guard.current_streams import DeviceSwitches, OutsideStreams, StreamSwitches
+from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.effects import Effects, SwallowedRefusals, Warned, WithheldOutput
-from capturekit.guard.events import Events, ForkScopes, PastEvents
-from capturekit.guard.lanes import Joins, Lanes
-from capturekit.guard.libraries import HostCalls, LibraryAccess, LibraryCalls, LibraryPlans
-from capturekit.guard.manual_captures import ByHand, GraphInputs, ManualCaptures
+from capturekit.guard.events import Events
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.libraries import LibraryAccess, LibraryCalls
+from capturekit.guard.manual_captures import GraphInputs, ManualCaptures
 from capturekit.guard.open_capture import LISTENERS, OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.random_draws import RandomDraws
 from capturekit.guard.state import State
-from capturekit.guard.stream_calls import Collectives, GraphLaunches, HostWaits, StreamWork
+from capturekit.guard.stream_calls import Collectives, HostWaits, StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
@@ -49,14 +49,15 @@ __all__ = ['GUARD', 'LISTENERS', 'Guard', 'OpenCapture', 'close_recording', 'new
 
 
 class Components:
-    """The components by their names: each verb in the table of entry points is a method of one of them."""
+    """The components by their names: each verb in the table of entry points is a method of one of them.
+
+    A component is made from those that it calls. Calls in the other direction are connected at the end.
+    """
 
     # what is of another kind where no capture is open in the driver
     kind_of_lanes: type[Lanes] = Lanes
-    kind_of_outside: type[OutsideStreams] = OutsideStreams
-    kind_of_streams: type[StreamSwitches] = StreamSwitches
+    kind_of_streams: type[CurrentStreams] = CurrentStreams
     kind_of_events: type[Events] = Events
-    kind_of_exchange: type[Exchange] = Exchange
     kind_of_arrays: type[Arrays] = Arrays
     kind_of_draws: type[RandomDraws] = RandomDraws
     kind_of_manual: type[ManualCaptures] = ManualCaptures
@@ -66,76 +67,44 @@ class Components:
         #: Decides on calls: refuses them, makes them wait, or makes them.
         self.verdicts = verdicts = Verdicts(state)
         #: Captures begin and end.
-        self.captures = Captures(state)
-        #: Streams become lanes.
+        self.captures = captures = Captures(state)
+        #: Streams become lanes, and lanes are joined.
         self.lanes = lanes = self.kind_of_lanes(state)
-        #: Uploads of values of the host; and the same, where compiled code uploads them.
-        self.uploads = uploads = Uploads(state)
-        self.compiled = compiled = CompiledUploads(state, lanes, uploads)
-        #: Each thread's allocator.
-        self.allocators = allocators = Allocators(state, verdicts, compiled)
+        #: Uploads of values of the host; each thread's allocator.
+        self.uploads = uploads = Uploads(state, lanes)
+        self.allocators = allocators = Allocators(state, verdicts, uploads)
         #: Streams of a graphed function's caller.
         self.callers = callers = CallerStreams(state, verdicts, lanes)
-        #: Lanes that are not joined at the end.
-        self.joins = Joins(state, lanes)
-        #: A capture that is cut in parts.
-        self.parts = parts = Parts(state, verdicts, allocators, lanes, self.joins, uploads)
-        #: Arrays that were made in bodies which have ended; and the bodies of conditional nodes.
-        self.left = LeftArrays(state)
-        self.bodies = Bodies(state, lanes, parts, self.left)
-        #: Streams that are current but not in the capture, and the guard's own in the place of legacy streams.
-        self.outside = outside = self.kind_of_outside(state, verdicts, allocators, lanes, parts)
-        #: Streams become current, and devices; and what code reads of a stream.
-        self.streams = self.kind_of_streams(state, verdicts, allocators, lanes, callers, outside)
-        self.devices = DeviceSwitches(state, allocators, lanes, callers, outside)
-        self._judge_calls()
-        # calls of components below
-        verdicts.meet, verdicts.settle = lanes.met, self.streams.settle
-        allocators.settle = self.streams.settle
-        self.captures.before_end = [self.by_hand.let_go, self.past_events.ended]
-        self.captures.after_end = [self.by_hand.keep_out_again]
-
-    def _judge_calls(self) -> None:
-        """Make the components for calls, from those for streams and captures."""
-        state, verdicts, allocators, lanes = self.state, self.verdicts, self.allocators, self.lanes
-        callers, uploads, compiled = self.callers, self.uploads, self.compiled
-        parts, bodies, outside = self.parts, self.bodies, self.outside
-        #: Work on a stream that the call names, or on the legacy one.
-        self.work = work = StreamWork(state, verdicts, allocators, lanes, callers, parts, bodies, outside)
-        #: Arrays that graphs of captures begun by hand use; launches and uploads of graphs.
+        #: A capture that is cut in parts; the bodies of conditional nodes.
+        self.parts = parts = Parts(state, verdicts, allocators, lanes, uploads)
+        self.bodies = bodies = Bodies(state, lanes, parts)
+        #: Which stream is current, and which device.
+        self.streams = streams = self.kind_of_streams(state, verdicts, allocators, lanes, callers, parts)
+        #: Arrays from outside that graphs use whose captures were begun by hand; such captures.
         self.inputs = inputs = GraphInputs(state)
-        self.launches = GraphLaunches(state, work, inputs)
-        #: Collectives of NCCL.
+        self.manual = self.kind_of_manual(state, verdicts, captures, lanes, streams, inputs)
+        #: Work on a stream that the call names, or on the legacy one; collectives of NCCL.
+        self.work = work = StreamWork(state, verdicts, allocators, lanes, callers, parts, bodies, streams, inputs)
         self.collectives = Collectives(state, verdicts, allocators, work)
-        #: Events recorded and waited for; those of blocks that are over; forks and joins of scopes.
-        self.events = self.kind_of_events(state, verdicts, allocators, lanes, callers, parts, outside, work, compiled)
-        self.past_events = PastEvents(state, verdicts)
-        self.scopes = ForkScopes(state, verdicts, allocators, lanes)
-        #: The host waits for streams, events, devices.
-        self.waits = waits = HostWaits(state, verdicts, allocators, lanes, callers, parts, outside, compiled)
-        #: Arrays of other libraries; values between host and device.
-        self.exchange = exchange = self.kind_of_exchange(state, verdicts, lanes, outside)
-        self.arrays = self.kind_of_arrays(
-            state, verdicts, lanes, callers, uploads, parts, bodies, outside, exchange, inputs
-        )
-        #: Random numbers drawn by the host.
+        #: Events recorded and waited for, forks and joins of scopes; waits of the host.
+        self.events = self.kind_of_events(state, verdicts, allocators, lanes, callers, parts, streams, work, uploads)
+        self.waits = waits = HostWaits(state, verdicts, allocators, lanes, callers, parts, streams, uploads)
+        #: Values between host and device, arrays of other libraries; random numbers drawn by the host.
+        self.arrays = self.kind_of_arrays(state, verdicts, lanes, callers, uploads, parts, bodies, streams, inputs)
         self.draws = self.kind_of_draws(state, verdicts, lanes, parts, bodies)
-        #: CuPy's vendor libraries; those of their calls that show what they touch, and plans of cuFFT.
+        #: CuPy's vendor libraries, and their calls.
         self.libraries = LibraryAccess(state)
-        self.known = known = LibraryCalls(state)
-        self.plans = LibraryPlans(state, verdicts, allocators, parts, bodies, waits, known)
-        #: Calls that no capture can hold.
-        self.host_calls = HostCalls(state, verdicts, allocators, parts, bodies, self.libraries)
+        self.calls = LibraryCalls(state, verdicts, allocators, parts, bodies, self.libraries, waits)
         #: What a graphed function does besides CuPy's work; warnings; refusals that handlers of logging swallow; files.
         self.effects = Effects(state, callers)
         self.warned = Warned()
         self.swallowed = SwallowedRefusals(state)
         self.output = WithheldOutput()
-        #: Captures begun and ended by hand, and the current stream during them.
-        self.by_hand = ByHand(state, verdicts, outside)
-        self.manual = self.kind_of_manual(
-            state, verdicts, self.captures, lanes, self.joins, outside, self.by_hand, inputs
-        )
+        # calls of components below
+        verdicts.meet, verdicts.settle = lanes.met, streams.settle
+        allocators.settle = streams.settle
+        captures.before_end = [self.manual.let_go, self.events.over]
+        captures.after_end = [self.manual.keep_out_again]
 
 
 class Guard(Components):

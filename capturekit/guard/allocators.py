@@ -40,8 +40,11 @@ _HOST_TO_DEVICE = 1
 class Uploads:
     """Copies values of the host to the device at once, outside of the capture."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, lanes: Lanes) -> None:
         self.state = state
+        self.lanes = lanes
+        self._thread = _Thread()
+        self._pointers: tuple[Any, Any] = (None, None)
 
     def upload(self, live: OpenCapture, values: Any) -> Any:
         """Copy a NumPy array to the device at once; the graph keeps the copy."""
@@ -90,39 +93,8 @@ class Uploads:
             finally:
                 device.exchange_thread_mode(old)
 
-
-_DEVICE_TO_DEVICE = 3
-#: ``cudaMemoryTypeDevice`` of ``cudaPointerAttributes``.
-_ON_DEVICE = 2
-#: Device memory has addresses in this range; a table of addresses begins with such values.
-_ADDRESSES, _LOOKED_AT = (1 << 32, 1 << 48), 16
-
-
-class _Thread(threading.local):
-    """The last new array of a thread, and the event that compiled code records after a copy."""
-
-    #: Whether an array is being made by its shape.
-    making = False
-    #: Its address, and the instruction of the user's code that was running.
-    new: tuple[int, tuple[int, int]] | None = None
-    #: The instruction whose copy has been made, the stream that it was meant for, and an event that has happened.
-    copied: tuple[tuple[int, int], int, Any] | None = None
-    #: That event, once compiled code has it.
-    given: Any = None
-
-
-class CompiledUploads:
-    """Takes over uploads by compiled code: values go to the device at once, and every launch copies them from there."""
-
-    def __init__(self, state: State, lanes: Lanes, uploads: Uploads) -> None:
-        self.state = state
-        self.lanes = lanes
-        self.uploads = uploads
-        self._thread = _Thread()
-        self._pointers: tuple[Any, Any] = (None, None)
-
     def seen(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """The same allocator; pointers of arrays made by their shape take copies from the host to :meth:`upload`."""
+        """The same allocator; pointers of arrays made by their shape take copies from the host to :meth:`take_over`."""
         base = self.state.platform.cupy.cuda.MemoryPointer
         if self._pointers[0] is not base:
             self._pointers = base, _pointers_of(base, self)
@@ -146,7 +118,7 @@ class CompiledUploads:
         finally:
             thread.making = False
 
-    def upload(self, pointer: Any, host: Any, size: int, stream: Any) -> bool:
+    def take_over(self, pointer: Any, host: Any, size: int, stream: Any) -> bool:
         """Take over a copy that compiled code makes into a new array. False for any other copy."""
         new, live = self._thread.new, self.state.mine()
         self._thread.new = None
@@ -159,7 +131,7 @@ class CompiledUploads:
         if self._holds_addresses(address, size):
             return False
         with self.state.lock:
-            buffer, done = self.uploads.bytes_from(live, address, size)
+            buffer, done = self.bytes_from(live, address, size)
             with self.state.inside:
                 self.state.platform.cupy.cuda.runtime.memcpyAsync(
                     pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr
@@ -197,7 +169,27 @@ class CompiledUploads:
             return any(attributes_of(int(word)).type == _ON_DEVICE for word in found)
 
 
-def _pointers_of(base: Any, uploads: CompiledUploads) -> Any:
+_DEVICE_TO_DEVICE = 3
+#: ``cudaMemoryTypeDevice`` of ``cudaPointerAttributes``.
+_ON_DEVICE = 2
+#: Device memory has addresses in this range; a table of addresses begins with such values.
+_ADDRESSES, _LOOKED_AT = (1 << 32, 1 << 48), 16
+
+
+class _Thread(threading.local):
+    """The last new array of a thread, and the event that compiled code records after a copy."""
+
+    #: Whether an array is being made by its shape.
+    making = False
+    #: Its address, and the instruction of the user's code that was running.
+    new: tuple[int, tuple[int, int]] | None = None
+    #: The instruction whose copy has been made, the stream that it was meant for, and an event that has happened.
+    copied: tuple[tuple[int, int], int, Any] | None = None
+    #: That event, once compiled code has it.
+    given: Any = None
+
+
+def _pointers_of(base: Any, uploads: Uploads) -> Any:
     """The class of pointers whose copies from the host are noticed, also in compiled code."""
 
     class Pointer(base):  # type: ignore[misc]
@@ -207,7 +199,7 @@ def _pointers_of(base: Any, uploads: CompiledUploads) -> Any:
 
         def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
             """Copy from the host. Values for a new array, from compiled code, become a constant of the graph."""
-            if not uploads.upload(self, mem, size, stream):
+            if not uploads.take_over(self, mem, size, stream):
                 super().copy_from_host_async(mem, size, stream)
 
     Pointer.__name__ = Pointer.__qualname__ = 'MemoryPointer'
@@ -242,10 +234,10 @@ UNSEEN = (
 class Allocators:
     """Sets each thread's CuPy allocator to the one for its current stream while a capture is open."""
 
-    def __init__(self, state: State, verdicts: Verdicts, compiled: CompiledUploads) -> None:
+    def __init__(self, state: State, verdicts: Verdicts, uploads: Uploads) -> None:
         self.state = state
         self.verdicts = verdicts
-        self.compiled = compiled
+        self.uploads = uploads
         #: By thread: the allocator that it had before the guard's; and the threads with an allocator of the user.
         self.kept: dict[int, Any] = {}
         self.foreign: set[int] = set()
@@ -303,7 +295,7 @@ class Allocators:
     def _made(self, live: OpenCapture, lane: Lane, me: int) -> Ours:
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
         memory = live.graph_memory
-        wanted = self.compiled.seen(memory.allocator(lane, malloc_of if memory.private else None))
+        wanted = self.uploads.seen(memory.allocator(lane, malloc_of if memory.private else None))
         if live.thread == me and live.caller is None:
             wanted = self._while_current(live, wanted)
         if live.caller is not None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard.allocators import Allocators, Uploads
-from capturekit.guard.lanes import Joins, Lanes
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -172,7 +172,6 @@ class Parts:
     verdicts: Verdicts
     allocators: Allocators
     lanes: Lanes
-    joins: Joins
     uploads: Uploads
 
     def plan_of(self, live: OpenCapture) -> Plan:
@@ -278,11 +277,11 @@ class Parts:
     ) -> Any:
         """Join the current lane, and with ``strict=False`` all others, too; return the stream that is current."""
         self.verdicts.check(live)
-        self.joins.find_work(live)
+        self.lanes.find_work(live)
         current = live.platform.cupy.cuda.get_current_stream()
         mine = live.lane_of(current)
         if mine in live.capture.unjoined():
-            self.joins.join(live, mine, at)
+            self.lanes.join(live, mine, at)
         if live.capture.unjoined():
             if live.strict:
                 raise (errors.HostReadError if rule is _CHECKED else errors.UnjoinedError)(
@@ -291,7 +290,7 @@ class Parts:
                     rule=rule,
                     remedy='Join them first: `cap.join(stream)`; or open the capture with strict=False.',
                 )
-            self.joins.join_all(live)
+            self.lanes.join_all(live)
         return current
 
     def checked_by(self, live: OpenCapture) -> str:

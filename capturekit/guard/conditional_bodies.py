@@ -95,69 +95,6 @@ def made_at(value: Any) -> int:
     return int(getattr(getattr(data, 'mem', None), 'ptr', 0))
 
 
-class LeftArrays:
-    """Makes arrays that have outlived their body refuse all work, until their capture ends."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        #: By address: the memory of all of them.
-        self._known: dict[int, LeftMemory] = {}
-        self._classes: dict[type, type] = {}
-
-    def leave(self, live: OpenCapture, decision: Any) -> None:
-        """The body of a decision has ended: what it has made, and others still hold, refuses work from now on."""
-        kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
-        nodes: dict[int, int] = {}
-        for array in instances(kind, since=decision.collections) if decision.made else ():
-            data = array.data
-            if type(array) is not kind or data is None or int(data.mem.ptr) not in decision.made:
-                continue
-            address = int(data.mem.ptr)
-            if address not in self._known:
-                nodes = nodes or {graph: device.graph_node_count(graph) for graph in _graphs(live, decision.graph)}
-                made = decision.made[address]
-                self._known[address] = LeftMemory(data.mem, made, decision.decides, decision.at, nodes)
-                live.decisions.left.append(self._known[address])
-            array.__class__ = self._class(kind)
-
-    def has_left(self, array: Any) -> bool:
-        """Whether an array has outlived its body."""
-        return type(array) in self._classes.values()
-
-    def restore(self, live: OpenCapture) -> None:
-        """The capture ends: the arrays are ordinary ones again."""
-        mine = {int(one.mem.ptr) for one in live.decisions.left}
-        for kind, left in self._classes.items() if mine else ():
-            for array in instances(left):
-                if int(array.data.mem.ptr) in mine:
-                    array.__class__ = kind
-
-    def check(self, live: OpenCapture) -> None:
-        """Raise for a node outside of the bodies that uses such an array all the same."""
-        left, trace, device = live.decisions.left, live.trace, live.platform.device
-        with self.state.inside, suppress(CudaCallError):  # this driver does not tell what nodes touch
-            for graph in _graphs(live, device.capture_info(live.origin.ptr).graph) if left else ():
-                order, touched = device.graph_nodes(graph), device.graph_accesses(graph)
-                later = ((one, node) for one in left for node in order[one.nodes.get(graph, 0) :])
-                found = next((pair for pair in later if any(map(pair[0].met_by, touched[pair[1]].accesses))), None)
-                if found is not None:
-                    raise found[0].refusal((None if trace is None else trace.maker(found[1], order)) or live.at)
-
-    def forget(self, live: OpenCapture) -> None:
-        """The memory need not be held any more."""
-        for one in live.decisions.left:
-            self._known.pop(int(one.mem.ptr), None)
-        live.decisions.left.clear()
-
-    def _class(self, kind: type) -> type:
-        if kind not in self._classes:
-            self._classes[kind] = _class_of(kind, self._refuse)
-        return self._classes[kind]
-
-    def _refuse(self, array: Any) -> NoReturn:
-        raise self._known[int(array.data.mem.ptr)].refusal(here())
-
-
 def _class_of(kind: Any, refuse: Callable[[Any], NoReturn]) -> type:
     """A class with the layout of CuPy's arrays, whose objects refuse what they are asked."""
 
@@ -228,11 +165,13 @@ class Decision:
 class Bodies:
     """Conditional nodes in an open capture: work that the device decides about at every launch."""
 
-    def __init__(self, state: State, lanes: Lanes, parts: Parts, left: LeftArrays) -> None:
+    def __init__(self, state: State, lanes: Lanes, parts: Parts) -> None:
         self.state = state
         self.lanes = lanes
         self.parts = parts
-        self.left = left
+        #: By address: the memory of all arrays that have outlived their body; by class, the one that such arrays get.
+        self._left: dict[int, LeftMemory] = {}
+        self._left_classes: dict[type, type] = {}
 
     def decide(self, live: OpenCapture, decision: Decision, count: int, dropped: bool) -> None:
         """Record the kernel that sets the condition, and the node with ``count`` empty bodies.
@@ -384,7 +323,7 @@ class Bodies:
                 text = 'an array from before the loop was dropped in its body: each pass reads it as it was'
                 live.note('note', None, text, at)
             if whole and not live.lost and not live.parts.spoilt:
-                self.left.leave(live, decision)
+                self.left_by(live, decision)
         self.parts.go_on(live, decision.before, at, decision.graph, [decision.node])
         try:
             if fault is not None:
@@ -470,6 +409,59 @@ class Bodies:
                 remedy=remedy,
                 cuda_error=Code.cudaErrorNotSupported.name,
             )
+
+    def left_by(self, live: OpenCapture, decision: Any) -> None:
+        """The body of a decision has ended: what it has made, and others still hold, refuses work from now on."""
+        kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
+        nodes: dict[int, int] = {}
+        for array in instances(kind, since=decision.collections) if decision.made else ():
+            data = array.data
+            if type(array) is not kind or data is None or int(data.mem.ptr) not in decision.made:
+                continue
+            address = int(data.mem.ptr)
+            if address not in self._left:
+                nodes = nodes or {graph: device.graph_node_count(graph) for graph in _graphs(live, decision.graph)}
+                made = decision.made[address]
+                self._left[address] = LeftMemory(data.mem, made, decision.decides, decision.at, nodes)
+                live.decisions.left.append(self._left[address])
+            array.__class__ = self._left_class(kind)
+
+    def has_left(self, array: Any) -> bool:
+        """Whether an array has outlived its body."""
+        return type(array) in self._left_classes.values()
+
+    def restore_left(self, live: OpenCapture) -> None:
+        """The capture ends: the arrays are ordinary ones again."""
+        mine = {int(one.mem.ptr) for one in live.decisions.left}
+        for kind, left in self._left_classes.items() if mine else ():
+            for array in instances(left):
+                if int(array.data.mem.ptr) in mine:
+                    array.__class__ = kind
+
+    def check_left(self, live: OpenCapture) -> None:
+        """Raise for a node outside of the bodies that uses such an array all the same."""
+        left, trace, device = live.decisions.left, live.trace, live.platform.device
+        with self.state.inside, suppress(CudaCallError):  # this driver does not tell what nodes touch
+            for graph in _graphs(live, device.capture_info(live.origin.ptr).graph) if left else ():
+                order, touched = device.graph_nodes(graph), device.graph_accesses(graph)
+                later = ((one, node) for one in left for node in order[one.nodes.get(graph, 0) :])
+                found = next((pair for pair in later if any(map(pair[0].met_by, touched[pair[1]].accesses))), None)
+                if found is not None:
+                    raise found[0].refusal((None if trace is None else trace.maker(found[1], order)) or live.at)
+
+    def forget_left(self, live: OpenCapture) -> None:
+        """The memory need not be held any more."""
+        for one in live.decisions.left:
+            self._left.pop(int(one.mem.ptr), None)
+        live.decisions.left.clear()
+
+    def _left_class(self, kind: type) -> type:
+        if kind not in self._left_classes:
+            self._left_classes[kind] = _class_of(kind, self._refuse_left)
+        return self._left_classes[kind]
+
+    def _refuse_left(self, array: Any) -> NoReturn:
+        raise self._left[int(array.data.mem.ptr)].refusal(here())
 
 
 def without_a_body(decision: Decision) -> errors.CaptureError:

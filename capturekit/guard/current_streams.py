@@ -57,13 +57,14 @@ NOT_CURRENT_NOW = replace(
 
 
 @dataclass(eq=False)
-class OutsideStreams:
+class CurrentStreams:
     """Holds and releases streams that are current in a capture but not part of it, and has placeholders."""
 
     state: State
     verdicts: Verdicts
     allocators: Allocators
     lanes: Lanes
+    callers: CallerStreams
     parts: Parts
 
     def hold(self, live: OpenCapture, stream: Any) -> None:
@@ -241,31 +242,13 @@ class OutsideStreams:
                 return legacy.ptr if isinstance(stream, int) else legacy
         return stream
 
-
-_O = Operation
-_STREAM_ENTER, _STREAM_EXIT = (f'cupy.cuda.stream._BaseStream.{name}' for name in ('__enter__', '__exit__'))
-_DEVICE_ENTER, _DEVICE_EXIT = (f'cupy.cuda.device.Device.{name}' for name in ('__enter__', '__exit__'))
-_CURRENT = 'cupy.cuda.stream.get_current_stream'
-
-
-@dataclass(eq=False)
-class StreamSwitches:
-    """Follows which stream is current."""
-
-    state: State
-    verdicts: Verdicts
-    allocators: Allocators
-    lanes: Lanes
-    callers: CallerStreams
-    outside: OutsideStreams
-
     def stream_use(self, entry: Entry, original: Callable[..., Any], stream: Any) -> Any:
         with self.state.lock:
             self.state.poll()
             chosen = self.choose(stream, entry.call)
             before = self.state.current_stream()
             if before.ptr != chosen.ptr:
-                self.outside.release(before.ptr)
+                self.release(before.ptr)
             original(chosen)
             self.lanes.leave(before)
             self._arrive(chosen, before)
@@ -277,7 +260,7 @@ class StreamSwitches:
             before = self.state.current_stream()
             answer = original(stream, *exc)
             now = self.state.current_stream()
-            escaped = self.outside.release(before.ptr, silent=True) if before.ptr != now.ptr else None
+            escaped = self.release(before.ptr, silent=True) if before.ptr != now.ptr else None
             self.lanes.leave(before)
             self._arrive(now, before)
             if escaped is not None and exc and exc[0] is not None:
@@ -422,12 +405,12 @@ class StreamSwitches:
             if now.ptr == mine.current:
                 return False
             self.state.poll()
-            escaped = self.outside.release(mine.current, silent=True)
+            escaped = self.release(mine.current, silent=True)
             mine.outside.escaped = mine.outside.escaped or escaped  # the end raises it: lines end here, too
             before = self.lanes.wrapped(mine.current)
             self.lanes.leave(before)
             if mine.trace is None and self.lanes.met(now.ptr, now) is None:
-                mine.outside.escaped = mine.outside.escaped or self.outside.not_seen(now.ptr)
+                mine.outside.escaped = mine.outside.escaped or self.not_seen(now.ptr)
             self._arrive(now, before)
             mine.outside.unseen.add(mine.current)
         return True
@@ -444,9 +427,9 @@ class StreamSwitches:
         elif mine is not None and not mine.strict and not _legacy(stream):
             self.lanes.adapt_fork(mine, stream, here(), mine.lane_of(before) or mine.capture.origin)
         elif mine is not None and not _legacy(stream):
-            self.outside.hold(mine, stream)
+            self.hold(mine, stream)
         elif mine is not None:
-            self.outside.put_placeholder(mine, mine.capture.origin)
+            self.put_placeholder(mine, mine.capture.origin)
         if mine is not None:
             self.callers.in_order(mine)
         self.allocators.refresh()
@@ -562,33 +545,6 @@ class StreamSwitches:
                 )
         return original(stream)
 
-
-@lru_cache(1024)
-def _made_current(lane: int) -> str:
-    return f'lane {lane} made current'
-
-
-def _legacy(stream: Any) -> bool:
-    return int(stream.ptr) in LEGACY_HANDLES  # its handle has another name in a linted run
-
-
-def reads_for_itself(module: str) -> bool:
-    """True for modules that read handles without giving work: those of capturekit, and the simulated stream class."""
-    if module.startswith('_capturekit_simulated'):
-        return module.endswith('.streams')
-    return module.startswith('capturekit.')
-
-
-@dataclass(eq=False)
-class DeviceSwitches:
-    """Follows which device is current, and with it which stream."""
-
-    state: State
-    allocators: Allocators
-    lanes: Lanes
-    callers: CallerStreams
-    outside: OutsideStreams
-
     def moved(self, original: Callable[..., Any], *args: Any) -> Any:
         """A call that makes another device current. Where a block is left, what follows its device is the exception."""
         exc = args[1:]
@@ -633,9 +589,9 @@ class DeviceSwitches:
         lane = self.state.ledger.lane(stream.ptr)
         self.callers.works_on(live, self.state.current_device())
         if stream.ptr in LEGACY_HANDLES:
-            self.outside.put_placeholder(live, parent)
+            self.put_placeholder(live, parent)
         elif lane is None and live.strict:
-            self.outside.hold(live, stream)
+            self.hold(live, stream)
         elif lane is None:
             self.lanes.adapt_fork(live, stream, here(), parent)
         stream = self.state.platform.cupy.cuda.get_current_stream()
@@ -656,18 +612,18 @@ class DeviceSwitches:
         """
         stream = self.state.platform.cupy.cuda.get_current_stream(device)
         if device not in live.devices.placeholders:
-            return self.outside.release(stream.ptr, silent=True)
+            return self.release(stream.ptr, silent=True)
         placeholder, legacy = live.devices.placeholders.pop(device)
         try:
-            escaped = self.outside.release(stream.ptr, silent=True)
-            found = self.outside.release(placeholder.ptr, silent=True)
+            escaped = self.release(stream.ptr, silent=True)
+            found = self.release(placeholder.ptr, silent=True)
             if stream.ptr == placeholder.ptr:
                 with self.state.on(device):
                     self.state.own('cupy.cuda.stream._BaseStream.use', legacy)
         finally:
             self.state.placeholders.pop(placeholder.ptr, None)
         if live.strict:
-            self.outside.give_back(device, placeholder)
+            self.give_back(device, placeholder)
         else:
             self.lanes.leave(placeholder)
         return found or escaped
@@ -721,6 +677,28 @@ class DeviceSwitches:
             if device >= 0 and device != self.state.current_device() and dst.size and not _byte_by_byte(dst, src):
                 raise self.allocators.other_device(device)
         return original(dst, src, *args, **kwargs)
+
+
+_O = Operation
+_STREAM_ENTER, _STREAM_EXIT = (f'cupy.cuda.stream._BaseStream.{name}' for name in ('__enter__', '__exit__'))
+_DEVICE_ENTER, _DEVICE_EXIT = (f'cupy.cuda.device.Device.{name}' for name in ('__enter__', '__exit__'))
+_CURRENT = 'cupy.cuda.stream.get_current_stream'
+
+
+@lru_cache(1024)
+def _made_current(lane: int) -> str:
+    return f'lane {lane} made current'
+
+
+def _legacy(stream: Any) -> bool:
+    return int(stream.ptr) in LEGACY_HANDLES  # its handle has another name in a linted run
+
+
+def reads_for_itself(module: str) -> bool:
+    """True for modules that read handles without giving work: those of capturekit, and the simulated stream class."""
+    if module.startswith('_capturekit_simulated'):
+        return module.endswith('.streams')
+    return module.startswith('capturekit.')
 
 
 def _byte_by_byte(dst: Any, src: Any) -> bool:

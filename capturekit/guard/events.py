@@ -20,10 +20,10 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from capturekit.guard.allocators import Allocators, CompiledUploads
+from capturekit.guard.allocators import Allocators, Uploads
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Parts
-from capturekit.guard.current_streams import OutsideStreams
+from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.entry_points import OWN, Entry
 from capturekit.guard.lanes import Lanes, only_after, passed_by
 from capturekit.guard.open_capture import OpenCapture
@@ -50,9 +50,9 @@ class Events:
     lanes: Lanes
     callers: CallerStreams
     parts: Parts
-    outside: OutsideStreams
+    streams: CurrentStreams
     work: StreamWork
-    compiled: CompiledUploads
+    uploads: Uploads
 
     def event_made(self, original: Callable[..., Any], event: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(event, *args, **kwargs)
@@ -74,23 +74,23 @@ class Events:
         return ptr
 
     def stream_record(self, entry: Entry, original: Callable[..., Any], stream: Any, event: Any = None) -> Any:
-        done = self.compiled.event_of_copy(stream.ptr) if event is None else None
+        done = self.uploads.event_of_copy(stream.ptr) if event is None else None
         if done is not None:
             return done
-        stream = self.outside.meant(stream)
+        stream = self.streams.meant(stream)
         return self._record(entry.call, stream.ptr, event, lambda: original(stream, event), stream)
 
     def event_record(self, entry: Entry, original: Callable[..., Any], event: Any, stream: Any = None) -> Any:
         if stream is None:
             stream = self.state.platform.cupy.cuda.get_current_stream()
-        stream = self.outside.meant(stream)
+        stream = self.streams.meant(stream)
         known = None if isinstance(stream, int) else stream
         self._record(entry.call, handle(stream), event, lambda: original(event, stream), known)
 
     def _record(self, call: str, ptr: int, event: Any, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
             mine = self.verdicts.start()
-            self.outside.release(ptr)
+            self.streams.release(ptr)
             if event is not None:
                 self.callers.own_event(mine, call, handle(event))
             if mine is not None and self.callers.is_callers(mine, ptr, call):
@@ -107,7 +107,7 @@ class Events:
         with self.state.lock:
             recorded = answer if answer is not None and hasattr(answer, 'ptr') else event
             self._recorded(ptr, handle(recorded), recorded)
-            self.outside.hold_again()
+            self.streams.hold_again()
             self._turn_of(mine)
         return answer
 
@@ -164,13 +164,13 @@ class Events:
         return event
 
     def wait_event(self, entry: Entry, original: Callable[..., Any], stream: Any, event: Any) -> Any:
-        stream = self.outside.meant(stream)
+        stream = self.streams.meant(stream)
         return self._waiting(entry.call, stream.ptr, event.ptr, lambda: original(stream, event), stream)
 
     def runtime_wait_event(
         self, entry: Entry, original: Callable[..., Any], stream: int, event: int, flags: int = 0
     ) -> Any:
-        stream = self.outside.meant(stream)
+        stream = self.streams.meant(stream)
         if flags:
             return self.work.on_stream(_O.WORK, entry.call, stream, lambda: original(stream, event, flags))
         return self._waiting(entry.call, stream, event, lambda: original(stream, event))
@@ -178,7 +178,7 @@ class Events:
     def _waiting(self, call: str, ptr: int, event: int, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
             mine = self.verdicts.start()
-            self.outside.release(ptr)
+            self.streams.release(ptr)
             self.callers.own_event(mine, call, event)
             callers = self.callers.is_callers(mine, ptr, call)
             if mine is not None and not mine.strict and (callers or ptr in LEGACY_HANDLES):
@@ -204,7 +204,7 @@ class Events:
         answer = made() if mine is not None else self.verdicts.about_event(_O.WAIT_EVENT, call, event, made, ptr)
         with self.state.lock:
             self._waited(ptr, event, blocking, device, stream, before)
-            self.outside.hold_again()
+            self.streams.hold_again()
             self._turn_of(mine)
         return answer
 
@@ -250,21 +250,7 @@ class Events:
             self.lanes.rests(lane, self._only_after(live, lane, before, mark.nodes))
         self.allocators.refresh()
 
-
-_OF_NO_USE = (
-    'an event is recorded here, and nothing in the block waits for it; after the block it is of no use, because no '
-    'launch records it: to time or await a launch, record it around `graph.launch()`'
-)
-
-
-class PastEvents:
-    """Gives the events of a block that ends the class which :func:`class_of_past` makes."""
-
-    def __init__(self, state: State, verdicts: Verdicts) -> None:
-        self.state = state
-        self.verdicts = verdicts
-
-    def ended(self, live: OpenCapture) -> None:
+    def over(self, live: OpenCapture) -> None:
         """Note that a capture is about to be over. Where wrappers stay, with captures begun by hand, they know."""
         if live.memory is None or live.caller is not None:
             return
@@ -277,6 +263,143 @@ class PastEvents:
                     at = mark.at if isinstance(mark.at, Place) else None
                     live.note('note', live.capture.lanes[mark.lane], _OF_NO_USE, at)
                 event.__class__ = class_of_past(usual, self.verdicts)
+
+    def capture_of(self, parent: int, lanes: Iterable[int] = ()) -> OpenCapture | None:
+        """The capture in which lanes can be forked from a stream, or joined into it; None if each call may be special.
+
+        It is this thread's, the stream is one of its lanes on the current device, and so are ``lanes``. Streams are
+        given by their handles.
+        """
+        state = self.state
+        stack, known = state.threads.get(get_ident()), state.ledger.lanes
+        mine, lane = stack[-1] if stack else None, known.get(parent)
+        if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
+            return None
+        if mine.caller is not None or mine.outside.held or state.inside.policy is not None:
+            return None
+        if not mine.capture.origin.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
+            return None
+        for ptr in lanes:
+            one = known.get(ptr)
+            if one is None or one.capture is not lane.capture or one.device != lane.device:
+                return None
+        return mine
+
+    def fork(self, live: OpenCapture, parent: int, streams: Iterable[Any], frame: FrameType) -> None:
+        """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already.
+
+        ``frame``: the one that enters the scope.
+        """
+        state, trace = self.state, live.trace
+        ledger, wait = state.ledger, state.installation.originals[_WAIT]
+        with state.lock, state.inside:
+            at, lane = here(frame), ledger.lanes[parent]
+            line: Line = None if at is None else [at.file, at.line, at.function]
+            event = self._event(live, lane.device)
+            clock = self._recorded_in_scope(live, lane, event, at, line)
+            if trace is not None:
+                ends = lane.nodes
+                known = len(ends) < 2 and trace.stream == parent
+                trace.poll((ends[0] if ends else 0) if known else None)
+            for stream in streams:
+                handle = stream.__dict__['ptr']
+                before = passed_by(live, ledger.lanes.get(handle), clock)
+                wait(handle, event)
+                forked = ledger.come_after(handle, lane, clock, False, at, lane.device)
+                if forked is None:
+                    left = only_after(self.state.platform.device, ledger.lanes[handle], before, lane.nodes)
+                    self._waited_in_scope(live, ledger.lanes[handle], lane, event, line, True, left)
+                else:
+                    self.lanes.entered(live, forked, stream, at)
+            # the allocator of the current lane notices by itself that lanes were forked
+
+    def join(self, live: OpenCapture, into: int, lanes: Iterable[int], frame: FrameType) -> None:
+        """Let a lane wait for others; all are given by their handles.
+
+        ``frame``: the one that leaves the scope.
+        """
+        state, polled = self.state, False
+        ledger, wait = state.ledger, state.installation.originals[_WAIT]
+        with state.lock, state.inside:
+            at, lane = here(frame), ledger.lanes[into]
+            line: Line = None if at is None else [at.file, at.line, at.function]
+            event = self._event(live, lane.device)
+            for ptr in lanes:
+                of = ledger.lanes[ptr]
+                clock = self._recorded_in_scope(live, of, event, at, line)
+                before = passed_by(live, lane, clock)
+                wait(into, event)
+                ledger.come_after(into, of, clock, False, at, of.device)
+                only_after(self.state.platform.device, lane, before, of.nodes)
+                # with the first wait, the nodes so far go to the current line
+                self._waited_in_scope(live, lane, of, event, line, polled)
+                polled = True
+            self.allocators.to_lane(live, lane)
+
+    @staticmethod
+    def _event(live: OpenCapture, device: int) -> int:
+        """The handle of the event that all scopes of a capture record on a device, one after the other.
+
+        Each wait has put what it stands for into the graph by then. It is kept with the capture's events, so that no
+        new event gets its handle.
+        """
+        known = live.scope_events.get(device)
+        if known is None:
+            made = live.platform.cupy.cuda.Event(disable_timing=True)
+            live.events.append(made)
+            known = live.scope_events[device] = made.ptr
+        return known
+
+    def _check(self, live: OpenCapture) -> None:
+        """Raise if the capture is lost, and let the guard know it."""
+        try:
+            self.verdicts.check(live)
+        except CaptureError as error:
+            refused(error)
+            self.verdicts.has_refused(error, OWN)
+            raise
+
+    def _recorded_in_scope(self, live: OpenCapture, lane: Lane, event: int, at: Place | None, line: Line) -> Clock:
+        """Record an event on a lane; return what lies before it. The caller lets wrappers pass its calls."""
+        memory = live.graph_memory
+        ends = memory.ends(lane.stream)
+        if ends and ends[0] < 0:
+            self._check(live)
+        if live.trace is None:
+            live.active_at = at or live.active_at
+        self.state.installation.originals[_RECORD](event, lane.stream)
+        lane.nodes = ends
+        if not lane.current and not memory.foreseen(lane, ends):
+            self.lanes.was_used(lane, ends)
+        lane.last_use = at
+        number = lane.number
+        live.recording.steps.append(Step('record', number, _event_on(event, number), line, event))
+        return self.state.ledger.passed(lane)
+
+    @staticmethod
+    def _waited_in_scope(
+        live: OpenCapture,
+        lane: Lane,
+        of: Lane,
+        event: int,
+        line: Line,
+        polled: bool,
+        ends: tuple[int, ...] | None = None,
+    ) -> None:
+        """Note that a lane waits for another. Unless they are ``polled``, the nodes so far go to the current line."""
+        kind, number, other = 'join' if of is not lane else 'wait', lane.number, of.number
+        step = Step(kind, number, _waits_for(number, other), line, event, None, other)
+        live.recording.steps.append(step)
+        if live.trace is not None:
+            live.trace.note(step, polled)
+        if not lane.current:
+            live.graph_memory.rests(lane, ends)
+
+
+_OF_NO_USE = (
+    'an event is recorded here, and nothing in the block waits for it; after the block it is of no use, because no '
+    'launch records it: to time or await a launch, record it around `graph.launch()`'
+)
 
 
 @functools.lru_cache(1)  # there is one CuPy, but in tests
@@ -316,147 +439,6 @@ def class_of_past(usual: type, verdicts: Verdicts) -> type:
 _RECORD, _WAIT = 'cupy.cuda.runtime.eventRecord', 'cupy.cuda.runtime.streamWaitEvent'
 #: A line in the form of recordings.
 Line = list[Any] | None
-
-
-class ForkScopes:
-    """Forks the lanes of a scope from one lane, and joins them into it."""
-
-    def __init__(self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-
-    def capture_of(self, parent: int, lanes: Iterable[int] = ()) -> OpenCapture | None:
-        """The capture in which lanes can be forked from a stream, or joined into it; None if each call may be special.
-
-        It is this thread's, the stream is one of its lanes on the current device, and so are ``lanes``. Streams are
-        given by their handles.
-        """
-        state = self.state
-        stack, known = state.threads.get(get_ident()), state.ledger.lanes
-        mine, lane = stack[-1] if stack else None, known.get(parent)
-        if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
-            return None
-        if mine.caller is not None or mine.outside.held or state.inside.policy is not None:
-            return None
-        if not mine.capture.origin.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
-            return None
-        for ptr in lanes:
-            one = known.get(ptr)
-            if one is None or one.capture is not lane.capture or one.device != lane.device:
-                return None
-        return mine
-
-    def fork(self, live: OpenCapture, parent: int, streams: Iterable[Any], frame: FrameType) -> None:
-        """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already.
-
-        ``frame``: the one that enters the scope.
-        """
-        state, trace = self.state, live.trace
-        ledger, wait = state.ledger, state.installation.originals[_WAIT]
-        with state.lock, state.inside:
-            at, lane = here(frame), ledger.lanes[parent]
-            line: Line = None if at is None else [at.file, at.line, at.function]
-            event = self._event(live, lane.device)
-            clock = self._recorded(live, lane, event, at, line)
-            if trace is not None:
-                ends = lane.nodes
-                known = len(ends) < 2 and trace.stream == parent
-                trace.poll((ends[0] if ends else 0) if known else None)
-            for stream in streams:
-                handle = stream.__dict__['ptr']
-                before = passed_by(live, ledger.lanes.get(handle), clock)
-                wait(handle, event)
-                forked = ledger.come_after(handle, lane, clock, False, at, lane.device)
-                if forked is None:
-                    left = only_after(self.state.platform.device, ledger.lanes[handle], before, lane.nodes)
-                    self._waited(live, ledger.lanes[handle], lane, event, line, True, left)
-                else:
-                    self.lanes.entered(live, forked, stream, at)
-            # the allocator of the current lane notices by itself that lanes were forked
-
-    def join(self, live: OpenCapture, into: int, lanes: Iterable[int], frame: FrameType) -> None:
-        """Let a lane wait for others; all are given by their handles.
-
-        ``frame``: the one that leaves the scope.
-        """
-        state, polled = self.state, False
-        ledger, wait = state.ledger, state.installation.originals[_WAIT]
-        with state.lock, state.inside:
-            at, lane = here(frame), ledger.lanes[into]
-            line: Line = None if at is None else [at.file, at.line, at.function]
-            event = self._event(live, lane.device)
-            for ptr in lanes:
-                of = ledger.lanes[ptr]
-                clock = self._recorded(live, of, event, at, line)
-                before = passed_by(live, lane, clock)
-                wait(into, event)
-                ledger.come_after(into, of, clock, False, at, of.device)
-                only_after(self.state.platform.device, lane, before, of.nodes)
-                # with the first wait, the nodes so far go to the current line
-                self._waited(live, lane, of, event, line, polled)
-                polled = True
-            self.allocators.to_lane(live, lane)
-
-    @staticmethod
-    def _event(live: OpenCapture, device: int) -> int:
-        """The handle of the event that all scopes of a capture record on a device, one after the other.
-
-        Each wait has put what it stands for into the graph by then. It is kept with the capture's events, so that no
-        new event gets its handle.
-        """
-        known = live.scope_events.get(device)
-        if known is None:
-            made = live.platform.cupy.cuda.Event(disable_timing=True)
-            live.events.append(made)
-            known = live.scope_events[device] = made.ptr
-        return known
-
-    def _check(self, live: OpenCapture) -> None:
-        """Raise if the capture is lost, and let the guard know it."""
-        try:
-            self.verdicts.check(live)
-        except CaptureError as error:
-            refused(error)
-            self.verdicts.has_refused(error, OWN)
-            raise
-
-    def _recorded(self, live: OpenCapture, lane: Lane, event: int, at: Place | None, line: Line) -> Clock:
-        """Record an event on a lane; return what lies before it. The caller lets wrappers pass its calls."""
-        memory = live.graph_memory
-        ends = memory.ends(lane.stream)
-        if ends and ends[0] < 0:
-            self._check(live)
-        if live.trace is None:
-            live.active_at = at or live.active_at
-        self.state.installation.originals[_RECORD](event, lane.stream)
-        lane.nodes = ends
-        if not lane.current and not memory.foreseen(lane, ends):
-            self.lanes.was_used(lane, ends)
-        lane.last_use = at
-        number = lane.number
-        live.recording.steps.append(Step('record', number, _event_on(event, number), line, event))
-        return self.state.ledger.passed(lane)
-
-    @staticmethod
-    def _waited(
-        live: OpenCapture,
-        lane: Lane,
-        of: Lane,
-        event: int,
-        line: Line,
-        polled: bool,
-        ends: tuple[int, ...] | None = None,
-    ) -> None:
-        """Note that a lane waits for another. Unless they are ``polled``, the nodes so far go to the current line."""
-        kind, number, other = 'join' if of is not lane else 'wait', lane.number, of.number
-        step = Step(kind, number, _waits_for(number, other), line, event, None, other)
-        live.recording.steps.append(step)
-        if live.trace is not None:
-            live.trace.note(step, polled)
-        if not lane.current:
-            live.graph_memory.rests(lane, ends)
 
 
 # Scopes come again, and so do these words.

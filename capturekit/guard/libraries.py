@@ -8,7 +8,7 @@ The table :data:`SEAMS` names the calls that no capture can hold (a *seam* is su
 refused by name before they start, or made by the host between two parts. Each would lose the capture, because a library
 waits for the stream or allocates inside, or decides on the host by values that are not computed yet. A test on a GPU
 checks the table. Other calls record, but not everywhere: cuSOLVER, and cuBLAS for batches, allocate memory on their
-stream, and the body of a conditional node can't hold the nodes of that. See :meth:`HostCalls.allocates_inside`.
+stream, and the body of a conditional node can't hold the nodes of that. See :meth:`LibraryCalls.allocates_inside`.
 
 A launch belongs to one device, whose stream it is given. What the host does at each launch, such a call or a draw of
 random numbers, may have been recorded with another device current: there the library has its state, and the call its
@@ -55,57 +55,6 @@ from capturekit.model.sparse import matrices, operands, packed, unpacked, with_o
 
 #: Where a stream is in its capture: the graph, and the nodes that its next work comes after.
 _Place = tuple[int, tuple[int, ...]]
-
-
-class LibraryCalls:
-    """Notes what the nodes of a library's call touch."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-
-    def known_cublas(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A function of cuBLAS. It works on the current stream."""
-        live = self.state.recording()
-        accesses = None if live is None or kwargs else of_cublas(entry.name, args)
-        if live is None or accesses is None:
-            return original(*args, **kwargs)
-        before = self.place(live)
-        answer = original(*args)
-        self.note(live, entry.call, before, accesses)
-        return answer
-
-    def known_cub(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it.
-
-        An array that is given by name, as CuPy never does, is not looked for: nothing is known of that call.
-        """
-        live = self.state.recording()
-        before = None if live is None else self.place(live)
-        answer = original(*args, **kwargs)
-        if live is not None and answer is not None and args:
-            rows = rows_of(args[0], args[1], answer) if entry.name == 'cub_reduction' and len(args) > 1 else None
-            self.note(live, entry.call, before, of_cub(entry.name, args[0], answer), rows)
-        return answer
-
-    def place(self, live: OpenCapture) -> _Place | None:
-        """Where the current stream is in its capture; None if it is in none."""
-        with self.state.inside, suppress(CudaCallError):  # a lost capture is reported at its end
-            info = live.platform.device.capture_info(live.platform.cupy.cuda.get_current_stream().ptr)
-            return (info.graph, info.dependencies) if info.graph else None
-        return None
-
-    def note(
-        self,
-        live: OpenCapture,
-        call: str,
-        before: _Place | None,
-        accesses: Iterable[Access],
-        rows: Rows | None = None,
-    ) -> None:
-        """Note that a call which began at ``before`` and has ended touches this, and memory of the graph's own."""
-        after = self.place(live)
-        if before is not None and after is not None and after[0] == before[0]:
-            live.recorder.called.append(Called(before[0], call, before[1], after[1], tuple(accesses), rows))
 
 
 class LibraryAccess(Libraries):
@@ -155,7 +104,7 @@ class _Problem(NamedTuple):
 
 
 @dataclass(eq=False)
-class HostCalls:
+class LibraryCalls:
     """Refuses calls that no capture can hold, by name and before they start, or makes them between two parts."""
 
     state: State
@@ -163,7 +112,8 @@ class HostCalls:
     allocators: Allocators
     parts: Parts
     bodies: Bodies
-    libraries: LibraryAccess
+    access: LibraryAccess
+    waits: HostWaits
 
     def seam(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         live, name = self.state.recording(), entry.call
@@ -273,7 +223,7 @@ class HostCalls:
                     place[...] = leaf
 
         def again() -> None:
-            with self.state.inside, self.libraries.streams.following(cupy):
+            with self.state.inside, self.access.streams.following(cupy):
                 own_args, own_kwargs = own = unpacked(taken)
                 found, now = _parts([original(*own_args, **own_kwargs), matrices(own)], cupy.ndarray)
                 if now != form or [(leaf.shape, leaf.dtype, leaf.strides) for leaf in found] != shapes:
@@ -327,6 +277,132 @@ class HostCalls:
         shape = tuple(operator.shape)
         square = len(shape) == 2 and shape[0] == shape[1]
         return _Problem(operator, given, rest) if square and type(k) is int and 0 < k < shape[0] else None
+
+    def plan_made(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
+        call, make = entry.call, functools.partial(original, *args, **kwargs)
+        lengths = lengths_of(args[0] if args else kwargs.get('nx', kwargs.get('shape', ())))
+        live, waits = self.state.mine(), waits_for_the_device(lengths)
+        if live is None:
+            return self.waits.made_when_free(call, make) if waits else make()
+        with self.state.lock:
+            if not waits and not any(lane.blocking for lane in live.capture.lanes):
+                return make()
+            self.verdicts.check(live)
+        if live.memory is None or not self._can_suspend(live):
+            raise _refused(call, lengths, waits)
+        return self._suspended(live, call, make) if self.state.policy.records else make()
+
+    def _can_suspend(self, live: OpenCapture) -> bool:
+        """Whether the capture can go on as if it had not been suspended: all is on its origin, in no body."""
+        if not self.state.policy.records:
+            return not live.decisions.open and all(lane.joined_at is not None for lane in live.capture.lanes[1:])
+        if live.decisions.open or not live.platform.device.can_continue():
+            return False
+        if not live.strict:
+            return True
+        current = live.platform.cupy.cuda.get_current_stream()
+        with self.state.lock:
+            self.parts.lanes.find_work(live)
+            open_lanes = [lane for lane in live.capture.lanes[1:] if lane.joined_at is None]
+            return int(current.ptr) == live.origin.ptr and not live.capture.unjoined() and not open_lanes
+
+    def _suspended(self, live: OpenCapture, call: str, make: Callable[[], Any]) -> Any:
+        """End the driver's capture, make the plan, and continue the capture in the same graph."""
+        device, at = live.platform.device, here()
+        before, current = self.parts.leave_lanes(live, at), self.state.current_device()
+        with self.state.inside:
+            info = device.capture_info(live.origin.ptr)
+        self.bodies.suspend(live, info.graph)
+        with self.state.inside:
+            live.parts.numbered[info.graph] = device.graph_node_count(info.graph)
+        try:
+            with outside_capture(self.state, self.allocators, live, live.origin):
+                plan = on_device(self.state, current, lambda: self.waits.made_when_free(call, make))
+        finally:
+            self.parts.go_on(live, before, at, info.graph, info.dependencies)
+        live.note('note', None, f'{call}: the capture was suspended while cuFFT made the plan', at)
+        return plan
+
+    def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
+        """Record a transform. The plan works in memory of the graph for it."""
+        live, size = self.state.recording(), work_bytes(plan)
+        if live is None or not self.state.policy.records:
+            return original(plan, *args)
+        cuda = live.platform.cupy.cuda
+        lane = self.state.ledger.lane(cuda.get_current_stream().ptr)
+        if lane is None or lane.capture is not live.capture:
+            return original(plan, *args)
+        if not size:
+            return self._transformed(live, original, plan, args, None)
+        area = cuda.alloc(size)
+        if not set_work_area(plan, int(area.ptr)):
+            live.graph_memory.keep(plan.work_area)
+            return self._transformed(live, original, plan, args, (int(plan.work_area.ptr), size))
+        try:
+            return self._transformed(live, original, plan, args, (int(area.ptr), size))
+        finally:
+            set_work_area(plan, int(plan.work_area.ptr))
+
+    def _transformed(
+        self,
+        live: OpenCapture,
+        original: Callable[..., Any],
+        plan: Any,
+        args: tuple[Any, ...],
+        area: tuple[int, int] | None,
+    ) -> Any:
+        """Record a transform, and note what it touches."""
+        accesses = of_cufft(plan, args[0], args[1], area) if len(args) > 1 else None
+        before = None if accesses is None else self.place(live)
+        answer = original(plan, *args)
+        if accesses is not None:
+            self.note(live, f'{type(plan).__name__}.fft', before, accesses)
+        return answer
+
+    def known_cublas(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A function of cuBLAS. It works on the current stream."""
+        live = self.state.recording()
+        accesses = None if live is None or kwargs else of_cublas(entry.name, args)
+        if live is None or accesses is None:
+            return original(*args, **kwargs)
+        before = self.place(live)
+        answer = original(*args)
+        self.note(live, entry.call, before, accesses)
+        return answer
+
+    def known_cub(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it.
+
+        An array that is given by name, as CuPy never does, is not looked for: nothing is known of that call.
+        """
+        live = self.state.recording()
+        before = None if live is None else self.place(live)
+        answer = original(*args, **kwargs)
+        if live is not None and answer is not None and args:
+            rows = rows_of(args[0], args[1], answer) if entry.name == 'cub_reduction' and len(args) > 1 else None
+            self.note(live, entry.call, before, of_cub(entry.name, args[0], answer), rows)
+        return answer
+
+    def place(self, live: OpenCapture) -> _Place | None:
+        """Where the current stream is in its capture; None if it is in none."""
+        with self.state.inside, suppress(CudaCallError):  # a lost capture is reported at its end
+            info = live.platform.device.capture_info(live.platform.cupy.cuda.get_current_stream().ptr)
+            return (info.graph, info.dependencies) if info.graph else None
+        return None
+
+    def note(
+        self,
+        live: OpenCapture,
+        call: str,
+        before: _Place | None,
+        accesses: Iterable[Access],
+        rows: Rows | None = None,
+    ) -> None:
+        """Note that a call which began at ``before`` and has ended touches this, and memory of the graph's own."""
+        after = self.place(live)
+        if before is not None and after is not None and after[0] == before[0]:
+            live.recorder.called.append(Called(before[0], call, before[1], after[1], tuple(accesses), rows))
 
 
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
@@ -395,101 +471,6 @@ def on_device(state: State, device: int, go: Callable[[], T]) -> T:
 def on_its_device(state: State, go: Callable[[], T]) -> Callable[[], T]:
     """``go``, to be called on the device that is current now, whichever one launches."""
     return partial(on_device, state, state.current_device(), go)
-
-
-@dataclass(eq=False)
-class LibraryPlans:
-    """Makes plans of cuFFT beside a capture, and gives them memory of its graph."""
-
-    state: State
-    verdicts: Verdicts
-    allocators: Allocators
-    parts: Parts
-    bodies: Bodies
-    waits: HostWaits
-    known: LibraryCalls
-
-    def plan_made(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
-        call, make = entry.call, functools.partial(original, *args, **kwargs)
-        lengths = lengths_of(args[0] if args else kwargs.get('nx', kwargs.get('shape', ())))
-        live, waits = self.state.mine(), waits_for_the_device(lengths)
-        if live is None:
-            return self.waits.made_when_free(call, make) if waits else make()
-        with self.state.lock:
-            if not waits and not any(lane.blocking for lane in live.capture.lanes):
-                return make()
-            self.verdicts.check(live)
-        if live.memory is None or not self._can_suspend(live):
-            raise _refused(call, lengths, waits)
-        return self._suspended(live, call, make) if self.state.policy.records else make()
-
-    def _can_suspend(self, live: OpenCapture) -> bool:
-        """Whether the capture can go on as if it had not been suspended: all is on its origin, in no body."""
-        if not self.state.policy.records:
-            return not live.decisions.open and all(lane.joined_at is not None for lane in live.capture.lanes[1:])
-        if live.decisions.open or not live.platform.device.can_continue():
-            return False
-        if not live.strict:
-            return True
-        current = live.platform.cupy.cuda.get_current_stream()
-        with self.state.lock:
-            self.parts.joins.find_work(live)
-            open_lanes = [lane for lane in live.capture.lanes[1:] if lane.joined_at is None]
-            return int(current.ptr) == live.origin.ptr and not live.capture.unjoined() and not open_lanes
-
-    def _suspended(self, live: OpenCapture, call: str, make: Callable[[], Any]) -> Any:
-        """End the driver's capture, make the plan, and continue the capture in the same graph."""
-        device, at = live.platform.device, here()
-        before, current = self.parts.leave_lanes(live, at), self.state.current_device()
-        with self.state.inside:
-            info = device.capture_info(live.origin.ptr)
-        self.bodies.suspend(live, info.graph)
-        with self.state.inside:
-            live.parts.numbered[info.graph] = device.graph_node_count(info.graph)
-        try:
-            with outside_capture(self.state, self.allocators, live, live.origin):
-                plan = on_device(self.state, current, lambda: self.waits.made_when_free(call, make))
-        finally:
-            self.parts.go_on(live, before, at, info.graph, info.dependencies)
-        live.note('note', None, f'{call}: the capture was suspended while cuFFT made the plan', at)
-        return plan
-
-    def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
-        """Record a transform. The plan works in memory of the graph for it."""
-        live, size = self.state.recording(), work_bytes(plan)
-        if live is None or not self.state.policy.records:
-            return original(plan, *args)
-        cuda = live.platform.cupy.cuda
-        lane = self.state.ledger.lane(cuda.get_current_stream().ptr)
-        if lane is None or lane.capture is not live.capture:
-            return original(plan, *args)
-        if not size:
-            return self._transformed(live, original, plan, args, None)
-        area = cuda.alloc(size)
-        if not set_work_area(plan, int(area.ptr)):
-            live.graph_memory.keep(plan.work_area)
-            return self._transformed(live, original, plan, args, (int(plan.work_area.ptr), size))
-        try:
-            return self._transformed(live, original, plan, args, (int(area.ptr), size))
-        finally:
-            set_work_area(plan, int(plan.work_area.ptr))
-
-    def _transformed(
-        self,
-        live: OpenCapture,
-        original: Callable[..., Any],
-        plan: Any,
-        args: tuple[Any, ...],
-        area: tuple[int, int] | None,
-    ) -> Any:
-        """Record a transform, and note what it touches."""
-        accesses = of_cufft(plan, args[0], args[1], area) if len(args) > 1 else None
-        before = None if accesses is None else self.known.place(live)
-        answer = original(plan, *args)
-        if accesses is not None:
-            self.known.note(live, f'{type(plan).__name__}.fft', before, accesses)
-        return answer
 
 
 def _refused(call: str, lengths: tuple[int, ...], waits: bool) -> errors.CaptureError:

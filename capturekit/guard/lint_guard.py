@@ -26,8 +26,8 @@ from capturekit.driver.cuda import Platform
 from capturekit.driver.node_accesses import Access, Touched
 from capturekit.guard import Components
 from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
-from capturekit.guard.arrays import Arrays, Exchange, WithoutStream
-from capturekit.guard.current_streams import OutsideStreams, StreamSwitches, reads_for_itself
+from capturekit.guard.arrays import Arrays, WithoutStream
+from capturekit.guard.current_streams import CurrentStreams, reads_for_itself
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.events import Events
 from capturekit.guard.lanes import Lanes
@@ -178,8 +178,8 @@ class LintLanes(Lanes):
         live.outside.held.pop(stream.ptr, None)
 
 
-class LintOutsideStreams(OutsideStreams):
-    """Outside streams are not held: it is only noted whether they got work."""
+class LintStreams(CurrentStreams):
+    """Outside streams are not held: it is noted whether they got work, and where their handle is read."""
 
     state: LintState
 
@@ -203,12 +203,6 @@ class LintOutsideStreams(OutsideStreams):
         if lane is not None:
             lane.used, lane.last_use = True, error.location
             run.busy.setdefault(lane, set()).add(lane.segment)
-
-
-class LintStreamSwitches(StreamSwitches):
-    """Reading the handle of a stream from outside is noted."""
-
-    state: LintState
 
     def handed_out(self, stream: Any, ptr: int) -> None:
         frame = sys._getframe(1)
@@ -250,17 +244,6 @@ class LintEvents(Events):
         return super()._waiting(call, ptr, event, go, stream)
 
 
-class LintExchange(Exchange):
-    """Arrays of the run name the origin by its real handle, not by the alias."""
-
-    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
-        interface = dict(obj.__cuda_array_interface__)
-        if interface.get('stream') in LEGACY_HANDLES and isinstance(live.origin.ptr, Alias):
-            interface['stream'] = None
-            return WithoutStream(interface, obj)
-        return super().exchanged(live, obj)
-
-
 class LintArrays(Arrays):
     """Uploads are made by the run itself; it is noted that a capture would make them constants."""
 
@@ -272,6 +255,14 @@ class LintArrays(Arrays):
         text = f'{call}: {array.dtype} {array.shape}, {counted(array.nbytes, "byte")}'
         self.state.policy.note('constant', text, here())
         return array
+
+    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
+        """Arrays of the run name the origin by its real handle, not by the alias."""
+        interface = dict(obj.__cuda_array_interface__)
+        if interface.get('stream') in LEGACY_HANDLES and isinstance(live.origin.ptr, Alias):
+            interface['stream'] = None
+            return WithoutStream(interface, obj)
+        return super().exchanged(live, obj)
 
 
 class LintRandomDraws(RandomDraws):
@@ -311,7 +302,7 @@ class LintManualCaptures(ManualCaptures):
 
     def begin(self, entry: Entry, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
         ptr = handle(stream)
-        self.outside.release(ptr)
+        self.streams.release(ptr)
         verdict = self.verdicts.judge(Operation.BEGIN_CAPTURE, stream=ptr)
         if verdict.answer.refused:
             self.verdicts.refuse(verdict, entry.call, ptr)
@@ -322,10 +313,8 @@ class LintComponents(Components):
     """The components of a linted thread."""
 
     kind_of_lanes = LintLanes
-    kind_of_outside = LintOutsideStreams
-    kind_of_streams = LintStreamSwitches
+    kind_of_streams = LintStreams
     kind_of_events = LintEvents
-    kind_of_exchange = LintExchange
     kind_of_arrays = LintArrays
     kind_of_draws = LintRandomDraws
     kind_of_manual = LintManualCaptures
@@ -418,7 +407,7 @@ class LintGuard(Policy):
     def look_back(self, aborted: bool) -> None:
         """Report what the end of a capture would have raised; of lanes only if the run was not ``aborted``."""
         for ptr in list(self._live.outside.held):
-            self._components.outside.release(ptr)
+            self._components.streams.release(ptr)
         if not aborted:
             self._unjoined()
 
@@ -445,7 +434,7 @@ class LintGuard(Policy):
             if self._has_unjoined_work(lane):
                 lane.worked = lane.segment
         for lane in capture.unjoined():
-            error = self._components.joins.unjoined(self._live, lanes=[lane])
+            error = self._components.lanes.unjoined(self._live, lanes=[lane])
             self._run.hear(error, f'lane {lane.number}, left unjoined, is joined to the origin at the end')
 
     def _has_unjoined_work(self, lane: Lane) -> bool:
@@ -498,7 +487,7 @@ class LintGuard(Policy):
 
     def launching(self, upload: bool, ptr: int) -> None:
         """Judge the launch of a capturekit graph, before the guard launches it."""
-        launching = self._components.launches.launching
+        launching = self._components.work.launching
         self._asked(lambda _make: launching(upload, ptr), lambda: None)
 
     # -- allocations ------------------------------------------------------------------------------------------
@@ -507,11 +496,11 @@ class LintGuard(Policy):
         """Note an allocation from CuPy's pool: on a stream outside of the capture, work will escape next."""
         if self._state.inside.active() or self._guard.state.mine() is not None:
             return
-        components, outside = self._components, self._components.outside
+        components, outside = self._components, self._components.streams
         stream = self._state.platform.cupy.cuda.get_current_stream()
         if components.lanes.is_outside(stream.ptr) and called() not in ALLOCATE_ONLY:
             verdict = components.verdicts.judge(Operation.WORK, stream=stream.ptr)
-            assert isinstance(outside, LintOutsideStreams)
+            assert isinstance(outside, LintStreams)
             error = components.verdicts.refusal(verdict, 'Work', stream.ptr, RULES['escaped-work'])
             outside.has_escaped(stream, error)
 

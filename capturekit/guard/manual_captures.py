@@ -35,9 +35,9 @@ from typing import Any
 
 from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
 from capturekit.guard.captures import Captures, driver_mode
-from capturekit.guard.current_streams import NOT_CURRENT, OutsideStreams
+from capturekit.guard.current_streams import NOT_CURRENT, CurrentStreams
 from capturekit.guard.entry_points import Entry
-from capturekit.guard.lanes import Joins, Lanes
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.open_capture import OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.remedies import without_cap
@@ -230,132 +230,6 @@ _WITHOUT_PRIORITIES = (
 )
 
 
-class ByHand:
-    """Watches the current stream and CuPy's allocations during captures that a script begins by hand."""
-
-    def __init__(self, state: State, verdicts: Verdicts, outside: OutsideStreams) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.outside = outside
-
-    def keep_out(self, live: OpenCapture) -> None:
-        """Keep out this thread's current stream, after a capture was begun by hand on another stream."""
-        live.pool_hook = memory_hook(
-            self.state.platform.cupy,
-            f'capturekit.by_hand {id(live)}',
-            malloc_preprocess=lambda **_facts: self.pool_asked(live),
-            alloc_preprocess=lambda **_facts: self.pool_grows(live),
-            malloc_postprocess=lambda mem_ptr, pmem_id, **_facts: self.pool_gave(live, (mem_ptr, pmem_id)),
-            free_postprocess=lambda mem_ptr, pmem_id, **_facts: live.pooled.discard((mem_ptr, pmem_id)),
-        )
-        live.pool_hook.__enter__()
-        if not self.state.policy.holds:
-            return
-        stream = self.state.platform.cupy.cuda.get_current_stream()
-        if int(stream.ptr) in LEGACY_HANDLES:  # its handle has another name in a linted run
-            self.outside.put_placeholder(live, live.capture.origin)
-        elif self.state.ledger.lane(stream.ptr) is None and stream.ptr not in self.state.placeholders:
-            self.outside.hold(live, stream)
-        self._hear_of_waiting(live)
-
-    def _hear_of_waiting(self, live: OpenCapture) -> None:
-        """Note it if the task that begins a capture waits while the capture is open."""
-        asyncio: Any = sys.modules.get('asyncio')
-        loop: Any = None if asyncio is None else asyncio._get_running_loop()
-        task = None if loop is None else asyncio.current_task()
-        if task is None:
-            return
-
-        def waits() -> None:
-            if live.capture in self.state.lives:
-                live.note('note', None, _SUSPENDED, _where_it_waits(task))
-
-        loop.call_soon(waits)
-
-    def kept_out(self, live: OpenCapture) -> CaptureError | None:
-        """At the end of a capture begun by hand, return the error for work on the streams that it has kept out.
-
-        A refusal that was swallowed comes first.
-        """
-        found = live.swallowed or live.outside.escaped
-        live.swallowed = live.outside.escaped = None
-        for ptr in list(live.outside.held):
-            error = self.outside.release(ptr, silent=True)
-            found = found or error
-        if found is not None:
-            self.outside.hold_again()
-        return found
-
-    def let_go(self, live: OpenCapture) -> None:
-        """Release the streams that a capture begun by hand has kept out, just before it ends."""
-        if live.memory is not None:
-            return
-        mine = live.thread == threading.get_ident()
-        if live.pool_hook is not None and mine:
-            hook, live.pool_hook = live.pool_hook, None
-            hook.__exit__(None, None, None)
-        for ptr in list(live.outside.held):
-            self.outside.release(ptr, silent=True)
-        use = 'cupy.cuda.stream._BaseStream.use'
-        for device, (stream, legacy) in live.devices.placeholders.items():
-            self.state.placeholders.pop(stream.ptr, None)
-            if mine and self.state.platform.cupy.cuda.get_current_stream(device).ptr == stream.ptr:
-                with self.state.on(device):
-                    self.state.own(use, legacy)
-            self.outside.give_back(device, stream)
-
-    def keep_out_again(self, live: OpenCapture) -> None:
-        """Keep the legacy stream out for an outer capture of this thread, after one begun by hand has ended."""
-        if live.memory is not None:
-            return
-        mine, had_placeholder = self.state.mine(), bool(live.devices.placeholders)
-        live.devices.placeholders.clear()
-        if mine is None or mine.memory is not None or not had_placeholder:
-            return
-        if self.state.platform.cupy.cuda.get_current_stream().ptr in LEGACY_HANDLES:
-            self.outside.put_placeholder(mine, mine.capture.origin)
-
-    def pool_asked(self, live: OpenCapture) -> None:
-        """Note an allocation from the pool. Work will follow, unless the caller only makes an empty array."""
-        stream, holds = self.state.platform.cupy.cuda.get_current_stream(), self.state.policy.holds
-        if self.state.inside.active() or (holds and stream.ptr not in live.outside.held) or called() in ALLOCATE_ONLY:
-            return
-        with self.state.lock:
-            if not holds and (live is not self.state.mine() or self.state.ledger.lane(stream.ptr) is not None):
-                return
-            verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
-            if holds:
-                rule, of = self.outside.rule_for(live, stream.ptr)
-            else:
-                legacy = RULES['legacy-stream'] if verdict.answer.refused else NOT_CURRENT
-                rule, of = legacy if stream.ptr in LEGACY_HANDLES else RULES['escaped-work'], stream.ptr
-            self._refused_to_pool(live, self.verdicts.refusal(verdict, 'Work', of, rule))
-
-    def pool_grows(self, live: OpenCapture) -> None:
-        """Judge the pool's request for device memory, before it is made."""
-        if self.state.inside.active() or live.capture.mode is Mode.RELAXED or live.capture not in self.state.lives:
-            return
-        with self.state.lock:
-            verdict = self.verdicts.judge(Operation.UNSAFE)
-            if verdict.answer.refused:
-                rule = replace(RULES['unsafe-in-mode'], remedy=_ALLOCATED)
-                error = self.verdicts.refusal(verdict, "An allocation of CuPy's memory pool", None, rule)
-                self._refused_to_pool(live, error)
-
-    def pool_gave(self, live: OpenCapture, key: tuple[int, int]) -> None:
-        """Hear that the pool has given memory, which is the capture's where the current stream is a lane of it."""
-        lane = self.state.ledger.lane(self.state.platform.cupy.cuda.get_current_stream().ptr)
-        if lane is not None and lane.capture is live.capture and not self.state.inside.active():
-            live.pooled.add(key)
-
-    def _refused_to_pool(self, live: OpenCapture, error: CaptureError) -> None:
-        policy = self.state.policy
-        if policy.holds:
-            self.verdicts.has_refused(error)
-            refused(error)
-        policy.met(error, live=live)
-
-
 def _where_it_waits(task: Any) -> Place | None:
     """The innermost line of the user's at which a task waits."""
     found, coroutine = None, task.get_coro()
@@ -375,9 +249,7 @@ class ManualCaptures:
     verdicts: Verdicts
     captures: Captures
     lanes: Lanes
-    joins: Joins
-    outside: OutsideStreams
-    by_hand: ByHand
+    streams: CurrentStreams
     inputs: GraphInputs
 
     def begin(self, entry: Entry, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
@@ -390,7 +262,7 @@ class ManualCaptures:
         with ExitStack() as undo, self.state.lock:
             self.verdicts.give_way()
             self.verdicts.start()
-            self.outside.release(ptr)
+            self.streams.release(ptr)
             verdict = self.verdicts.judge(_O.BEGIN_CAPTURE, stream=ptr)
             if verdict.answer.refused:
                 legacy = verdict.rule is RULES['legacy-stream']
@@ -419,7 +291,7 @@ class ManualCaptures:
             live.begun_current = self.lanes.is_current(capture.origin)
             if live.begun_current:
                 self.lanes.make_current(live, ptr)
-            self.by_hand.keep_out(live)
+            self.keep_out(live)
             TRACING.open(live.trace, sys._getframe(1))
             undo.pop_all()
         return answer
@@ -428,7 +300,7 @@ class ManualCaptures:
         call, ptr = entry.call, handle(stream)
         with ExitStack() as afterwards, self.state.lock:
             self.verdicts.start(check=False)
-            self.outside.release(ptr)
+            self.streams.release(ptr)
             lane = self.state.ledger.lane(ptr)
             live = None if lane is None else self.state.lives.get(lane.capture)
             self._may_end(call, ptr, lane, live)
@@ -440,7 +312,7 @@ class ManualCaptures:
                 with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended
                     self._count(live)
                     used = self.inputs.found(live)
-                self.joins.idle(live)
+                self.lanes.idle(live)
                 answer = self._ended(live, lambda: original(stream))
                 self.inputs.made(answer, used, live.at)
                 outcome = 'good'
@@ -487,13 +359,13 @@ class ManualCaptures:
                 )
             if self._was_lost(live):
                 return  # what was kept out was lost with it, and the end says where
-            self.joins.find_work(live)
-            escaped = self.by_hand.kept_out(live) if threading.get_ident() == live.thread else None
+            self.lanes.find_work(live)
+            escaped = self.kept_out(live) if threading.get_ident() == live.thread else None
             if escaped is not None:
                 raise escaped
         verdict = self.verdicts.judge(_O.END_CAPTURE, stream=ptr)
         if verdict.answer.code is Code.cudaErrorStreamCaptureUnjoined and live is not None:
-            raise self.joins.unjoined(live, call)
+            raise self.lanes.unjoined(live, call)
         if verdict.answer.refused and verdict.answer.code is not Code.cudaErrorStreamCaptureInvalidated:
             self.verdicts.refuse(verdict, call, ptr)
 
@@ -524,6 +396,123 @@ class ManualCaptures:
             if info.status is CaptureStatus.ACTIVE:
                 live.recording.node_count = device.graph_node_count(info.graph)
                 live.recording.edge_count = device.graph_edge_count(info.graph)
+
+    def keep_out(self, live: OpenCapture) -> None:
+        """Keep out this thread's current stream, after a capture was begun by hand on another stream."""
+        live.pool_hook = memory_hook(
+            self.state.platform.cupy,
+            f'capturekit.by_hand {id(live)}',
+            malloc_preprocess=lambda **_facts: self.pool_asked(live),
+            alloc_preprocess=lambda **_facts: self.pool_grows(live),
+            malloc_postprocess=lambda mem_ptr, pmem_id, **_facts: self.pool_gave(live, (mem_ptr, pmem_id)),
+            free_postprocess=lambda mem_ptr, pmem_id, **_facts: live.pooled.discard((mem_ptr, pmem_id)),
+        )
+        live.pool_hook.__enter__()
+        if not self.state.policy.holds:
+            return
+        stream = self.state.platform.cupy.cuda.get_current_stream()
+        if int(stream.ptr) in LEGACY_HANDLES:  # its handle has another name in a linted run
+            self.streams.put_placeholder(live, live.capture.origin)
+        elif self.state.ledger.lane(stream.ptr) is None and stream.ptr not in self.state.placeholders:
+            self.streams.hold(live, stream)
+        self._hear_of_waiting(live)
+
+    def _hear_of_waiting(self, live: OpenCapture) -> None:
+        """Note it if the task that begins a capture waits while the capture is open."""
+        asyncio: Any = sys.modules.get('asyncio')
+        loop: Any = None if asyncio is None else asyncio._get_running_loop()
+        task = None if loop is None else asyncio.current_task()
+        if task is None:
+            return
+
+        def waits() -> None:
+            if live.capture in self.state.lives:
+                live.note('note', None, _SUSPENDED, _where_it_waits(task))
+
+        loop.call_soon(waits)
+
+    def kept_out(self, live: OpenCapture) -> CaptureError | None:
+        """At the end of a capture begun by hand, return the error for work on the streams that it has kept out.
+
+        A refusal that was swallowed comes first.
+        """
+        found = live.swallowed or live.outside.escaped
+        live.swallowed = live.outside.escaped = None
+        for ptr in list(live.outside.held):
+            error = self.streams.release(ptr, silent=True)
+            found = found or error
+        if found is not None:
+            self.streams.hold_again()
+        return found
+
+    def let_go(self, live: OpenCapture) -> None:
+        """Release the streams that a capture begun by hand has kept out, just before it ends."""
+        if live.memory is not None:
+            return
+        mine = live.thread == threading.get_ident()
+        if live.pool_hook is not None and mine:
+            hook, live.pool_hook = live.pool_hook, None
+            hook.__exit__(None, None, None)
+        for ptr in list(live.outside.held):
+            self.streams.release(ptr, silent=True)
+        use = 'cupy.cuda.stream._BaseStream.use'
+        for device, (stream, legacy) in live.devices.placeholders.items():
+            self.state.placeholders.pop(stream.ptr, None)
+            if mine and self.state.platform.cupy.cuda.get_current_stream(device).ptr == stream.ptr:
+                with self.state.on(device):
+                    self.state.own(use, legacy)
+            self.streams.give_back(device, stream)
+
+    def keep_out_again(self, live: OpenCapture) -> None:
+        """Keep the legacy stream out for an outer capture of this thread, after one begun by hand has ended."""
+        if live.memory is not None:
+            return
+        mine, had_placeholder = self.state.mine(), bool(live.devices.placeholders)
+        live.devices.placeholders.clear()
+        if mine is None or mine.memory is not None or not had_placeholder:
+            return
+        if self.state.platform.cupy.cuda.get_current_stream().ptr in LEGACY_HANDLES:
+            self.streams.put_placeholder(mine, mine.capture.origin)
+
+    def pool_asked(self, live: OpenCapture) -> None:
+        """Note an allocation from the pool. Work will follow, unless the caller only makes an empty array."""
+        stream, holds = self.state.platform.cupy.cuda.get_current_stream(), self.state.policy.holds
+        if self.state.inside.active() or (holds and stream.ptr not in live.outside.held) or called() in ALLOCATE_ONLY:
+            return
+        with self.state.lock:
+            if not holds and (live is not self.state.mine() or self.state.ledger.lane(stream.ptr) is not None):
+                return
+            verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
+            if holds:
+                rule, of = self.streams.rule_for(live, stream.ptr)
+            else:
+                legacy = RULES['legacy-stream'] if verdict.answer.refused else NOT_CURRENT
+                rule, of = legacy if stream.ptr in LEGACY_HANDLES else RULES['escaped-work'], stream.ptr
+            self._refused_to_pool(live, self.verdicts.refusal(verdict, 'Work', of, rule))
+
+    def pool_grows(self, live: OpenCapture) -> None:
+        """Judge the pool's request for device memory, before it is made."""
+        if self.state.inside.active() or live.capture.mode is Mode.RELAXED or live.capture not in self.state.lives:
+            return
+        with self.state.lock:
+            verdict = self.verdicts.judge(Operation.UNSAFE)
+            if verdict.answer.refused:
+                rule = replace(RULES['unsafe-in-mode'], remedy=_ALLOCATED)
+                error = self.verdicts.refusal(verdict, "An allocation of CuPy's memory pool", None, rule)
+                self._refused_to_pool(live, error)
+
+    def pool_gave(self, live: OpenCapture, key: tuple[int, int]) -> None:
+        """Hear that the pool has given memory, which is the capture's where the current stream is a lane of it."""
+        lane = self.state.ledger.lane(self.state.platform.cupy.cuda.get_current_stream().ptr)
+        if lane is not None and lane.capture is live.capture and not self.state.inside.active():
+            live.pooled.add(key)
+
+    def _refused_to_pool(self, live: OpenCapture, error: CaptureError) -> None:
+        policy = self.state.policy
+        if policy.holds:
+            self.verdicts.has_refused(error)
+            refused(error)
+        policy.met(error, live=live)
 
 
 def _say_notes(live: OpenCapture) -> None:

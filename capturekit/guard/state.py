@@ -77,7 +77,7 @@ class PolicyOfAll(Policy):
         inside = self._guard.state.inside
         inside.policy = None
         try:
-            self._guard.launches.launching(upload, ptr)
+            self._guard.work.launching(upload, ptr)
         finally:
             inside.policy = self
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from capturekit.driver.cuda import Platform
-from capturekit.guard.allocators import Allocators, CompiledUploads
+from capturekit.guard.allocators import Allocators, Uploads
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Parts
 from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.current_streams import OutsideStreams
+from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.manual_captures import GraphInputs
@@ -62,13 +62,14 @@ class StreamWork:
     callers: CallerStreams
     parts: Parts
     bodies: Bodies
-    outside: OutsideStreams
+    streams: CurrentStreams
+    inputs: GraphInputs
 
     def on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
         with self.state.lock:
-            ptr = self.outside.meant(ptr)
+            ptr = self.streams.meant(ptr)
             mine = self.verdicts.start()
-            self.outside.release(ptr)
+            self.streams.release(ptr)
             if self.callers.is_callers(mine, ptr, call):
                 raise self.callers.not_recorded(call, ptr, 'The recording has another stream in its place')
             if mine is not None and not mine.strict and self.lanes.is_outside(ptr):
@@ -86,7 +87,7 @@ class StreamWork:
         try:
             answer = self.verdicts.carry_out(verdict, call, ptr, go)
         finally:
-            self.outside.hold_again()
+            self.streams.hold_again()
         if mine is not None:
             self.callers.in_order(mine)
         return answer
@@ -227,6 +228,27 @@ class StreamWork:
             with self.state.lock:
                 self.verdicts.refuse_read_elsewhere(entry.call, pointer.mem)
 
+    def graph_call(self, entry: Entry, original: Callable[..., Any], graph: Any, stream: Any = None) -> Any:
+        """Launch or upload a graph, on the current stream or on the one that is given."""
+        if entry.operation is _O.GRAPH_LAUNCH:
+            self.inputs.launched(graph)
+        ptr = handle(self.state.platform.cupy.cuda.get_current_stream() if stream is None else stream)
+        return self.on_stream(entry.operation, entry.call, ptr, lambda: original(graph, stream))
+
+    def launching(self, upload: bool, ptr: int) -> None:
+        """Judge the launch or upload of a capturekit graph on a stream, before it is made."""
+        policy = self.state.inside.policy
+        if policy is not None and (self.state.mine() is None or not policy.calls_only):
+            policy.launching(upload, ptr)
+            return
+        operation, call = (_O.GRAPH_UPLOAD, 'Graph.upload()') if upload else (_O.GRAPH_LAUNCH, 'Graph.launch()')
+        self.on_stream(operation, call, ptr, lambda: None)
+
+    def plain_launch(self, graph: Any) -> Callable[[], None]:
+        """CuPy's own launch of a graph, without the wrapper, as a bound method."""
+        bound: Callable[[], None] = self.state.installation.originals['cupy.cuda.graph.Graph.launch'].__get__(graph)
+        return bound
+
 
 def _with_a_stream(entry: Entry) -> str:
     """What to write instead of a copy or memset that takes no stream."""
@@ -237,36 +259,6 @@ def _with_a_stream(entry: Entry) -> str:
     if 'runtime.' in entry.call:
         return f'Use `{entry.name}Async`, whose last argument is a stream: `cap.stream.ptr`.'
     return f'Use `{entry.name}_async`, which goes to the current stream, or to the one that it is given.'
-
-
-@dataclass(eq=False)
-class GraphLaunches:
-    """Launches and uploads of graphs."""
-
-    state: State
-    work: StreamWork
-    inputs: GraphInputs
-
-    def graph_call(self, entry: Entry, original: Callable[..., Any], graph: Any, stream: Any = None) -> Any:
-        """Launch or upload a graph, on the current stream or on the one that is given."""
-        if entry.operation is _O.GRAPH_LAUNCH:
-            self.inputs.launched(graph)
-        ptr = handle(self.state.platform.cupy.cuda.get_current_stream() if stream is None else stream)
-        return self.work.on_stream(entry.operation, entry.call, ptr, lambda: original(graph, stream))
-
-    def launching(self, upload: bool, ptr: int) -> None:
-        """Judge the launch or upload of a capturekit graph on a stream, before it is made."""
-        policy = self.state.inside.policy
-        if policy is not None and (self.state.mine() is None or not policy.calls_only):
-            policy.launching(upload, ptr)
-            return
-        operation, call = (_O.GRAPH_UPLOAD, 'Graph.upload()') if upload else (_O.GRAPH_LAUNCH, 'Graph.launch()')
-        self.work.on_stream(operation, call, ptr, lambda: None)
-
-    def plain_launch(self, graph: Any) -> Callable[[], None]:
-        """CuPy's own launch of a graph, without the wrapper, as a bound method."""
-        bound: Callable[[], None] = self.state.installation.originals['cupy.cuda.graph.Graph.launch'].__get__(graph)
-        return bound
 
 
 _OWN = 'A wait of capturekit for the device'
@@ -286,16 +278,16 @@ class HostWaits:
     lanes: Lanes
     callers: CallerStreams
     parts: Parts
-    outside: OutsideStreams
-    compiled: CompiledUploads
+    streams: CurrentStreams
+    uploads: Uploads
 
     def stream_wait(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
         """The host waits for a stream, or asks whether its work is done."""
         operation, call = entry.operation, entry.call
         with self.state.lock:
-            ptr = self.outside.meant(handle(stream))
+            ptr = self.streams.meant(handle(stream))
             mine = self.verdicts.start()
-            self.outside.release(ptr)
+            self.streams.release(ptr)
             if mine is not None and mine.caller is not None:
                 return self._caller_waits(mine, operation, call, ptr)
             verdict = self.verdicts.judge(operation, stream=ptr)
@@ -312,7 +304,7 @@ class HostWaits:
         try:
             return self.verdicts.carry_out(verdict, call, ptr, lambda: original(stream))
         finally:
-            self.outside.hold_again()
+            self.streams.hold_again()
 
     def _caller_waits(self, live: OpenCapture, operation: Operation, call: str, ptr: int) -> None:
         """Record that a graphed function waits for a stream. The host will wait so around each launch."""
@@ -353,7 +345,7 @@ class HostWaits:
             mine = self.verdicts.start()
             if mine is not None and device in mine.devices.placeholders:
                 # the placeholder there is not a lane, so it must not count as one
-                self.outside.release(mine.devices.placeholders[device][0].ptr)
+                self.streams.release(mine.devices.placeholders[device][0].ptr)
             verdict = self._judged_wait(device)
             if mine is not None and mine.caller is not None:
                 mine.caller.everywhere = True
@@ -368,7 +360,7 @@ class HostWaits:
                     return go()
             return self.verdicts.carry_out(verdict, call, None, go)
         finally:
-            self.outside.hold_again()
+            self.streams.hold_again()
 
     def made_when_free(self, call: str, make: Callable[[], Any]) -> Any:
         """Make a call that waits for the current device, once no capture of any thread is open there."""
@@ -411,7 +403,7 @@ class HostWaits:
     def event_wait(self, entry: Entry, original: Callable[[Any], Any], event: Any) -> Any:
         """The host waits for an event, or asks whether it has happened."""
         operation, call, ptr = entry.operation, entry.call, handle(event)
-        if operation is _O.EVENT_QUERY and self.compiled.has_happened(event):
+        if operation is _O.EVENT_QUERY and self.uploads.has_happened(event):
             return True
         with self.state.lock:
             mine = self.verdicts.start()

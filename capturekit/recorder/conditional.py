@@ -287,7 +287,7 @@ class Branch:
         for name, was, now, owner in before.changed(after, lambda one: made_at(one) in known):
             if was is decision.condition and decision.decides == 'while':
                 return _other_condition(name)
-            if owner is not None and GUARD.left.has_left(was) and not is_used_again(owner, name):
+            if owner is not None and GUARD.bodies.has_left(was) and not is_used_again(owner, name):
                 continue  # a name for the time of a body, as it was in an earlier one
             made = known.get(made_at(now))
             fault = errors.UnsupportedCallError(
