@@ -261,7 +261,6 @@ ENTRIES: tuple[Entry, ...] = (
         Entry(holder, name, 'calls.seam', 'code', True, given=True, answer='library')
         for holder, _dot, name in (seam.rpartition('.') for seam in SEAMS)
     ),
-    Entry('cupyx.scipy.sparse.linalg', 'eigsh', 'calls.eigsh', 'code', True, given=True),
     *(
         Entry('cupy.cuda.cufft', name, 'calls.plan_made', 'function', True, given=True) for name in ('Plan1d', 'PlanNd')
     ),

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from capturekit.driver.fft_plans import DIRECT, lengths_of, set_work_area, waits_for_the_device, work_bytes
 from capturekit.driver.library_accesses import Rows, of_cub, of_cublas, of_cufft, rows_of
@@ -51,7 +51,7 @@ from capturekit.model.pytree import take_apart
 from capturekit.model.rules import Code
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here
-from capturekit.model.sparse import matrices, operands, packed, unpacked, with_operands
+from capturekit.model.sparse import matrices, packed, unpacked
 
 #: Where a stream is in its capture: the graph, and the nodes that its next work comes after.
 _Place = tuple[int, tuple[int, ...]]
@@ -89,18 +89,6 @@ class LibraryAccess(Libraries):
 _ALLOCATES = 'A call that allocates memory itself while lanes are open'
 _IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host read; all lanes are joined before that.'
 _BETWEEN = 'The host makes this call between two parts of the graph, so that all lanes have to be joined before it.'
-
-
-#: The problems that CuPy's ``eigsh`` takes.
-_DTYPES, _WHICH = 'fdFD', ('LM', 'LA', 'SA')
-
-
-class _Problem(NamedTuple):
-    """An eigenvalue problem: the operator, the arrays and matrices that it is made of, and the other arguments."""
-
-    operator: Any
-    given: list[Any]
-    rest: dict[str, Any]
 
 
 @dataclass(eq=False)
@@ -241,42 +229,6 @@ class LibraryCalls:
             matrix.__dict__.update(zip(parts.names, parts.values))
         same = next((matrix for matrix in kept if matrix is first[0]), None)
         return unpacked(lasting[0]) if same is None else same, Seam(name, at, on_its_device(self.state, again))
-
-    def eigsh(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Find eigenvalues between two parts. The first vector is drawn like any other random numbers.
-
-        CuPy iterates until a number is small enough, which the host reads at each step. With recorded decisions a
-        launch could only repeat as many steps as the recording took, and wherever sums are made by atomic additions the
-        numbers are others at each run. Where there can't be parts, the call is recorded with its reads.
-        """
-        live, rehearsal = self.state.mine(), self.state.rehearsals.get(threading.get_ident())
-        by_host = rehearsal is not None and rehearsal.pieces
-        if live is not None:
-            by_host = live.memory is not None and live.host_calls.stream is not None
-        problem = self._problem(*args, **kwargs) if by_host else None
-        if problem is None:
-            return original(*args, **kwargs)
-        if problem.rest.get('v0') is None:
-            operator = problem.operator
-            drawn = self.state.platform.cupy.random.random((operator.shape[0],))
-            problem.rest['v0'] = drawn.astype(operator.dtype)
-
-        def found(given: list[Any], **rest: Any) -> Any:
-            with self.state.inside:
-                return original(with_operands(problem.operator, iter(given)), **rest)
-
-        return self.seam(entry, found, problem.given, **problem.rest)
-
-    def _problem(self, *args: Any, **kwargs: Any) -> _Problem | None:
-        """The problem of a call; None if CuPy refuses it, or if code of somebody else would run in it."""
-        rest: dict[str, Any] = {**dict(zip(('a', 'k'), args)), **kwargs}
-        operator, k, which = rest.pop('a', None), rest.get('k', 6), rest.get('which', 'LM')
-        given = operands(operator, self.state.platform.cupy.ndarray)
-        if len(args) > 2 or given is None or operator.dtype.char not in _DTYPES or which not in _WHICH:
-            return None
-        shape = tuple(operator.shape)
-        square = len(shape) == 2 and shape[0] == shape[1]
-        return _Problem(operator, given, rest) if square and type(k) is int and 0 < k < shape[0] else None
 
     def plan_made(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""

@@ -49,6 +49,10 @@ class RandomDraws:
         self.parts = parts
         self.bodies = bodies
 
+    def _recording(self, what: str) -> OpenCapture | None:
+        """The capture into whose graph a draw goes; a linted run notes what it would draw, and has none."""
+        return self.state.recording()
+
     def curand_draw(
         self, entry: Entry, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
     ) -> Any:
@@ -56,7 +60,7 @@ class RandomDraws:
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(ptr)
-        live = self.state.recording()
+        live = self._recording(f'{call}: {size:,} numbers')
         if live is None:
             return original(generator, ptr, size, *params)
         nbytes = size * next((n for end, n in _BYTES.items() if entry.name.endswith(end)), 4)
@@ -83,7 +87,7 @@ class RandomDraws:
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(None)
-        live = self.state.recording()
+        live = self._recording('a seed for a kernel')
         if live is None:
             return original(state, size)
         with self.state.lock:
@@ -112,7 +116,8 @@ class RandomDraws:
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(None)
-        live = self.state.recording()
+        what = f'RandomState.choice(): {count} of {a} integers'
+        live = self._recording(what)
         if live is None:
             return original(state, a, size, replace, p)
         cupy, nbytes = self.state.platform.cupy, max(count, 1) * _DRAWN.itemsize
@@ -132,8 +137,7 @@ class RandomDraws:
                 with self.state.inside:
                     buffer[...] = original(state, a, count, False)
 
-            text = f'RandomState.choice(): {count} of {a} integers are drawn by the host at every launch'
-            self._feed(live, Feed(signature, go, take), text)
+            self._feed(live, Feed(signature, go, take), f'{what} are drawn by the host at every launch')
         return take(drawn_to)
 
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
@@ -141,7 +145,7 @@ class RandomDraws:
         signature = ('seeding', id(state), repr(seed))
         if self._drawn_before(signature) is not None:
             return None
-        live = self.state.recording()
+        live = self._recording('a generator is seeded')
         if live is None or _is_cupys_own():
             return original(state, seed)
         with self.state.lock:
@@ -238,7 +242,7 @@ def _owner(generator: int) -> Any:
     return None
 
 
-def drawn_without_replacement(a: Any, size: Any, replace: Any, p: Any) -> int | None:
+def drawn_without_replacement(a: Any, size: Any = None, replace: Any = True, p: Any = None) -> int | None:
     """How many integers below ``a`` a call of ``choice`` draws without replacement; None if it draws otherwise, or
     raises."""
     if replace or p is not None or not isinstance(a, int) or size is None:
