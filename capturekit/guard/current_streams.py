@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -85,17 +85,28 @@ class CurrentStreams:
 
     def release(self, ptr: int, silent: bool = False) -> CaptureError | None:
         """Release a held stream. If it got work, that work has escaped the capture."""
-        for live in self.state.lives.values():
-            if ptr in live.outside.held:
-                _stream, at = live.outside.held[ptr]
-                mine = live.thread == threading.get_ident()
-                seen = live.trace.taken(ptr) if live.trace is not None and mine else None
-                with self.state.inside:
-                    count = self._nodes_at_end(ptr)
-                    live.outside.held.pop(ptr, None)  # last, so that an interrupt leaves nothing held unnoted
-                if count:
-                    return self._raise_found(live, self.escaped(live, ptr, count, seen, at), silent)
-        return None
+        live = next((one for one in self.state.lives.values() if ptr in one.outside.held), None)
+        if live is None:
+            return None
+        _stream, at = live.outside.held[ptr]
+        mine = live.thread == threading.get_ident()
+        seen = live.trace.taken(ptr) if live.trace is not None and mine else None
+        with self.state.inside:
+            count = self._nodes_at_end(ptr)
+            live.outside.held.pop(ptr, None)  # last, so that an interrupt leaves nothing held unnoted
+        if not count:
+            return None
+        error = self.escaped(live, ptr, count, seen, at)
+        if not mine:
+            live.outside.escaped = error  # the capture's end raises it, in its own thread
+            return None
+        if silent:
+            return error
+        try:
+            self.hold_again()
+            raise error
+        finally:
+            del error  # its traceback holds this frame
 
     def _nodes_at_end(self, ptr: int) -> int:
         """End the capture that holds a stream, and return how many nodes it had."""
@@ -118,26 +129,13 @@ class CurrentStreams:
             if device.stream_status(ptr) is not CaptureStatus.NONE:
                 device.graph_destroy(device.end_capture(ptr))
 
-    def _raise_found(self, live: OpenCapture, error: CaptureError, silent: bool) -> CaptureError | None:
-        """Raise or return the error for work on a held stream. In another thread, keep it for the capture's end."""
-        if live.thread != threading.get_ident():
-            live.outside.escaped = error
-            return None
-        if silent:
-            return error
-        try:
-            self.hold_again()
-            raise error
-        finally:
-            del error  # its traceback holds this frame
-
     def escaped(self, live: OpenCapture, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
         rule, of = self.rule_for(live, ptr, since)
-        device = self.state.placeholders.get(ptr) if rule is VARIANTS['work-on-another-device'] else None
-        current = 'the stream' if rule is not VARIANTS['work-on-another-device'] else 'the device'
-        held = '' if seen is not None else f', from the line where {current} became current on'
+        elsewhere = rule is VARIANTS['work-on-another-device']
+        current = 'device' if elsewhere else 'stream'
+        held = '' if seen is not None else f', from the line where the {current} became current on'
         return rule.error(
-            counted(count, 'piece', ' of work') + ('' if device is None else f' on device {device}'),
+            counted(count, 'piece', ' of work') + (f' on device {self.state.placeholders[ptr]}' if elsewhere else ''),
             stream=ptr if of is None else of,
             subject=self.verdicts.subject(of),
             location=seen or since,
@@ -263,14 +261,7 @@ class CurrentStreams:
             escaped = self.release(before.ptr, silent=True) if before.ptr != now.ptr else None
             self.lanes.leave(before)
             self._arrive(now, before)
-            if escaped is not None and exc and exc[0] is not None:
-                mine = self.state.mine()
-                if exc[1] is not None:
-                    exc[1].add_note(f'capturekit: {escaped}')  # the block's own exception is not replaced
-                if mine is not None:
-                    mine.outside.escaped = escaped  # if that exception is caught, the end of the capture raises this
-            elif escaped is not None:
-                raise escaped
+            self._found_in_block(escaped, exc)
         return answer
 
     # -- the lanes of a scope: capturekit makes these calls itself, so nothing is asked twice about them --------------
@@ -368,28 +359,32 @@ class CurrentStreams:
         live.current = lane.stream
         number = lane.number
         line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
-        live.recording.steps.append(Step('switch', number, _made_current(number), line))
+        live.recording.steps.append(Step('switch', number, f'lane {number} made current', line))
         self.allocators.to_lane(live, lane)
 
-    def choose(self, stream: Any, call: str) -> Any:
-        """Return the stream to make current.
+    def stands_in(self, live: OpenCapture | None, ptr: int, call: str) -> Lane | None:
+        """The lane that takes the place of a stream, or None.
 
-        With ``strict=False`` this is the current lane in place of the legacy stream.
+        The origin does for the stream that was current where a graphed function was called, and with ``strict=False``
+        the current lane does for the legacy stream.
         """
+        if live is not None and self.callers.is_callers(live, ptr, call):
+            return live.capture.origin
+        return self.lanes.current_lane(live) if live is not None and not live.strict and ptr in LEGACY_HANDLES else None
+
+    def choose(self, stream: Any, call: str) -> Any:
+        """Return the stream to make current."""
         mine = self.verdicts.start()
-        if self.callers.is_callers(mine, stream.ptr, call):
-            assert mine is not None
-            return mine.origin
-        if mine is None or stream.ptr not in LEGACY_HANDLES:
-            return stream
-        if mine.strict:
+        lane = self.stands_in(mine, stream.ptr, call)
+        if mine is not None and lane is not None:
+            if mine.caller is None or lane.number:
+                mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
+            return mine.streams[lane.stream]
+        if mine is not None and stream.ptr in LEGACY_HANDLES:
             verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
             refusal = self.verdicts.refusal(verdict, call, stream.ptr, RULES['legacy-stream'])
             self.state.policy.met(refusal, lambda: self.choose(stream, call))
-            return stream
-        lane = self.lanes.current_lane(mine)
-        mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
-        return mine.streams[lane.stream]
+        return stream
 
     def settle(self) -> bool:
         """Follow a stream that became current unseen; False if there is none.
@@ -430,8 +425,7 @@ class CurrentStreams:
             self.hold(mine, stream)
         elif mine is not None:
             self.put_placeholder(mine, mine.capture.origin)
-        if mine is not None:
-            self.callers.in_order(mine)
+        self.callers.in_order(mine)
         self.allocators.refresh()
 
     # -- properties of streams ----------------------------------------------------------------------------------------
@@ -451,7 +445,7 @@ class CurrentStreams:
         if mine.caller is not None and (
             ptr == mine.origin.ptr or self.callers.is_callers(mine, ptr, 'Reading `Stream.ptr`')
         ):
-            if self.callers.mine_is_current(mine):
+            if self.state.platform.cupy.cuda.get_current_stream().ptr == mine.origin.ptr:
                 return UnseenHandle(mine.origin.ptr)
             raise self.callers.not_recorded(
                 'Reading `Stream.ptr`', ptr, 'The recording has another stream in its place'
@@ -463,9 +457,13 @@ class CurrentStreams:
             lane = self.state.ledger.lane(ptr)
             if mine.caller is not None and (lane is None or not lane.current):
                 lane = self._handed_to(mine, stream, ptr)
-            if lane is None:
-                self._note_outside(mine, ptr)
-            elif not lane.current and lane.capture is mine.capture:
+            if lane is None and ptr not in mine.outside.held:
+                legacy = ptr in LEGACY_HANDLES
+                what = 'the legacy default stream' if legacy else f'{named(ptr)}, outside of the capture,'
+                text = f'the handle of {what} was read: work given to it directly is not recorded'
+                if not any(step.text == text for step in mine.recording.notes):
+                    mine.note('note', None, text, here())
+            elif lane is not None and not lane.current and lane.capture is mine.capture:
                 if mine.trace is not None:
                     mine.trace.touch(ptr)
                 if not lane.suspect:
@@ -488,18 +486,10 @@ class CurrentStreams:
             raise self.callers.not_recorded('Reading `Stream.ptr`', ptr, 'CUDA orders this stream with the null stream')
         return lane
 
-    def deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:
-        """Let a destructor read the handle, which does not lead to work."""
+    def handle_read(self, original: Callable[..., Any], stream: Any, *args: Any) -> Any:
+        """Let a destructor, or a hash, read the real handle, which does not lead to work."""
         with self.state.inside:
-            original(stream, *args)
-
-    def _note_outside(self, live: OpenCapture, ptr: int) -> None:
-        if ptr in live.outside.held:
-            return
-        what = 'the legacy default stream' if ptr in LEGACY_HANDLES else f'{named(ptr)}, outside of the capture,'
-        text = f'the handle of {what} was read: work given to it directly is not recorded'
-        if not any(step.text == text for step in live.recording.notes):
-            live.note('note', None, text, here())
+            return original(stream, *args)
 
     def is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
         if any(stream.ptr in live.outside.held for live in list(self.state.lives.values())):
@@ -565,23 +555,26 @@ class CurrentStreams:
             escaped = self._depart(mine, before)
             try:
                 self._land(mine, mine.lane_of(left) or mine.capture.origin)
-                if escaped is not None:
-                    self._found_there(mine, escaped, exc)
+                self._found_in_block(escaped, exc)
             finally:
                 del escaped  # its traceback holds this frame
         return answer
 
-    @staticmethod
-    def _found_there(live: OpenCapture, escaped: CaptureError, exc: tuple[Any, ...]) -> None:
-        """Raise an error; if the block has raised an exception itself, keep the error for the end of the capture."""
-        if not exc or exc[0] is None:
-            try:
+    def _found_in_block(self, escaped: CaptureError | None, exc: tuple[Any, ...]) -> None:
+        """Raise the error for escaped work, if there is one, at the end of a block.
+
+        An exception of the block's own is not replaced: the end of the capture raises the error if that is caught.
+        """
+        mine = self.state.mine()
+        try:
+            if escaped is not None and (mine is None or not exc or exc[0] is None):
                 raise escaped
-            finally:
-                del escaped
-        if exc[1] is not None:
-            exc[1].add_note(f'capturekit: {escaped}')
-        live.outside.escaped = escaped
+            if escaped is not None and mine is not None:
+                if exc[1] is not None:
+                    exc[1].add_note(f'capturekit: {escaped}')
+                mine.outside.escaped = escaped
+        finally:
+            del escaped  # its traceback holds this frame
 
     def _land(self, live: OpenCapture, parent: Lane) -> None:
         """Note the stream that is current on the device that has just become current."""
@@ -641,7 +634,7 @@ class CurrentStreams:
                 if device != live.origin_device:
                     steps.push(partial(self._as_before, device, stream))
             if live.devices.before:
-                steps.push(partial(self._go_to, live.origin_device))
+                steps.push(partial(self.state.own, 'cupy.cuda.runtime.setDevice', live.origin_device))
             for device in list(live.devices.placeholders):
                 steps.push(partial(self._leave_device, live, device))
             steps.push(self.state.poll)
@@ -649,12 +642,7 @@ class CurrentStreams:
             live.devices.restored = True
 
     def _leave_device(self, live: OpenCapture, device: int) -> None:
-        escaped = self._depart(live, device)
-        live.outside.escaped = live.outside.escaped if escaped is None else escaped
-
-    def _go_to(self, device: int) -> None:
-        with self.state.inside:
-            self.state.platform.cupy.cuda.runtime.setDevice(device)
+        live.outside.escaped = self._depart(live, device) or live.outside.escaped
 
     def _as_before(self, device: int, stream: Any) -> None:
         now = self.state.platform.cupy.cuda.get_current_stream(device)
@@ -683,11 +671,6 @@ _O = Operation
 _STREAM_ENTER, _STREAM_EXIT = (f'cupy.cuda.stream._BaseStream.{name}' for name in ('__enter__', '__exit__'))
 _DEVICE_ENTER, _DEVICE_EXIT = (f'cupy.cuda.device.Device.{name}' for name in ('__enter__', '__exit__'))
 _CURRENT = 'cupy.cuda.stream.get_current_stream'
-
-
-@lru_cache(1024)
-def _made_current(lane: int) -> str:
-    return f'lane {lane} made current'
 
 
 def _legacy(stream: Any) -> bool:

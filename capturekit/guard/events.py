@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -32,7 +32,7 @@ from capturekit.guard.stream_calls import StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
-from capturekit.model.ledger import LEGACY_HANDLES, Clock, Lane
+from capturekit.model.ledger import Clock, Lane
 from capturekit.model.recording import Step
 from capturekit.model.rules import Code, Operation
 from capturekit.model.source_line import Place, here
@@ -93,29 +93,23 @@ class Events:
             self.streams.release(ptr)
             if event is not None:
                 self.callers.own_event(mine, call, handle(event))
-            if mine is not None and self.callers.is_callers(mine, ptr, call):
-                return self._adapt_record(mine, call, event, mine.capture.origin)
-            if mine is not None and not mine.strict and ptr in LEGACY_HANDLES:
-                return self._adapt_record(mine, call, event)
+            lane = self.streams.stands_in(mine, ptr, call)
+            if mine is not None and lane is not None:
+                return self._adapt_record(mine, call, event, lane)
             if event is None:
                 self._event_of_the_device(call, ptr)
             verdict = self.verdicts.judge(_O.EVENT_RECORD, stream=ptr)
             if mine is not None and not mine.strict and self.lanes.is_outside(ptr) and stream is not None:
                 self.lanes.adapt_fork(mine, stream, here())
-            self._turn_of(mine, ptr)
+            if self.state.open_on(ptr) is mine:
+                self.callers.in_order(mine, self.state.ledger.lane(ptr))
         answer = self.verdicts.carry_out(verdict, call, ptr, go)
         with self.state.lock:
             recorded = answer if answer is not None and hasattr(answer, 'ptr') else event
             self._recorded(ptr, handle(recorded), recorded)
             self.streams.hold_again()
-            self._turn_of(mine)
+            self.callers.in_order(mine)
         return answer
-
-    def _turn_of(self, live: OpenCapture | None, ptr: int | None = None) -> None:
-        """Order a stream (by default the current one) after the lanes that it would wait for in eager code."""
-        lane = None if live is None or ptr is None else self.state.ledger.lane(ptr)
-        if live is not None and (ptr is None or (lane is not None and lane.capture is live.capture)):
-            self.callers.in_order(live, lane)
 
     def _event_of_the_device(self, call: str, ptr: int) -> None:
         """Refuse to record an event that CuPy would make on the current device, on a stream of another device."""
@@ -148,8 +142,7 @@ class Events:
         live.note('record', lane, f'event {key:#x} recorded on lane {lane.number}', at, event=key)
         self.allocators.refresh()
 
-    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane | None = None) -> Any:
-        lane = lane or self.lanes.current_lane(live)
+    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane) -> Any:
         at = here()
         self.callers.in_order(live, lane)
         with self.state.inside:
@@ -180,9 +173,8 @@ class Events:
             mine = self.verdicts.start()
             self.streams.release(ptr)
             self.callers.own_event(mine, call, event)
-            callers = self.callers.is_callers(mine, ptr, call)
-            if mine is not None and not mine.strict and (callers or ptr in LEGACY_HANDLES):
-                lane = mine.capture.origin if callers else self.lanes.current_lane(mine)
+            lane = self.streams.stands_in(mine, ptr, call)
+            if mine is not None and lane is not None:
                 mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
                 ptr, stream = lane.stream, mine.streams[lane.stream]
                 go = lambda: self.state.own('cupy.cuda.runtime.streamWaitEvent', ptr, event)  # noqa: E731
@@ -196,7 +188,8 @@ class Events:
             forks = verdict.allowed and self.state.ledger.lane(ptr) is None and event in self.state.ledger.marks
             if forks:
                 device = self.lanes.device_of(stream or self.lanes.wrapped(ptr))
-                self._one_device_in_body(mine, device)
+                if mine is not None and mine.devices.before and device != mine.origin_device:
+                    self.parts.refuse_second_device(mine)
                 with self.state.inside:
                     blocking = not self.state.platform.device.stream_flags(ptr) & 1
             before = self._passed(mine, ptr, event)
@@ -205,30 +198,17 @@ class Events:
         with self.state.lock:
             self._waited(ptr, event, blocking, device, stream, before)
             self.streams.hold_again()
-            self._turn_of(mine)
+            self.callers.in_order(mine)
         return answer
-
-    def _one_device_in_body(self, mine: OpenCapture | None, device: int) -> None:
-        if mine is not None and mine.devices.before and device != mine.origin_device:
-            self.parts.refuse_second_device(mine)
 
     def _passed(self, mine: OpenCapture | None, ptr: int, event: int) -> set[int]:
         """The nodes that a lane's next work comes after, if they come before what an event stands for; else none."""
         lane, mark = self.state.ledger.lane(ptr), self.state.ledger.marks.get(event)
         if mine is None or mine.memory is None or mine.caller is not None or lane is None or mark is None:
             return set()
-        if self.state.inside.policy is not None:  # nothing is recorded
-            return set()
-        if not mine.capture is lane.capture is mark.capture or lane.device != mine.capture.origin.device:
-            return set()
-        return passed_by(mine, lane, mark.clock)
-
-    def _only_after(self, live: OpenCapture, lane: Lane, before: set[int], ends: tuple[int, ...]) -> Any:
-        """After the wait for an event: drop the edges to ``before`` if the driver has those of the event."""
-        if not before or not set(ends) <= set(live.graph_memory.ends(lane.stream)):
-            return None
-        with self.state.inside:
-            return only_after(self.state.platform.device, lane, before, ends)
+        # with another policy, nothing is recorded
+        alone = self.state.inside.policy is None and mine.capture is lane.capture is mark.capture
+        return passed_by(mine, lane, mark.clock) if alone and lane.device == mine.origin_device else set()
 
     def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any, before: set[int]) -> None:
         at = here()
@@ -247,7 +227,11 @@ class Events:
         elif lane is not None:
             kind = 'join' if mark.lane != lane.number else 'wait'
             live.note(kind, lane, f'lane {lane.number} waits for lane {mark.lane}', at, event=event, other=mark.lane)
-            self.lanes.rests(lane, self._only_after(live, lane, before, mark.nodes))
+            ends = None
+            if before and set(mark.nodes) <= set(live.graph_memory.ends(lane.stream)):  # the driver has the new edges
+                with self.state.inside:
+                    ends = only_after(self.state.platform.device, lane, before, mark.nodes)
+            self.lanes.rests(lane, ends)
         self.allocators.refresh()
 
     def over(self, live: OpenCapture) -> None:
@@ -373,7 +357,7 @@ class Events:
             self.lanes.was_used(lane, ends)
         lane.last_use = at
         number = lane.number
-        live.recording.steps.append(Step('record', number, _event_on(event, number), line, event))
+        live.recording.steps.append(Step('record', number, f'event {event:#x} recorded on lane {number}', line, event))
         return self.state.ledger.passed(lane)
 
     @staticmethod
@@ -388,7 +372,7 @@ class Events:
     ) -> None:
         """Note that a lane waits for another. Unless they are ``polled``, the nodes so far go to the current line."""
         kind, number, other = 'join' if of is not lane else 'wait', lane.number, of.number
-        step = Step(kind, number, _waits_for(number, other), line, event, None, other)
+        step = Step(kind, number, f'lane {number} waits for lane {other}', line, event, None, other)
         live.recording.steps.append(step)
         if live.trace is not None:
             live.trace.note(step, polled)
@@ -439,16 +423,3 @@ def class_of_past(usual: type, verdicts: Verdicts) -> type:
 _RECORD, _WAIT = 'cupy.cuda.runtime.eventRecord', 'cupy.cuda.runtime.streamWaitEvent'
 #: A line in the form of recordings.
 Line = list[Any] | None
-
-
-# Scopes come again, and so do these words.
-
-
-@lru_cache(1024)
-def _event_on(event: int, lane: int) -> str:
-    return f'event {event:#x} recorded on lane {lane}'
-
-
-@lru_cache(1024)
-def _waits_for(lane: int, other: int) -> str:
-    return f'lane {lane} waits for lane {other}'

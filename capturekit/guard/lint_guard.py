@@ -140,8 +140,7 @@ class LintEvents(Events):
 
     state: LintState
 
-    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane | None = None) -> Any:
-        lane = lane or self.lanes.current_lane(live)
+    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane) -> Any:
         live.note('adapted', lane, f'{call} on the legacy stream was moved to lane {lane.number}', here())
 
     def _recorded(self, ptr: int, key: int, event: Any) -> None:

@@ -83,7 +83,7 @@ class PolicyOfAll(Policy):
 
 
 #: The verbs that make no call of CuPy.
-QUIET = ('handed_out', 'current_stream', 'stream_eq', 'stream_hash')
+QUIET = ('handed_out', 'current_stream', 'stream_eq', 'handle_read')
 
 
 class OriginalCall:

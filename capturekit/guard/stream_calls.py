@@ -88,8 +88,7 @@ class StreamWork:
             answer = self.verdicts.carry_out(verdict, call, ptr, go)
         finally:
             self.streams.hold_again()
-        if mine is not None:
-            self.callers.in_order(mine)
+        self.callers.in_order(mine)
         return answer
 
     def work_on(self, ptr: int, call: str, go: Callable[[], Any]) -> Any:
