@@ -24,7 +24,6 @@ from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
-from capturekit.launch.caller import Caller
 from capturekit.launch.current_stream import current_for_now
 from capturekit.model import errors
 from capturekit.model.counted import counted
@@ -293,46 +292,26 @@ class Allocators:
         self.state.installation.originals[_SET_ALLOCATOR](known[1])
 
     def _made(self, live: OpenCapture, lane: Lane, me: int) -> Ours:
+        """The allocator for a thread's work on a lane."""
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
-        memory = live.graph_memory
-        wanted = self.uploads.seen(memory.allocator(lane, malloc_of if memory.private else None))
-        if live.thread == me and live.caller is None:
-            wanted = self._while_current(live, wanted)
-        if live.caller is not None:
-            wanted = self._noting_stream(live.caller, lane.stream, wanted)
-        if live.decisions.open:
-            wanted = _noting_line(live.decisions.open[-1].made, wanted)
-        ours = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
-        return ours if live.thread == me else self._for_another_thread(live, ours)
-
-    def _while_current(self, live: OpenCapture, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Return the allocator for a lane if another stream may become current unseen."""
-        cuda = self.state.platform.cupy.cuda
+        memory, caller, cuda = live.graph_memory, live.caller, self.state.platform.cupy.cuda
+        allocate = self.uploads.seen(memory.allocator(lane, malloc_of if memory.private else None))
+        mine, several, device = live.thread == me, bool(live.devices.before), cuda.runtime.getDevice
 
         def malloc(size: int) -> Any:
-            if live.unsettled and self.settle():
+            if not mine and live.capture not in self.state.lives:  # another thread's may outlive the capture
+                self.restore()
+                return cuda.alloc(size)
+            if several and device() != lane.device:  # CuPy may switch to another device by itself
+                return self._escapes(self.other_device(device()), size)
+            if mine and caller is None and live.unsettled and self.settle():
                 return (cuda.memory._get_thread_local_allocator() or cuda.alloc)(size)
-            return allocator(size)
-
-        return malloc
-
-    @staticmethod
-    def _noting_stream(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Remember the stream on which memory was allocated, because each launch allocates the results there."""
-
-        def malloc(size: int) -> Any:
-            pointer = allocator(size)
-            caller.homes[int(pointer.mem.ptr)] = stream
+            pointer = allocate(size)
+            if caller is not None:  # each launch allocates the results on the streams of the recording
+                caller.homes[int(pointer.mem.ptr)] = lane.stream
+            if live.decisions.open:
+                live.decisions.open[-1].made[int(pointer.mem.ptr)] = here()
             return pointer
-
-        return malloc
-
-    def _followed(self, live: OpenCapture, device: int, allocator: Callable[[int], Any]) -> Ours:
-        """Return the allocator for a lane if there are other devices, to which CuPy may switch by itself."""
-        current = self.state.platform.cupy.cuda.runtime.getDevice
-
-        def malloc(size: int) -> Any:
-            return allocator(size) if current() == device else self._escapes(self.other_device(current()), size)
 
         return Ours(malloc)
 
@@ -355,20 +334,6 @@ class Allocators:
             return self.state.platform.cupy.cuda.alloc(size)
         finally:
             self.refresh()
-
-    def _for_another_thread(self, live: OpenCapture, allocator: Callable[[int], Any]) -> Ours:
-        """Return the allocator for a thread that works on a lane of another thread's capture.
-
-        It may outlive the capture.
-        """
-
-        def malloc(size: int) -> Any:
-            if live.capture in self.state.lives:
-                return allocator(size)
-            self.restore()
-            return self.state.platform.cupy.cuda.alloc(size)
-
-        return Ours(malloc)
 
     def restore(self) -> None:
         """Put this thread's own allocator back."""
@@ -457,17 +422,6 @@ def memory_hook(cupy: Any, name: str, **called: Callable[..., object]) -> Any:
     """A CuPy memory hook, for one thread: by CuPy's name of an event, what is called with the facts about it."""
     members = {event: lambda _hook, call=call, **facts: call(**facts) for event, call in called.items()}
     return type('Hook', (cupy.cuda.MemoryHook,), {'name': name, **members})()
-
-
-def _noting_line(made: dict[int, Place | None], allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-    """Note which lines allocate memory in the body of a decision."""
-
-    def malloc(size: int) -> Any:
-        pointer = allocator(size)
-        made[int(pointer.mem.ptr)] = here()
-        return pointer
-
-    return malloc
 
 
 def escape_rule(live: OpenCapture, at: Place | None, ptr: int, legacy: bool) -> Rule:

@@ -203,7 +203,8 @@ class Arrays:
             if _holds_arrays(obj, kind):
                 flat = list(_flat(obj))
                 if _by_table(flat, getattr(flat[0], 'dtype', None), kind) and _nested_shape(obj) is not None:
-                    obj = self._of_arrays(flat, obj)
+                    joined = self.state.installation.originals['cupy._core.concatenate_method']
+                    obj = self.arrays_joined(joined, [one.reshape(-1) for one in flat], 0).reshape(_nested_shape(obj))
                 return original(obj, *args, **kwargs)
             if _is_scalar(obj):
                 return original(obj, *args, **kwargs)
@@ -242,7 +243,15 @@ class Arrays:
         if not _by_table(arrays, wanted, kind):
             return original(tup, axis, out, dtype, casting)
         if mine.memory is None:
-            raise _table_refused('cupy.concatenate()', arrays)
+            raise errors.UnsupportedCallError(
+                'cupy.concatenate()',
+                location=here(),
+                rule=f'CuPy joins {len(arrays)} small arrays of one dtype with one kernel, and copies a table of their '
+                'addresses from the host for it: no such copy can be recorded.',
+                remedy=f'Join {_JOINED} at most at a time; or write each array into its part of one: '
+                '`out = cp.empty(shape, dtype)`, `out[:, n : n + k] = x`.',
+                cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+            )
         with self.state.lock:
             text = f'{counted(len(arrays), "array")} are joined {_JOINED} at a time'
             mine.note('note' if mine.strict else 'adapted', self.lanes.current_lane(mine), text, here())
@@ -250,11 +259,6 @@ class Arrays:
             groups = range(0, len(arrays), _JOINED)
             arrays = [original(arrays[n : n + _JOINED], axis, None, dtype, casting) for n in groups]
         return original(arrays, axis, out, dtype, casting)
-
-    def _of_arrays(self, flat: list[Any], obj: Any) -> Any:
-        """Join the arrays in a nested list, as ``cupy.array`` does."""
-        original = self.state.installation.originals['cupy._core.concatenate_method']
-        return self.arrays_joined(original, [one.reshape(-1) for one in flat], 0).reshape(_nested_shape(obj))
 
     def constant(self, live: OpenCapture, make: Callable[[], Any], call: str) -> Any:
         """Upload a host value on a separate stream and wait for it. The graph keeps its memory."""
@@ -418,9 +422,6 @@ def root_of(array: Any) -> Any:
     return array
 
 
-_REGISTRY = '__warningregistry__'
-
-
 def _as_asked(found: Any, order: str, out: Any) -> Any:
     """A value of the host as ``ndarray.get`` returns it."""
     value = found.copy('C' if order == 'C' else 'F' if order == 'F' else 'K')
@@ -444,18 +445,6 @@ def _nested_shape(obj: Any) -> tuple[int, ...] | None:
     shapes = {_nested_shape(part) for part in obj}
     shape = shapes.pop() if len(shapes) == 1 else None
     return None if shape is None else (len(obj), *shape)
-
-
-def _table_refused(call: str, arrays: list[Any]) -> errors.UnsupportedCallError:
-    return errors.UnsupportedCallError(
-        call,
-        location=here(),
-        rule=f'CuPy joins {len(arrays)} small arrays of one dtype with one kernel, and copies a table of their '
-        'addresses from the host for it: no such copy can be recorded.',
-        remedy=f'Join {_JOINED} at most at a time; or write each array into its part of one: '
-        '`out = cp.empty(shape, dtype)`, `out[:, n : n + k] = x`.',
-        cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
-    )
 
 
 def _flat(obj: Any) -> Iterator[Any]:

@@ -127,7 +127,10 @@ def end_driver_capture(live: OpenCapture) -> int:
     try:
         return int(live.platform.device.end_capture(live.origin.ptr))
     except CudaCallError:
-        _note_destroyed(live)
+        if in_body(live):
+            live.parts.spoilt = True
+        elif live.parts.current is not None:
+            live.parts.current.graph = 0
         raise
 
 
@@ -148,13 +151,6 @@ def emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -
 def in_body(live: OpenCapture) -> bool:
     """Whether the driver captures into the body of a conditional node, which belongs to the graph around it."""
     return bool(live.parts.check_node or live.decisions.open)
-
-
-def _note_destroyed(live: OpenCapture) -> None:
-    if in_body(live):
-        live.parts.spoilt = True
-    elif live.parts.current is not None:
-        live.parts.current.graph = 0
 
 
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
@@ -325,13 +321,6 @@ class Parts:
         return int(found.device) if found.type in _OF_DEVICES else None
 
     def _end_segment(self, live: OpenCapture) -> int:
-        fault = (
-            self.unfit_copies(live, live.parts.current.bodies[-1])
-            if live.parts.check_node and live.parts.current is not None
-            else None
-        )
-        if fault is not None:
-            raise fault
         device = live.platform.device
         if live.parts.check_node and live.parts.current is not None:
             self._refuse_unfit(live, live.parts.current.bodies[-1])
@@ -351,9 +340,11 @@ class Parts:
             live.parts.past.append(live.capture)
             self.state.ledger.end(live.capture)
 
-    @staticmethod
-    def _refuse_unfit(live: OpenCapture, body: int) -> None:
+    def _refuse_unfit(self, live: OpenCapture, body: int) -> None:
         """Raise for a node that can't stand behind a check of the device: instantiating could end the process."""
+        fault = self.unfit_copies(live, body)
+        if fault is not None:
+            raise fault
         kind = unfit_kind(live.platform.device, body)
         if kind is not None:
             raise errors.UnsupportedCallError(

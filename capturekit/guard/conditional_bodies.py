@@ -162,6 +162,10 @@ class Decision:
         return f'cap.{name[self.decides]}(...)'
 
 
+#: Why the body of a decision can't hold what the host does.
+_DECIDED = 'runs on the device as often as the device decides: nothing in it can come from the host, or allocate memory'
+
+
 class Bodies:
     """Conditional nodes in an open capture: work that the device decides about at every launch."""
 
@@ -214,7 +218,10 @@ class Bodies:
             decision.numbered = live.parts.numbered[decision.graph] = device.graph_node_count(decision.graph)
             device.set_dependencies(live.origin.ptr, [decision.node])
         live.decisions.unentered.append(decision)
-        self._back_on(live, before, decision.node)
+        if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
+            before.wait_event(live.origin.record())  # the later work of the stream that is current comes after the node
+            with self.state.inside:
+                device.set_dependencies(before.ptr, [decision.node])
         live.note('decision', self.lanes.current_lane(live), f'{decision.decides}: the device decides', decision.at)
 
     def _set(self, live: OpenCapture, decision: Decision, *, again: bool, limit: int = 0) -> None:
@@ -227,13 +234,6 @@ class Bodies:
         if current.ptr != live.origin.ptr and live.lane_of(current) is not None:
             live.origin.wait_event(current.record())
         return self.parts.leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
-
-    def _back_on(self, live: OpenCapture, before: Any, node: int) -> None:
-        """Make the former stream current again, with its later work after the node."""
-        if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
-            before.wait_event(live.origin.record())
-            with self.state.inside:
-                live.platform.device.set_dependencies(before.ptr, [node])
 
     def _number(self, live: OpenCapture, graph: int) -> None:
         """Number the nodes that a graph has so far, before recording continues in another graph."""
@@ -305,7 +305,10 @@ class Bodies:
         body = decision.bodies[decision.inside or 0]
         try:
             if error is None and fault is None:
-                self._close_body(live, decision, at)
+                self._one_line(live, at)
+                if decision.decides == 'while':
+                    with self.state.inside, current_for_now(live.platform.cupy.cuda, live.origin):
+                        self._set(live, decision, again=True)
         except BaseException as failure:
             fault = failure
         with self.state.inside:
@@ -349,12 +352,6 @@ class Bodies:
         recording.node_count += device.graph_node_count(body)
         recording.edge_count += device.graph_edge_count(body)
 
-    def _close_body(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
-        self._one_line(live, at)
-        if decision.decides == 'while':
-            with self.state.inside, current_for_now(live.platform.cupy.cuda, live.origin):
-                self._set(live, decision, again=True)
-
     def _end_body(self, live: OpenCapture, body: int) -> bool:
         """End the driver's capture into a body; False if it is lost. Open lanes are joined before."""
         device = live.platform.device
@@ -384,30 +381,19 @@ class Bodies:
             cuda_error=Code.cudaErrorNotSupported.name,
         )
 
-    def no_memory_in_body(self, live: OpenCapture) -> None:
-        """Raise an error if the body of a decision is being recorded, because it can't hold a library's allocation."""
-        if live.decisions.open:
-            decision = live.decisions.open[-1]
-            raise errors.UnsupportedCallError(
-                'A call of a library that allocates memory itself',
-                location=here(),
-                rule=f'The body of `{decision.decides}` (at {decision.at}) can not hold the nodes that allocate and '
-                'free it: cuSOLVER always makes some, cuBLAS does for batches of matrices.',
-                remedy='Call it before the decision, or after it.',
-                cuda_error=Code.cudaErrorInvalidValue.name,
-            )
-
-    def not_in_body(self, live: OpenCapture | None, what: str, remedy: str) -> None:
+    @staticmethod
+    def not_in_body(
+        live: OpenCapture | None, what: str, remedy: str, why: str = _DECIDED, code: Code = Code.cudaErrorNotSupported
+    ) -> None:
         """Raise an error if the body of a decision is being recorded, because it can't hold this."""
         if live is not None and live.decisions.open:
             decision = live.decisions.open[-1]
             raise errors.UnsupportedCallError(
                 what,
                 location=here(),
-                rule=f'The body of `{decision.decides}` (at {decision.at}) runs on the device as often as the device '
-                'decides: nothing in it can come from the host, or allocate memory.',
+                rule=f'The body of `{decision.decides}` (at {decision.at}) {why}.',
                 remedy=remedy,
-                cuda_error=Code.cudaErrorNotSupported.name,
+                cuda_error=code.name,
             )
 
     def left_by(self, live: OpenCapture, decision: Any) -> None:
@@ -424,7 +410,9 @@ class Bodies:
                 made = decision.made[address]
                 self._left[address] = LeftMemory(data.mem, made, decision.decides, decision.at, nodes)
                 live.decisions.left.append(self._left[address])
-            array.__class__ = self._left_class(kind)
+            if kind not in self._left_classes:
+                self._left_classes[kind] = _class_of(kind, self._refuse_left)
+            array.__class__ = self._left_classes[kind]
 
     def has_left(self, array: Any) -> bool:
         """Whether an array has outlived its body."""
@@ -454,11 +442,6 @@ class Bodies:
         for one in live.decisions.left:
             self._left.pop(int(one.mem.ptr), None)
         live.decisions.left.clear()
-
-    def _left_class(self, kind: type) -> type:
-        if kind not in self._left_classes:
-            self._left_classes[kind] = _class_of(kind, self._refuse_left)
-        return self._left_classes[kind]
 
     def _refuse_left(self, array: Any) -> NoReturn:
         raise self._left[int(array.data.mem.ptr)].refusal(here())

@@ -99,45 +99,14 @@ def _nccl(verb: str, *names: str) -> tuple[Entry, ...]:
 #: The functions of CuPy that no capture can hold, by the names under which they are called; see
 #: :mod:`capturekit.guard.libraries`.
 SEAMS = (
-    'cupy.linalg.svd',
-    'cupy.linalg.eigh',
-    'cupy.linalg.eigvalsh',
-    'cupy.linalg.eig',
-    'cupy.linalg.eigvals',
-    'cupy.linalg.lstsq',
-    'cupy.linalg.pinv',
-    'cupy.linalg.cond',
-    'cupy.linalg.matrix_rank',
-    'cupy.polyfit',
-    'cupy.roots',
-    'cupyx.scipy.sparse.linalg.spsolve',
-    'cupyx.scipy.sparse.linalg.spsolve_triangular',
-    'cupyx.scipy.sparse.linalg.lsqr',
+    *(f'cupy.linalg.{name}' for name in 'svd eigh eigvalsh eig eigvals lstsq pinv cond matrix_rank'.split()),
+    *(f'cupy.{name}' for name in ('polyfit', 'roots')),
+    *(f'cupyx.scipy.sparse.linalg.{name}' for name in ('spsolve', 'spsolve_triangular', 'lsqr')),
     'cupyx._texture.affine_transformation',
     *(
         f'cupyx.cusparse.{name}'
-        for name in (
-            'csrgeam',
-            'csrgeam2',
-            'spgeam',
-            'csrgemm',
-            'csrgemm2',
-            'spgemm',
-            'csrsort',
-            'cscsort',
-            'coosort',
-            'csr2csc',
-            'csr2cscEx2',
-            'csc2csr',
-            'csc2csrEx2',
-            'dense2csc',
-            'dense2csr',
-            'csr2csr_compress',
-            'csrsm2',
-            'csrilu02',
-            'denseToSparse',
-            'spsm',
-        )
+        for name in 'csrgeam csrgeam2 spgeam csrgemm csrgemm2 spgemm csrsort cscsort coosort csr2csc csr2cscEx2 '
+        'csc2csr csc2csrEx2 dense2csc dense2csr csr2csr_compress csrsm2 csrilu02 denseToSparse spsm'.split()
     ),
 )
 

@@ -132,7 +132,14 @@ class LibraryCalls:
         """
         live = self.state.mine()
         if live is not None:
-            self.bodies.no_memory_in_body(live)
+            self.bodies.not_in_body(
+                live,
+                'A call of a library that allocates memory itself',
+                'Call it before the decision, or after it.',
+                'can not hold the nodes that allocate and free it: cuSOLVER always makes some, cuBLAS does for batches '
+                'of matrices',
+                Code.cudaErrorInvalidValue,
+            )
             lane = self.state.ledger.lane(live.platform.cupy.cuda.get_current_stream().ptr)
             if live.parts.check_node and (not live.strict or lane is not None):
                 with self.state.lock:

@@ -322,8 +322,10 @@ class ManualCaptures:
                 live.ends_in_cleanup(handled)
                 if live.by_priority:
                     live.note('note', None, _WITHOUT_PRIORITIES, live.at)
-                if outcome == 'good':
-                    _say_notes(live)
+                notes = live.recording.steps if outcome == 'good' else ()
+                for step in notes:  # its script has no recording to read them in
+                    if step.kind == 'note':
+                        LOG.warning('%s: %s', Place.from_json(step.at) or live.at, step.text)
                 close_recording(live, outcome)
                 afterwards.callback(
                     tell_listeners, live, None
@@ -513,13 +515,6 @@ class ManualCaptures:
             self.verdicts.has_refused(error)
             refused(error)
         policy.met(error, live=live)
-
-
-def _say_notes(live: OpenCapture) -> None:
-    """Log what was noted in a capture that was begun by hand: its script has no recording to read it in."""
-    for step in live.recording.steps:
-        if step.kind == 'note':
-            LOG.warning('%s: %s', Place.from_json(step.at) or live.at, step.text)
 
 
 def _code(error: RuntimeError) -> int:

@@ -346,33 +346,31 @@ class HostWaits:
                 # the placeholder there is not a lane, so it must not count as one
                 self.streams.release(mine.devices.placeholders[device][0].ptr)
             verdict = self._judged_wait(device)
-            if mine is not None and mine.caller is not None:
-                mine.caller.everywhere = True
-                return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
-            if mine is not None and verdict.lost:
-                if mine.strict:
+            if mine is not None and (mine.caller is not None or verdict.lost):
+                if mine.caller is not None:
+                    mine.caller.everywhere = True
+                elif mine.strict:
                     self.verdicts.refuse(verdict, call)
                 return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
         try:
             if mine is None:
-                with self.verdicts.turn(call, lambda: self._judged_wait(device), device):
-                    return go()
+                return self.made_when_free(call, go, device)
             return self.verdicts.carry_out(verdict, call, None, go)
         finally:
             self.streams.hold_again()
 
-    def made_when_free(self, call: str, make: Callable[[], Any]) -> Any:
-        """Make a call that waits for the current device, once no capture of any thread is open there."""
-        device = self.state.current_device()
-        with self.verdicts.turn(call, lambda: self._judged_wait(device), device):
+    def made_when_free(self, call: str, make: Callable[[], Any], device: int | None = None) -> Any:
+        """Make a call that waits for a device, by default the current one, once no thread has a capture open there."""
+        there = self.state.current_device() if device is None else device
+        with self.verdicts.turn(call, lambda: self._judged_wait(there), there):
             return make()
 
     def for_devices(self, platform: Platform, devices: Iterable[int]) -> None:
         """Wait for devices on capturekit's own behalf, as a wait of the user's does: once no capture of another thread
         is open there. Every such wait goes through here, or through :meth:`unless_captured`."""
         for device in devices:
-            with self.state.on(device, platform), self.verdicts.turn(_OWN, lambda: self._judged_wait(device), device):  # noqa: B023
-                platform.device.device_synchronize()
+            with self.state.on(device, platform):
+                self.made_when_free(_OWN, platform.device.device_synchronize, device)
 
     def unless_captured(self, driver: Any) -> bool:
         """The same for the current device, where nobody may be waited for: in a destructor, for example. False if a
@@ -391,13 +389,9 @@ class HostWaits:
 
         A capture with a placeholder on the device counts as if it had a lane there.
         """
-        others = [one for one in self._with_placeholder_on(device) if device not in one.capture.devices]
-        return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if others else device)
-
-    def _with_placeholder_on(self, device: int) -> list[OpenCapture]:
-        """Return the captures of other threads that have a placeholder on a device."""
-        me = threading.get_ident()
-        return [live for live in self.state.lives.values() if live.thread != me and device in live.devices.placeholders]
+        others = (live for live in self.state.lives.values() if live.thread != threading.get_ident())
+        placed = any(device in one.devices.placeholders and device not in one.capture.devices for one in others)
+        return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if placed else device)
 
     def event_wait(self, entry: Entry, original: Callable[[Any], Any], event: Any) -> Any:
         """The host waits for an event, or asks whether it has happened."""
@@ -410,20 +404,16 @@ class HostWaits:
             self.callers.own_event(mine, call, ptr)
             if mine is not None and mine.caller is not None and operation is _O.EVENT_SYNCHRONIZE:
                 mine.caller.waits = True
-            if (
-                mine is not None
-                and not mine.strict
-                and operation is _O.EVENT_SYNCHRONIZE
-                and self.parts.is_past(mine, mark)
-            ):
+            adapts = mine is not None and not mine.strict and operation is _O.EVENT_SYNCHRONIZE
+            if adapts and self.parts.is_past(mine, mark):
                 return None  # the event's work is in an earlier part, so it comes before all that is recorded now
             if mark is None and mine is None:
                 verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), event=ptr)
             else:
                 verdict = self.verdicts.judge(operation, event=ptr)
-            asks = operation is _O.EVENT_QUERY or event is ptr  # neither becomes a join
             captured = mine is not None and mark is not None and mark.capture is mine.capture
-            if captured and mine is not None and not mine.strict and not asks and verdict.answer.loses:
+            # an event that is known by its handle alone can't be waited for
+            if mine is not None and adapts and captured and event is not ptr and verdict.answer.loses:
                 at = here()
                 for lane in list(mine.capture.lanes):
                     self.lanes.wait_on(mine, lane, event, at)
@@ -548,25 +538,19 @@ class Collectives:
                     self._group_is_over(live)
 
     def _group_is_over(self, live: OpenCapture) -> None:
+        """Note that a group has given work to its lanes."""
         with self.state.lock:
             streams, live.collectives.grouped = list(dict.fromkeys(live.collectives.grouped)), []
-            if streams:
-                self._attributed(live, streams)
-            for ptr in streams:
-                self._has_collective(live, ptr)
-            if streams:
-                self.allocators.refresh()
-
-    def _has_collective(self, live: OpenCapture, ptr: int) -> None:
-        """Note that a group has given work to a lane."""
-        lane = self.state.ledger.lane(ptr)
-        if lane is None:
-            return
-        lane.used = True
-        if live.memory is not None:
-            live.memory.active(lane)
-        if live.trace is not None:
-            live.trace.touch(ptr)
+            if not streams:
+                return
+            self._attributed(live, streams)
+            for lane in filter(None, map(self.state.ledger.lane, streams)):
+                lane.used = True
+                if live.memory is not None:
+                    live.memory.active(lane)
+                if live.trace is not None:
+                    live.trace.touch(lane.stream)
+            self.allocators.refresh()
 
     def communicator(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Refuse to make or to end a communicator in a block."""

@@ -57,13 +57,6 @@ def answers_with_code(entry: Entry | None, stream: int | None, captured: bool) -
     return entry.answer == 'code' or (entry.answer == 'cupy or code' and not captured)
 
 
-def say_as_cupy(error: CaptureError, entry: Entry | None, captured: bool) -> None:
-    """Add CuPy's own words to the rule of a refusal, where CuPy would have raised a RuntimeError with them."""
-    by_cupy = entry is not None and entry.answer.startswith('cupy')
-    if by_cupy and captured and error.cuda_error and _SAID not in error.rule:
-        error.rule = f'{error.rule} {_SAID}'
-
-
 def make_catchable(error: CaptureError, cupy_error: type[Exception]) -> None:
     """Make a refusal an error of CuPy's class as well, with the code in ``status``. It stays the same object."""
     if error.cuda_error and not isinstance(error, cupy_error):
@@ -257,8 +250,9 @@ class Verdicts:
         if mine is not None:
             mine.refusal(error)
             note_open(error, mine, None if entry is None else entry.operation)
-            if mine.memory is None:
-                say_as_cupy(error, entry, captured)
+            by_cupy = mine.memory is None and entry is not None and entry.answer.startswith('cupy')
+            if by_cupy and captured and error.cuda_error and _SAID not in error.rule:
+                error.rule = f'{error.rule} {_SAID}'
         if answers_with_code(entry, error.stream, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
         if mine is not None and mine.caller is not None:
@@ -507,11 +501,11 @@ class Verdicts:
         """Block this thread until a call loses no capture any more."""
         state, begun, told = self.state, time.monotonic(), False
         verdict = judge()
-        if not self._lost(verdict):
+        if not self._open_of(verdict):
             return
         state.waiting += 1
         try:
-            while self._lost(verdict):
+            while self._open_of(verdict):
                 waited = time.monotonic() - begun
                 held = self._held_for_good(verdict) if waited > PATIENCE else None
                 if waited >= WAIT_SECONDS or held is not None:
@@ -552,9 +546,6 @@ class Verdicts:
                 at.file if at is not None else '<unknown>',
                 at.line if at is not None else 1,
             )
-
-    def _lost(self, verdict: Verdict) -> bool:
-        return any(capture in self.state.lives for capture in verdict.lost)
 
     def give_way(self) -> None:
         """Before a capture begins, let calls of other threads end that would lose it.
