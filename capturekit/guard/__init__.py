@@ -13,7 +13,7 @@ thrown away, so that work sent to them neither runs nor is missed. Such work is 
 an allocation for it is refused at its own line.
 
 :mod:`capturekit.guard.state` is what all components share, and the policy: a refusal is raised, unless an eager run is
-linted, or a script observed. Each kind of call has a component, made from those that it calls (:class:`Components`).
+linted, or a script observed. Each kind of call has a component, made from those below it (:class:`Components`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ['GUARD', 'LISTENERS', 'Guard', 'OpenCapture', 'close_recording', 'new
 class Components:
     """The components by their names: each verb in the table of entry points is a method of one of them.
 
-    A component is made from those that it calls. Calls in the other direction are connected at the end.
+    A component is made from those below it. Calls in the other direction are connected at the end.
     """
 
     # what is of another kind where no capture is open in the driver
@@ -83,18 +83,19 @@ class Components:
         #: Arrays from outside that graphs use whose captures were begun by hand; such captures.
         self.inputs = inputs = GraphInputs(state)
         self.manual = self.kind_of_manual(state, verdicts, captures, lanes, streams, inputs)
+        given = state, verdicts, allocators, lanes, callers, uploads, parts, bodies, streams, inputs
         #: Work on a stream that the call names, or on the legacy one; collectives of NCCL.
-        self.work = work = StreamWork(state, verdicts, allocators, lanes, callers, parts, bodies, streams, inputs)
-        self.collectives = Collectives(state, verdicts, allocators, work)
+        self.work = work = StreamWork(*given)
+        self.collectives = Collectives(*given, work)
         #: Events recorded and waited for, forks and joins of scopes; waits of the host.
-        self.events = self.kind_of_events(state, verdicts, allocators, lanes, callers, parts, streams, work, uploads)
-        self.waits = waits = HostWaits(state, verdicts, allocators, lanes, callers, parts, streams, uploads)
+        self.events = self.kind_of_events(*given, work)
+        self.waits = HostWaits(*given)
         #: Values between host and device, arrays of other libraries; random numbers drawn by the host.
-        self.arrays = self.kind_of_arrays(state, verdicts, lanes, callers, uploads, parts, bodies, streams, inputs)
-        self.draws = self.kind_of_draws(state, verdicts, lanes, parts, bodies)
+        self.arrays = self.kind_of_arrays(*given)
+        self.draws = self.kind_of_draws(*given)
         #: CuPy's vendor libraries, and their calls.
         self.libraries = LibraryAccess(state)
-        self.calls = LibraryCalls(state, verdicts, allocators, parts, bodies, self.libraries, waits)
+        self.calls = LibraryCalls(*given, self.libraries, self.waits)
         #: What a graphed function does besides CuPy's work; warnings; refusals that handlers of logging swallow; files.
         self.effects = Effects(state, callers)
         self.warned = Warned()

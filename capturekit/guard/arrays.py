@@ -5,22 +5,15 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy
 
 from capturekit.driver.node_accesses import Access, linear, overlap
-from capturekit.guard.allocators import Uploads
-from capturekit.guard.caller_streams import CallerStreams
-from capturekit.guard.captures import Parts
-from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.current_streams import CurrentStreams
-from capturekit.guard.lanes import Lanes
-from capturekit.guard.manual_captures import GraphInputs
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
-from capturekit.guard.verdicts import Verdicts
+from capturekit.guard.stream_calls import CallsOnStreams
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.errors import CudaCallError
@@ -64,19 +57,8 @@ class WithoutStream:
 _JOINED, _SMALL = 8, 2 << 20
 
 
-@dataclass(eq=False)
-class Arrays:
-    """Refuses host reads, and uploads constants at once."""
-
-    state: State
-    verdicts: Verdicts
-    lanes: Lanes
-    callers: CallerStreams
-    uploads: Uploads
-    parts: Parts
-    bodies: Bodies
-    streams: CurrentStreams
-    inputs: GraphInputs
+class Arrays(CallsOnStreams):
+    """Refuses host reads, uploads constants at once, and judges the exchange of arrays with other libraries."""
 
     def array_get(
         self, original: Callable[..., Any], array: Any, stream: Any = None, order: str = 'C', out: Any = None,
@@ -118,8 +100,7 @@ class Arrays:
         try:
             return self.verdicts.carry_out(verdict, 'ndarray.get()', where.ptr, go) if array.size else go()
         finally:
-            if mine is not None:
-                self.streams.hold_again()
+            self.streams.hold_again()
 
     def _fills(self, out: Any) -> None:
         """Refuse to fill a NumPy array of the caller, because a launch would not fill it again."""

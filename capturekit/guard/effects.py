@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.entry_points import Entry
@@ -58,30 +58,18 @@ class Warned:
 
     def shown(self, original: Callable[..., Any], shown: Any) -> Any:
         """Python shows a warning. ``shown``: a ``WarningMessage``."""
-        caller = self._caller() if is_ours(shown.filename) else None
-        if caller is not None:
-            return _warn_there(caller, shown)
-        return original(shown)
-
-    @staticmethod
-    def _caller() -> FrameType | None:
-        """The frame that called the guard. What lines of the guard have shown is forgotten."""
-        frame: FrameType | None = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(1) if is_ours(shown.filename) else None
         while frame is not None and is_ours(frame.f_code.co_filename):
-            frame.f_globals.pop(_REGISTRY, None)
+            frame.f_globals.pop(_REGISTRY, None)  # what lines of the guard have shown is forgotten
             frame = frame.f_back
-        return frame
-
-
-def _warn_there(frame: FrameType, shown: Any) -> None:
-    """Warn once more, at the line of a frame."""
-    values = frame.f_globals
-    once: Any = warnings.onceregistry  # type: ignore[attr-defined]
-    once.pop((str(shown.message), shown.category), None)  # it would count as shown
-    warnings.warn_explicit(
-        shown.message, shown.category, frame.f_code.co_filename, frame.f_lineno, values.get('__name__') or '<string>',
-        values.setdefault(_REGISTRY, {}), source=shown.source,
-    )  # fmt: skip
+        if frame is None:
+            return original(shown)
+        values, once = frame.f_globals, cast(Any, warnings).onceregistry
+        once.pop((str(shown.message), shown.category), None)  # it would count as shown
+        warnings.warn_explicit(
+            shown.message, shown.category, frame.f_code.co_filename, frame.f_lineno,
+            values.get('__name__') or '<string>', values.setdefault(_REGISTRY, {}), source=shown.source,
+        )  # fmt: skip
 
 
 class WithheldOutput:

@@ -20,15 +20,11 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from capturekit.guard.allocators import Allocators, Uploads
-from capturekit.guard.caller_streams import CallerStreams
-from capturekit.guard.captures import Parts
-from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.entry_points import OWN, Entry
-from capturekit.guard.lanes import Lanes, only_after, passed_by
+from capturekit.guard.lanes import only_after, passed_by
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.state import State, handle
-from capturekit.guard.stream_calls import StreamWork
+from capturekit.guard.state import handle
+from capturekit.guard.stream_calls import CallsOnStreams, StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
@@ -41,18 +37,10 @@ _O = Operation
 
 
 @dataclass(eq=False)
-class Events:
+class Events(CallsOnStreams):
     """Follows events that are recorded and waited for."""
 
-    state: State
-    verdicts: Verdicts
-    allocators: Allocators
-    lanes: Lanes
-    callers: CallerStreams
-    parts: Parts
-    streams: CurrentStreams
     work: StreamWork
-    uploads: Uploads
 
     def event_made(self, original: Callable[..., Any], event: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(event, *args, **kwargs)
@@ -89,8 +77,7 @@ class Events:
 
     def _record(self, call: str, ptr: int, event: Any, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
-            mine = self.verdicts.start()
-            self.streams.release(ptr)
+            mine = self.start(ptr)
             if event is not None:
                 self.callers.own_event(mine, call, handle(event))
             lane = self.streams.stands_in(mine, ptr, call)
@@ -170,8 +157,7 @@ class Events:
 
     def _waiting(self, call: str, ptr: int, event: int, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
-            mine = self.verdicts.start()
-            self.streams.release(ptr)
+            mine = self.start(ptr)
             self.callers.own_event(mine, call, event)
             lane = self.streams.stands_in(mine, ptr, call)
             if mine is not None and lane is not None:

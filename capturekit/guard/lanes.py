@@ -138,7 +138,9 @@ class Lanes:
         if stream is None:
             stream = self.wrapped(ptr)
         live.streams[ptr] = stream
-        _note_callers_stream(live, lane, stream)
+        own = (*live.recorder.lane_streams, *live.devices.forked.values())
+        if live.caller is not None and ptr not in live.caller.streams and all(one.ptr != ptr for one in own):
+            live.caller.outside[lane.device, ptr] = stream  # it is the caller's: launches are ordered with it
         with self.state.inside:
             lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
             with suppress(CudaCallError):  # the capture is lost, and that will be reported
@@ -302,16 +304,6 @@ class Lanes:
         for lane in live.capture.unjoined():
             self.join(live, lane, at)
             live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
-
-
-def _note_callers_stream(live: OpenCapture, lane: Lane, stream: Any) -> None:
-    """Note a stream of the caller that has become a lane, so that launches are ordered with it."""
-    caller = live.caller
-    if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.recorder.lane_streams):
-        return
-    if any(placeholder.ptr == lane.stream for placeholder in live.devices.forked.values()):
-        return
-    caller.outside[lane.device, lane.stream] = stream
 
 
 def passed_by(live: OpenCapture, lane: Lane | None, clock: Clock) -> set[int]:

@@ -35,13 +35,10 @@ from capturekit.driver.library_accesses import Rows, of_cub, of_cublas, of_cufft
 from capturekit.driver.node_accesses import Access
 from capturekit.driver.vendor_libraries import Libraries
 from capturekit.guard.allocators import Allocators
-from capturekit.guard.captures import Parts
-from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
-from capturekit.guard.stream_calls import HostWaits
-from capturekit.guard.verdicts import Verdicts
+from capturekit.guard.stream_calls import CallsOnStreams, HostWaits
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.declared import Called
 from capturekit.launch.plan import Part, Seam
@@ -92,14 +89,9 @@ _BETWEEN = 'The host makes this call between two parts of the graph, so that all
 
 
 @dataclass(eq=False)
-class LibraryCalls:
-    """Refuses calls that no capture can hold, by name and before they start, or makes them between two parts."""
+class LibraryCalls(CallsOnStreams):
+    """Calls of vendor libraries: refused by name before they start, made between two parts, or noted."""
 
-    state: State
-    verdicts: Verdicts
-    allocators: Allocators
-    parts: Parts
-    bodies: Bodies
     access: LibraryAccess
     waits: HostWaits
 

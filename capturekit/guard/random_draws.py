@@ -18,14 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.guard.captures import Parts
-from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.entry_points import Entry
-from capturekit.guard.lanes import Lanes
 from capturekit.guard.libraries import on_its_device
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.state import State
-from capturekit.guard.verdicts import Verdicts
+from capturekit.guard.stream_calls import CallsOnStreams
 from capturekit.launch.plan import Backup, Feed
 from capturekit.model import errors
 from capturekit.model.source_line import here
@@ -39,15 +35,8 @@ _WITH_GENERATORS, _NEAR = ('cupy.random.', '_capturekit_simulated'), 10
 _DRAWN = np.dtype(np.int64)
 
 
-class RandomDraws:
+class RandomDraws(CallsOnStreams):
     """Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them."""
-
-    def __init__(self, state: State, verdicts: Verdicts, lanes: Lanes, parts: Parts, bodies: Bodies) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.lanes = lanes
-        self.parts = parts
-        self.bodies = bodies
 
     def _recording(self, what: str) -> OpenCapture | None:
         """The capture into whose graph a draw goes; a linted run notes what it would draw, and has none."""
@@ -195,12 +184,6 @@ class RandomDraws:
             stream = self.state.platform.cupy.cuda.get_current_stream()
             backup.node = max(live.platform.device.capture_info(stream.ptr).dependencies, default=0)
 
-    def _state_of_the_moment(self, live: OpenCapture, state: Any) -> None:
-        """Make a launch depend on whether CuPy's default RandomState is still this one."""
-        device = self.state.current_device()
-        if live.caller is not None and self._default_state(device) is state:
-            live.caller.conditions.append(lambda: self._default_state(device) is state)
-
     def _default_state(self, device: int) -> Any:
         """Return CuPy's default RandomState of a device, or None: get_random_state() would make one."""
         with self.state.inside:
@@ -214,7 +197,9 @@ class RandomDraws:
         if live.parts.check_node:
             self.parts.cut_on_host(live, here())
         live.graph_memory.keep(state)
-        self._state_of_the_moment(live, state)
+        device = self.state.current_device()
+        if live.caller is not None and self._default_state(device) is state:  # launches hold while it is this one
+            live.caller.conditions.append(lambda: self._default_state(device) is state)
 
     def _feed(self, live: OpenCapture, feed: Feed, text: str) -> None:
         feed.go = on_its_device(self.state, feed.go)

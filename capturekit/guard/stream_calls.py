@@ -52,24 +52,41 @@ _HOST_COPIES = {
 
 
 @dataclass(eq=False)
-class StreamWork:
-    """Work on a stream that the call names, or on the legacy one."""
+class CallsOnStreams:
+    """What judges a call and makes it. The components for the kinds of calls add the steps that are theirs."""
 
     state: State
     verdicts: Verdicts
     allocators: Allocators
     lanes: Lanes
     callers: CallerStreams
+    uploads: Uploads
     parts: Parts
     bodies: Bodies
     streams: CurrentStreams
     inputs: GraphInputs
 
+    def start(self, ptr: int) -> OpenCapture | None:
+        """Begin with a call on a stream: return this thread's good capture, and let go of the stream if it is held."""
+        mine = self.verdicts.start()
+        self.streams.release(ptr)
+        return mine
+
+    def make(self, verdict: Verdict, call: str, ptr: int | None, go: Callable[[], Any]) -> Any:
+        """Make a call that was judged, or refuse it; then hold the current stream again, if it is one from outside."""
+        try:
+            return self.verdicts.carry_out(verdict, call, ptr, go)
+        finally:
+            self.streams.hold_again()
+
+
+class StreamWork(CallsOnStreams):
+    """Work on a stream that the call names, or on the legacy one; launches of graphs."""
+
     def on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
         with self.state.lock:
             ptr = self.streams.meant(ptr)
-            mine = self.verdicts.start()
-            self.streams.release(ptr)
+            mine = self.start(ptr)
             if self.callers.is_callers(mine, ptr, call):
                 raise self.callers.not_recorded(call, ptr, 'The recording has another stream in its place')
             if mine is not None and not mine.strict and self.lanes.is_outside(ptr):
@@ -84,10 +101,7 @@ class StreamWork:
                 if live.memory is not None:
                     live.memory.active(lane)
                 self.allocators.refresh()
-        try:
-            answer = self.verdicts.carry_out(verdict, call, ptr, go)
-        finally:
-            self.streams.hold_again()
+        answer = self.make(verdict, call, ptr, go)
         self.callers.in_order(mine)
         return answer
 
@@ -267,26 +281,15 @@ _LEGACY = {
 }
 
 
-@dataclass(eq=False)
-class HostWaits:
+class HostWaits(CallsOnStreams):
     """The host waiting for, or asking about, streams, events and the device."""
-
-    state: State
-    verdicts: Verdicts
-    allocators: Allocators
-    lanes: Lanes
-    callers: CallerStreams
-    parts: Parts
-    streams: CurrentStreams
-    uploads: Uploads
 
     def stream_wait(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
         """The host waits for a stream, or asks whether its work is done."""
         operation, call = entry.operation, entry.call
         with self.state.lock:
             ptr = self.streams.meant(handle(stream))
-            mine = self.verdicts.start()
-            self.streams.release(ptr)
+            mine = self.start(ptr)
             if mine is not None and mine.caller is not None:
                 return self._caller_waits(mine, operation, call, ptr)
             verdict = self.verdicts.judge(operation, stream=ptr)
@@ -300,10 +303,7 @@ class HostWaits:
                     return self._adapt_wait(mine, [lane], f'{call} of lane {lane.number} became a join')
                 if ptr in LEGACY_HANDLES:
                     return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
-        try:
-            return self.verdicts.carry_out(verdict, call, ptr, lambda: original(stream))
-        finally:
-            self.streams.hold_again()
+        return self.make(verdict, call, ptr, lambda: original(stream))
 
     def _caller_waits(self, live: OpenCapture, operation: Operation, call: str, ptr: int) -> None:
         """Record that a graphed function waits for a stream. The host will wait so around each launch."""
@@ -352,12 +352,7 @@ class HostWaits:
                 elif mine.strict:
                     self.verdicts.refuse(verdict, call)
                 return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
-        try:
-            if mine is None:
-                return self.made_when_free(call, go, device)
-            return self.verdicts.carry_out(verdict, call, None, go)
-        finally:
-            self.streams.hold_again()
+        return self.made_when_free(call, go, device) if mine is None else self.make(verdict, call, None, go)
 
     def made_when_free(self, call: str, make: Callable[[], Any], device: int | None = None) -> Any:
         """Make a call that waits for a device, by default the current one, once no thread has a capture open there."""
@@ -441,14 +436,11 @@ class HostWaits:
 _ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
 
 
-class Collectives:
+@dataclass(eq=False)
+class Collectives(CallsOnStreams):
     """NCCL's collectives."""
 
-    def __init__(self, state: State, verdicts: Verdicts, allocators: Allocators, work: StreamWork) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.work = work
+    work: StreamWork
 
     def collective(self, entry: Entry, original: Callable[..., Any], comm: Any, *args: Any) -> Any:
         """A collective, or a send or receive, whose last argument is the stream."""
