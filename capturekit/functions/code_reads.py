@@ -116,8 +116,9 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
         depth += 1 + _has_null_below(steps, number)
     elif load.opname == 'LOAD_METHOD' or (number and steps[number - 1].opname == 'PUSH_NULL'):
         depth += 1  # what a method is loaded from lies beside it until the call
+    below = depth - 1 if sys.version_info < (3, 13) else 0  # since then what a method is loaded from lies above it
     for place, step in enumerate(steps[number + 1 :], number + 1):
-        if step.opname in _CONTAINERS and depth <= takes(step):
+        if step.opname in _CONTAINERS and depth - below <= takes(step):
             break  # the value is put into a container
         depth += dis.stack_effect(step.opcode, step.arg, jump=False)
         if depth < 1:

@@ -79,9 +79,8 @@ def sets_made(code: CodeType) -> list[SetMade]:
     steps, found = single_steps(code), []
     for number, step in enumerate(steps):
         end: int | None = number
-        if (step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS) or (
-            step.opname in ('LOAD_ATTR', 'LOAD_METHOD') and step.argval in _JOINS and not _is_of_class(steps, number)
-        ):
+        by_name = step.opname in ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD')
+        if by_name and (step.argval in _SETS or (step.argval in _JOINS and not _is_of_class(steps, number))):
             end = call_of(steps, number, True)
         elif _is_of_views(steps, step):
             end = None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit.functions import faster_way, policy
 from tests.corpus.harness import GUIDE
 from tests.ledger import __main__ as command
 from tests.ledger.compare import KEPT, Ledger, compared, merged, read, reasons, sums, table, write
@@ -113,6 +114,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         monkeypatch.setattr('sys.argv', ['ledger', *map(str, args)])
         return command.main()
 
+    for module, name in ((policy, 'LONGEST'), (faster_way, 'STOPWATCH')):  # the command sets them for its process
+        monkeypatch.setattr(module, name, getattr(module, name))
     old, new = tmp_path / 'old.json', tmp_path / 'new.json.gz'
     for path in (old, new):
         assert called('--only', 'random', '--random', 4, '--out', path) == 0
