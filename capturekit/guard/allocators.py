@@ -252,25 +252,18 @@ class Allocators:
         me = threading.get_ident()
         if me in self.foreign or not self.state.policy.records:
             return
-        state, wanted = self.state, None
+        state = self.state
         ptr = state.current_stream().ptr if lane is None else lane.stream
         lane = lane or state.ledger.lanes.get(ptr)
         live = None if lane is None else state.lives.get(lane.capture)
         if live is not None and live.memory is not None:
             return self.to_lane(live, lane)  # type: ignore[arg-type]
-        if (
-            live is None
-            and ptr not in LEGACY_HANDLES
-            and (mine := state.mine())
-            and mine.strict
-            and mine.memory is not None
-        ):
-            wanted = Ours(functools.partial(self._malloc_outside, mine))
+        mine = state.mine() if live is None and ptr not in LEGACY_HANDLES else None
         set_allocator = state.installation.originals[_SET_ALLOCATOR]
-        if wanted is not None:
+        if mine is not None and mine.strict and mine.memory is not None:
             if me not in self.kept:
                 self.kept[me] = state.platform.cupy.cuda.memory._get_thread_local_allocator()
-            set_allocator(wanted)
+            set_allocator(Ours(functools.partial(self._malloc_outside, mine)))
         elif me in self.kept:
             set_allocator(self.kept.pop(me))
 

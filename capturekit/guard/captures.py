@@ -215,11 +215,8 @@ class Parts:
             condition = device.condition_create(part.graph)
             self._record_check(live, array, value, at, condition)
             part.checks = len(checks.made)
-            after = (
-                device.capture_info(live.origin.ptr).dependencies
-                if not live.parts.check_node
-                else (live.parts.check_node,)
-            )
+            node = live.parts.check_node
+            after = (node,) if node else device.capture_info(live.origin.ptr).dependencies
             self._end_segment(live)
             live.parts.check_node, body = device.add_if(part.graph, after, condition)
             part.bodies.append(body)

@@ -4,11 +4,10 @@ All lanes are joined, and a kernel that sets the condition comes before the node
 one after the other: the driver's capture on the origin ends, begins again into the body, ends there, and continues
 after the node (CUDA C++ Programming Guide, "Conditional Graph Nodes").
 
-An array that was made in a body has a value only while the body runs, so nothing that is recorded elsewhere may use it.
-From the end of the body to the end of the capture such arrays are of a class that refuses whatever CuPy asks them,
-before anything is recorded. CuPy does not ask for everything (an array given as ``out=`` may be taken as it is), so at
-the end of the capture the nodes outside of the body are looked through, too. The memory is held until then, so that no
-other array can have got it.
+An array that was made in a body has a value only while the body runs. From the end of the body to the end of the
+capture such arrays are of a class that refuses whatever CuPy asks them, before anything is recorded. CuPy does not ask
+for everything (``out=``), so at the end the nodes outside of the body are looked through, too. The memory is held until
+then, so that no other array can have got it.
 """
 
 from __future__ import annotations

@@ -1,23 +1,18 @@
 """Calls of vendor libraries: what they touch, those that no capture can hold, and plans of cuFFT.
 
-The own arguments of a kernel of cuBLAS, CUB or cuFFT are a structure that only its library understands. So its nodes
-would keep their order with all others when a graph gets the edges that its data needs (:mod:`capturekit.lanes.relane`),
-and races could only be guessed. The arguments of the library's call show it.
+The own arguments of a kernel of cuBLAS, CUB or cuFFT are a structure that only its library understands; the arguments
+of the library's call show what it touches, for :mod:`capturekit.lanes.relane` and for races.
 
-The table :data:`SEAMS` names the calls that no capture can hold (a *seam* is such a call between two parts): they are
-refused by name before they start, or made by the host between two parts. Each would lose the capture, because a library
-waits for the stream or allocates inside, or decides on the host by values that are not computed yet. A test on a GPU
-checks the table. Other calls record, but not everywhere: cuSOLVER, and cuBLAS for batches, allocate memory on their
-stream, and the body of a conditional node can't hold the nodes of that. See :meth:`LibraryCalls.allocates_inside`.
+The calls of :data:`SEAMS` (a *seam* is a call between two parts) would lose a capture, because a library waits for the
+stream or allocates inside, or decides on the host by values that are not computed yet. They are refused by name before
+they start, or made by the host between two parts. A test on a GPU checks the table.
 
-A launch belongs to one device, whose stream it is given. What the host does at each launch, such a call or a draw of
-random numbers, may have been recorded with another device current: there the library has its state, and the call its
-arrays. See :func:`on_device`.
+What the host does at each launch, such a call or a draw of random numbers, may have been recorded with another device
+current than that of the launch: there the library has its state, and the call its arrays. See :func:`on_device`.
 
 A plan of cuFFT that waits for the device, or is made beside a blocking stream, is made while the driver's capture is
-suspended: it ends, and goes on into the same graph behind the same nodes. And while a plan's transform is recorded, the
-plan works in memory of the graph: CuPy may drop the plan and its own memory before a launch, or use them on another
-stream during one.
+suspended: it ends, and goes on into the same graph behind the same nodes. While a plan's transform is recorded, the
+plan works in memory of the graph, since CuPy may drop the plan and its memory before a launch, or use them during one.
 """
 
 from __future__ import annotations
@@ -120,7 +115,8 @@ class LibraryCalls(CallsOnStreams):
     def allocates_inside(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A call by which a library will allocate memory on its stream: it is recorded outside of all bodies.
 
-        Instantiating a graph with such a node in a body fails with ``cudaErrorInvalidValue``, or ends the process.
+        cuSOLVER does, and cuBLAS for batches. Instantiating a graph with such a node in a body fails with
+        ``cudaErrorInvalidValue``, or ends the process.
         """
         live = self.state.mine()
         if live is not None:

@@ -1,24 +1,18 @@
 """Captures begun and ended *by hand*, by the script's own ``begin_capture`` and ``end_capture``.
 
 ``stream.begin_capture()`` makes nothing current. ``y = x + 1`` on the next line, without ``with stream:`` around it,
-goes to the stream that was current before: it runs at once and is missing from the graph. If the captured stream is a
-blocking one, work on the legacy stream loses the capture. So the current stream is *kept out*: it is held, like other
-streams from outside, or replaced by a placeholder if it is the legacy one. Calls that name the placeholder mean the
-legacy stream.
+goes to the stream that was current before: it runs at once and is missing from the graph, or loses the capture if the
+captured stream is a blocking one. So the current stream is *kept out*: it is held, like other streams from outside, or
+replaced by a placeholder if it is the legacy one. Calls that name the placeholder mean the legacy stream.
 
-If the mode of a capture forbids allocations, the capture is lost when CuPy's pool asks the device for more memory. The
-pool calls its hooks before it asks, so that such an allocation can be refused.
+A mode that forbids allocations loses the capture when CuPy's pool asks the device for more memory. The pool calls its
+hooks before it asks, so that such an allocation can be refused.
 
-A task of asyncio that waits (``await``) while its capture is open lets other tasks run in the same thread. What these
-give to the stream is recorded, too. A callback that the loop runs before the task goes on notes the line.
-
-CuPy's graph holds addresses, and no array. Where an array that it was recorded with is gone by the launch, CuPy may
-have given its memory to another one: the launch would read and write that. So a launch is refused where no array is
-left at an address from outside of the capture. What the capture allocated itself is left out: CuPy's pool gives that to
-work of the same stream only. So is memory that something else than arrays holds, such as a ``MemoryPointer`` of the
-user's: it may live without them. Before the first launch of a graph its results hold what lay in their memory before.
-The host gets that without an error, so that a read of such an array is worth a warning. It is seen while the wrappers
-stay in place after a capture, as under ``capturekit run``.
+CuPy's graph holds addresses, and no array. So a launch is refused where no array is left at an address from outside of
+the capture: CuPy may have given the memory to another one. What the capture allocated itself is left out, since CuPy's
+pool gives that to work of the same stream only; and so is memory that something else than arrays holds, which may live
+without them. Before the first launch of a graph its results hold what lay in their memory before: a read of one is
+worth a warning. It is seen while the wrappers stay in place, as under ``capturekit run``.
 """
 
 from __future__ import annotations
@@ -420,7 +414,10 @@ class ManualCaptures:
         self._hear_of_waiting(live)
 
     def _hear_of_waiting(self, live: OpenCapture) -> None:
-        """Note it if the task that begins a capture waits while the capture is open."""
+        """Note it if the task of asyncio that begins a capture waits (``await``) while the capture is open.
+
+        What other tasks give to the stream meanwhile is recorded, too. The loop calls back before the task goes on.
+        """
         asyncio: Any = sys.modules.get('asyncio')
         loop: Any = None if asyncio is None else asyncio._get_running_loop()
         task = None if loop is None else asyncio.current_task()

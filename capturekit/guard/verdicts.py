@@ -102,7 +102,8 @@ def begun_in() -> Begun | None:
 
 def is_left_open(live: OpenCapture) -> bool:
     """Whether the function that has begun a capture by hand, and was to end it, has ended itself."""
-    if live.memory is not None or live.begun_in is None or not any(map(_ends, live.begun_in[1].co_names)):
+    names = () if live.begun_in is None else live.begun_in[1].co_names
+    if live.begun_in is None or not any(name.lower().endswith(('end_capture', 'endcapture')) for name in names):
         return False
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -110,10 +111,6 @@ def is_left_open(live: OpenCapture) -> bool:
             return False
         frame = frame.f_back
     return not _is_suspended(live.begun_in)
-
-
-def _ends(name: str) -> bool:
-    return name.lower().endswith(('end_capture', 'endcapture'))
 
 
 def _is_suspended(begun: Begun) -> bool:
