@@ -137,9 +137,9 @@ class Late:
 
     def _around_plain_launches(self, current: Callable[[], Any]) -> None:
         """CuPy's own launch can't be replaced on its type: what capturekit binds of it is wrapped."""
-        from capturekit.guard.stream_work import GraphLaunches
+        from capturekit.guard.stream_calls import StreamWork
 
-        original = GraphLaunches.plain_launch
+        original = StreamWork.plain_launch
 
         def plain_launch(guard: Any, graph: Any) -> Callable[[], None]:
             launch = original(guard, graph)
@@ -151,8 +151,8 @@ class Late:
 
             return late
 
-        GraphLaunches.plain_launch = plain_launch  # type: ignore[method-assign]
-        self._undo.append(lambda: setattr(GraphLaunches, 'plain_launch', original))
+        StreamWork.plain_launch = plain_launch  # type: ignore[method-assign]
+        self._undo.append(lambda: setattr(StreamWork, 'plain_launch', original))
 
     def uninstall(self) -> None:
         """Take every place back."""

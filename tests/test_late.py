@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.guard.stream_work import GraphLaunches
+from capturekit.guard.stream_calls import StreamWork
 from capturekit.launch.plan import Plan
 from tests.late import Late
 
@@ -41,7 +41,7 @@ def test_launches_of_graphed_functions_spin_before_and_behind(sim: Any, spun: li
 
 def test_every_place_is_taken_back(sim: Any) -> None:
     places = [(sim.cuda.stream._BaseStream, 'record'), (sim._core, 'array'), (sim.cuda.runtime, 'graphLaunch')]
-    places += [(Plan, 'go'), (GraphLaunches, 'plain_launch')]
+    places += [(Plan, 'go'), (StreamWork, 'plain_launch')]
     before = [vars(owner)[name] for owner, name in places]
     mode = Late(lambda stream: None)
     mode.install(sim)

@@ -381,12 +381,12 @@ def _done(way: _Way, lost: LostRefusals) -> int:
     A program that is only observed decides itself about its exit status.
     """
     from capturekit.guard import GUARD
-    from capturekit.guard.refusals import unended
+    from capturekit.guard.verdicts import unended
 
     missing = lost.told()
     for live in list(GUARD.lives.values()):
         show_unended(live.causes.found)
-        held = GUARD.by_hand.kept_out(live) if live.memory is None else None
+        held = GUARD.manual.kept_out(live) if live.memory is None else None
         if held is not None:
             missing.append(f'{held.operation}, at {held.location}, was held back and never ran')
         missing.append(unended(live))

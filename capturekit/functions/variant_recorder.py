@@ -335,8 +335,8 @@ class VariantRecorder:
                 raise TypeError(f'the result holds {type(value).__name__} {value!r}, another one at each call')
         with GUARD.lock:
             GUARD.verdicts.check(live)
-            GUARD.joins.find_work(live)
-            GUARD.joins.join_all(live)
+            GUARD.lanes.find_work(live)
+            GUARD.lanes.join_all(live)
         known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
         fresh: list[tuple[int, Any]] = []
         for array in arrays:

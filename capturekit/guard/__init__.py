@@ -12,9 +12,8 @@ Streams that are not in the capture but are made current inside it are *held*: t
 thrown away, so that work sent to them neither runs nor is missed. Such work is reported when the stream is left, and
 an allocation for it is refused at its own line.
 
-:mod:`capturekit.guard.state` is what all components share. Each kind of call has a component, made from those that it
-calls (:mod:`capturekit.guard.components`). What becomes of a refusal is the policy's: it is raised, unless an eager run
-is linted, or a script observed (:mod:`capturekit.guard.policy`).
+:mod:`capturekit.guard.state` is what all components share, and the policy: a refusal is raised, unless an eager run is
+linted, or a script observed. Each kind of call has a component, made from those below it (:class:`Components`).
 """
 
 from __future__ import annotations
@@ -24,18 +23,89 @@ from collections.abc import Iterator
 from types import FrameType
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.guard.components import Components
+from capturekit.guard.allocators import Allocators, Uploads
+from capturekit.guard.arrays import Arrays
+from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.captures import Captures, Parts
+from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.current_streams import CurrentStreams
+from capturekit.guard.effects import Effects, SwallowedRefusals, Warned, WithheldOutput
+from capturekit.guard.events import Events
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.libraries import LibraryAccess, LibraryCalls
+from capturekit.guard.manual_captures import GraphInputs, ManualCaptures
 from capturekit.guard.open_capture import LISTENERS, OpenCapture, close_recording, new_recording, tell_listeners
+from capturekit.guard.random_draws import RandomDraws
 from capturekit.guard.state import State
+from capturekit.guard.stream_calls import Collectives, HostWaits, StreamWork
+from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import here
 
-__all__ = [
-    'GUARD', 'LISTENERS', 'Guard', 'OpenCapture', 'close_recording', 'new_recording', 'tell_listeners', 'watch'
-]  # fmt: skip
+__all__ = ['GUARD', 'LISTENERS', 'Guard', 'OpenCapture', 'close_recording', 'new_recording', 'tell_listeners', 'watch']
+
+
+class Components:
+    """The components by their names: each verb in the table of entry points is a method of one of them.
+
+    A component is made from those below it. Calls in the other direction are connected at the end.
+    """
+
+    # what is of another kind where no capture is open in the driver
+    kind_of_lanes: type[Lanes] = Lanes
+    kind_of_streams: type[CurrentStreams] = CurrentStreams
+    kind_of_events: type[Events] = Events
+    kind_of_arrays: type[Arrays] = Arrays
+    kind_of_draws: type[RandomDraws] = RandomDraws
+    kind_of_manual: type[ManualCaptures] = ManualCaptures
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        #: Decides on calls: refuses them, makes them wait, or makes them.
+        self.verdicts = verdicts = Verdicts(state)
+        #: Captures begin and end.
+        self.captures = captures = Captures(state)
+        #: Streams become lanes, and lanes are joined.
+        self.lanes = lanes = self.kind_of_lanes(state)
+        #: Uploads of values of the host; each thread's allocator.
+        self.uploads = uploads = Uploads(state, lanes)
+        self.allocators = allocators = Allocators(state, verdicts, uploads)
+        #: Streams of a graphed function's caller.
+        self.callers = callers = CallerStreams(state, verdicts, lanes)
+        #: A capture that is cut in parts; the bodies of conditional nodes.
+        self.parts = parts = Parts(state, verdicts, allocators, lanes, uploads)
+        self.bodies = bodies = Bodies(state, lanes, parts)
+        #: Which stream is current, and which device.
+        self.streams = streams = self.kind_of_streams(state, verdicts, allocators, lanes, callers, parts)
+        #: Arrays from outside that graphs use whose captures were begun by hand; such captures.
+        self.inputs = inputs = GraphInputs(state)
+        self.manual = self.kind_of_manual(state, verdicts, captures, lanes, streams, inputs)
+        given = state, verdicts, allocators, lanes, callers, uploads, parts, bodies, streams, inputs
+        #: Work on a stream that the call names, or on the legacy one; collectives of NCCL.
+        self.work = work = StreamWork(*given)
+        self.collectives = Collectives(*given, work)
+        #: Events recorded and waited for, forks and joins of scopes; waits of the host.
+        self.events = self.kind_of_events(*given, work)
+        self.waits = HostWaits(*given)
+        #: Values between host and device, arrays of other libraries; random numbers drawn by the host.
+        self.arrays = self.kind_of_arrays(*given)
+        self.draws = self.kind_of_draws(*given)
+        #: CuPy's vendor libraries, and their calls.
+        self.libraries = LibraryAccess(state)
+        self.calls = LibraryCalls(*given, self.libraries, self.waits)
+        #: What a graphed function does besides CuPy's work; warnings; refusals that handlers of logging swallow; files.
+        self.effects = Effects(state, callers)
+        self.warned = Warned()
+        self.swallowed = SwallowedRefusals(state)
+        self.output = WithheldOutput()
+        # calls of components below
+        verdicts.meet, verdicts.settle = lanes.met, streams.settle
+        allocators.settle = streams.settle
+        captures.before_end = [self.manual.let_go, self.events.over]
+        captures.after_end = [self.manual.keep_out_again]
 
 
 class Guard(Components):

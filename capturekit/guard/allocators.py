@@ -1,24 +1,217 @@
-"""The allocators during a capture: each thread's CuPy allocator follows its current stream."""
+"""Memory during a capture: each thread's allocator follows its current stream; values of the host are uploaded at once.
+
+CuPy's compiled code uploads some values (``x.repeat([1, 2])``, ``x.take(list)``) and makes no Python call that could
+be wrapped. But it first makes a new array by its shape, with memory from the guard's allocator. That returns pointers
+of a subclass with its own method for copies from the host, and Cython calls methods that a Python class overrides. All
+other memory has CuPy's own pointers: CUB's reductions pass theirs to a kernel, and CuPy accepts only its own class
+there.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy
+
 from capturekit.guard.entry_points import Entry
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
-from capturekit.guard.uploads import CompiledUploads
 from capturekit.guard.verdicts import Verdicts
-from capturekit.launch.caller import Caller
+from capturekit.launch.current_stream import current_for_now
 from capturekit.model import errors
+from capturekit.model.counted import counted
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
-from capturekit.model.rules import RULES, VARIANTS, Operation, Rule
-from capturekit.model.source_line import Place, called, here
+from capturekit.model.rules import RULES, VARIANTS, Mode, Operation, Rule
+from capturekit.model.skipped_exits import contextmanager
+from capturekit.model.source_line import Place, called, here, is_ours
+
+_HOST_TO_DEVICE = 1
+
+
+class Uploads:
+    """Copies values of the host to the device at once, outside of the capture."""
+
+    def __init__(self, state: State, lanes: Lanes) -> None:
+        self.state = state
+        self.lanes = lanes
+        self._thread = _Thread()
+        self._pointers: tuple[Any, Any] = (None, None)
+
+    def upload(self, live: OpenCapture, values: Any) -> Any:
+        """Copy a NumPy array to the device at once; the graph keeps the copy."""
+        original = self.state.installation.originals['cupy._core.array']
+        return self.upload_made_by(live, functools.partial(original, values))
+
+    def upload_made_by(self, live: OpenCapture, make: Callable[[], Any]) -> Any:
+        """Call a CuPy function that makes an array from values of the host, outside of the capture."""
+        cupy = self.state.platform.cupy
+        memory = live.graph_memory
+        set_allocator = self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
+        before = cupy.cuda.memory._get_thread_local_allocator()
+        with self._beside(live) as upload:
+            set_allocator(memory.grow)
+            try:
+                with current_for_now(cupy.cuda, upload):
+                    array = make()
+                upload.synchronize()
+                cupy.cuda.alloc_pinned_memory(1)  # it drops the event after the copy, which CuPy would ask later
+            finally:
+                set_allocator(before)
+        return array
+
+    def bytes_from(self, live: OpenCapture, address: int, size: int) -> tuple[Any, Any]:
+        """Copy bytes of the host into the graph's memory; return that, and an event that has happened after it."""
+        cupy = self.state.platform.cupy
+        with self._beside(live) as upload:
+            buffer = live.graph_memory.grow(size)
+            cupy.cuda.runtime.memcpyAsync(buffer.ptr, address, size, _HOST_TO_DEVICE, upload.ptr)
+            done = cupy.cuda.Event(disable_timing=True)
+            done.record(upload)
+            done.synchronize()
+        return buffer, done
+
+    @contextmanager
+    def _beside(self, live: OpenCapture) -> Iterator[Any]:
+        """A stream of the current device outside of the capture, in a mode that allows what a capture forbids."""
+        device = self.state.platform.device
+        with self.state.inside:
+            number = self.state.current_device()
+            if number not in live.uploads:
+                live.uploads[number] = self.state.platform.cupy.cuda.Stream(non_blocking=True)
+            old = device.exchange_thread_mode(Mode.RELAXED)
+            try:
+                yield live.uploads[number]
+            finally:
+                device.exchange_thread_mode(old)
+
+    def seen(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+        """The same allocator; pointers of arrays made by their shape take copies from the host to :meth:`take_over`."""
+        base = self.state.platform.cupy.cuda.MemoryPointer
+        if self._pointers[0] is not base:
+            self._pointers = base, _pointers_of(base, self)
+        pointer_class, thread = self._pointers[1], self._thread
+
+        def malloc(size: int) -> Any:
+            if not thread.making:
+                return allocator(size)
+            pointer = pointer_class(allocator(size).mem, 0)
+            thread.new = int(pointer.ptr), _instruction()
+            return pointer
+
+        return malloc
+
+    def array_new(self, original: Callable[..., Any], cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """Make an array by its shape: the next thing that happens to it may be a copy from the host."""
+        thread = self._thread
+        thread.making = True
+        try:
+            return original(cls, *args, **kwargs)
+        finally:
+            thread.making = False
+
+    def take_over(self, pointer: Any, host: Any, size: int, stream: Any) -> bool:
+        """Take over a copy that compiled code makes into a new array. False for any other copy."""
+        new, live = self._thread.new, self.state.mine()
+        self._thread.new = None
+        if live is None or live.memory is None or self.state.inside.active() or stream is None or not size:
+            return False
+        lane = self.state.ledger.lane(stream.ptr)
+        if new != (int(pointer.ptr), _instruction()) or lane is None or lane.capture is not live.capture:
+            return False
+        address = host if isinstance(host, int) else int(host.value)
+        if self._holds_addresses(address, size):
+            return False
+        with self.state.lock:
+            buffer, done = self.bytes_from(live, address, size)
+            with self.state.inside:
+                self.state.platform.cupy.cuda.runtime.memcpyAsync(
+                    pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr
+                )
+            text = f'{counted(size, "byte")} of the host uploaded while recording, the same at every launch'
+            live.note('constant', self.lanes.current_lane(live), text, here(), nbytes=size)
+        self._thread.copied = _instruction(), int(stream.ptr), done
+        return True
+
+    def event_of_copy(self, stream: int) -> Any:
+        """An event that has happened, for the one that compiled code records after its copy to know when it is done."""
+        copied, self._thread.copied = self._thread.copied, None
+        if copied is not None and copied[:2] == (_instruction(), stream):
+            self._thread.given = copied[2]
+            return copied[2]
+        rehearsal = self.state.rehearsals.get(threading.get_ident())
+        if rehearsal is not None:
+            rehearsal.records_events = True
+        return None
+
+    def has_happened(self, event: Any) -> bool:
+        """Whether this is the event that compiled code got after its copy, so that the driver need not be asked."""
+        if event is not self._thread.given or event is None:
+            return False
+        self._thread.given = None
+        return True
+
+    def _holds_addresses(self, address: int, size: int) -> bool:
+        """Whether the values are addresses of device memory, which the graph would use without keeping it."""
+        words = numpy.frombuffer(ctypes.string_at(address, size - size % 8), numpy.uint64)
+        low, high = _ADDRESSES
+        found = words[(words > low) & (words < high)][:_LOOKED_AT]
+        attributes_of = self.state.platform.cupy.cuda.runtime.pointerGetAttributes
+        with self.state.inside:
+            return any(attributes_of(int(word)).type == _ON_DEVICE for word in found)
+
+
+_DEVICE_TO_DEVICE = 3
+#: ``cudaMemoryTypeDevice`` of ``cudaPointerAttributes``.
+_ON_DEVICE = 2
+#: Device memory has addresses in this range; a table of addresses begins with such values.
+_ADDRESSES, _LOOKED_AT = (1 << 32, 1 << 48), 16
+
+
+class _Thread(threading.local):
+    """The last new array of a thread, and the event that compiled code records after a copy."""
+
+    #: Whether an array is being made by its shape.
+    making = False
+    #: Its address, and the instruction of the user's code that was running.
+    new: tuple[int, tuple[int, int]] | None = None
+    #: The instruction whose copy has been made, the stream that it was meant for, and an event that has happened.
+    copied: tuple[tuple[int, int], int, Any] | None = None
+    #: That event, once compiled code has it.
+    given: Any = None
+
+
+def _pointers_of(base: Any, uploads: Uploads) -> Any:
+    """The class of pointers whose copies from the host are noticed, also in compiled code."""
+
+    class Pointer(base):  # type: ignore[misc]
+        """A pointer to a graph's memory."""
+
+        __slots__ = ()
+
+        def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
+            """Copy from the host. Values for a new array, from compiled code, become a constant of the graph."""
+            if not uploads.take_over(self, mem, size, stream):
+                super().copy_from_host_async(mem, size, stream)
+
+    Pointer.__name__ = Pointer.__qualname__ = 'MemoryPointer'
+    return Pointer
+
+
+def _instruction() -> tuple[int, int]:
+    """The frame, and the instruction in it, that called compiled code."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return (id(frame), frame.f_lasti) if frame is not None else (0, 0)
+
 
 _O = Operation
 _SET_ALLOCATOR = 'cupy.cuda.memory._set_thread_local_allocator'
@@ -40,10 +233,10 @@ UNSEEN = (
 class Allocators:
     """Sets each thread's CuPy allocator to the one for its current stream while a capture is open."""
 
-    def __init__(self, state: State, verdicts: Verdicts, compiled: CompiledUploads) -> None:
+    def __init__(self, state: State, verdicts: Verdicts, uploads: Uploads) -> None:
         self.state = state
         self.verdicts = verdicts
-        self.compiled = compiled
+        self.uploads = uploads
         #: By thread: the allocator that it had before the guard's; and the threads with an allocator of the user.
         self.kept: dict[int, Any] = {}
         self.foreign: set[int] = set()
@@ -59,25 +252,18 @@ class Allocators:
         me = threading.get_ident()
         if me in self.foreign or not self.state.policy.records:
             return
-        state, wanted = self.state, None
+        state = self.state
         ptr = state.current_stream().ptr if lane is None else lane.stream
         lane = lane or state.ledger.lanes.get(ptr)
         live = None if lane is None else state.lives.get(lane.capture)
         if live is not None and live.memory is not None:
             return self.to_lane(live, lane)  # type: ignore[arg-type]
-        if (
-            live is None
-            and ptr not in LEGACY_HANDLES
-            and (mine := state.mine())
-            and mine.strict
-            and mine.memory is not None
-        ):
-            wanted = Ours(functools.partial(self._malloc_outside, mine))
+        mine = state.mine() if live is None and ptr not in LEGACY_HANDLES else None
         set_allocator = state.installation.originals[_SET_ALLOCATOR]
-        if wanted is not None:
+        if mine is not None and mine.strict and mine.memory is not None:
             if me not in self.kept:
                 self.kept[me] = state.platform.cupy.cuda.memory._get_thread_local_allocator()
-            set_allocator(wanted)
+            set_allocator(Ours(functools.partial(self._malloc_outside, mine)))
         elif me in self.kept:
             set_allocator(self.kept.pop(me))
 
@@ -99,46 +285,26 @@ class Allocators:
         self.state.installation.originals[_SET_ALLOCATOR](known[1])
 
     def _made(self, live: OpenCapture, lane: Lane, me: int) -> Ours:
+        """The allocator for a thread's work on a lane."""
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
-        memory = live.graph_memory
-        wanted = self.compiled.seen(memory.allocator(lane, malloc_of if memory.private else None))
-        if live.thread == me and live.caller is None:
-            wanted = self._while_current(live, wanted)
-        if live.caller is not None:
-            wanted = self._noting_stream(live.caller, lane.stream, wanted)
-        if live.decisions.open:
-            wanted = _noting_line(live.decisions.open[-1].made, wanted)
-        ours = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
-        return ours if live.thread == me else self._for_another_thread(live, ours)
-
-    def _while_current(self, live: OpenCapture, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Return the allocator for a lane if another stream may become current unseen."""
-        cuda = self.state.platform.cupy.cuda
+        memory, caller, cuda = live.graph_memory, live.caller, self.state.platform.cupy.cuda
+        allocate = self.uploads.seen(memory.allocator(lane, malloc_of if memory.private else None))
+        mine, several, device = live.thread == me, bool(live.devices.before), cuda.runtime.getDevice
 
         def malloc(size: int) -> Any:
-            if live.unsettled and self.settle():
+            if not mine and live.capture not in self.state.lives:  # another thread's may outlive the capture
+                self.restore()
+                return cuda.alloc(size)
+            if several and device() != lane.device:  # CuPy may switch to another device by itself
+                return self._escapes(self.other_device(device()), size)
+            if mine and caller is None and live.unsettled and self.settle():
                 return (cuda.memory._get_thread_local_allocator() or cuda.alloc)(size)
-            return allocator(size)
-
-        return malloc
-
-    @staticmethod
-    def _noting_stream(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Remember the stream on which memory was allocated, because each launch allocates the results there."""
-
-        def malloc(size: int) -> Any:
-            pointer = allocator(size)
-            caller.homes[int(pointer.mem.ptr)] = stream
+            pointer = allocate(size)
+            if caller is not None:  # each launch allocates the results on the streams of the recording
+                caller.homes[int(pointer.mem.ptr)] = lane.stream
+            if live.decisions.open:
+                live.decisions.open[-1].made[int(pointer.mem.ptr)] = here()
             return pointer
-
-        return malloc
-
-    def _followed(self, live: OpenCapture, device: int, allocator: Callable[[int], Any]) -> Ours:
-        """Return the allocator for a lane if there are other devices, to which CuPy may switch by itself."""
-        current = self.state.platform.cupy.cuda.runtime.getDevice
-
-        def malloc(size: int) -> Any:
-            return allocator(size) if current() == device else self._escapes(self.other_device(current()), size)
 
         return Ours(malloc)
 
@@ -161,20 +327,6 @@ class Allocators:
             return self.state.platform.cupy.cuda.alloc(size)
         finally:
             self.refresh()
-
-    def _for_another_thread(self, live: OpenCapture, allocator: Callable[[int], Any]) -> Ours:
-        """Return the allocator for a thread that works on a lane of another thread's capture.
-
-        It may outlive the capture.
-        """
-
-        def malloc(size: int) -> Any:
-            if live.capture in self.state.lives:
-                return allocator(size)
-            self.restore()
-            return self.state.platform.cupy.cuda.alloc(size)
-
-        return Ours(malloc)
 
     def restore(self) -> None:
         """Put this thread's own allocator back."""
@@ -263,17 +415,6 @@ def memory_hook(cupy: Any, name: str, **called: Callable[..., object]) -> Any:
     """A CuPy memory hook, for one thread: by CuPy's name of an event, what is called with the facts about it."""
     members = {event: lambda _hook, call=call, **facts: call(**facts) for event, call in called.items()}
     return type('Hook', (cupy.cuda.MemoryHook,), {'name': name, **members})()
-
-
-def _noting_line(made: dict[int, Place | None], allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-    """Note which lines allocate memory in the body of a decision."""
-
-    def malloc(size: int) -> Any:
-        pointer = allocator(size)
-        made[int(pointer.mem.ptr)] = here()
-        return pointer
-
-    return malloc
 
 
 def escape_rule(live: OpenCapture, at: Place | None, ptr: int, legacy: bool) -> Rule:

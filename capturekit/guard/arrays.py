@@ -5,22 +5,15 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy
 
 from capturekit.driver.node_accesses import Access, linear, overlap
-from capturekit.guard.caller_streams import CallerStreams
-from capturekit.guard.conditional_bodies import Bodies
-from capturekit.guard.graph_inputs import GraphInputs
-from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams
-from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
-from capturekit.guard.uploads import Uploads
-from capturekit.guard.verdicts import Verdicts
+from capturekit.guard.stream_calls import CallsOnStreams
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.errors import CudaCallError
@@ -48,97 +41,6 @@ class _Exchanging(threading.local):
 _EXCHANGING = _Exchanging()
 
 
-@dataclass(eq=False)
-class Exchange:
-    """Judges the exchange of arrays with other libraries."""
-
-    state: State
-    verdicts: Verdicts
-    lanes: Lanes
-    outside: OutsideStreams
-
-    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
-        """Return an array of another library without its stream, for which CuPy would wait on the host."""
-        interface = dict(obj.__cuda_array_interface__)
-        named = interface.get('stream')
-        if named is None:
-            return obj
-        stream = self.outside.meant(int(named))
-        lane = self.state.ledger.lane(stream)
-        call = 'Use of an array of another library'
-        if lane is None or lane.capture is not live.capture:
-            verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
-            if verdict.answer.refused:
-                self.verdicts.refuse(verdict, call, stream, _EXCHANGE if lane is not None else None)
-            if stream == named and stream not in live.outside.held:
-                return obj
-            self.outside.release(stream)
-            self.state.own('cupy.cuda.runtime.streamSynchronize', stream)  # as CuPy would outside of captures
-            self.outside.hold_again()
-        elif lane is not (here_lane := self.lanes.current_lane(live)):
-            verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
-            if live.strict:
-                self.verdicts.refuse(verdict, call, stream, _EXCHANGE)
-            at = here()
-            self.lanes.wait_on(live, here_lane, self.lanes.record_on(live, lane, at), at)
-            live.note('adapted', here_lane, f'exchange of an array became a join of lane {lane.number}', at)
-        interface['stream'] = None
-        return WithoutStream(interface, obj)
-
-    def memory_of_another(
-        self, original: Callable[..., Any], ptr: int, size: int, owner: Any, device_id: int = -1
-    ) -> Any:
-        """Make an array of memory that another library holds. CuPy's next call waits for the stream that it names.
-
-        This is also called for operands of compiled functions: ``a + obj``.
-        """
-        _EXCHANGING.settled = False
-        settled = self._settled(owner)
-        memory = original(ptr, size, owner, device_id)
-        _EXCHANGING.settled = settled
-        return memory
-
-    def _settled(self, owner: Any) -> bool:
-        """Whether the stream that an array names is ordered already, so that CuPy need not wait for it."""
-        kind = (self.state.platform.cupy.ndarray, WithoutStream)
-        interface = None if isinstance(owner, kind) else getattr(owner, '__cuda_array_interface__', None)
-        if not interface or interface.get('stream') is None:
-            return False
-        if not self.state.installation.originals['cupy._util.CUDA_ARRAY_INTERFACE_SYNC']:
-            return False
-        with self.state.lock:
-            mine = self.verdicts.start()
-            if mine is not None:
-                return self.exchanged(mine, owner) is not owner
-            stream = int(interface['stream'])
-            verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
-            if self.state.ledger.lane(stream) is not None and verdict.answer.refused:
-                self.verdicts.refuse(verdict, 'Use of an array of another library', stream, _EXCHANGE)
-            return False
-
-    def exchange_waits(self, original: bool) -> bool:
-        """Whether CuPy has to wait for the stream of the array that it is making."""
-        settled, _EXCHANGING.settled = _EXCHANGING.settled, False
-        return original and not settled
-
-    def array_dlpack(self, original: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:
-        """Export an array by DLPack. A consumer that names no stream means the legacy one."""
-        with self.state.lock:
-            mine = self.verdicts.start()
-            stream, device = kwargs.get('stream'), kwargs.get('dl_device')
-            to_host = device is not None and tuple(device) != tuple(array.__dlpack_device__())
-            if to_host and array.size:
-                self.verdicts.refuse_read_elsewhere('ndarray.__dlpack__()', array.data.mem)
-            if mine is not None:
-                if to_host and mine.parts.answers is None:
-                    self.verdicts.refuse_read(self.state.platform.cupy.cuda.get_current_stream().ptr)
-                if not to_host and (stream is None or stream in LEGACY_HANDLES):
-                    verdict = self.verdicts.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
-                    rule = VARIANTS['dlpack-legacy']
-                    self.verdicts.refuse(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)
-        return original(array, *args, **kwargs)
-
-
 # -- arrays exchanged with other libraries, in both directions ---------------------------------------------------------
 
 
@@ -155,20 +57,8 @@ class WithoutStream:
 _JOINED, _SMALL = 8, 2 << 20
 
 
-@dataclass(eq=False)
-class Arrays:
-    """Refuses host reads, and uploads constants at once."""
-
-    state: State
-    verdicts: Verdicts
-    lanes: Lanes
-    callers: CallerStreams
-    uploads: Uploads
-    parts: Parts
-    bodies: Bodies
-    outside: OutsideStreams
-    exchange: Exchange
-    inputs: GraphInputs
+class Arrays(CallsOnStreams):
+    """Refuses host reads, uploads constants at once, and judges the exchange of arrays with other libraries."""
 
     def array_get(
         self, original: Callable[..., Any], array: Any, stream: Any = None, order: str = 'C', out: Any = None,
@@ -183,7 +73,7 @@ class Arrays:
             rehearsal.add(value, here())
             return value
         current = self.state.platform.cupy.cuda.get_current_stream
-        where = self.outside.meant(current() if stream is None else stream)
+        where = self.streams.meant(current() if stream is None else stream)
         if stream is None and where.ptr in LEGACY_HANDLES:
             stream = where
         with self.state.lock:
@@ -196,7 +86,7 @@ class Arrays:
                 self._refuse_unlaunched(array, where.ptr if captured else None, out)
                 self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
-                self.outside.release(self.outside.standing_for(where.ptr))
+                self.streams.release(self.streams.standing_for(where.ptr))
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
         if array.size:
             self.inputs.reads(array)
@@ -210,8 +100,7 @@ class Arrays:
         try:
             return self.verdicts.carry_out(verdict, 'ndarray.get()', where.ptr, go) if array.size else go()
         finally:
-            if mine is not None:
-                self.outside.hold_again()
+            self.streams.hold_again()
 
     def _fills(self, out: Any) -> None:
         """Refuse to fill a NumPy array of the caller, because a launch would not fill it again."""
@@ -291,11 +180,12 @@ class Arrays:
         with self.state.lock:
             self.verdicts.check(mine)
             if hasattr(obj, '__cuda_array_interface__'):
-                return original(self.exchange.exchanged(mine, obj), *args, **kwargs)
+                return original(self.exchanged(mine, obj), *args, **kwargs)
             if _holds_arrays(obj, kind):
                 flat = list(_flat(obj))
                 if _by_table(flat, getattr(flat[0], 'dtype', None), kind) and _nested_shape(obj) is not None:
-                    obj = self._of_arrays(flat, obj)
+                    joined = self.state.installation.originals['cupy._core.concatenate_method']
+                    obj = self.arrays_joined(joined, [one.reshape(-1) for one in flat], 0).reshape(_nested_shape(obj))
                 return original(obj, *args, **kwargs)
             if _is_scalar(obj):
                 return original(obj, *args, **kwargs)
@@ -334,7 +224,15 @@ class Arrays:
         if not _by_table(arrays, wanted, kind):
             return original(tup, axis, out, dtype, casting)
         if mine.memory is None:
-            raise _table_refused('cupy.concatenate()', arrays)
+            raise errors.UnsupportedCallError(
+                'cupy.concatenate()',
+                location=here(),
+                rule=f'CuPy joins {len(arrays)} small arrays of one dtype with one kernel, and copies a table of their '
+                'addresses from the host for it: no such copy can be recorded.',
+                remedy=f'Join {_JOINED} at most at a time; or write each array into its part of one: '
+                '`out = cp.empty(shape, dtype)`, `out[:, n : n + k] = x`.',
+                cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+            )
         with self.state.lock:
             text = f'{counted(len(arrays), "array")} are joined {_JOINED} at a time'
             mine.note('note' if mine.strict else 'adapted', self.lanes.current_lane(mine), text, here())
@@ -342,11 +240,6 @@ class Arrays:
             groups = range(0, len(arrays), _JOINED)
             arrays = [original(arrays[n : n + _JOINED], axis, None, dtype, casting) for n in groups]
         return original(arrays, axis, out, dtype, casting)
-
-    def _of_arrays(self, flat: list[Any], obj: Any) -> Any:
-        """Join the arrays in a nested list, as ``cupy.array`` does."""
-        original = self.state.installation.originals['cupy._core.concatenate_method']
-        return self.arrays_joined(original, [one.reshape(-1) for one in flat], 0).reshape(_nested_shape(obj))
 
     def constant(self, live: OpenCapture, make: Callable[[], Any], call: str) -> Any:
         """Upload a host value on a separate stream and wait for it. The graph keeps its memory."""
@@ -421,15 +314,93 @@ class Arrays:
         with self.state.lock:
             return [self.constant(live, functools.partial(original, one), 'index') for one in hosts]
 
+    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
+        """Return an array of another library without its stream, for which CuPy would wait on the host."""
+        interface = dict(obj.__cuda_array_interface__)
+        named = interface.get('stream')
+        if named is None:
+            return obj
+        stream = self.streams.meant(int(named))
+        lane = self.state.ledger.lane(stream)
+        call = 'Use of an array of another library'
+        if lane is None or lane.capture is not live.capture:
+            verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
+            if verdict.answer.refused:
+                self.verdicts.refuse(verdict, call, stream, _EXCHANGE if lane is not None else None)
+            if stream == named and stream not in live.outside.held:
+                return obj
+            self.streams.release(stream)
+            self.state.own('cupy.cuda.runtime.streamSynchronize', stream)  # as CuPy would outside of captures
+            self.streams.hold_again()
+        elif lane is not (here_lane := self.lanes.current_lane(live)):
+            verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
+            if live.strict:
+                self.verdicts.refuse(verdict, call, stream, _EXCHANGE)
+            at = here()
+            self.lanes.wait_on(live, here_lane, self.lanes.record_on(live, lane, at), at)
+            live.note('adapted', here_lane, f'exchange of an array became a join of lane {lane.number}', at)
+        interface['stream'] = None
+        return WithoutStream(interface, obj)
+
+    def memory_of_another(
+        self, original: Callable[..., Any], ptr: int, size: int, owner: Any, device_id: int = -1
+    ) -> Any:
+        """Make an array of memory that another library holds. CuPy's next call waits for the stream that it names.
+
+        This is also called for operands of compiled functions: ``a + obj``.
+        """
+        _EXCHANGING.settled = False
+        settled = self._settled(owner)
+        memory = original(ptr, size, owner, device_id)
+        _EXCHANGING.settled = settled
+        return memory
+
+    def _settled(self, owner: Any) -> bool:
+        """Whether the stream that an array names is ordered already, so that CuPy need not wait for it."""
+        kind = (self.state.platform.cupy.ndarray, WithoutStream)
+        interface = None if isinstance(owner, kind) else getattr(owner, '__cuda_array_interface__', None)
+        if not interface or interface.get('stream') is None:
+            return False
+        if not self.state.installation.originals['cupy._util.CUDA_ARRAY_INTERFACE_SYNC']:
+            return False
+        with self.state.lock:
+            mine = self.verdicts.start()
+            if mine is not None:
+                return self.exchanged(mine, owner) is not owner
+            stream = int(interface['stream'])
+            verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
+            if self.state.ledger.lane(stream) is not None and verdict.answer.refused:
+                self.verdicts.refuse(verdict, 'Use of an array of another library', stream, _EXCHANGE)
+            return False
+
+    def exchange_waits(self, original: bool) -> bool:
+        """Whether CuPy has to wait for the stream of the array that it is making."""
+        settled, _EXCHANGING.settled = _EXCHANGING.settled, False
+        return original and not settled
+
+    def array_dlpack(self, original: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:
+        """Export an array by DLPack. A consumer that names no stream means the legacy one."""
+        with self.state.lock:
+            mine = self.verdicts.start()
+            stream, device = kwargs.get('stream'), kwargs.get('dl_device')
+            to_host = device is not None and tuple(device) != tuple(array.__dlpack_device__())
+            if to_host and array.size:
+                self.verdicts.refuse_read_elsewhere('ndarray.__dlpack__()', array.data.mem)
+            if mine is not None:
+                if to_host and mine.parts.answers is None:
+                    self.verdicts.refuse_read(self.state.platform.cupy.cuda.get_current_stream().ptr)
+                if not to_host and (stream is None or stream in LEGACY_HANDLES):
+                    verdict = self.verdicts.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
+                    rule = VARIANTS['dlpack-legacy']
+                    self.verdicts.refuse(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)
+        return original(array, *args, **kwargs)
+
 
 def root_of(array: Any) -> Any:
     """The array whose memory this one is a view of."""
     while isinstance(getattr(array, 'base', None), numpy.ndarray):
         array = array.base
     return array
-
-
-_REGISTRY = '__warningregistry__'
 
 
 def _as_asked(found: Any, order: str, out: Any) -> Any:
@@ -455,18 +426,6 @@ def _nested_shape(obj: Any) -> tuple[int, ...] | None:
     shapes = {_nested_shape(part) for part in obj}
     shape = shapes.pop() if len(shapes) == 1 else None
     return None if shape is None else (len(obj), *shape)
-
-
-def _table_refused(call: str, arrays: list[Any]) -> errors.UnsupportedCallError:
-    return errors.UnsupportedCallError(
-        call,
-        location=here(),
-        rule=f'CuPy joins {len(arrays)} small arrays of one dtype with one kernel, and copies a table of their '
-        'addresses from the host for it: no such copy can be recorded.',
-        remedy=f'Join {_JOINED} at most at a time; or write each array into its part of one: '
-        '`out = cp.empty(shape, dtype)`, `out[:, n : n + k] = x`.',
-        cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
-    )
 
 
 def _flat(obj: Any) -> Iterator[Any]:

@@ -58,11 +58,6 @@ class CallerStreams:
         if live.caller is not None and device != live.origin_device:
             live.caller.elsewhere[device] = live.devices.before[device]
 
-    def stream_hash(self, original: Callable[..., Any], stream: Any) -> Any:
-        """Hash a stream by its real handle."""
-        with self.state.inside:
-            return original(stream)
-
     def stream_eq(self, original: Callable[..., Any], stream: Any, other: Any) -> Any:
         """Compare streams; the recording's own stream stands for the one that was current at the call."""
         mine = self.state.mine()
@@ -97,10 +92,6 @@ class CallerStreams:
         lane = self._null_lane(live, self.state.current_device())
         return lane if lane is not None and lane is self.lanes.current_lane(live) else None
 
-    def mine_is_current(self, live: OpenCapture) -> bool:
-        """Whether the recording's own stream is this thread's current one."""
-        return bool(self.state.platform.cupy.cuda.get_current_stream().ptr == live.origin.ptr)
-
     def not_recorded(self, call: str, ptr: int | None, rule: str, remedy: str = '') -> errors.CaptureError:
         """The error for a call whose effect a launch would not have."""
         return errors.UnsupportedCallError(
@@ -119,9 +110,9 @@ class CallerStreams:
                 call, None, 'The event was made outside of the function', 'Make the event in the function.'
             )
 
-    def in_order(self, live: OpenCapture, lane: Lane | None = None) -> None:
+    def in_order(self, live: OpenCapture | None, lane: Lane | None = None) -> None:
         """Order a lane (by default the current one) after the lanes that its next work would wait for in eager code."""
-        if live.caller is None:
+        if live is None or live.caller is None:
             return
         lane = lane or self.lanes.current_lane(live)
         at = here()
@@ -137,12 +128,9 @@ class CallerStreams:
             live.caller.implicit = True
         if lane is null:
             nulls = [self._null_lane(live, device) for device in {one.device for one in lanes}]
-            return [one for one in lanes if one is not lane and (self._meets(one, lane) or one in nulls)]
+            meeting = [one for one in lanes if (one.blocking and one.device == lane.device) or one in nulls]
+            return [one for one in meeting if one is not lane]
         return [null] if null is not None and lane.blocking else []
-
-    @staticmethod
-    def _meets(lane: Lane, null: Lane) -> bool:
-        return lane.blocking and lane.device == null.device
 
     def _null_lane(self, live: OpenCapture, device: int) -> Lane | None:
         """The lane that replaces the null stream of a device."""

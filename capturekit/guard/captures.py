@@ -1,22 +1,40 @@
-"""Captures begin and end: what is told of it, and what CUDA destroys when ending the driver's capture fails.
+"""Captures begin, are cut in two, and end.
 
 If a capture is lost, or has lanes that are not joined, ``cudaStreamEndCapture`` destroys the graph that was captured
 into, also one that was there before, and also the body of a conditional node. The graph around such a node then ends
 the process when it is destroyed or instantiated, and so does destroying the node (measured on driver 580.159.04). So
 the recorded work is joined before a capture is thrown away, and a graph that has lost a body is never destroyed.
+
+A capture is cut where something has to happen at every launch between two parts. All lanes are joined there, so that
+later work is ordered after earlier work. The driver's capture on the origin ends there and a new one begins on the same
+stream: into the body of a conditional node, if the device decides whether the rest runs, or into another graph, if the
+host does. All other lanes are forked again there, also those without work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from capturekit.guard.allocators import Allocators, Uploads
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
+from capturekit.guard.verdicts import Verdicts
+from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.plan import Part, Plan
+from capturekit.launch.read_checks import Checks
+from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
-from capturekit.model.rules import CaptureStatus, Mode
+from capturekit.model.ledger import EventMark
+from capturekit.model.rules import CaptureStatus, Code, Mode
+from capturekit.model.source_line import Place, here
 
 
 def driver_mode(mode: Mode) -> Mode:
@@ -109,7 +127,10 @@ def end_driver_capture(live: OpenCapture) -> int:
     try:
         return int(live.platform.device.end_capture(live.origin.ptr))
     except CudaCallError:
-        _note_destroyed(live)
+        if in_body(live):
+            live.parts.spoilt = True
+        elif live.parts.current is not None:
+            live.parts.current.graph = 0
         raise
 
 
@@ -132,8 +153,265 @@ def in_body(live: OpenCapture) -> bool:
     return bool(live.parts.check_node or live.decisions.open)
 
 
-def _note_destroyed(live: OpenCapture) -> None:
-    if in_body(live):
-        live.parts.spoilt = True
-    elif live.parts.current is not None:
-        live.parts.current.graph = 0
+#: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
+_OF_DEVICES = (2, 3)
+_CHECKED = 'The value that was read is checked before anything else runs, so that all lanes have to be joined.'
+#: The kinds of nodes that the body of a conditional node can hold.
+INSIDE = frozenset({'kernel', 'memcpy', 'memset', 'empty', 'graph', 'conditional'})
+
+
+@dataclass(eq=False)
+class Parts:
+    """Cuts an open capture in two, if something has to happen between the parts at every launch."""
+
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    uploads: Uploads
+
+    def plan_of(self, live: OpenCapture) -> Plan:
+        """The plan that the capture's graph will follow; made when it is first needed."""
+        if live.recorder.into:
+            raise errors.UnsupportedCallError(
+                'A launch of more than one graph',
+                location=here(),
+                rule='The graph that this block records into is not launched by capturekit.',
+                remedy='Record this in another capture, without into=: checked host reads, random numbers of the host, '
+                'and calls between two graphs need a launch of capturekit.',
+            )
+        if live.parts.plan is None:
+            live.parts.plan = Plan(live.platform)
+            live.parts.plan.state = live.parts.state
+            live.parts.current = live.parts.plan.first = Part()
+        return live.parts.plan
+
+    def part_of(self, live: OpenCapture) -> Part:
+        """Return the part that is being recorded."""
+        self.plan_of(live)
+        assert live.parts.current is not None
+        return live.parts.current
+
+    def checks_of(self, live: OpenCapture) -> Checks:
+        """The checks of the capture's graph."""
+        plan = self.plan_of(live)
+        if plan.checks is None:
+            assert live.memory is not None
+            with self.state.on(live.origin_device):
+                plan.checks = Checks(
+                    live.platform, live.memory, lambda values: self.uploads.upload(live, values), live.parts.state
+                )
+            plan.state = plan.checks.state
+        return plan.checks
+
+    def cut_on_device(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+        """Record a check of ``array``, and continue in the body of a node that runs if the check holds."""
+        device = live.platform.device
+        part, checks = self.part_of(live), self.checks_of(live)
+        before = self.leave_lanes(live, at)
+        with self.state.on(live.origin_device):
+            info = device.capture_info(live.origin.ptr)
+            part.graph = part.graph or info.graph
+            condition = device.condition_create(part.graph)
+            self._record_check(live, array, value, at, condition)
+            part.checks = len(checks.made)
+            node = live.parts.check_node
+            after = (node,) if node else device.capture_info(live.origin.ptr).dependencies
+            self._end_segment(live)
+            live.parts.check_node, body = device.add_if(part.graph, after, condition)
+            part.bodies.append(body)
+            self.go_on(live, before, at, body)
+
+    def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> Part:
+        """End this part, and continue in another graph; return the part that ended.
+
+        ``why``: what the error for open lanes says, as in :meth:`leave_lanes`.
+        """
+        before = self.leave_lanes(live, at, *why)
+        ended = self.end_part(live)
+        self.go_on(live, before, at)
+        return ended
+
+    def check_on_host(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+        """Record a check of ``array`` that the host waits for before it launches the next part."""
+        self.checks_of(live)
+        before = self.leave_lanes(live, at)
+        with self.state.on(live.origin_device):
+            self._record_check(live, array, value, at, 0)
+        self.end_part(live)
+        self.go_on(live, before, at)
+
+    def _record_check(self, live: OpenCapture, array: Any, value: Any, at: Place | None, condition: int) -> None:
+        """Record a check on the origin, whose device is current, and which comes after all work so far.
+
+        An array of another device is copied to this one: no kernel here can be sure to reach it over there.
+        """
+        cupy = live.platform.cupy
+        with current_for_now(cupy.cuda, live.origin):
+            if int(array.data.device_id) != live.origin_device:
+                copied = cupy.ndarray(array.shape, array.dtype, live.graph_memory.grow(array.nbytes))
+                copied.data.copy_from_device_async(array.data, array.nbytes)
+                array = copied
+            self.checks_of(live).record(array, value, at, condition)
+
+    def end_part(self, live: OpenCapture) -> Part:
+        """End this part and the driver's capture of it; the next part is not begun yet."""
+        plan, part = self.plan_of(live), self.part_of(live)
+        with self.state.inside:
+            graph = self._end_segment(live)
+        part.graph, live.parts.spoilt = 0 if live.parts.spoilt else part.graph or graph, False
+        part.checks = len(plan.checks.made) if plan.checks is not None else 0
+        plan.steps.append(part)
+        live.parts.current, live.parts.check_node = Part(), 0
+        return part
+
+    def leave_lanes(
+        self, live: OpenCapture, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED
+    ) -> Any:
+        """Join the current lane, and with ``strict=False`` all others, too; return the stream that is current."""
+        self.verdicts.check(live)
+        self.lanes.find_work(live)
+        current = live.platform.cupy.cuda.get_current_stream()
+        mine = live.lane_of(current)
+        if mine in live.capture.unjoined():
+            self.lanes.join(live, mine, at)
+        if live.capture.unjoined():
+            if live.strict:
+                raise (errors.HostReadError if rule is _CHECKED else errors.UnjoinedError)(
+                    what,
+                    location=at,
+                    rule=rule,
+                    remedy='Join them first: `cap.join(stream)`; or open the capture with strict=False.',
+                )
+            self.lanes.join_all(live)
+        return current
+
+    def checked_by(self, live: OpenCapture) -> str:
+        """What checks assumed values at launches: the device, or, in graphs of several devices, the host."""
+        return 'host' if self.device_count(live) > 1 else live.parts.checked_by
+
+    @staticmethod
+    def device_count(live: OpenCapture) -> int:
+        """How many devices lanes have been on so far."""
+        return len({lane.device for capture in (*live.parts.past, live.capture) for lane in capture.lanes})
+
+    def refuse_second_device(self, live: OpenCapture) -> None:
+        """Refuse a lane on another device in a graph that decides on the device."""
+        if live.decisions.bodies or live.parts.check_node:
+            raise decided_here('A lane of another device')
+
+    def unfit_copies(self, live: OpenCapture, body: int) -> errors.CaptureError | None:
+        """The error for a body that copies between devices: launching it would fail and end the CUDA context."""
+        if not live.devices.before:
+            return None
+        infos = live.platform.device.node_infos(body)
+        ends = [(i.detail.get('src'), i.detail.get('dst')) for i in infos if i.kind == 'memcpy']
+        if any(len({place for place in map(self._lies_on, pair) if place is not None}) > 1 for pair in ends):
+            return decided_here('A copy between two devices')
+        return None
+
+    def _lies_on(self, address: Any) -> int | None:
+        """The device whose memory is at an address."""
+        if not isinstance(address, int):
+            return None
+        found = self.state.platform.cupy.cuda.runtime.pointerGetAttributes(address)
+        return int(found.device) if found.type in _OF_DEVICES else None
+
+    def _end_segment(self, live: OpenCapture) -> int:
+        device = live.platform.device
+        if live.parts.check_node and live.parts.current is not None:
+            self._refuse_unfit(live, live.parts.current.bodies[-1])
+        live.poll()
+        info = device.capture_info(live.origin.ptr)
+        live.recording.node_count += device.graph_node_count(info.graph)
+        live.recording.edge_count += device.graph_edge_count(info.graph)
+        if live.trace is not None:
+            live.trace.next_part(self.order_of(live, info.graph))
+        graph = end_driver_capture(live)
+        self.has_ended(live)
+        return graph
+
+    def has_ended(self, live: OpenCapture) -> None:
+        """Note that the driver's capture has ended; the next one will go on."""
+        with self.state.lock:
+            live.parts.past.append(live.capture)
+            self.state.ledger.end(live.capture)
+
+    def _refuse_unfit(self, live: OpenCapture, body: int) -> None:
+        """Raise for a node that can't stand behind a check of the device: instantiating could end the process."""
+        fault = self.unfit_copies(live, body)
+        if fault is not None:
+            raise fault
+        kind = unfit_kind(live.platform.device, body)
+        if kind is not None:
+            raise errors.UnsupportedCallError(
+                f'A {kind} node behind a host read that the device checks',
+                location=here(),
+                rule=f'What follows such a check is the body of a conditional node, which holds '
+                f'{", ".join(sorted(INSIDE))} nodes.',
+                remedy='Make that call before the host read, or in another graph.',
+                cuda_error=Code.cudaErrorInvalidValue.name,
+            )
+
+    def order_of(self, live: OpenCapture, graph: int) -> list[int]:
+        """The nodes of a graph in the order in which they were made, without those that are already numbered."""
+        found: list[int] = live.platform.device.graph_nodes(graph)
+        return found[live.parts.numbered.get(graph, 0) :]
+
+    def go_on(
+        self, live: OpenCapture, before: Any, at: Place | None, graph: int = 0, after: Sequence[int] = ()
+    ) -> None:
+        """Continue in a new capture of the driver: into a graph, after some of its nodes, or into one of its own."""
+        with self.state.lock:  # from here on nobody else may begin to wait for the device
+            self.begin(live, graph, after)
+            self._begin_segment(live, before, at)
+
+    def begin(self, live: OpenCapture, graph: int = 0, after: Sequence[int] = ()) -> None:
+        """Begin the driver's next capture on the origin, when nobody waits for the device. The caller has the lock."""
+        device, ptr, mode = live.platform.device, live.origin.ptr, live.capture.mode
+        with self.state.on(live.origin_device):
+            self.verdicts.give_way()
+            device.begin_capture_to(ptr, graph, mode, after) if graph else device.begin_capture(ptr, mode)
+
+    def _begin_segment(self, live: OpenCapture, before: Any, at: Place | None) -> None:
+        """Begin the ledger's next capture, after the driver's next one has begun on the origin."""
+        old = live.capture
+        with self.state.lock:
+            blocking = old.origin.blocking
+            me = threading.get_ident()
+            capture = self.state.ledger.begin(
+                live.origin.ptr, old.mode, me, blocking=blocking, at=at, device=old.origin.device
+            )
+            self.state.lives.pop(old, None)
+            self.state.lives[capture] = live
+            live.capture, live.awaited_event = capture, None
+            capture.origin.priority = old.origin.priority
+            assert live.memory is not None
+            live.memory.opened(capture)
+            live.note('cut', capture.origin, f'part {len(live.parts.past) + 1} begins', at)
+            if before.ptr == live.origin.ptr:
+                self.lanes.make_current(live, before.ptr)
+            self.lanes.carry_over(live, old, at)
+            self.allocators.refresh()
+
+    def is_past(self, live: OpenCapture | None, mark: EventMark | None) -> bool:
+        """Whether an event belongs to an earlier part of this capture, so that all its work comes before this part."""
+        return live is not None and mark is not None and mark.capture in live.parts.past
+
+
+def unfit_kind(device: Any, body: int) -> str | None:
+    """The kind of the first node in a graph that the body of a conditional node can't hold."""
+    kinds = (device.node_kind(body, node)[0] for node in device.graph_nodes(body))
+    return next((kind for kind in kinds if kind not in INSIDE), None)
+
+
+def decided_here(what: str) -> errors.CaptureError:
+    """The error for work of several devices in a graph that decides on the device."""
+    return errors.UnsupportedCallError(
+        what,
+        location=here(),
+        rule='A graph that decides on the device (a loop, a branch, a host read that is checked there) is of one '
+        'device: CUDA instantiates no decision with work for another, and one that copies from there fails as it runs.',
+        remedy="Record the other device's work in another graph, or make lanes on all devices before the first host "
+        'read.',
+    )

@@ -2,33 +2,130 @@
 
 All lanes are joined, and a kernel that sets the condition comes before the node. The bodies of the node are recorded
 one after the other: the driver's capture on the origin ends, begins again into the body, ends there, and continues
-after the node.
-CUDA C++ Programming Guide, "Conditional Graph Nodes".
+after the node (CUDA C++ Programming Guide, "Conditional Graph Nodes").
+
+An array that was made in a body has a value only while the body runs. From the end of the body to the end of the
+capture such arrays are of a class that refuses whatever CuPy asks them, before anything is recorded. CuPy does not ask
+for everything (``out=``), so at the end the nodes outside of the body are looked through, too. The memory is held until
+then, so that no other array can have got it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
-from capturekit.guard.captures import emptied, end_driver_capture, join_for_good
-from capturekit.guard.graph_inputs import others_of
+from capturekit.guard.captures import (
+    INSIDE,
+    Parts,
+    decided_here,
+    emptied,
+    end_driver_capture,
+    join_for_good,
+    unfit_kind,
+)
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.left_arrays import LeftArrays
+from capturekit.guard.manual_captures import others_of
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.parts import INSIDE, Parts, decided_here, unfit_kind
 from capturekit.guard.state import State
 from capturekit.launch.condition_kernel import KERNEL, decide
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part
 from capturekit.model import errors
-from capturekit.model.cleanup import collections
-from capturekit.model.errors import CudaCallError
+from capturekit.model.cleanup import collections, instances
+from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.rules import Code
 from capturekit.model.source_line import Place, here, raised_at
+
+#: What may be asked of such an array: nothing of this is work, and none of it leads to work in CuPy's compiled code.
+_HARMLESS = frozenset(
+    {
+        'shape', 'dtype', 'itemsize', 'size', 'nbytes', 'strides', 'data', 'base', '_shape', '_strides', '__class__',
+        '__doc__', '__module__', '__dict__',
+    }
+)  # fmt: skip
+#: CuPy looks for these methods, and its compiled code takes any exception of the look-up for their absence.
+_CALLED = ('__cupy_override_elementwise_kernel__', '__cupy_override_reduction_kernel__')
+
+
+@dataclass(eq=False)
+class LeftMemory:
+    """Memory of an array that has outlived its body: the line that made it, and how many nodes were recorded by then.
+
+    Earlier nodes may have used it for other arrays.
+    """
+
+    mem: Any
+    made: Place | None
+    decides: str
+    body: Place | None
+    nodes: dict[int, int]
+
+    def refusal(self, at: Place | None) -> CaptureError:
+        """The error for work outside of the body that uses the array."""
+        return errors.UnsupportedCallError(
+            'Work with an array that was made in the body of a decision',
+            location=at,
+            rule=f'The array was made at {self.made}, in a body of `{self.decides}` (at {self.body}) that has ended. '
+            'It has a value only while that body runs, and the device decides at each launch whether it does.',
+            remedy=RETURNED,
+        )
+
+    def met_by(self, access: Access) -> bool:
+        """Whether a node touches the memory. Where only an address is known, it may be what was left in a structure."""
+        low, high = access.extent
+        start = int(self.mem.ptr)
+        return bool(access.itemsize) and low < start + int(self.mem.size) and start < high
+
+
+#: What to write instead.
+RETURNED = (
+    'Let the decision return it: `y = cap.cond(condition, lambda: ..., lambda: ...)`, `x = cap.loop(condition, body, '
+    'x)`; or write into an array from before the decision: `y[...] = ...`.'
+)
+
+
+def made_at(value: Any) -> int:
+    """The address of the memory of an array; 0 for other values."""
+    data = getattr(value, 'data', None)
+    return int(getattr(getattr(data, 'mem', None), 'ptr', 0))
+
+
+def _class_of(kind: Any, refuse: Callable[[Any], NoReturn]) -> type:
+    """A class with the layout of CuPy's arrays, whose objects refuse what they are asked."""
+
+    class Left(kind):  # type: ignore[misc]
+        """An array that was made in a body which has ended."""
+
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in _HARMLESS:
+                return super().__getattribute__(name)
+            return (lambda *_args, **_kwargs: refuse(self)) if name in _CALLED else refuse(self)
+
+        def __array_finalize__(self, obj: Any) -> None:
+            refuse(obj)
+
+    def refused(self: Any, *_args: Any) -> NoReturn:
+        refuse(self)
+
+    for name in 'getitem setitem iter len matmul rmatmul imatmul bool int float complex'.split():
+        setattr(Left, f'__{name}__', refused)
+    Left.__name__ = Left.__qualname__ = kind.__name__
+    return Left
+
+
+def _graphs(live: OpenCapture, now: int) -> list[int]:
+    """The graphs that the capture has recorded into so far, with the present one."""
+    parts = [] if live.parts.plan is None else [*live.parts.plan.parts, live.parts.current]
+    graphs = [now]
+    graphs += [graph for part in parts if part is not None for graph in (part.graph, *part.bodies) if graph]
+    graphs += [body for bodies in live.decisions.bodies.values() for body in bodies]
+    return list(dict.fromkeys(graphs))
 
 
 @dataclass(eq=False)
@@ -64,14 +161,20 @@ class Decision:
         return f'cap.{name[self.decides]}(...)'
 
 
+#: Why the body of a decision can't hold what the host does.
+_DECIDED = 'runs on the device as often as the device decides: nothing in it can come from the host, or allocate memory'
+
+
 class Bodies:
     """Conditional nodes in an open capture: work that the device decides about at every launch."""
 
-    def __init__(self, state: State, lanes: Lanes, parts: Parts, left: LeftArrays) -> None:
+    def __init__(self, state: State, lanes: Lanes, parts: Parts) -> None:
         self.state = state
         self.lanes = lanes
         self.parts = parts
-        self.left = left
+        #: By address: the memory of all arrays that have outlived their body; by class, the one that such arrays get.
+        self._left: dict[int, LeftMemory] = {}
+        self._left_classes: dict[type, type] = {}
 
     def decide(self, live: OpenCapture, decision: Decision, count: int, dropped: bool) -> None:
         """Record the kernel that sets the condition, and the node with ``count`` empty bodies.
@@ -114,7 +217,10 @@ class Bodies:
             decision.numbered = live.parts.numbered[decision.graph] = device.graph_node_count(decision.graph)
             device.set_dependencies(live.origin.ptr, [decision.node])
         live.decisions.unentered.append(decision)
-        self._back_on(live, before, decision.node)
+        if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
+            before.wait_event(live.origin.record())  # the later work of the stream that is current comes after the node
+            with self.state.inside:
+                device.set_dependencies(before.ptr, [decision.node])
         live.note('decision', self.lanes.current_lane(live), f'{decision.decides}: the device decides', decision.at)
 
     def _set(self, live: OpenCapture, decision: Decision, *, again: bool, limit: int = 0) -> None:
@@ -127,13 +233,6 @@ class Bodies:
         if current.ptr != live.origin.ptr and live.lane_of(current) is not None:
             live.origin.wait_event(current.record())
         return self.parts.leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
-
-    def _back_on(self, live: OpenCapture, before: Any, node: int) -> None:
-        """Make the former stream current again, with its later work after the node."""
-        if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
-            before.wait_event(live.origin.record())
-            with self.state.inside:
-                live.platform.device.set_dependencies(before.ptr, [node])
 
     def _number(self, live: OpenCapture, graph: int) -> None:
         """Number the nodes that a graph has so far, before recording continues in another graph."""
@@ -205,7 +304,10 @@ class Bodies:
         body = decision.bodies[decision.inside or 0]
         try:
             if error is None and fault is None:
-                self._close_body(live, decision, at)
+                self._one_line(live, at)
+                if decision.decides == 'while':
+                    with self.state.inside, current_for_now(live.platform.cupy.cuda, live.origin):
+                        self._set(live, decision, again=True)
         except BaseException as failure:
             fault = failure
         with self.state.inside:
@@ -223,7 +325,7 @@ class Bodies:
                 text = 'an array from before the loop was dropped in its body: each pass reads it as it was'
                 live.note('note', None, text, at)
             if whole and not live.lost and not live.parts.spoilt:
-                self.left.leave(live, decision)
+                self.left_by(live, decision)
         self.parts.go_on(live, decision.before, at, decision.graph, [decision.node])
         try:
             if fault is not None:
@@ -248,12 +350,6 @@ class Bodies:
             trace.next_part(self.parts.order_of(live, body))
         recording.node_count += device.graph_node_count(body)
         recording.edge_count += device.graph_edge_count(body)
-
-    def _close_body(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
-        self._one_line(live, at)
-        if decision.decides == 'while':
-            with self.state.inside, current_for_now(live.platform.cupy.cuda, live.origin):
-                self._set(live, decision, again=True)
 
     def _end_body(self, live: OpenCapture, body: int) -> bool:
         """End the driver's capture into a body; False if it is lost. Open lanes are joined before."""
@@ -284,31 +380,70 @@ class Bodies:
             cuda_error=Code.cudaErrorNotSupported.name,
         )
 
-    def no_memory_in_body(self, live: OpenCapture) -> None:
-        """Raise an error if the body of a decision is being recorded, because it can't hold a library's allocation."""
-        if live.decisions.open:
-            decision = live.decisions.open[-1]
-            raise errors.UnsupportedCallError(
-                'A call of a library that allocates memory itself',
-                location=here(),
-                rule=f'The body of `{decision.decides}` (at {decision.at}) can not hold the nodes that allocate and '
-                'free it: cuSOLVER always makes some, cuBLAS does for batches of matrices.',
-                remedy='Call it before the decision, or after it.',
-                cuda_error=Code.cudaErrorInvalidValue.name,
-            )
-
-    def not_in_body(self, live: OpenCapture | None, what: str, remedy: str) -> None:
+    @staticmethod
+    def not_in_body(
+        live: OpenCapture | None, what: str, remedy: str, why: str = _DECIDED, code: Code = Code.cudaErrorNotSupported
+    ) -> None:
         """Raise an error if the body of a decision is being recorded, because it can't hold this."""
         if live is not None and live.decisions.open:
             decision = live.decisions.open[-1]
             raise errors.UnsupportedCallError(
                 what,
                 location=here(),
-                rule=f'The body of `{decision.decides}` (at {decision.at}) runs on the device as often as the device '
-                'decides: nothing in it can come from the host, or allocate memory.',
+                rule=f'The body of `{decision.decides}` (at {decision.at}) {why}.',
                 remedy=remedy,
-                cuda_error=Code.cudaErrorNotSupported.name,
+                cuda_error=code.name,
             )
+
+    def left_by(self, live: OpenCapture, decision: Any) -> None:
+        """The body of a decision has ended: what it has made, and others still hold, refuses work from now on."""
+        kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
+        nodes: dict[int, int] = {}
+        for array in instances(kind, since=decision.collections) if decision.made else ():
+            data = array.data
+            if type(array) is not kind or data is None or int(data.mem.ptr) not in decision.made:
+                continue
+            address = int(data.mem.ptr)
+            if address not in self._left:
+                nodes = nodes or {graph: device.graph_node_count(graph) for graph in _graphs(live, decision.graph)}
+                made = decision.made[address]
+                self._left[address] = LeftMemory(data.mem, made, decision.decides, decision.at, nodes)
+                live.decisions.left.append(self._left[address])
+            if kind not in self._left_classes:
+                self._left_classes[kind] = _class_of(kind, self._refuse_left)
+            array.__class__ = self._left_classes[kind]
+
+    def has_left(self, array: Any) -> bool:
+        """Whether an array has outlived its body."""
+        return type(array) in self._left_classes.values()
+
+    def restore_left(self, live: OpenCapture) -> None:
+        """The capture ends: the arrays are ordinary ones again."""
+        mine = {int(one.mem.ptr) for one in live.decisions.left}
+        for kind, left in self._left_classes.items() if mine else ():
+            for array in instances(left):
+                if int(array.data.mem.ptr) in mine:
+                    array.__class__ = kind
+
+    def check_left(self, live: OpenCapture) -> None:
+        """Raise for a node outside of the bodies that uses such an array all the same."""
+        left, trace, device = live.decisions.left, live.trace, live.platform.device
+        with self.state.inside, suppress(CudaCallError):  # this driver does not tell what nodes touch
+            for graph in _graphs(live, device.capture_info(live.origin.ptr).graph) if left else ():
+                order, touched = device.graph_nodes(graph), device.graph_accesses(graph)
+                later = ((one, node) for one in left for node in order[one.nodes.get(graph, 0) :])
+                found = next((pair for pair in later if any(map(pair[0].met_by, touched[pair[1]].accesses))), None)
+                if found is not None:
+                    raise found[0].refusal((None if trace is None else trace.maker(found[1], order)) or live.at)
+
+    def forget_left(self, live: OpenCapture) -> None:
+        """The memory need not be held any more."""
+        for one in live.decisions.left:
+            self._left.pop(int(one.mem.ptr), None)
+        live.decisions.left.clear()
+
+    def _refuse_left(self, array: Any) -> NoReturn:
+        raise self._left[int(array.data.mem.ptr)].refusal(here())
 
 
 def without_a_body(decision: Decision) -> errors.CaptureError:

@@ -14,11 +14,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.state import State
+from capturekit.model.causes import shown_with
+from capturekit.model.errors import CaptureError
 from capturekit.model.source_line import here, is_ours
 
 _REGISTRY = '__warningregistry__'
@@ -56,30 +58,18 @@ class Warned:
 
     def shown(self, original: Callable[..., Any], shown: Any) -> Any:
         """Python shows a warning. ``shown``: a ``WarningMessage``."""
-        caller = self._caller() if is_ours(shown.filename) else None
-        if caller is not None:
-            return _warn_there(caller, shown)
-        return original(shown)
-
-    @staticmethod
-    def _caller() -> FrameType | None:
-        """The frame that called the guard. What lines of the guard have shown is forgotten."""
-        frame: FrameType | None = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(1) if is_ours(shown.filename) else None
         while frame is not None and is_ours(frame.f_code.co_filename):
-            frame.f_globals.pop(_REGISTRY, None)
+            frame.f_globals.pop(_REGISTRY, None)  # what lines of the guard have shown is forgotten
             frame = frame.f_back
-        return frame
-
-
-def _warn_there(frame: FrameType, shown: Any) -> None:
-    """Warn once more, at the line of a frame."""
-    values = frame.f_globals
-    once: Any = warnings.onceregistry  # type: ignore[attr-defined]
-    once.pop((str(shown.message), shown.category), None)  # it would count as shown
-    warnings.warn_explicit(
-        shown.message, shown.category, frame.f_code.co_filename, frame.f_lineno, values.get('__name__') or '<string>',
-        values.setdefault(_REGISTRY, {}), source=shown.source,
-    )  # fmt: skip
+        if frame is None:
+            return original(shown)
+        values, once = frame.f_globals, cast(Any, warnings).onceregistry
+        once.pop((str(shown.message), shown.category), None)  # it would count as shown
+        warnings.warn_explicit(
+            shown.message, shown.category, frame.f_code.co_filename, frame.f_lineno,
+            values.get('__name__') or '<string>', values.setdefault(_REGISTRY, {}), source=shown.source,
+        )  # fmt: skip
 
 
 class WithheldOutput:
@@ -104,3 +94,30 @@ class WithheldOutput:
         original(file, '')  # raises where the file is closed
         text.encode(file.encoding, file.errors)  # raises where the file could not take the text
         return len(text)
+
+
+SWALLOWED = 'capturekit: a handler of `logging` has printed this exception and gone on, so it comes again here.'
+
+
+class SwallowedRefusals:
+    """Keeps the first refusal that a handler of :mod:`logging` swallows in a capture, for the capture's end."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        #: Functions that are called with such a refusal in a thread without a capture.
+        self.elsewhere: list[Callable[[CaptureError], None]] = []
+
+    def handler_failed(self, original: Callable[..., Any], handler: Any, record: Any) -> Any:
+        error = sys.exception()
+        try:
+            return original(handler, record)
+        finally:
+            live = self.state.mine()
+            found = next((one for one in shown_with(error) if isinstance(one, CaptureError)), None)
+            if live is None and found is not None:
+                for tell in self.elsewhere:
+                    tell(found)
+            elif live is not None and found is not None and live.swallowed is None:
+                found.add_note(SWALLOWED)
+                live.swallowed = found.with_traceback(None)  # which would hold the frames of the block
+            del error, found

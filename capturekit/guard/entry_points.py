@@ -97,47 +97,16 @@ def _nccl(verb: str, *names: str) -> tuple[Entry, ...]:
 
 
 #: The functions of CuPy that no capture can hold, by the names under which they are called; see
-#: :mod:`capturekit.guard.host_calls`.
+#: :mod:`capturekit.guard.libraries`.
 SEAMS = (
-    'cupy.linalg.svd',
-    'cupy.linalg.eigh',
-    'cupy.linalg.eigvalsh',
-    'cupy.linalg.eig',
-    'cupy.linalg.eigvals',
-    'cupy.linalg.lstsq',
-    'cupy.linalg.pinv',
-    'cupy.linalg.cond',
-    'cupy.linalg.matrix_rank',
-    'cupy.polyfit',
-    'cupy.roots',
-    'cupyx.scipy.sparse.linalg.spsolve',
-    'cupyx.scipy.sparse.linalg.spsolve_triangular',
-    'cupyx.scipy.sparse.linalg.lsqr',
+    *(f'cupy.linalg.{name}' for name in 'svd eigh eigvalsh eig eigvals lstsq pinv cond matrix_rank'.split()),
+    *(f'cupy.{name}' for name in ('polyfit', 'roots')),
+    *(f'cupyx.scipy.sparse.linalg.{name}' for name in ('spsolve', 'spsolve_triangular', 'lsqr')),
     'cupyx._texture.affine_transformation',
     *(
         f'cupyx.cusparse.{name}'
-        for name in (
-            'csrgeam',
-            'csrgeam2',
-            'spgeam',
-            'csrgemm',
-            'csrgemm2',
-            'spgemm',
-            'csrsort',
-            'cscsort',
-            'coosort',
-            'csr2csc',
-            'csr2cscEx2',
-            'csc2csr',
-            'csc2csrEx2',
-            'dense2csc',
-            'dense2csr',
-            'csr2csr_compress',
-            'csrsm2',
-            'csrilu02',
-            'denseToSparse',
-            'spsm',
-        )
+        for name in 'csrgeam csrgeam2 spgeam csrgemm csrgemm2 spgemm csrsort cscsort coosort csr2csc csr2cscEx2 '
+        'csc2csr csc2csrEx2 dense2csc dense2csr csr2csr_compress csrsm2 csrilu02 denseToSparse spsm'.split()
     ),
 )
 
@@ -157,12 +126,12 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(_STREAM, 'add_callback', 'work.stream_call', given=True, operation=_O.STREAM_ADD_CALLBACK),
     Entry(_STREAM, 'launch_host_func', 'work.launch_host_func', given=True, operation=_O.LAUNCH_HOST_FUNC),
     Entry(_STREAM, '__eq__', 'callers.stream_eq'),
-    Entry(_STREAM, '__hash__', 'callers.stream_hash'),
+    Entry(_STREAM, '__hash__', 'streams.handle_read'),
     Entry('cupy.cuda', 'get_current_stream', 'callers.current_stream', 'function'),
     Entry('cupy.cuda.stream', 'get_current_stream', 'callers.current_stream', 'function'),
     Entry(_STREAM, 'ptr', 'streams.handed_out', 'attribute'),
     Entry('cupy.cuda.stream.Stream', '__init__', 'callers.stream_made'),
-    Entry('cupy.cuda.stream.Stream', '__del__', 'streams.deleted'),
+    Entry('cupy.cuda.stream.Stream', '__del__', 'streams.handle_read'),
     Entry(_EVENT, '__init__', 'events.event_made'),
     Entry(_EVENT, 'record', 'events.event_record', given=True),
     Entry(_EVENT, 'synchronize', 'waits.event_wait', given=True, operation=_O.EVENT_SYNCHRONIZE),
@@ -172,24 +141,24 @@ ENTRIES: tuple[Entry, ...] = (
         for holder in ('cupy.cuda', 'cupy.cuda.stream')
     ),
     Entry('cupy.cuda.device.Device', 'synchronize', 'waits.device_wait', 'sealed', given=True),
-    Entry('cupy.cuda.device.Device', '__enter__', 'devices.moved', 'sealed'),
-    Entry('cupy.cuda.device.Device', '__exit__', 'devices.moved', 'sealed'),
-    Entry('cupy.cuda.device.Device', 'use', 'devices.moved', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__enter__', 'streams.moved', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__exit__', 'streams.moved', 'sealed'),
+    Entry('cupy.cuda.device.Device', 'use', 'streams.moved', 'sealed'),
     # a wait for the device that CuPy makes from C code, which no other entry point sees
     Entry('cupy._core.syncdetect', '_declare_synchronize', 'waits.device_wait', 'function', given=True,
           said='Device.synchronize()'),
-    Entry('cupy.ndarray', '__new__', 'compiled.array_new', 'maker'),
+    Entry('cupy.ndarray', '__new__', 'uploads.array_new', 'maker'),
     Entry('cupy.ndarray', 'get', 'arrays.array_get', answer='cupy'),
     Entry('cupy.ndarray', 'set', 'arrays.array_set', answer='cupy'),
     Entry('cupy.ndarray', '__getitem__', 'arrays.array_getitem'),
     Entry('cupy.ndarray', '__setitem__', 'arrays.array_setitem'),
-    Entry('cupy.ndarray', '__dlpack__', 'exchange.array_dlpack'),
+    Entry('cupy.ndarray', '__dlpack__', 'arrays.array_dlpack'),
     Entry('cupy._core', 'array', 'arrays.array_from', 'function', answer='cupy'),
-    Entry('cupy.cuda.memory', 'UnownedMemory', 'exchange.memory_of_another', 'function'),
-    Entry('cupy._util', 'CUDA_ARRAY_INTERFACE_SYNC', 'exchange.exchange_waits', 'function'),
+    Entry('cupy.cuda.memory', 'UnownedMemory', 'arrays.memory_of_another', 'function'),
+    Entry('cupy._util', 'CUDA_ARRAY_INTERFACE_SYNC', 'arrays.exchange_waits', 'function'),
     Entry('cupy._core', 'concatenate_method', 'arrays.arrays_joined', 'function', answer='cupy'),
-    Entry('cupy.cuda.graph.Graph', 'launch', 'launches.graph_call', 'sealed', given=True, operation=_O.GRAPH_LAUNCH),
-    Entry('cupy.cuda.graph.Graph', 'upload', 'launches.graph_call', 'sealed', given=True, operation=_O.GRAPH_UPLOAD),
+    Entry('cupy.cuda.graph.Graph', 'launch', 'work.graph_call', 'sealed', given=True, operation=_O.GRAPH_LAUNCH),
+    Entry('cupy.cuda.graph.Graph', 'upload', 'work.graph_call', 'sealed', given=True, operation=_O.GRAPH_UPLOAD),
     Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', given=True),
     Entry('cupy.cuda.memory.MemoryAsyncPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', True, given=True),
     Entry('cupy.cuda.pinned_memory.PinnedMemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', given=True),
@@ -225,9 +194,9 @@ ENTRIES: tuple[Entry, ...] = (
     *_runtime('waits.elapsed_time', 'eventElapsedTime'),
     *_runtime('events.handle_made', 'eventCreate', 'eventCreateWithFlags', given=False),
     *_runtime('waits.device_wait', 'deviceSynchronize'),
-    *_runtime('devices.moved', 'setDevice', given=False),
-    *_runtime('launches.graph_call', 'graphLaunch', operation=_O.GRAPH_LAUNCH),
-    *_runtime('launches.graph_call', 'graphUpload', operation=_O.GRAPH_UPLOAD),
+    *_runtime('streams.moved', 'setDevice', given=False),
+    *_runtime('work.graph_call', 'graphLaunch', operation=_O.GRAPH_LAUNCH),
+    *_runtime('work.graph_call', 'graphUpload', operation=_O.GRAPH_UPLOAD),
     *_runtime(
         'work.copy', 'memcpyAsync', 'memsetAsync', 'memcpy2DAsync', 'memcpy3DAsync', 'memcpy2DFromArrayAsync',
         'memcpy2DToArrayAsync', at=-1,
@@ -258,27 +227,26 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'draws.bit_generator_made', optional=True),
     Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'draws.generator_state', optional=True),
     *(
-        Entry(holder, name, 'host_calls.seam', 'code', True, given=True, answer='library')
+        Entry(holder, name, 'calls.seam', 'code', True, given=True, answer='library')
         for holder, _dot, name in (seam.rpartition('.') for seam in SEAMS)
     ),
-    Entry('cupyx.scipy.sparse.linalg', 'eigsh', 'host_calls.eigsh', 'code', True, given=True),
     *(
-        Entry('cupy.cuda.cufft', name, 'plans.plan_made', 'function', True, given=True) for name in ('Plan1d', 'PlanNd')
+        Entry('cupy.cuda.cufft', name, 'calls.plan_made', 'function', True, given=True) for name in ('Plan1d', 'PlanNd')
     ),
-    *(Entry(f'cupy.cuda.cufft.{name}', 'fft', 'plans.plan_used', 'sealed', True) for name in ('Plan1d', 'PlanNd')),
+    *(Entry(f'cupy.cuda.cufft.{name}', 'fft', 'calls.plan_used', 'sealed', True) for name in ('Plan1d', 'PlanNd')),
     *(
-        Entry('cupy_backends.cuda.libs.cublas', name, 'known.known_cublas', 'function', True, given=True)
+        Entry('cupy_backends.cuda.libs.cublas', name, 'calls.known_cublas', 'function', True, given=True)
         for name in FUNCTIONS
         if name not in SILENT['cublas']
     ),
-    *(Entry('cupy.cuda.cub', name, 'known.known_cub', 'function', True, given=True) for name in CUB),
+    *(Entry('cupy.cuda.cub', name, 'calls.known_cub', 'function', True, given=True) for name in CUB),
     *(
         Entry('cupy.cuda.texture.CUDAarray', name, 'work.texture_copy', 'sealed', True, given=True)
         for name in ('copy_from', 'copy_to')
     ),
-    Entry('cupy.cuda.device', 'get_cusolver_handle', 'host_calls.allocates_inside', 'function'),
+    Entry('cupy.cuda.device', 'get_cusolver_handle', 'calls.allocates_inside', 'function'),
     *(
-        Entry(holder, name, 'host_calls.allocates_inside', 'code', optional=True)
+        Entry(holder, name, 'calls.allocates_inside', 'code', optional=True)
         for holder, name in (
             ('cupy.cublas', 'batched_gesv'), ('cupy.linalg._solve', '_batched_inv'),
             ('cupy.linalg._decomposition', '_lu_factor'),
@@ -291,7 +259,7 @@ ENTRIES: tuple[Entry, ...] = (
     *_nccl('collectives.communicator', 'initAll', 'commSplit', 'destroy', 'abort'),
     Entry(NCCL, 'groupStart', 'collectives.group_started', 'function', True, also='cupy.cuda.nccl', loaded=NCCL),
     Entry(NCCL, 'groupEnd', 'collectives.group_ended', 'function', True, also='cupy.cuda.nccl', loaded=NCCL),
-    Entry('cupy', 'copyto', 'devices.copied_to', 'code'),
+    Entry('cupy', 'copyto', 'streams.copied_to', 'code'),
     Entry('logging.Handler', 'handleError', 'swallowed.handler_failed'),
     Entry('warnings', '_showwarnmsg', 'warned.shown', 'always', optional=True),
     Entry('io.TextIOWrapper', 'write', 'output.written', 'sealed'),

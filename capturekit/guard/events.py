@@ -1,5 +1,8 @@
 """Recording events and waiting for them: existing fork and join code is followed without changes.
 
+The forks and joins of a scope (``ck.fork``) lead to the same. capturekit makes all their calls itself, so that nothing
+is asked twice about them; each other call is judged by itself, as it may be any.
+
 CUDA calls an event that a block has recorded an invalid argument after the block. No wrapper is installed then. So when
 a block ends, its events get a class of their own (:func:`class_of_past`), which says what CUDA's answers to their
 methods mean. An event that is recorded again gets its former class back at its next use. Functions that only take the
@@ -10,24 +13,23 @@ an event for which nothing in the block waits.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from threading import get_ident
+from types import FrameType
 from typing import Any
 
-from capturekit.guard.allocators import Allocators
-from capturekit.guard.caller_streams import CallerStreams
-from capturekit.guard.entry_points import Entry
-from capturekit.guard.lanes import Lanes, only_after, passed_by
+from capturekit.guard.entry_points import OWN, Entry
+from capturekit.guard.lanes import only_after, passed_by
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.outside_streams import OutsideStreams
-from capturekit.guard.parts import Parts
-from capturekit.guard.state import State, handle
-from capturekit.guard.stream_work import StreamWork
-from capturekit.guard.uploads import CompiledUploads
+from capturekit.guard.state import handle
+from capturekit.guard.stream_calls import CallsOnStreams, StreamWork
 from capturekit.guard.verdicts import Verdicts
+from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
-from capturekit.model.ledger import LEGACY_HANDLES, Lane
+from capturekit.model.ledger import Clock, Lane
+from capturekit.model.recording import Step
 from capturekit.model.rules import Code, Operation
 from capturekit.model.source_line import Place, here
 
@@ -35,18 +37,10 @@ _O = Operation
 
 
 @dataclass(eq=False)
-class Events:
+class Events(CallsOnStreams):
     """Follows events that are recorded and waited for."""
 
-    state: State
-    verdicts: Verdicts
-    allocators: Allocators
-    lanes: Lanes
-    callers: CallerStreams
-    parts: Parts
-    outside: OutsideStreams
     work: StreamWork
-    compiled: CompiledUploads
 
     def event_made(self, original: Callable[..., Any], event: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(event, *args, **kwargs)
@@ -68,48 +62,41 @@ class Events:
         return ptr
 
     def stream_record(self, entry: Entry, original: Callable[..., Any], stream: Any, event: Any = None) -> Any:
-        done = self.compiled.event_of_copy(stream.ptr) if event is None else None
+        done = self.uploads.event_of_copy(stream.ptr) if event is None else None
         if done is not None:
             return done
-        stream = self.outside.meant(stream)
+        stream = self.streams.meant(stream)
         return self._record(entry.call, stream.ptr, event, lambda: original(stream, event), stream)
 
     def event_record(self, entry: Entry, original: Callable[..., Any], event: Any, stream: Any = None) -> Any:
         if stream is None:
             stream = self.state.platform.cupy.cuda.get_current_stream()
-        stream = self.outside.meant(stream)
+        stream = self.streams.meant(stream)
         known = None if isinstance(stream, int) else stream
         self._record(entry.call, handle(stream), event, lambda: original(event, stream), known)
 
     def _record(self, call: str, ptr: int, event: Any, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
-            mine = self.verdicts.start()
-            self.outside.release(ptr)
+            mine = self.start(ptr)
             if event is not None:
                 self.callers.own_event(mine, call, handle(event))
-            if mine is not None and self.callers.is_callers(mine, ptr, call):
-                return self._adapt_record(mine, call, event, mine.capture.origin)
-            if mine is not None and not mine.strict and ptr in LEGACY_HANDLES:
-                return self._adapt_record(mine, call, event)
+            lane = self.streams.stands_in(mine, ptr, call)
+            if mine is not None and lane is not None:
+                return self._adapt_record(mine, call, event, lane)
             if event is None:
                 self._event_of_the_device(call, ptr)
             verdict = self.verdicts.judge(_O.EVENT_RECORD, stream=ptr)
             if mine is not None and not mine.strict and self.lanes.is_outside(ptr) and stream is not None:
                 self.lanes.adapt_fork(mine, stream, here())
-            self._turn_of(mine, ptr)
+            if self.state.open_on(ptr) is mine:
+                self.callers.in_order(mine, self.state.ledger.lane(ptr))
         answer = self.verdicts.carry_out(verdict, call, ptr, go)
         with self.state.lock:
             recorded = answer if answer is not None and hasattr(answer, 'ptr') else event
             self._recorded(ptr, handle(recorded), recorded)
-            self.outside.hold_again()
-            self._turn_of(mine)
+            self.streams.hold_again()
+            self.callers.in_order(mine)
         return answer
-
-    def _turn_of(self, live: OpenCapture | None, ptr: int | None = None) -> None:
-        """Order a stream (by default the current one) after the lanes that it would wait for in eager code."""
-        lane = None if live is None or ptr is None else self.state.ledger.lane(ptr)
-        if live is not None and (ptr is None or (lane is not None and lane.capture is live.capture)):
-            self.callers.in_order(live, lane)
 
     def _event_of_the_device(self, call: str, ptr: int) -> None:
         """Refuse to record an event that CuPy would make on the current device, on a stream of another device."""
@@ -142,8 +129,7 @@ class Events:
         live.note('record', lane, f'event {key:#x} recorded on lane {lane.number}', at, event=key)
         self.allocators.refresh()
 
-    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane | None = None) -> Any:
-        lane = lane or self.lanes.current_lane(live)
+    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane) -> Any:
         at = here()
         self.callers.in_order(live, lane)
         with self.state.inside:
@@ -158,25 +144,23 @@ class Events:
         return event
 
     def wait_event(self, entry: Entry, original: Callable[..., Any], stream: Any, event: Any) -> Any:
-        stream = self.outside.meant(stream)
+        stream = self.streams.meant(stream)
         return self._waiting(entry.call, stream.ptr, event.ptr, lambda: original(stream, event), stream)
 
     def runtime_wait_event(
         self, entry: Entry, original: Callable[..., Any], stream: int, event: int, flags: int = 0
     ) -> Any:
-        stream = self.outside.meant(stream)
+        stream = self.streams.meant(stream)
         if flags:
             return self.work.on_stream(_O.WORK, entry.call, stream, lambda: original(stream, event, flags))
         return self._waiting(entry.call, stream, event, lambda: original(stream, event))
 
     def _waiting(self, call: str, ptr: int, event: int, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
-            mine = self.verdicts.start()
-            self.outside.release(ptr)
+            mine = self.start(ptr)
             self.callers.own_event(mine, call, event)
-            callers = self.callers.is_callers(mine, ptr, call)
-            if mine is not None and not mine.strict and (callers or ptr in LEGACY_HANDLES):
-                lane = mine.capture.origin if callers else self.lanes.current_lane(mine)
+            lane = self.streams.stands_in(mine, ptr, call)
+            if mine is not None and lane is not None:
                 mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
                 ptr, stream = lane.stream, mine.streams[lane.stream]
                 go = lambda: self.state.own('cupy.cuda.runtime.streamWaitEvent', ptr, event)  # noqa: E731
@@ -190,7 +174,8 @@ class Events:
             forks = verdict.allowed and self.state.ledger.lane(ptr) is None and event in self.state.ledger.marks
             if forks:
                 device = self.lanes.device_of(stream or self.lanes.wrapped(ptr))
-                self._one_device_in_body(mine, device)
+                if mine is not None and mine.devices.before and device != mine.origin_device:
+                    self.parts.refuse_second_device(mine)
                 with self.state.inside:
                     blocking = not self.state.platform.device.stream_flags(ptr) & 1
             before = self._passed(mine, ptr, event)
@@ -198,31 +183,18 @@ class Events:
         answer = made() if mine is not None else self.verdicts.about_event(_O.WAIT_EVENT, call, event, made, ptr)
         with self.state.lock:
             self._waited(ptr, event, blocking, device, stream, before)
-            self.outside.hold_again()
-            self._turn_of(mine)
+            self.streams.hold_again()
+            self.callers.in_order(mine)
         return answer
-
-    def _one_device_in_body(self, mine: OpenCapture | None, device: int) -> None:
-        if mine is not None and mine.devices.before and device != mine.origin_device:
-            self.parts.refuse_second_device(mine)
 
     def _passed(self, mine: OpenCapture | None, ptr: int, event: int) -> set[int]:
         """The nodes that a lane's next work comes after, if they come before what an event stands for; else none."""
         lane, mark = self.state.ledger.lane(ptr), self.state.ledger.marks.get(event)
         if mine is None or mine.memory is None or mine.caller is not None or lane is None or mark is None:
             return set()
-        if self.state.inside.policy is not None:  # nothing is recorded
-            return set()
-        if not mine.capture is lane.capture is mark.capture or lane.device != mine.capture.origin.device:
-            return set()
-        return passed_by(mine, lane, mark.clock)
-
-    def _only_after(self, live: OpenCapture, lane: Lane, before: set[int], ends: tuple[int, ...]) -> Any:
-        """After the wait for an event: drop the edges to ``before`` if the driver has those of the event."""
-        if not before or not set(ends) <= set(live.graph_memory.ends(lane.stream)):
-            return None
-        with self.state.inside:
-            return only_after(self.state.platform.device, lane, before, ends)
+        # with another policy, nothing is recorded
+        alone = self.state.inside.policy is None and mine.capture is lane.capture is mark.capture
+        return passed_by(mine, lane, mark.clock) if alone and lane.device == mine.origin_device else set()
 
     def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any, before: set[int]) -> None:
         at = here()
@@ -241,24 +213,14 @@ class Events:
         elif lane is not None:
             kind = 'join' if mark.lane != lane.number else 'wait'
             live.note(kind, lane, f'lane {lane.number} waits for lane {mark.lane}', at, event=event, other=mark.lane)
-            self.lanes.rests(lane, self._only_after(live, lane, before, mark.nodes))
+            ends = None
+            if before and set(mark.nodes) <= set(live.graph_memory.ends(lane.stream)):  # the driver has the new edges
+                with self.state.inside:
+                    ends = only_after(self.state.platform.device, lane, before, mark.nodes)
+            self.lanes.rests(lane, ends)
         self.allocators.refresh()
 
-
-_OF_NO_USE = (
-    'an event is recorded here, and nothing in the block waits for it; after the block it is of no use, because no '
-    'launch records it: to time or await a launch, record it around `graph.launch()`'
-)
-
-
-class PastEvents:
-    """Gives the events of a block that ends the class which :func:`class_of_past` makes."""
-
-    def __init__(self, state: State, verdicts: Verdicts) -> None:
-        self.state = state
-        self.verdicts = verdicts
-
-    def ended(self, live: OpenCapture) -> None:
+    def over(self, live: OpenCapture) -> None:
         """Note that a capture is about to be over. Where wrappers stay, with captures begun by hand, they know."""
         if live.memory is None or live.caller is not None:
             return
@@ -271,6 +233,143 @@ class PastEvents:
                     at = mark.at if isinstance(mark.at, Place) else None
                     live.note('note', live.capture.lanes[mark.lane], _OF_NO_USE, at)
                 event.__class__ = class_of_past(usual, self.verdicts)
+
+    def capture_of(self, parent: int, lanes: Iterable[int] = ()) -> OpenCapture | None:
+        """The capture in which lanes can be forked from a stream, or joined into it; None if each call may be special.
+
+        It is this thread's, the stream is one of its lanes on the current device, and so are ``lanes``. Streams are
+        given by their handles.
+        """
+        state = self.state
+        stack, known = state.threads.get(get_ident()), state.ledger.lanes
+        mine, lane = stack[-1] if stack else None, known.get(parent)
+        if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
+            return None
+        if mine.caller is not None or mine.outside.held or state.inside.policy is not None:
+            return None
+        if not mine.capture.origin.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
+            return None
+        for ptr in lanes:
+            one = known.get(ptr)
+            if one is None or one.capture is not lane.capture or one.device != lane.device:
+                return None
+        return mine
+
+    def fork(self, live: OpenCapture, parent: int, streams: Iterable[Any], frame: FrameType) -> None:
+        """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already.
+
+        ``frame``: the one that enters the scope.
+        """
+        state, trace = self.state, live.trace
+        ledger, wait = state.ledger, state.installation.originals[_WAIT]
+        with state.lock, state.inside:
+            at, lane = here(frame), ledger.lanes[parent]
+            line: Line = None if at is None else [at.file, at.line, at.function]
+            event = self._event(live, lane.device)
+            clock = self._recorded_in_scope(live, lane, event, at, line)
+            if trace is not None:
+                ends = lane.nodes
+                known = len(ends) < 2 and trace.stream == parent
+                trace.poll((ends[0] if ends else 0) if known else None)
+            for stream in streams:
+                handle = stream.__dict__['ptr']
+                before = passed_by(live, ledger.lanes.get(handle), clock)
+                wait(handle, event)
+                forked = ledger.come_after(handle, lane, clock, False, at, lane.device)
+                if forked is None:
+                    left = only_after(self.state.platform.device, ledger.lanes[handle], before, lane.nodes)
+                    self._waited_in_scope(live, ledger.lanes[handle], lane, event, line, True, left)
+                else:
+                    self.lanes.entered(live, forked, stream, at)
+            # the allocator of the current lane notices by itself that lanes were forked
+
+    def join(self, live: OpenCapture, into: int, lanes: Iterable[int], frame: FrameType) -> None:
+        """Let a lane wait for others; all are given by their handles.
+
+        ``frame``: the one that leaves the scope.
+        """
+        state, polled = self.state, False
+        ledger, wait = state.ledger, state.installation.originals[_WAIT]
+        with state.lock, state.inside:
+            at, lane = here(frame), ledger.lanes[into]
+            line: Line = None if at is None else [at.file, at.line, at.function]
+            event = self._event(live, lane.device)
+            for ptr in lanes:
+                of = ledger.lanes[ptr]
+                clock = self._recorded_in_scope(live, of, event, at, line)
+                before = passed_by(live, lane, clock)
+                wait(into, event)
+                ledger.come_after(into, of, clock, False, at, of.device)
+                only_after(self.state.platform.device, lane, before, of.nodes)
+                # with the first wait, the nodes so far go to the current line
+                self._waited_in_scope(live, lane, of, event, line, polled)
+                polled = True
+            self.allocators.to_lane(live, lane)
+
+    @staticmethod
+    def _event(live: OpenCapture, device: int) -> int:
+        """The handle of the event that all scopes of a capture record on a device, one after the other.
+
+        Each wait has put what it stands for into the graph by then. It is kept with the capture's events, so that no
+        new event gets its handle.
+        """
+        known = live.scope_events.get(device)
+        if known is None:
+            made = live.platform.cupy.cuda.Event(disable_timing=True)
+            live.events.append(made)
+            known = live.scope_events[device] = made.ptr
+        return known
+
+    def _check(self, live: OpenCapture) -> None:
+        """Raise if the capture is lost, and let the guard know it."""
+        try:
+            self.verdicts.check(live)
+        except CaptureError as error:
+            refused(error)
+            self.verdicts.has_refused(error, OWN)
+            raise
+
+    def _recorded_in_scope(self, live: OpenCapture, lane: Lane, event: int, at: Place | None, line: Line) -> Clock:
+        """Record an event on a lane; return what lies before it. The caller lets wrappers pass its calls."""
+        memory = live.graph_memory
+        ends = memory.ends(lane.stream)
+        if ends and ends[0] < 0:
+            self._check(live)
+        if live.trace is None:
+            live.active_at = at or live.active_at
+        self.state.installation.originals[_RECORD](event, lane.stream)
+        lane.nodes = ends
+        if not lane.current and not memory.foreseen(lane, ends):
+            self.lanes.was_used(lane, ends)
+        lane.last_use = at
+        number = lane.number
+        live.recording.steps.append(Step('record', number, f'event {event:#x} recorded on lane {number}', line, event))
+        return self.state.ledger.passed(lane)
+
+    @staticmethod
+    def _waited_in_scope(
+        live: OpenCapture,
+        lane: Lane,
+        of: Lane,
+        event: int,
+        line: Line,
+        polled: bool,
+        ends: tuple[int, ...] | None = None,
+    ) -> None:
+        """Note that a lane waits for another. Unless they are ``polled``, the nodes so far go to the current line."""
+        kind, number, other = 'join' if of is not lane else 'wait', lane.number, of.number
+        step = Step(kind, number, f'lane {number} waits for lane {other}', line, event, None, other)
+        live.recording.steps.append(step)
+        if live.trace is not None:
+            live.trace.note(step, polled)
+        if not lane.current:
+            live.graph_memory.rests(lane, ends)
+
+
+_OF_NO_USE = (
+    'an event is recorded here, and nothing in the block waits for it; after the block it is of no use, because no '
+    'launch records it: to time or await a launch, record it around `graph.launch()`'
+)
 
 
 @functools.lru_cache(1)  # there is one CuPy, but in tests
@@ -305,3 +404,8 @@ def class_of_past(usual: type, verdicts: Verdicts) -> type:
             return self.record(stream)
 
     return EventOfAPastCapture
+
+
+_RECORD, _WAIT = 'cupy.cuda.runtime.eventRecord', 'cupy.cuda.runtime.streamWaitEvent'
+#: A line in the form of recordings.
+Line = list[Any] | None

@@ -138,7 +138,9 @@ class Lanes:
         if stream is None:
             stream = self.wrapped(ptr)
         live.streams[ptr] = stream
-        _note_callers_stream(live, lane, stream)
+        own = (*live.recorder.lane_streams, *live.devices.forked.values())
+        if live.caller is not None and ptr not in live.caller.streams and all(one.ptr != ptr for one in own):
+            live.caller.outside[lane.device, ptr] = stream  # it is the caller's: launches are ordered with it
         with self.state.inside:
             lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
             with suppress(CudaCallError):  # the capture is lost, and that will be reported
@@ -218,47 +220,6 @@ class Lanes:
             lane.current = max(lane.current - 1, 0)  # it may have become current before it was a lane
             self.rests(lane)
 
-
-def _note_callers_stream(live: OpenCapture, lane: Lane, stream: Any) -> None:
-    """Note a stream of the caller that has become a lane, so that launches are ordered with it."""
-    caller = live.caller
-    if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.recorder.lane_streams):
-        return
-    if any(placeholder.ptr == lane.stream for placeholder in live.devices.forked.values()):
-        return
-    caller.outside[lane.device, lane.stream] = stream
-
-
-def passed_by(live: OpenCapture, lane: Lane | None, clock: Clock) -> set[int]:
-    """The nodes that a lane's next work comes after, if they all lie before what a clock stands for; else none.
-
-    That is so if the lane got no node since an event was recorded on it, and the clock has that event.
-    """
-    if lane is None or not lane.nodes or clock.get(lane.number, 0) < lane.segment - 1:
-        return set()
-    if not is_before(lane.clock, clock):
-        return set()
-    before = set(live.graph_memory.ends(lane.stream))
-    return before if before == set(lane.nodes) else set()
-
-
-def only_after(device: Any, lane: Lane, before: set[int], ends: tuple[int, ...]) -> tuple[int, ...] | None:
-    """After a wait for the nodes ``ends``, which come after all of ``before``, let a lane's next work come after these
-    alone. Return them if that was needed, else None."""
-    if not ends or before <= set(ends):
-        return None
-    device.set_dependencies(lane.stream, ends)
-    lane.nodes = ends
-    return ends
-
-
-class Joins:
-    """Finds lanes that are not joined at the end of a capture or of a part of one, and joins them."""
-
-    def __init__(self, state: State, lanes: Lanes) -> None:
-        self.state = state
-        self.lanes = lanes
-
     def find_work(self, live: OpenCapture) -> None:
         """Ask the driver which lanes have work that the origin does not come after, and note it in the ledger."""
         capture = live.capture
@@ -334,7 +295,7 @@ class Joins:
 
     def join(self, live: OpenCapture, lane: Lane, at: Place | None) -> None:
         """Let the origin wait for a lane."""
-        self.lanes.wait_on(live, live.capture.origin, self.lanes.record_on(live, lane, at), at)
+        self.wait_on(live, live.capture.origin, self.record_on(live, lane, at), at)
         lane.joined_at = at
 
     def join_all(self, live: OpenCapture) -> None:
@@ -343,6 +304,29 @@ class Joins:
         for lane in live.capture.unjoined():
             self.join(live, lane, at)
             live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
+
+
+def passed_by(live: OpenCapture, lane: Lane | None, clock: Clock) -> set[int]:
+    """The nodes that a lane's next work comes after, if they all lie before what a clock stands for; else none.
+
+    That is so if the lane got no node since an event was recorded on it, and the clock has that event.
+    """
+    if lane is None or not lane.nodes or clock.get(lane.number, 0) < lane.segment - 1:
+        return set()
+    if not is_before(lane.clock, clock):
+        return set()
+    before = set(live.graph_memory.ends(lane.stream))
+    return before if before == set(lane.nodes) else set()
+
+
+def only_after(device: Any, lane: Lane, before: set[int], ends: tuple[int, ...]) -> tuple[int, ...] | None:
+    """After a wait for the nodes ``ends``, which come after all of ``before``, let a lane's next work come after these
+    alone. Return them if that was needed, else None."""
+    if not ends or before <= set(ends):
+        return None
+    device.set_dependencies(lane.stream, ends)
+    lane.nodes = ends
+    return ends
 
 
 def _ancestors(nodes: tuple[int, ...], edges: list[tuple[int, int]]) -> set[int]:

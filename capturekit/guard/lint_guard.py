@@ -20,24 +20,23 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.driver.node_accesses import Access, Touched
+from capturekit.guard import Components
 from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
-from capturekit.guard.arrays import Arrays, Exchange, WithoutStream
-from capturekit.guard.components import Components
+from capturekit.guard.arrays import Arrays, WithoutStream
+from capturekit.guard.current_streams import CurrentStreams, reads_for_itself
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.events import Events
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.manual_captures import ManualCaptures
 from capturekit.guard.open_capture import OpenCapture, new_recording
-from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.patching import Installation
-from capturekit.guard.policy import QUIET, RAISE, OriginalCall, Policy, PolicyOfAll
 from capturekit.guard.random_draws import RandomDraws, drawn_without_replacement
-from capturekit.guard.state import State, handle
-from capturekit.guard.stream_switches import StreamSwitches, reads_for_itself
+from capturekit.guard.state import QUIET, RAISE, OriginalCall, Policy, PolicyOfAll, State, handle
 from capturekit.model.cleanup import Undo
 from capturekit.model.counted import counted
 from capturekit.model.counters import refused
@@ -45,8 +44,6 @@ from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import LEGACY_HANDLES, CaptureInfo, Lane, LedgerCapture
 from capturekit.model.rules import RULES, CaptureStatus, Code, Mode, Operation
 from capturekit.model.source_line import Place, called, here
-
-# -- the components that differ from the guard's: they judge calls, and make none themselves ---------------------------
 
 
 class Alias(int):
@@ -59,96 +56,17 @@ class Alias(int):
         return id(self)
 
 
-class UnmadeEvent:
-    """An event that exists only in the ledger."""
-
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
-
-
-class LintRun(Policy):
-    """What a linted run has done so far: the policy that collects what a strict capture raises.
-
-    ``guard`` still judges the real captures of the run. ``submitted`` counts the work that each stream has got; None
-    if that is unknown. ``hear(error, adapted)`` is called with the error that a strict capture raises, and with what
-    ``strict=False`` does instead, in words, or None if it raises, too. ``note(kind, text, at)`` is called for work that
-    a capture would record differently from what the code says.
-    """
-
-    records = False
-    #: The capture that the run stands for.
-    live: OpenCapture
-
-    def __init__(
-        self,
-        guard: Components,
-        submitted: dict[int, int] | None,
-        hear: Callable[[CaptureError, str | None], None],
-        note: Callable[[str, str, Place | None], None],
-    ) -> None:
-        self.guard = guard
-        self.hear = hear
-        self.note = note
-        self._submitted = submitted
-        #: How much work a stream had got when it was last checked; the segments in which a lane worked.
-        self._levels: dict[int, int] = {}
-        self.busy: dict[Lane, set[int]] = {}
-        self._events = 0
-        #: The events that the run recorded on streams outside of the capture, with the stream.
-        self.strays: dict[int, int] = {}
-
-    def new_event(self) -> UnmadeEvent:
-        """An event for the ledger only; no real event has its handle."""
-        self._events -= 1
-        return UnmadeEvent(self._events)
-
-    def _level(self, ptr: int) -> int | None:
-        """How much work a stream has got; None if that is unknown."""
-        return None if self._submitted is None else self._submitted.get(int(ptr), 0)
-
-    def look_at(self, ptr: int) -> None:
-        """Ignore the work that a stream has got so far."""
-        self._levels[ptr] = self._level(ptr) or 0
-
-    def has_worked(self, ptr: int, otherwise: bool) -> bool:
-        """Whether a stream got work since it was last checked; ``otherwise`` if that is unknown."""
-        level = self._level(ptr)
-        if level is None:
-            return otherwise
-        before, self._levels[ptr] = self._levels.get(ptr, 0), level
-        return level > before
-
-    def settle(self, lane: Lane) -> None:
-        """Note whether a lane worked in its segment, before an event ends the segment."""
-        if self.has_worked(lane.stream, lane.open):
-            self.busy.setdefault(lane, set()).add(lane.segment)
-
-    def met(self, error: CaptureError, again: Callable[[], Any] | None = None, live: Any = None) -> None:
-        """Report what a strict capture raises; ``again`` judges the call as with ``strict=False``, for the ledger.
-
-        If that raises another error (for a callback, on a stream that was forked for it), it is reported, too.
-        """
-        assert again is not None
-        second = None
-        with self.live.adapting() as told:
-            try:
-                again()
-            except CaptureError as found:
-                second = found
-        adapted = '; '.join(told)
-        self.hear(error, None if second is not None and not adapted else adapted)
-        if second is not None and adapted:
-            self.hear(second, None)
+# -- the components that differ from the guard's: they judge calls, and make none themselves ---------------------------
 
 
 class LintState(State):
     """The state of a linted thread."""
 
-    policy: LintRun = None  # type: ignore[assignment]  # where the guard's asks for that of the thread
+    policy: LintGuard = None  # type: ignore[assignment]  # where the guard's asks for that of the thread
 
-    def __init__(self, installation: Installation, run: LintRun) -> None:
+    def __init__(self, installation: Installation, policy: LintGuard) -> None:
         super().__init__(installation)
-        self.policy = run
+        self.policy = policy
 
     def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
         """Make no call: adapting is only asked what it would do."""
@@ -180,8 +98,8 @@ class LintLanes(Lanes):
         live.outside.held.pop(stream.ptr, None)
 
 
-class LintOutsideStreams(OutsideStreams):
-    """Outside streams are not held: it is only noted whether they got work."""
+class LintStreams(CurrentStreams):
+    """Outside streams are not held: it is noted whether they got work, and where their handle is read."""
 
     state: LintState
 
@@ -206,20 +124,13 @@ class LintOutsideStreams(OutsideStreams):
             lane.used, lane.last_use = True, error.location
             run.busy.setdefault(lane, set()).add(lane.segment)
 
-
-class LintStreamSwitches(StreamSwitches):
-    """Reading the handle of a stream from outside is noted."""
-
-    state: LintState
-
     def handed_out(self, stream: Any, ptr: int) -> None:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get('__name__', '') == 'capturekit.guard.patching':
             frame = frame.f_back
-        lane = self.state.ledger.lane(ptr)
+        lane, run = self.state.ledger.lane(ptr), self.state.policy
         if reads_for_itself(frame.f_globals.get('__name__', '')) or ptr in LEGACY_HANDLES or lane is not None:
             return
-        run = self.state.policy
         if ptr not in run.live.outside.held:
             run.note('outside-handle', f'the handle of {self.verdicts.subject(ptr)}, was read', here())
 
@@ -229,8 +140,7 @@ class LintEvents(Events):
 
     state: LintState
 
-    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane | None = None) -> Any:
-        lane = lane or self.lanes.current_lane(live)
+    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane) -> Any:
         live.note('adapted', lane, f'{call} on the legacy stream was moved to lane {lane.number}', here())
 
     def _recorded(self, ptr: int, key: int, event: Any) -> None:
@@ -252,17 +162,6 @@ class LintEvents(Events):
         return super()._waiting(call, ptr, event, go, stream)
 
 
-class LintExchange(Exchange):
-    """Arrays of the run name the origin by its real handle, not by the alias."""
-
-    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
-        interface = dict(obj.__cuda_array_interface__)
-        if interface.get('stream') in LEGACY_HANDLES and isinstance(live.origin.ptr, Alias):
-            interface['stream'] = None
-            return WithoutStream(interface, obj)
-        return super().exchanged(live, obj)
-
-
 class LintArrays(Arrays):
     """Uploads are made by the run itself; it is noted that a capture would make them constants."""
 
@@ -275,35 +174,28 @@ class LintArrays(Arrays):
         self.state.policy.note('constant', text, here())
         return array
 
+    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
+        """Arrays of the run name the origin by its real handle, not by the alias."""
+        interface = dict(obj.__cuda_array_interface__)
+        if interface.get('stream') in LEGACY_HANDLES and isinstance(live.origin.ptr, Alias):
+            interface['stream'] = None
+            return WithoutStream(interface, obj)
+        return super().exchanged(live, obj)
+
 
 class LintRandomDraws(RandomDraws):
     """Random numbers are drawn by the run itself; it is noted that each launch of a graph would draw them."""
 
     state: LintState
 
-    def curand_draw(
-        self, entry: Entry, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
-    ) -> Any:
-        self.state.policy.note('drawn', f'{entry.call}: {size:,} numbers', here())
-        return original(generator, ptr, size, *params)
+    def _recording(self, what: str) -> None:
+        self.state.policy.note('drawn', what, here())
 
-    def random_seed_given(self, original: Callable[..., Any], state: Any, size: int) -> Any:
-        self.state.policy.note('drawn', 'a seed for a kernel', here())
-        return original(state, size)
-
-    def choice_drawn(
-        self, original: Callable[..., Any], state: Any, a: Any, size: Any = None, replace: Any = True, p: Any = None
-    ) -> Any:
-        count = drawn_without_replacement(a, size, replace, p)
-        if count is None:
-            return original(state, a, size, replace, p)
-        self.state.policy.note('drawn', f'RandomState.choice(): {count} of {a} integers', here())
-        with self.state.inside:
-            return original(state, a, size, replace, p)
-
-    def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
-        self.state.policy.note('drawn', 'a generator is seeded', here())
-        return original(state, seed)
+    def choice_drawn(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if drawn_without_replacement(*args[1:], **kwargs) is None:
+            return original(*args, **kwargs)
+        with self.state.inside:  # CuPy draws a seed in it
+            return super().choice_drawn(original, *args, **kwargs)
 
 
 class LintManualCaptures(ManualCaptures):
@@ -313,7 +205,7 @@ class LintManualCaptures(ManualCaptures):
 
     def begin(self, entry: Entry, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
         ptr = handle(stream)
-        self.outside.release(ptr)
+        self.streams.release(ptr)
         verdict = self.verdicts.judge(Operation.BEGIN_CAPTURE, stream=ptr)
         if verdict.answer.refused:
             self.verdicts.refuse(verdict, entry.call, ptr)
@@ -324,22 +216,25 @@ class LintComponents(Components):
     """The components of a linted thread."""
 
     kind_of_lanes = LintLanes
-    kind_of_outside = LintOutsideStreams
-    kind_of_streams = LintStreamSwitches
+    kind_of_streams = LintStreams
     kind_of_events = LintEvents
-    kind_of_exchange = LintExchange
     kind_of_arrays = LintArrays
     kind_of_draws = LintRandomDraws
     kind_of_manual = LintManualCaptures
 
 
 class LintGuard(Policy):
-    """The policy of one linted thread.
+    """The policy of one linted thread: what a strict capture raises is collected.
 
-    ``tell(error, adapted)`` and ``note(kind, text, at)`` are those of :class:`LintRun`.
+    ``guard`` still judges the real captures of the run. ``tell(error, adapted)`` is called with the error that a strict
+    capture raises, and with what ``strict=False`` does instead, in words, or None if it raises, too.
+    ``note(kind, text, at)`` is called for work that a capture would record differently from what the code says.
     """
 
+    records = False
     calls_only = True
+    #: The capture that the run stands for.
+    live: OpenCapture
 
     def __init__(
         self,
@@ -347,10 +242,17 @@ class LintGuard(Policy):
         tell: Callable[[CaptureError, str | None], None],
         note: Callable[[str, str, Place | None], None],
     ) -> None:
-        self._guard = guard
+        self.guard, self._tell, self.note = guard, tell, note
         real = guard.state.platform
-        self._run = LintRun(guard, getattr(real.device, 'submitted', None), tell, note)
-        self._state = LintState(guard.state.installation, self._run)
+        #: How much work each stream has got, None if that is unknown; and when it was last checked.
+        self._submitted: dict[int, int] | None = getattr(real.device, 'submitted', None)
+        self._levels: dict[int, int] = {}
+        #: The segments in which a lane worked.
+        self.busy: dict[Lane, set[int]] = {}
+        self._events = 0
+        #: The events that the run recorded on streams outside of the capture, with the stream.
+        self.strays: dict[int, int] = {}
+        self._state = LintState(guard.state.installation, self)
         self._device = _Device(real.device)
         self._state.platform = Platform(real.cupy, self._device)
         self._components = LintComponents(self._state)
@@ -367,16 +269,57 @@ class LintGuard(Policy):
         #: How many nested calls are being judged.
         self._asking = 0
 
+    # -- which streams have worked ----------------------------------------------------------------------------
+
+    def new_event(self) -> Any:
+        """An event that exists only in the ledger; no real event has its handle."""
+        self._events -= 1
+        return SimpleNamespace(ptr=self._events)
+
+    def look_at(self, ptr: int) -> None:
+        """Ignore the work that a stream has got so far."""
+        self._levels[ptr] = 0 if self._submitted is None else self._submitted.get(int(ptr), 0)
+
+    def has_worked(self, ptr: int, otherwise: bool) -> bool:
+        """Whether a stream got work since it was last checked; ``otherwise`` if that is unknown."""
+        if self._submitted is None:
+            return otherwise
+        before = self._levels.get(ptr, 0)
+        self.look_at(ptr)
+        return self._levels[ptr] > before
+
+    def settle(self, lane: Lane) -> None:
+        """Note whether a lane worked in its segment, before an event ends the segment."""
+        if self.has_worked(lane.stream, lane.open):
+            self.busy.setdefault(lane, set()).add(lane.segment)
+
+    def met(self, error: CaptureError, again: Callable[[], Any] | None = None, live: Any = None) -> None:
+        """Report what a strict capture raises; ``again`` judges the call as with ``strict=False``, for the ledger.
+
+        If that raises another error (for a callback, on a stream that was forked for it), it is reported, too.
+        """
+        assert again is not None
+        second = None
+        with self.live.adapting() as told:
+            try:
+                again()
+            except CaptureError as found:
+                second = found
+        adapted = '; '.join(told)
+        self._tell(error, None if second is not None and not adapted else adapted)
+        if second is not None and adapted:
+            self._tell(second, None)
+
     # -- in and out -------------------------------------------------------------------------------------------
 
     def open(self, at: Place | None) -> None:
         """Begin to judge this thread's calls."""
-        undo, guard, inside = self._undo, self._guard.state, self._state.inside
+        undo, guard, inside = self._undo, self.guard.state, self._state.inside
         cupy = guard.platform.cupy
         before = cupy.cuda.get_current_stream()
         undo.push(lambda: self._make_current_again(before))
         stream = self._play_origin(before)
-        self._live = self._run.live = self._begin(stream, stream is before, at)
+        self.live = self._begin(stream, stream is before, at)
         hook = memory_hook(
             cupy,
             f'capturekit.lint {id(self)}',
@@ -395,7 +338,7 @@ class LintGuard(Policy):
         """Return the stream that stands for the origin: the current one. The legacy stream gets another name."""
         if before.ptr not in LEGACY_HANDLES:
             return before
-        undo, guard = self._undo, self._guard.state
+        undo, guard = self._undo, self.guard.state
         stream = self._components.lanes.wrapped(before.ptr)
         stream.ptr = Alias(before.ptr)
         undo.push(lambda: setattr(stream, 'ptr', before.ptr))  # the user's code may have kept it
@@ -410,7 +353,7 @@ class LintGuard(Policy):
         capture = state.ledger.begin(
             stream.ptr, Mode.RELAXED, self._me, blocking=blocking, at=at, device=state.current_device()
         )
-        recording = new_recording(self._guard.state.platform, Mode.RELAXED, strict=True)
+        recording = new_recording(self.guard.state.platform, Mode.RELAXED, strict=True)
         memory: Any = self._memory_of_run
         live = OpenCapture(state.platform, capture, True, stream, memory, recording, self._me, at)
         self._components.captures.opened(live)
@@ -419,8 +362,8 @@ class LintGuard(Policy):
 
     def look_back(self, aborted: bool) -> None:
         """Report what the end of a capture would have raised; of lanes only if the run was not ``aborted``."""
-        for ptr in list(self._live.outside.held):
-            self._components.outside.release(ptr)
+        for ptr in list(self.live.outside.held):
+            self._components.streams.release(ptr)
         if not aborted:
             self._unjoined()
 
@@ -434,30 +377,30 @@ class LintGuard(Policy):
         return self._before is None
 
     def _make_current_again(self, stream: Any) -> None:
-        guard = self._guard.state
+        guard = self.guard.state
         if guard.platform.cupy.cuda.get_current_stream().ptr != stream.ptr:
             guard.own('cupy.cuda.stream._BaseStream.use', stream)
 
     def _unjoined(self) -> None:
         """Report the lanes whose work the origin does not come after, each at its last line."""
-        capture = self._live.capture
+        capture = self.live.capture
         for lane in capture.lanes:
-            self._run.settle(lane)
+            self.settle(lane)
         for lane in capture.lanes[1:]:
             if self._has_unjoined_work(lane):
                 lane.worked = lane.segment
         for lane in capture.unjoined():
-            error = self._components.joins.unjoined(self._live, lanes=[lane])
-            self._run.hear(error, f'lane {lane.number}, left unjoined, is joined to the origin at the end')
+            error = self._components.lanes.unjoined(self.live, lanes=[lane])
+            self._tell(error, f'lane {lane.number}, left unjoined, is joined to the origin at the end')
 
     def _has_unjoined_work(self, lane: Lane) -> bool:
         """Whether a lane has made, or waits for, work that the origin does not wait for."""
-        lanes = self._live.capture.lanes
+        lanes = self.live.capture.lanes
         origin, reach = lanes[0].clock, {**lane.clock, lane.number: lane.segment}
         return any(
             origin.get(other.number, 0) < segment <= reach.get(other.number, 0)
             for other in lanes[1:]
-            for segment in self._run.busy.get(other, ())
+            for segment in self.busy.get(other, ())
         )
 
     # -- a call -----------------------------------------------------------------------------------------------
@@ -470,7 +413,7 @@ class LintGuard(Policy):
 
         In a real capture or rehearsal this is the verb itself.
         """
-        if self._guard.state.mine() is not None or self._me in self._guard.state.rehearsals:
+        if self.guard.state.mine() is not None or self._me in self.guard.state.rehearsals:
             return verb if self._before is None else self._before.instead_of(verb)
         method: Any = getattr(verb, 'func', verb)
         ask = getattr(self._instead[id(method.__self__)], method.__name__)
@@ -483,7 +426,7 @@ class LintGuard(Policy):
         """Call a verb; report what it raises, and make the user's call anyway, once."""
         # garbage may be collected at any point: a finalizer's calls come in the middle of another call
         if not self._asking:
-            self._live.recording.steps.clear()  # a long run would have many, and nothing reads them
+            self.live.recording.steps.clear()  # a long run would have many, and nothing reads them
         call = OriginalCall(original)
         self._asking += 1
         try:
@@ -491,7 +434,7 @@ class LintGuard(Policy):
         except CaptureError as error:
             if call.made:
                 raise  # the call's own
-            self._run.met(error, lambda: ask(_nothing, *args, **kwargs))
+            self.met(error, lambda: ask(_nothing, *args, **kwargs))
         finally:
             self._asking -= 1
             call.failure = None  # its traceback holds this frame
@@ -500,20 +443,20 @@ class LintGuard(Policy):
 
     def launching(self, upload: bool, ptr: int) -> None:
         """Judge the launch of a capturekit graph, before the guard launches it."""
-        launching = self._components.launches.launching
+        launching = self._components.work.launching
         self._asked(lambda _make: launching(upload, ptr), lambda: None)
 
     # -- allocations ------------------------------------------------------------------------------------------
 
     def allocating(self) -> None:
         """Note an allocation from CuPy's pool: on a stream outside of the capture, work will escape next."""
-        if self._state.inside.active() or self._guard.state.mine() is not None:
+        if self._state.inside.active() or self.guard.state.mine() is not None:
             return
-        components, outside = self._components, self._components.outside
+        components, outside = self._components, self._components.streams
         stream = self._state.platform.cupy.cuda.get_current_stream()
         if components.lanes.is_outside(stream.ptr) and called() not in ALLOCATE_ONLY:
             verdict = components.verdicts.judge(Operation.WORK, stream=stream.ptr)
-            assert isinstance(outside, LintOutsideStreams)
+            assert isinstance(outside, LintStreams)
             error = components.verdicts.refusal(verdict, 'Work', stream.ptr, RULES['escaped-work'])
             outside.has_escaped(stream, error)
 

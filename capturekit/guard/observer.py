@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from capturekit.guard.components import Components
+from capturekit.guard import Components
 from capturekit.guard.open_capture import OpenCapture, close_recording, tell_listeners
-from capturekit.guard.policy import QUIET, RAISE, OriginalCall, Policy, PolicyOfAll
+from capturekit.guard.state import QUIET, RAISE, OriginalCall, Policy, PolicyOfAll
 from capturekit.model.errors import CaptureError, CudaCallError, InvalidatedError
 from capturekit.model.rules import CaptureStatus
 

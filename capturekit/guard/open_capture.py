@@ -30,7 +30,7 @@ from capturekit.model.source_line import Place
 
 @dataclass(eq=False)
 class OutsideRecord:
-    """Owner: :mod:`capturekit.guard.outside_streams`."""
+    """Owner: :mod:`capturekit.guard.current_streams`."""
 
     #: By handle: the streams from outside that are held, and the line where holding began.
     held: dict[int, tuple[Any, Place | None]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class OutsideRecord:
 
 @dataclass(eq=False)
 class DeviceRecord:
-    """Owners: :mod:`capturekit.guard.device_switches` and :mod:`capturekit.guard.outside_streams`."""
+    """Owners: :mod:`capturekit.guard.current_streams` and :mod:`capturekit.guard.current_streams`."""
 
     #: With more than one device: the stream that was current on each in this thread when the block was entered.
     before: list[Any] = field(default_factory=list)
@@ -56,7 +56,7 @@ class DeviceRecord:
 
 @dataclass(eq=False)
 class PartsRecord:
-    """Owner: :mod:`capturekit.guard.parts`."""
+    """Owner: :mod:`capturekit.guard.captures`."""
 
     #: The ledger's captures of the parts that have ended.
     past: list[LedgerCapture] = field(default_factory=list)
@@ -93,13 +93,13 @@ class DecisionRecord:
     unentered: list[Any] = field(default_factory=list)
     #: The line where an exception left a body half recorded, and what the exception was.
     broken: tuple[Place | None, str] | None = None
-    #: Memory of arrays that were made in a body which has ended. Owner: :mod:`capturekit.guard.left_arrays`.
+    #: Memory of arrays that were made in a body which has ended. Owner: :mod:`capturekit.guard.conditional_bodies`.
     left: list[Any] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class HostCallRecord:
-    """Owners: :mod:`capturekit.guard.host_calls`, and the recorder of a graphed function, which sets it up."""
+    """Owners: :mod:`capturekit.guard.libraries`, and the recorder of a graphed function, which sets it up."""
 
     #: The context for calls between two parts, which makes the caller's stream current. None: such calls are refused.
     stream: Any = None
@@ -119,7 +119,7 @@ class HostCallRecord:
 
 @dataclass(eq=False)
 class CollectiveRecord:
-    """Owner: :mod:`capturekit.guard.collectives`."""
+    """Owner: :mod:`capturekit.guard.stream_calls`."""
 
     #: How many nested NCCL groups this thread has begun in the block.
     depth: int = 0
@@ -150,7 +150,7 @@ class RecorderRecord:
     leave: Callable[[BaseException], object] | None = None
     #: What the user says that nodes touch.
     said: list[Said] = field(default_factory=list)
-    #: The calls of libraries that show what their nodes touch. Owner: :mod:`capturekit.guard.library_calls`.
+    #: The calls of libraries that show what their nodes touch. Owner: :mod:`capturekit.guard.libraries`.
     called: list[Called] = field(default_factory=list)
 
 

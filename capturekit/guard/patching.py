@@ -22,9 +22,7 @@ import threading
 import types
 from collections.abc import Callable
 from operator import attrgetter
-from types import FunctionType
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 from capturekit.guard.entry_points import ENTRIES, NCCL, RUNTIME, Entry
 from capturekit.model.class_layout import MISSING
@@ -74,27 +72,7 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-class _Memo:
-    """A question about functions, asked once for each. The answer goes with its function, which nothing here keeps.
-
-    Methods of classes of extension modules, to which no weak reference can be made, live as long as their class.
-    """
-
-    def __init__(self, ask: Callable[[Any], Any]) -> None:
-        self._ask = functools.lru_cache(maxsize=1024)(ask)
-        self._plainly = ask
-        self._known: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-
-    def __call__(self, function: Any) -> Any:
-        if type(function) is not FunctionType:
-            return self._ask(function)
-        found = self._known.get(function)
-        if found is None:
-            found = self._known[function] = self._plainly(function)
-        return found
-
-
-@_Memo
+@functools.lru_cache(1024)
 def _places(function: Any) -> tuple[str, ...]:
     """The names of the parameters that can be passed by position."""
     signature = signature_of(function)
@@ -102,7 +80,7 @@ def _places(function: Any) -> tuple[str, ...]:
     return tuple(one.name for one in signature.parameters.values() if one.kind in kinds) if signature else ()
 
 
-@_Memo
+@functools.lru_cache(1024)
 def _takes_any_name(verb: Any) -> bool:
     return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in inspect.signature(verb).parameters.values())
 

@@ -18,14 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.entry_points import Entry
-from capturekit.guard.host_calls import on_its_device
-from capturekit.guard.lanes import Lanes
+from capturekit.guard.libraries import on_its_device
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.parts import Parts
-from capturekit.guard.state import State
-from capturekit.guard.verdicts import Verdicts
+from capturekit.guard.stream_calls import CallsOnStreams
 from capturekit.launch.plan import Backup, Feed
 from capturekit.model import errors
 from capturekit.model.source_line import here
@@ -39,15 +35,12 @@ _WITH_GENERATORS, _NEAR = ('cupy.random.', '_capturekit_simulated'), 10
 _DRAWN = np.dtype(np.int64)
 
 
-class RandomDraws:
+class RandomDraws(CallsOnStreams):
     """Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them."""
 
-    def __init__(self, state: State, verdicts: Verdicts, lanes: Lanes, parts: Parts, bodies: Bodies) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.lanes = lanes
-        self.parts = parts
-        self.bodies = bodies
+    def _recording(self, what: str) -> OpenCapture | None:
+        """The capture into whose graph a draw goes; a linted run notes what it would draw, and has none."""
+        return self.state.recording()
 
     def curand_draw(
         self, entry: Entry, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
@@ -56,7 +49,7 @@ class RandomDraws:
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(ptr)
-        live = self.state.recording()
+        live = self._recording(f'{call}: {size:,} numbers')
         if live is None:
             return original(generator, ptr, size, *params)
         nbytes = size * next((n for end, n in _BYTES.items() if entry.name.endswith(end)), 4)
@@ -83,7 +76,7 @@ class RandomDraws:
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(None)
-        live = self.state.recording()
+        live = self._recording('a seed for a kernel')
         if live is None:
             return original(state, size)
         with self.state.lock:
@@ -112,7 +105,8 @@ class RandomDraws:
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(None)
-        live = self.state.recording()
+        what = f'RandomState.choice(): {count} of {a} integers'
+        live = self._recording(what)
         if live is None:
             return original(state, a, size, replace, p)
         cupy, nbytes = self.state.platform.cupy, max(count, 1) * _DRAWN.itemsize
@@ -132,8 +126,7 @@ class RandomDraws:
                 with self.state.inside:
                     buffer[...] = original(state, a, count, False)
 
-            text = f'RandomState.choice(): {count} of {a} integers are drawn by the host at every launch'
-            self._feed(live, Feed(signature, go, take), text)
+            self._feed(live, Feed(signature, go, take), f'{what} are drawn by the host at every launch')
         return take(drawn_to)
 
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
@@ -141,7 +134,7 @@ class RandomDraws:
         signature = ('seeding', id(state), repr(seed))
         if self._drawn_before(signature) is not None:
             return None
-        live = self.state.recording()
+        live = self._recording('a generator is seeded')
         if live is None or _is_cupys_own():
             return original(state, seed)
         with self.state.lock:
@@ -191,12 +184,6 @@ class RandomDraws:
             stream = self.state.platform.cupy.cuda.get_current_stream()
             backup.node = max(live.platform.device.capture_info(stream.ptr).dependencies, default=0)
 
-    def _state_of_the_moment(self, live: OpenCapture, state: Any) -> None:
-        """Make a launch depend on whether CuPy's default RandomState is still this one."""
-        device = self.state.current_device()
-        if live.caller is not None and self._default_state(device) is state:
-            live.caller.conditions.append(lambda: self._default_state(device) is state)
-
     def _default_state(self, device: int) -> Any:
         """Return CuPy's default RandomState of a device, or None: get_random_state() would make one."""
         with self.state.inside:
@@ -210,7 +197,9 @@ class RandomDraws:
         if live.parts.check_node:
             self.parts.cut_on_host(live, here())
         live.graph_memory.keep(state)
-        self._state_of_the_moment(live, state)
+        device = self.state.current_device()
+        if live.caller is not None and self._default_state(device) is state:  # launches hold while it is this one
+            live.caller.conditions.append(lambda: self._default_state(device) is state)
 
     def _feed(self, live: OpenCapture, feed: Feed, text: str) -> None:
         feed.go = on_its_device(self.state, feed.go)
@@ -238,7 +227,7 @@ def _owner(generator: int) -> Any:
     return None
 
 
-def drawn_without_replacement(a: Any, size: Any, replace: Any, p: Any) -> int | None:
+def drawn_without_replacement(a: Any, size: Any = None, replace: Any = True, p: Any = None) -> int | None:
     """How many integers below ``a`` a call of ``choice`` draws without replacement; None if it draws otherwise, or
     raises."""
     if replace or p is not None or not isinstance(a, int) or size is None:

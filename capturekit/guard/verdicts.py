@@ -1,24 +1,32 @@
-"""Whether a call would lose a capture; refusing it, making it wait, or making it."""
+"""Whether a call would lose a capture; refusing it, making it wait, or making it.
+
+CUDA answers a call that a capture forbids with a code, and CuPy raises a ``CUDARuntimeError`` whose ``status`` is that
+code. A refusal of such a call is an error of both classes: ``except ck.SynchronizationError`` and ``except
+cupy.cuda.runtime.CUDARuntimeError`` both catch it. The code is the one of the table of rules, which the refusal names.
+For some calls CuPy raises no such error: ``answer`` in the row of an entry point says so.
+"""
 
 from __future__ import annotations
 
+import gc
 import linecache
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import FrameType
+from inspect import CO_COROUTINE, CO_GENERATOR
+from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any, NoReturn
 
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.open_capture import OpenCapture
-from capturekit.guard.refusals import answers_with_code, make_catchable, note_open, say_as_cupy
 from capturekit.guard.remedies import READ_REMEDIES, invalidated, without_cap
 from capturekit.guard.state import State
 from capturekit.model import errors
-from capturekit.model.causes import PROGRAM
-from capturekit.model.errors import CaptureError
+from capturekit.model.causes import PROGRAM, shown_with
+from capturekit.model.errors import CaptureError, EscapedWorkError, InvalidatedError
 from capturekit.model.ledger import LEGACY_HANDLES, EventMark, EventState, Verdict, named
 from capturekit.model.rules import (
     RULES,
@@ -34,7 +42,124 @@ from capturekit.model.rules import (
     row,
 )
 from capturekit.model.skipped_exits import contextmanager
-from capturekit.model.source_line import Place, function_of_cupy, here, other_threads
+from capturekit.model.source_line import Place, function_of_cupy, here, is_foreign_frame, other_threads
+
+_SAID = 'CuPy would have said that the current stream is capturing.'
+_RUNTIME = 'cupy_backends.cuda.api.runtime'
+
+
+def answers_with_code(entry: Entry | None, stream: int | None, captured: bool) -> bool:
+    """Whether CuPy raises CUDA's code for a call on a stream; ``captured``: the current stream is in a capture."""
+    if entry is None:
+        return True
+    if entry.name == 'begin_capture' and stream in LEGACY_HANDLES:
+        return False  # CuPy has a RuntimeError of its own for it
+    return entry.answer == 'code' or (entry.answer == 'cupy or code' and not captured)
+
+
+def make_catchable(error: CaptureError, cupy_error: type[Exception]) -> None:
+    """Make a refusal an error of CuPy's class as well, with the code in ``status``. It stays the same object."""
+    if error.cuda_error and not isinstance(error, cupy_error):
+        error.__class__ = _both(type(error), cupy_error)
+        error.__dict__['status'] = int(Code[error.cuda_error])
+
+
+def _both(kind: type[CaptureError], cupy_error: type[Exception]) -> type[CaptureError]:
+    """The class that is a refusal and CuPy's error. It has the refusal's name, and CuPy's class keeps it."""
+    for known in cupy_error.__subclasses__():
+        if known.__bases__ == (kind, cupy_error):
+            return known  # type: ignore[return-value]
+    members: dict[str, Any] = {
+        '__module__': kind.__module__,
+        '__qualname__': kind.__qualname__,
+        '__doc__': kind.__doc__,
+        '__reduce__': lambda error: (_again, (kind, dict(error.__dict__))),
+    }
+    return type(kind.__name__, (kind, cupy_error), members)
+
+
+def _again(kind: type[CaptureError], state: dict[str, Any]) -> CaptureError:
+    """Make a pickled refusal again; it is of CuPy's class as well, where CuPy has been imported."""
+    error = kind.__new__(kind, state.get('operation', ''))
+    error.__dict__.update(state)
+    runtime = sys.modules.get(_RUNTIME)
+    if runtime is not None:
+        make_catchable(error, runtime.CUDARuntimeError)
+    return error
+
+
+#: A frame by its identity and its code: a frame that is held would keep what is in it.
+Begun = tuple[int, CodeType]
+
+
+def begun_in() -> Begun | None:
+    """The frame of the user's function that begins a capture at present."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_foreign_frame(frame):
+        frame = frame.f_back
+    return None if frame is None else (id(frame), frame.f_code)
+
+
+def is_left_open(live: OpenCapture) -> bool:
+    """Whether the function that has begun a capture by hand, and was to end it, has ended itself."""
+    names = () if live.begun_in is None else live.begun_in[1].co_names
+    if live.begun_in is None or not any(name.lower().endswith(('end_capture', 'endcapture')) for name in names):
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if (id(frame), frame.f_code) == live.begun_in:
+            return False
+        frame = frame.f_back
+    return not _is_suspended(live.begun_in)
+
+
+def _is_suspended(begun: Begun) -> bool:
+    """Whether a frame is that of a generator or coroutine which will go on, as in a context manager of contextlib."""
+    if not begun[1].co_flags & (CO_GENERATOR | CO_COROUTINE):
+        return False
+    alive = [one for one in gc.get_objects() if type(one) in (GeneratorType, CoroutineType)]
+    frames = (getattr(one, 'gi_frame', None) or getattr(one, 'cr_frame', None) for one in alive)
+    return any(frame is not None and (id(frame), frame.f_code) == begun for frame in frames)
+
+
+def note_open(error: CaptureError, live: OpenCapture, operation: Operation | None) -> None:
+    """Add to a refusal of an operation a sentence on a capture that may have been left open without being meant to."""
+    if live.memory is not None:
+        return
+    ending = operation is Operation.END_CAPTURE and not isinstance(error, InvalidatedError)
+    caught = next((cause for cause in live.causes.before(*shown_with(error)) if cause.refused), None)
+    if ending and isinstance(error, EscapedWorkError):
+        then = ': another `end_capture()` ends it, without this work.'
+    elif ending:
+        then = ': after that, call `end_capture()` again.'
+    elif live.end_refused is not None:
+        then = (
+            f', because its end was refused at {live.end_refused}: do what that refusal says, and call '
+            '`end_capture()` again.'
+        )
+    elif is_left_open(live) or operation is Operation.BEGIN_CAPTURE:
+        then = ': call `end_capture()` also where an exception leaves that function (`try`, `finally`).'
+    elif caught is not None:
+        begun = live.at or caught.at
+        mine = [at for at in caught.frames if begun and (at.file, at.function) == (begun.file, begun.function)]
+        at = mine[-1] if mine else caught.at
+        then = f': {caught.name} was raised before, at {at}, and caught. Call `end_capture()` where it is caught.'
+    else:
+        return
+    if ending:
+        live.end_refused = here()
+    error.still_open = f'The capture begun at {live.at} is still open{then}'
+
+
+def unended(live: OpenCapture) -> str:
+    """What is said of a capture that is open when its program ends."""
+    said = f'the capture begun at {live.at} was never ended and made no graph'
+    if live.end_refused is not None:
+        return f'{said}: its end was refused at {live.end_refused}, and `end_capture()` was not called again'
+    if live.memory is not None:
+        return f'{said}: leave its block, `with ck.capture() as cap:`'
+    return f'{said}: call `end_capture()`'
+
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
 WAIT_SECONDS = 60.0
@@ -122,8 +247,9 @@ class Verdicts:
         if mine is not None:
             mine.refusal(error)
             note_open(error, mine, None if entry is None else entry.operation)
-            if mine.memory is None:
-                say_as_cupy(error, entry, captured)
+            by_cupy = mine.memory is None and entry is not None and entry.answer.startswith('cupy')
+            if by_cupy and captured and error.cuda_error and _SAID not in error.rule:
+                error.rule = f'{error.rule} {_SAID}'
         if answers_with_code(entry, error.stream, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
         if mine is not None and mine.caller is not None:
@@ -372,11 +498,11 @@ class Verdicts:
         """Block this thread until a call loses no capture any more."""
         state, begun, told = self.state, time.monotonic(), False
         verdict = judge()
-        if not self._lost(verdict):
+        if not self._open_of(verdict):
             return
         state.waiting += 1
         try:
-            while self._lost(verdict):
+            while self._open_of(verdict):
                 waited = time.monotonic() - begun
                 held = self._held_for_good(verdict) if waited > PATIENCE else None
                 if waited >= WAIT_SECONDS or held is not None:
@@ -417,9 +543,6 @@ class Verdicts:
                 at.file if at is not None else '<unknown>',
                 at.line if at is not None else 1,
             )
-
-    def _lost(self, verdict: Verdict) -> bool:
-        return any(capture in self.state.lives for capture in verdict.lost)
 
     def give_way(self) -> None:
         """Before a capture begins, let calls of other threads end that would lose it.

@@ -27,8 +27,8 @@ from capturekit.graph.extending import EXTENSIONS
 from capturekit.guard import GUARD, OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.captures import driver_mode, end_driver_capture, in_body, join_for_good
 from capturekit.guard.conditional_bodies import without_a_body
-from capturekit.guard.graph_inputs import Unlaunched
 from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.guard.manual_captures import Unlaunched
 from capturekit.guard.remedies import error_of
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.declared import by_node
@@ -214,17 +214,17 @@ def check(live: OpenCapture) -> None:
             raise escaped
     finally:
         del escaped  # its traceback holds this frame
-    GUARD.joins.find_work(live)
+    GUARD.lanes.find_work(live)
     if live.decisions.broken is not None:
         raise _half_a_body(*live.decisions.broken)
     if live.decisions.unentered:
         raise without_a_body(live.decisions.unentered[0])
-    GUARD.left.check(live)
+    GUARD.bodies.check_left(live)
     if live.capture.unjoined():
         if live.strict:
-            raise GUARD.joins.unjoined(live)
-        GUARD.joins.join_all(live)
-    GUARD.joins.idle(live)
+            raise GUARD.lanes.unjoined(live)
+        GUARD.lanes.join_all(live)
+    GUARD.lanes.idle(live)
 
 
 def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
@@ -586,7 +586,7 @@ class Capture:
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
             live.devices.before = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
-            self._undo.push(partial(GUARD.devices.restore, live))
+            self._undo.push(partial(GUARD.streams.restore, live))
 
     # -- out --------------------------------------------------------------------------------------------------
 
@@ -641,7 +641,7 @@ class Capture:
             self._put_in_order(live, outcome)
             if outcome.good:
                 outcome.attempt(lambda: check(live))
-            outcome.attempt(lambda: GUARD.left.forget(live))
+            outcome.attempt(lambda: GUARD.bodies.forget_left(live))
             outcome.attempt(lambda: GUARD.captures.settle(live))
             if outcome.good:
                 outcome.ended = outcome.attempt(lambda: end(live, self._into))
@@ -665,12 +665,12 @@ class Capture:
 
     def _put_in_order(self, live: OpenCapture, outcome: Outcome) -> None:
         """Restore what the block has left behind: devices, held streams, captures begun by hand."""
-        outcome.attempt(lambda: GUARD.left.restore(live))
+        outcome.attempt(lambda: GUARD.bodies.restore_left(live))
         if live.unsettled:
             outcome.attempt(GUARD.streams.settle)
-        outcome.attempt(lambda: GUARD.devices.restore(live))
+        outcome.attempt(lambda: GUARD.streams.restore(live))
         for ptr in list(live.outside.held):
-            escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))
+            escaped = outcome.attempt(partial(GUARD.streams.release, ptr, silent=True))
             live.outside.escaped = escaped or live.outside.escaped
         outcome.attempt(lambda: _close_inner(live))
         live.poll()
@@ -702,7 +702,7 @@ class Capture:
             live.memory,
             self._lease,
             live.recording,
-            Gate(GUARD.ledger, GUARD.launches.launching, GUARD.inside, GUARD.occupied, GUARD.rehearsing, GUARD.waits),
+            Gate(GUARD.ledger, GUARD.work.launching, GUARD.inside, GUARD.occupied, GUARD.rehearsing, GUARD.waits),
             live.parts.plan,
         )
         if live.recorder.said or live.recorder.called:
@@ -727,7 +727,7 @@ class Capture:
     def _launch_of(self, live: OpenCapture, ended: ExecutableGraph) -> Callable[[], None]:
         if self._options.update is not None or (live.parts.plan is not None and not live.parts.plan.plain):
             return _no_launch
-        return GUARD.launches.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
+        return GUARD.work.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
 
     def _give_back(self, live: OpenCapture, outcome: Outcome) -> None:
         """Give back what a failed capture has taken; a failure here is reported if there was none before."""

@@ -22,8 +22,7 @@ from typing import Any, Self
 import numpy as np
 
 from capturekit.guard import GUARD
-from capturekit.guard.conditional_bodies import Decision
-from capturekit.guard.left_arrays import RETURNED, made_at
+from capturekit.guard.conditional_bodies import RETURNED, Decision, made_at
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.launch.outside_arrays import is_installed, variables_of
 from capturekit.model import errors
@@ -288,7 +287,7 @@ class Branch:
         for name, was, now, owner in before.changed(after, lambda one: made_at(one) in known):
             if was is decision.condition and decision.decides == 'while':
                 return _other_condition(name)
-            if owner is not None and GUARD.left.has_left(was) and not is_used_again(owner, name):
+            if owner is not None and GUARD.bodies.has_left(was) and not is_used_again(owner, name):
                 continue  # a name for the time of a body, as it was in an earlier one
             made = known.get(made_at(now))
             fault = errors.UnsupportedCallError(

@@ -235,13 +235,13 @@ class Fork:
         streams = self._streams = []
         devices, of = self._places(platform)
         try:
-            at_once = None if lane is None else GUARD.scopes.capture_of(handle)
+            at_once = None if lane is None else GUARD.events.capture_of(handle)
             if at_once is not None and {*devices} != {at_once.capture.origin.device}:
                 at_once = None
             event = None if at_once is not None else parent.record()
             LANE_STREAMS.take(platform, zip(self._priorities, devices), self._live, handle, streams)
             if at_once is not None:
-                GUARD.scopes.fork(at_once, handle, streams, sys._getframe(1))
+                GUARD.events.fork(at_once, handle, streams, sys._getframe(1))
             else:
                 for stream in streams:
                     stream.wait_event(event)
@@ -292,9 +292,9 @@ class Fork:
     def _join_all(self) -> None:
         assert self._lanes is not None
         lanes = [lane.ptr for lane in self._lanes]
-        live = GUARD.scopes.capture_of(self._handle, lanes)
+        live = GUARD.events.capture_of(self._handle, lanes)
         if live is not None:
-            GUARD.scopes.join(live, self._handle, lanes, sys._getframe(2))
+            GUARD.events.join(live, self._handle, lanes, sys._getframe(2))
             return
         for lane in self._lanes:
             self._join(lane)

@@ -10,9 +10,8 @@ from unittest import mock
 
 from capturekit.guard import GUARD, conditional_bodies
 from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.left_arrays import LeftArrays
-from capturekit.guard.stream_switches import StreamSwitches
 from capturekit.recorder import conditional
 from capturekit.recorder.capture import Capture
 from tests.agreement.lost_mends import LostMend, Patch, _gives, _replaced
@@ -31,9 +30,9 @@ def _with(owner: Any, name: str, answer: Any = None) -> Patch:
     return lambda: mock.patch.object(owner, name, lambda *args, **kwargs: answer)
 
 
-_LEFT = (_gives(LeftArrays, 'leave'), _gives(LeftArrays, 'check'))
+_LEFT = (_gives(Bodies, 'left_by'), _gives(Bodies, 'check_left'))
 _MOVED = (_gives(conditional.Branch, '_moved'),)
-_SETTLED = (_with(GUARD.allocators, 'settle', False), _with(GUARD.verdicts, 'settle'), _gives(StreamSwitches, 'settle'))
+_SETTLED = (_with(GUARD.allocators, 'settle', False), _with(GUARD.verdicts, 'settle'), _gives(CurrentStreams, 'settle'))
 #: A stream is forked, but not made current; then comes a decision; then it works.
 _IDLE = r'(S\[\d\])\.wait_event\(.*\n(?! *with \1)[^?]*with cap\d+\.(if_|while_|switch)[^?]*with \1:'
 LOST = (

@@ -12,7 +12,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.node_accesses import Access
-from capturekit.guard import library_calls
+from capturekit.guard import libraries
 
 pytestmark = pytest.mark.gpu
 
@@ -74,8 +74,8 @@ NAMES = list(calls(None, 0, {'f': 0, 'd': 0}))
 @pytest.mark.parametrize('name', NAMES)
 def test_functions_of_cublas(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cp, noted = gpu, []
-    called = library_calls.Called
-    monkeypatch.setattr(library_calls, 'Called', lambda *args: noted.append(args[-2]) or called(*args))
+    called = libraries.Called
+    monkeypatch.setattr(libraries, 'Called', lambda *args: noted.append(args[-2]) or called(*args))
     arena = cp.zeros(ARENA, np.uint8)
     one = {'f': np.array(1.5, 'f4'), 'd': np.array(1.5, 'f8')}
     run = calls(cp, int(arena.data.ptr), {key: value.ctypes.data for key, value in one.items()})[name]

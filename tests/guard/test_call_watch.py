@@ -58,17 +58,6 @@ def test_cupy_s_captures_are_known_as_its_own(ended: list[FollowedCapture], sim:
     assert [one.maker for one in ended] == ['cupy', 'capturekit']
 
 
-def test_two_may_watch_at_once(ended: list[FollowedCapture]) -> None:
-    more: list[FollowedCapture] = []
-    WATCH.open(current(), more.append)
-    lose(current().device)
-    WATCH.close(more.append)
-    stream = lose(current().device)
-    assert (len(ended), len(more)) == (2, 1) and WATCH.loss(stream) is not None
-    WATCH.close(ended.append)
-    assert WATCH.loss(stream) is None
-
-
 def test_a_new_capture_on_the_stream_has_no_loss(ended: list[FollowedCapture]) -> None:
     device = current().device
     stream = lose(device)

@@ -55,15 +55,6 @@ def test_a_constant_that_is_changed_in_the_block_begins_anew(cp: Any) -> None:
         assert y.get().tolist() == [2.0, 3.0, 4.0]
 
 
-@pytest.mark.parametrize('mode', ['global', 'thread_local', 'relaxed'])
-def test_in_each_mode(cp: Any, mode: Any) -> None:
-    x = cp.arange(3.0)
-    with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
-        y = x.take([2, 0])
-    cap.graph.launch()
-    assert y.get().tolist() == [2.0, 0.0]
-
-
 def test_on_lanes(cp: Any) -> None:
     x = cp.arange(3.0)
     with ck.capture() as cap:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard.host_calls import on_device
+from capturekit.guard.libraries import on_device
 from capturekit.guard.state import State
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.guard.several_devices import arrays, count, of, side_of, value

@@ -74,7 +74,7 @@ def test_what_reads_and_writes_say_is_added(sim: Any) -> None:
 
 def test_without_the_arguments_nothing_is_known(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = matrices(sim, 3)
-    monkeypatch.setattr('capturekit.guard.library_calls.of_cublas', lambda name, args: None)
+    monkeypatch.setattr('capturekit.guard.libraries.of_cublas', lambda name, args: None)
     with ck.capture(lanes='auto') as cap:
         a @ b, a @ c
     assert not cap.relaned and len(cap.relaned.fixed) == 2 and not cap.relaned.called
@@ -158,7 +158,7 @@ def test_memory_that_the_call_does_not_show_keeps_the_order(sim: Any, monkeypatc
     """A kernel of cuBLAS that has an address of other device memory may use what belongs to the library's handle."""
     a, b, c = matrices(sim, 3)
     monkeypatch.setattr(
-        'capturekit.guard.library_calls.of_cublas',
+        'capturekit.guard.libraries.of_cublas',
         lambda name, args: [one for one in library_accesses.of_cublas(name, args) or () if one.address != b.data.ptr],
     )
     with ck.capture(lanes='auto') as cap:

@@ -71,15 +71,6 @@ def test_each_kind_of_transform(cp: Any, kind: str) -> None:
     assert same(y, transform(cp, x * 2))
 
 
-@pytest.mark.parametrize('mode', ['global', 'thread_local', 'relaxed'])
-def test_in_each_mode(cp: Any, mode: Any) -> None:
-    x = numbers(cp, (131,), 'c16')
-    with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
-        y = cp.fft.fft(x * 2) * 3
-    cap.graph.launch()
-    assert same(y, cp.fft.fft(x * 2) * 3)
-
-
 def test_lanes_before_and_after(cp: Any) -> None:
     x = numbers(cp, (131,), 'c16')
     with ck.capture() as cap:
@@ -197,28 +188,6 @@ def test_another_threads_plan_waits_for_the_capture(cp: Any) -> None:
     cap.graph.launch()
     assert same(y, cp.fft.fft(x * 2))
     assert np.array_equal(found[0], cp.fft.fft(w).get())
-
-
-def test_two_captures_that_both_make_plans(cp: Any) -> None:
-    xs = [numbers(cp, (length,), 'c16') for length in (131, 139)]
-    cp.cuda.Device().synchronize()
-    barrier, made = threading.Barrier(2), [None, None]
-
-    def record(n: int) -> None:
-        with ck.capture() as cap:
-            y = xs[n] * 2
-            barrier.wait()
-            y = cp.fft.fft(y)
-        made[n] = cap, y  # type: ignore[call-overload]
-
-    threads = [threading.Thread(target=record, args=(n,)) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for x, (cap, y) in zip(xs, made):  # type: ignore[misc]
-        cap.graph.launch()
-        assert same(y, cp.fft.fft(x * 2))
 
 
 def test_a_plan_that_can_not_be_made(cp: Any) -> None:

@@ -190,18 +190,6 @@ def test_without_a_with_statement_work_goes_to_the_legacy_stream(cp: Any) -> Non
     assert '`begin_capture()` does not make its stream current' in one.message
 
 
-def test_the_legacy_stream_beside_a_blocking_one(sim: Any) -> None:
-    stream, x = sim.cuda.Stream(), sim.arange(4.0)
-    with observing() as observer:
-        with stream:
-            stream.begin_capture()
-            assert answer_of(sim, lambda: sim.cuda.Stream.null.record()) == 'StreamCaptureImplicit'
-            assert answer_of(sim, stream.end_capture) == 'StreamCaptureInvalidated'
-        free(stream)
-    assert names(observer) == [('LegacyStreamError', True)]
-    assert x.get().tolist() == [0, 1, 2, 3]
-
-
 def test_a_loss_that_only_the_pool_sees_is_one_finding(sim: Any) -> None:
     stream, x = sim.cuda.Stream(), sim.arange(1 << 16)
     with observing() as observer:
@@ -381,17 +369,6 @@ def test_recordings_of_observed_captures_are_heard(sim: Any) -> None:
     first, second = ([step.text for step in one.steps if step.kind == 'finding'] for one in heard)
     assert first[0].startswith('let through: SynchronizationError: Stream.synchronize()')
     assert second[0].startswith('let through: UnjoinedError')
-
-
-def test_afterwards_calls_are_refused_again(sim: Any) -> None:
-    stream = sim.cuda.Stream(non_blocking=True)
-    with observing():
-        pass
-    with watch(), stream:
-        stream.begin_capture()
-        with pytest.raises(ck.SynchronizationError):
-            stream.synchronize()
-        stream.end_capture()
 
 
 def test_an_allocation_that_the_mode_forbids_is_one_finding(sim: Any) -> None:

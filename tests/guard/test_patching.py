@@ -55,15 +55,6 @@ class Guarding:
         return self.answer
 
 
-class LintGuard:
-    """Is asked instead of a guard in a thread that is linted."""
-
-    calls_only = True
-
-    def instead_of(self, verb: Any) -> Any:
-        return lambda original, *args: ('shadow', *args)
-
-
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
     table = [
@@ -96,16 +87,6 @@ def test_names_in_a_call_are_put_in_their_places(installation: Installation, gua
     assert guard.asked == [(4, 5), (3, 2)]
 
 
-def test_names_reach_the_original_as_they_are(installation: Installation) -> None:
-    installation.inside.__enter__()
-    assert function(second=5, first=4) == (4, 5)
-
-
-def test_names_reach_a_shadow_in_their_places(installation: Installation) -> None:
-    installation.inside.policy = LintGuard()
-    assert function(second=5, first=4) == ('shadow', 4, 5)
-
-
 def test_a_class_is_made_by_the_guard(installation: Installation, guard: Guarding) -> None:
     assert Shelf.Made(3).value == 3
     assert guard.asked == [(3,)]
@@ -117,12 +98,6 @@ def test_instances_of_a_class_are_still_its_own(installation: Installation) -> N
     assert issubclass(Special, Shelf.Made) and issubclass(CLASS, Shelf.Made) and not issubclass(int, Shelf.Made)
 
 
-def test_a_class_keeps_its_names(installation: Installation) -> None:
-    kept = [(one.__name__, one.__qualname__, one.__module__, one.__doc__) for one in (Shelf.Made, CLASS)]
-    assert kept[0] == kept[1] == ('Made', 'Shelf.Made', HERE, 'Text of the class.')
-    assert type(Shelf.Made).__name__ == 'Guarded'
-
-
 def test_a_switch_is_asked_whenever_it_is_looked_at(installation: Installation, guard: Guarding) -> None:
     assert not SWITCH
     guard.answer = True
@@ -130,32 +105,10 @@ def test_a_switch_is_asked_whenever_it_is_looked_at(installation: Installation, 
     assert guard.asked == [True, True]
 
 
-def test_a_switch_looks_like_what_it_stands_for(installation: Installation) -> None:
-    assert type(SWITCH) is not bool
-    assert repr(SWITCH) == 'True'
-
-
-def test_a_switch_is_itself_where_the_guard_calls(installation: Installation) -> None:
-    installation.inside.__enter__()
-    assert SWITCH
-
-
-def test_a_switch_is_itself_in_a_thread_that_is_linted(installation: Installation) -> None:
-    installation.inside.policy = LintGuard()
-    assert SWITCH
-
-
 def test_behind_a_wrapper_is_what_was_there(installation: Installation) -> None:
     assert installation.original_of(function) is ORIGINAL
     assert installation.original_of(Shelf.Made) is CLASS
     assert installation.original_of(self_made := object()) is self_made
-
-
-def test_behind_nothing_is_nothing(installation: Installation) -> None:
-    wrapper = function
-    installation.uninstall()
-    assert installation.original_of(wrapper) is wrapper
-    assert sys.modules[HERE].__dict__['function'] is ORIGINAL
 
 
 @pytest.mark.parametrize(

@@ -217,21 +217,6 @@ def test_another_thread_reads_what_is_there_already(sim: Any) -> None:
     assert found == [[0, 2, 4, 6]]
 
 
-def test_freed_memory_of_a_capture_by_hand_is_forgotten(sim: Any) -> None:
-    """What was freed, and may be somebody else's by now, has nothing to do with the capture."""
-    x, stream = sim.arange(8, dtype='f8'), sim.cuda.Stream(non_blocking=True)
-    with watch(), stream:
-        stream.begin_capture()
-        y = x * 2
-        z = y + 1
-        del z
-        (live,) = GUARD.lives.values()
-        assert len(live.pooled) == 1
-        graph = stream.end_capture()
-    graph.launch(stream)
-    assert np.array_equal(y.get(), np.arange(8) * 2)
-
-
 # -- device-wide calls of one thread and captures of others take turns ---------------------------------------------
 
 #: Calls that would lose captures of other threads whose origin is a blocking stream.
@@ -401,8 +386,8 @@ PACKAGE = Path(ck.__file__).parent
 WAITS = frozenset({'deviceSynchronize', 'device_synchronize', 'cudaDeviceSynchronize', 'cuCtxSynchronize'})
 BEGINS = frozenset({'begin_capture', 'begin_capture_to'})
 #: Who may name them: the doors, both devices, and tables of names.
-DOOR, TABLES = 'guard/host_waits.py', ('guard/entry_points.py', 'simulated/', 'driver/cuda.py', 'model/')
-BEGINNERS = ('recorder/capture.py', 'guard/parts.py', 'guard/outside_streams.py', *TABLES)
+DOOR, TABLES = 'guard/stream_calls.py', ('guard/entry_points.py', 'simulated/', 'driver/cuda.py', 'model/')
+BEGINNERS = ('recorder/capture.py', 'guard/captures.py', 'guard/current_streams.py', *TABLES)
 
 
 def named(tree: ast.AST) -> Iterator[tuple[str, int]]:

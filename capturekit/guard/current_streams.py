@@ -1,0 +1,691 @@
+"""Which stream is current: streams become current or are left, devices with them, and code reads a stream's properties.
+
+Streams that are current in a capture but not part of it are *held*, so that work sent to them is found. The legacy
+stream can not be captured, and its work would run at once. A *placeholder*, a stream of the guard's own, is current in
+its place; it is held, or, with ``strict=False``, a lane.
+
+CuPy has a current stream for each device. ``with cp.cuda.Device(1):`` in a capture on device 0 makes the legacy stream
+of device 1 current, unless a lane is current there. That is not yet an error, since the next line may enter a lane: a
+placeholder takes its place.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+from capturekit.guard.allocators import UNSEEN, Allocators, escape_rule
+from capturekit.guard.caller_streams import CallerStreams, UnseenHandle
+from capturekit.guard.captures import Parts
+from capturekit.guard.entry_points import Entry
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.open_capture import OpenCapture
+from capturekit.guard.state import State, handle
+from capturekit.guard.verdicts import Verdicts
+from capturekit.model.cleanup import Undo
+from capturekit.model.counted import counted
+from capturekit.model.errors import CaptureError, CudaCallError
+from capturekit.model.ledger import LEGACY_HANDLES, Lane, named
+from capturekit.model.recording import Step
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode, Operation, Rule
+from capturekit.model.source_line import Place, here
+
+#: The name under which spare streams are kept, with the device, for the next capture.
+_STOCK = 'placeholder'
+#: If the legacy stream is current during a capture begun by hand, its work was meant for the capture.
+NOT_CURRENT = replace(
+    RULES['escaped-work'],
+    says='`begin_capture()` does not make its stream current, so that CuPy still gives work to the legacy default '
+    'stream: it would run at once and be missing from the graph',
+    remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
+)
+#: The same where the captured stream was current, and is not any more.
+NOT_CURRENT_NOW = replace(
+    NOT_CURRENT,
+    says='The captured stream was current when its capture was begun, and is not any more though the capture is open, '
+    'so that CuPy gives work to the legacy default stream: it would run at once and be missing from the graph',
+    remedy='Call `end_capture()` before the block `with stream:` is left, also where an exception leaves it (`try`, '
+    '`finally`).',
+)
+
+
+@dataclass(eq=False)
+class CurrentStreams:
+    """Holds and releases streams that are current in a capture but not part of it, and has placeholders."""
+
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    callers: CallerStreams
+    parts: Parts
+
+    def hold(self, live: OpenCapture, stream: Any) -> None:
+        """Hold a stream: capture it into a graph that is thrown away, so that its work does not run."""
+        ptr = stream.ptr
+        with self.state.inside:
+            device = self.state.platform.device
+            if self.state.policy.holds and device.stream_status(ptr) is CaptureStatus.NONE:
+                live.outside.held[ptr] = (stream, here())  # first, so that an interrupt leaves nothing held unnoted
+                try:
+                    device.begin_capture(ptr, Mode.RELAXED)
+                except CudaCallError:
+                    del live.outside.held[ptr]
+                    self._let_go(ptr)
+                    raise
+        live.poll()
+        self.lanes.make_current(live, ptr)
+
+    def release(self, ptr: int, silent: bool = False) -> CaptureError | None:
+        """Release a held stream. If it got work, that work has escaped the capture."""
+        live = next((one for one in self.state.lives.values() if ptr in one.outside.held), None)
+        if live is None:
+            return None
+        _stream, at = live.outside.held[ptr]
+        mine = live.thread == threading.get_ident()
+        seen = live.trace.taken(ptr) if live.trace is not None and mine else None
+        with self.state.inside:
+            count = self._nodes_at_end(ptr)
+            live.outside.held.pop(ptr, None)  # last, so that an interrupt leaves nothing held unnoted
+        if not count:
+            return None
+        error = self.escaped(live, ptr, count, seen, at)
+        if not mine:
+            live.outside.escaped = error  # the capture's end raises it, in its own thread
+            return None
+        if silent:
+            return error
+        try:
+            self.hold_again()
+            raise error
+        finally:
+            del error  # its traceback holds this frame
+
+    def _nodes_at_end(self, ptr: int) -> int:
+        """End the capture that holds a stream, and return how many nodes it had."""
+        device = self.state.platform.device
+        if device.stream_status(ptr) is CaptureStatus.NONE:
+            return 0  # an interrupt came between the note and the capture
+        try:
+            graph = device.end_capture(ptr)
+        except CudaCallError:
+            self._let_go(ptr)
+            return 1  # a call on it lost the capture that held it: that is escaped work as well
+        count: int = device.graph_node_count(graph)
+        device.graph_destroy(graph)
+        return count
+
+    def _let_go(self, ptr: int) -> None:
+        """End the capture that holds a stream, after holding or releasing it has failed."""
+        device = self.state.platform.device
+        with suppress(CudaCallError):  # the failure that led here is the one that is raised
+            if device.stream_status(ptr) is not CaptureStatus.NONE:
+                device.graph_destroy(device.end_capture(ptr))
+
+    def escaped(self, live: OpenCapture, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
+        rule, of = self.rule_for(live, ptr, since)
+        elsewhere = rule is VARIANTS['work-on-another-device']
+        current = 'device' if elsewhere else 'stream'
+        held = '' if seen is not None else f', from the line where the {current} became current on'
+        return rule.error(
+            counted(count, 'piece', ' of work') + (f' on device {self.state.placeholders[ptr]}' if elsewhere else ''),
+            stream=ptr if of is None else of,
+            subject=self.verdicts.subject(of),
+            location=seen or since,
+            rule=f'{rule.says}; it was held back{held}.',
+            remedy=rule.remedy,
+        )
+
+    def not_seen(self, ptr: int) -> CaptureError:
+        """The error for a stream that became current unseen while lines are not followed, so that it is held late."""
+        rule = RULES['legacy-stream' if ptr in LEGACY_HANDLES else 'escaped-work']
+        return rule.error(
+            'Work that can not be seen',
+            stream=ptr,
+            subject=self.verdicts.subject(ptr),
+            location=here(),
+            rule=f'{rule.says}. The stream became current before this line, and with `lines=False` nobody knows when.',
+            remedy=UNSEEN,
+        )
+
+    def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
+        """The rule for a stream that is kept out of a capture, and the stream that the message names.
+
+        ``since``: the line at which it became current.
+        """
+        device = self.state.placeholders.get(ptr)
+        if device not in (None, live.origin_device):
+            return VARIANTS['work-on-another-device'], None
+        if device is not None and live.memory is None:
+            return NOT_CURRENT_NOW if live.begun_current else NOT_CURRENT, LEGACY_HANDLES[0]
+        rule = escape_rule(live, since, ptr, device is not None)
+        return rule, ptr if device is None else LEGACY_HANDLES[0]
+
+    def hold_again(self) -> None:
+        """Hold an outside stream again if it is still current after a call on it."""
+        with self.state.lock:
+            mine = self.state.mine()
+            if mine is None or not mine.strict or not self.state.policy.holds:
+                return
+            stream = self.state.platform.cupy.cuda.get_current_stream()
+            if self.lanes.is_outside(stream.ptr) and stream.ptr not in mine.outside.held:
+                self.hold(mine, stream)
+                self.allocators.refresh()
+
+    # -- placeholders -------------------------------------------------------------------------------------------------
+
+    def put_placeholder(self, live: OpenCapture, parent: Lane) -> None:
+        """Make a placeholder current in the place of the legacy stream, which has just become current.
+
+        With ``strict=False`` the placeholder is a lane, forked from ``parent``; on the device of a ``ck.capture``,
+        which has made its origin current there, ``parent`` itself takes the place.
+        """
+        if not self.state.policy.records or (live.strict and not self.state.policy.holds):
+            return  # the legacy stream stays
+        device = self.state.current_device()
+        if device == live.origin_device and live.memory is not None and not live.strict:
+            self.state.own('cupy.cuda.stream._BaseStream.use', live.streams[parent.stream])
+            live.note('adapted', parent, f'work on the legacy stream was moved to lane {parent.number}', here())
+            self.lanes.make_current(live, parent.stream)
+            return
+        if not live.strict:
+            self.parts.refuse_second_device(live)
+        legacy = self.state.platform.cupy.cuda.get_current_stream()
+        if live.caller is not None:
+            live.caller.outside.setdefault((device, 0), legacy)
+        known = live.devices.placeholders.get(device)
+        stream = known[0] if known is not None else live.devices.forked.get(device) or self._spare(device)
+        if live.strict:
+            self.hold(live, stream)
+        else:
+            live.devices.forked[device] = stream
+            if self.lanes.is_outside(stream.ptr):
+                self.lanes.adapt_fork(live, stream, here(), parent)
+        self.state.own('cupy.cuda.stream._BaseStream.use', stream)
+        self.state.placeholders[stream.ptr] = device
+        live.devices.placeholders[device] = stream, legacy
+        self.lanes.make_current(live, stream.ptr)
+
+    def _spare(self, device: int) -> Any:
+        """Return an unused stream of the current device."""
+        stock: list[Any] = self.state.platform.device.spare_streams.setdefault((device, _STOCK), [])
+        with self.state.inside:
+            return stock.pop() if stock else self.state.platform.cupy.cuda.Stream(non_blocking=True)
+
+    def give_back(self, device: int, stream: Any) -> None:
+        """Give back a stream that was a placeholder on a device."""
+        self.state.platform.device.spare_streams.setdefault((device, _STOCK), []).append(stream)
+
+    def standing_for(self, ptr: int) -> int:
+        """Return the placeholder that is current in the place of the legacy stream; any other stream itself."""
+        mine = self.state.mine()
+        if ptr in LEGACY_HANDLES and mine is not None:
+            known = mine.devices.placeholders.get(self.state.current_device())
+            return ptr if known is None else int(known[0].ptr)
+        return ptr
+
+    def meant(self, stream: Any) -> Any:
+        """Return the stream that a call means: the legacy one, if the given stream is its placeholder."""
+        device = self.state.placeholders.get(int(getattr(stream, 'ptr', stream)))
+        for live in list(self.state.lives.values()) if device is not None else ():
+            if live.memory is None and device in live.devices.placeholders:
+                legacy = live.devices.placeholders[device][1]
+                return legacy.ptr if isinstance(stream, int) else legacy
+        return stream
+
+    def stream_use(self, entry: Entry, original: Callable[..., Any], stream: Any) -> Any:
+        with self.state.lock:
+            self.state.poll()
+            chosen = self.choose(stream, entry.call)
+            before = self.state.current_stream()
+            if before.ptr != chosen.ptr:
+                self.release(before.ptr)
+            original(chosen)
+            self.lanes.leave(before)
+            self._arrive(chosen, before)
+        return stream
+
+    def stream_exit(self, original: Callable[..., Any], stream: Any, *exc: Any) -> Any:
+        with self.state.lock:
+            self.state.poll()
+            before = self.state.current_stream()
+            answer = original(stream, *exc)
+            now = self.state.current_stream()
+            escaped = self.release(before.ptr, silent=True) if before.ptr != now.ptr else None
+            self.lanes.leave(before)
+            self._arrive(now, before)
+            self._found_in_block(escaped, exc)
+        return answer
+
+    # -- the lanes of a scope: capturekit makes these calls itself, so nothing is asked twice about them --------------
+
+    def enter_lane(self, stream: Any, ptr: int, device: Any, frame: FrameType) -> bool:
+        """Make a lane of a scope current; False, and nothing is done, where that may be special.
+
+        ``frame``: the one that enters it.
+        """
+        state, made = self.state, self.state.installation.originals
+        with state.lock:
+            at = here(frame)
+            found = self._between_lanes(ptr, at)
+            if found is None:
+                return False
+            live, before, lane, ends = found
+            with state.inside:
+                made[_DEVICE_ENTER](device)
+                try:
+                    made[_STREAM_ENTER](stream)
+                except BaseException:
+                    made[_DEVICE_EXIT](device, None, None, None)
+                    raise
+            self._moved(live, before, lane, ends, at)
+        return True
+
+    def leave_lane(self, stream: Any, ptr: int, device: Any, frame: FrameType, *exc: Any) -> bool:
+        """Leave a lane of a scope, and its device; False, and nothing is done, where that may be special.
+
+        ``frame``: the one that leaves it.
+        """
+        state, made = self.state, self.state.installation.originals
+        with state.lock:
+            at = here(frame)
+            found = self._between_lanes(ptr, at)
+            if found is None:
+                return False
+            live, before, _lane, ends = found
+            try:
+                with state.inside:
+                    made[_STREAM_EXIT](stream, *exc)
+                    made[_DEVICE_EXIT](device, *exc)
+            finally:
+                now = made[_CURRENT]()
+                lane = state.ledger.lanes.get(now.__dict__['ptr'])
+                if lane is not None and lane.capture is live.capture:
+                    self._moved(live, before, lane, ends, at)
+                else:
+                    self.lanes.leave(live.streams[before.stream])
+                    self._arrive(now, live.streams[before.stream])
+        return True
+
+    def _between_lanes(self, ptr: int, at: Place | None) -> tuple[OpenCapture, Lane, Lane, tuple[int, ...]] | None:
+        """This thread's good capture, the current lane, and the lane of a handle; None if a switch may be special.
+
+        Last come the nodes before the current lane's next work. Its new nodes go to the current line.
+        """
+        state = self.state
+        stack = state.threads.get(get_ident())
+        mine = stack[-1] if stack else None
+        if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
+            return None
+        inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
+        if inside.active() or inside.policy is not None:
+            return None
+        # the handle is read past the wrapper, which would let capturekit's own code have it as well
+        before = lanes.get(state.installation.originals[_CURRENT]().__dict__['ptr'])
+        lane = lanes.get(ptr)
+        if before is None or lane is None or before.capture is not capture or lane.capture is not capture:
+            return None
+        if not before.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
+            return None
+        ends = mine.memory.ends(before.stream)
+        if ends and ends[0] < 0:  # the capture is lost
+            return None
+        trace = mine.trace
+        if trace is None:
+            mine.active_at = at or mine.active_at
+        else:
+            known = len(ends) < 2 and trace.stream == before.stream
+            trace.poll((ends[0] if ends else 0) if known else None)
+        return mine, before, lane, ends
+
+    def _moved(self, live: OpenCapture, before: Lane, lane: Lane, ends: tuple[int, ...], at: Place | None) -> None:
+        """Note that a lane of a capture is current instead of another one, whose next work comes after ``ends``."""
+        assert live.memory is not None
+        before.used = True
+        if before.current:
+            before.current -= 1
+        live.memory.moved(before, ends, lane)
+        lane.last_use = at
+        lane.current += 1
+        if live.trace is not None:
+            live.trace.stream = lane.stream
+        live.current = lane.stream
+        number = lane.number
+        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
+        live.recording.steps.append(Step('switch', number, f'lane {number} made current', line))
+        self.allocators.to_lane(live, lane)
+
+    def stands_in(self, live: OpenCapture | None, ptr: int, call: str) -> Lane | None:
+        """The lane that takes the place of a stream, or None.
+
+        The origin does for the stream that was current where a graphed function was called, and with ``strict=False``
+        the current lane does for the legacy stream.
+        """
+        if live is not None and self.callers.is_callers(live, ptr, call):
+            return live.capture.origin
+        return self.lanes.current_lane(live) if live is not None and not live.strict and ptr in LEGACY_HANDLES else None
+
+    def choose(self, stream: Any, call: str) -> Any:
+        """Return the stream to make current."""
+        mine = self.verdicts.start()
+        lane = self.stands_in(mine, stream.ptr, call)
+        if mine is not None and lane is not None:
+            if mine.caller is None or lane.number:
+                mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
+            return mine.streams[lane.stream]
+        if mine is not None and stream.ptr in LEGACY_HANDLES:
+            verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
+            refusal = self.verdicts.refusal(verdict, call, stream.ptr, RULES['legacy-stream'])
+            self.state.policy.met(refusal, lambda: self.choose(stream, call))
+        return stream
+
+    def settle(self) -> bool:
+        """Follow a stream that became current unseen; False if there is none.
+
+        A ``with`` block that was entered before the capture, or a method that was bound before it, is CuPy's own.
+        """
+        mine, inside = self.state.mine(), self.state.inside
+        if mine is None or mine.caller is not None or inside.active() or inside.policy is not None:
+            return False
+        with self.state.lock:
+            mine.unsettled = False
+            now = self.state.current_stream()
+            if now.ptr == mine.current:
+                return False
+            self.state.poll()
+            escaped = self.release(mine.current, silent=True)
+            mine.outside.escaped = mine.outside.escaped or escaped  # the end raises it: lines end here, too
+            before = self.lanes.wrapped(mine.current)
+            self.lanes.leave(before)
+            if mine.trace is None and self.lanes.met(now.ptr, now) is None:
+                mine.outside.escaped = mine.outside.escaped or self.not_seen(now.ptr)
+            self._arrive(now, before)
+            mine.outside.unseen.add(mine.current)
+        return True
+
+    def _arrive(self, stream: Any, before: Any) -> None:
+        """Note a stream that has become current in this thread."""
+        lane = self.lanes.met(stream.ptr, stream)
+        mine = self.state.mine()
+        if lane is not None and lane.capture in self.state.lives:
+            live = self.state.live_of(lane)
+            lane.last_use = here()
+            self.lanes.make_current(live, stream.ptr)
+            live.note('switch', lane, f'lane {lane.number} made current', lane.last_use)
+        elif mine is not None and not mine.strict and not _legacy(stream):
+            self.lanes.adapt_fork(mine, stream, here(), mine.lane_of(before) or mine.capture.origin)
+        elif mine is not None and not _legacy(stream):
+            self.hold(mine, stream)
+        elif mine is not None:
+            self.put_placeholder(mine, mine.capture.origin)
+        self.callers.in_order(mine)
+        self.allocators.refresh()
+
+    # -- properties of streams ----------------------------------------------------------------------------------------
+
+    def handed_out(self, stream: Any, ptr: int) -> int | None:
+        """Note that CuPy or the user's code read a stream's handle. Work on the stream may follow.
+
+        Returns the handle to give out instead, or None.
+        """
+        mine = self.state.mine()
+        if mine is not None:
+            mine.unsettled = True
+            if mine.trace is not None:
+                mine.trace.before_line = self.settle
+        if mine is None or reads_for_itself(sys._getframe(2).f_globals.get('__name__', '')):
+            return None
+        if mine.caller is not None and (
+            ptr == mine.origin.ptr or self.callers.is_callers(mine, ptr, 'Reading `Stream.ptr`')
+        ):
+            if self.state.platform.cupy.cuda.get_current_stream().ptr == mine.origin.ptr:
+                return UnseenHandle(mine.origin.ptr)
+            raise self.callers.not_recorded(
+                'Reading `Stream.ptr`', ptr, 'The recording has another stream in its place'
+            )
+        there = self.callers.null_there(mine) if mine.caller is not None and ptr in LEGACY_HANDLES else None
+        if there is not None:
+            return UnseenHandle(there.stream)
+        with self.state.lock:
+            lane = self.state.ledger.lane(ptr)
+            if mine.caller is not None and (lane is None or not lane.current):
+                lane = self._handed_to(mine, stream, ptr)
+            if lane is None and ptr not in mine.outside.held:
+                legacy = ptr in LEGACY_HANDLES
+                what = 'the legacy default stream' if legacy else f'{named(ptr)}, outside of the capture,'
+                text = f'the handle of {what} was read: work given to it directly is not recorded'
+                if not any(step.text == text for step in mine.recording.notes):
+                    mine.note('note', None, text, here())
+            elif lane is not None and not lane.current and lane.capture is mine.capture:
+                if mine.trace is not None:
+                    mine.trace.touch(ptr)
+                if not lane.suspect:
+                    lane.suspect = True
+                    if mine.memory is not None:
+                        mine.memory.active(lane)
+                    self.allocators.refresh()
+        return None
+
+    def _handed_to(self, live: OpenCapture, stream: Any, ptr: int) -> Lane | None:
+        """Let a graphed function have the handle of a stream that is not current: work given to it is recorded."""
+        if ptr in LEGACY_HANDLES:
+            raise self.callers.not_recorded(
+                'Reading `Stream.ptr`', ptr, 'The recording has another stream in its place'
+            )
+        if self.state.ledger.lane(ptr) is None:
+            self.lanes.adapt_fork(live, stream, here())
+        lane = self.state.ledger.lane(ptr)
+        if lane is not None and lane.capture is live.capture and self.callers.unordered(live, lane):
+            raise self.callers.not_recorded('Reading `Stream.ptr`', ptr, 'CUDA orders this stream with the null stream')
+        return lane
+
+    def handle_read(self, original: Callable[..., Any], stream: Any, *args: Any) -> Any:
+        """Let a destructor, or a hash, read the real handle, which does not lead to work."""
+        with self.state.inside:
+            return original(stream, *args)
+
+    def is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
+        if any(stream.ptr in live.outside.held for live in list(self.state.lives.values())):
+            return False
+        return original(stream)
+
+    def flags(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
+        """Return a stream's flags as they were read when it entered the capture. Asking now would lose the capture.
+
+        The legacy stream is not asked either: that would lose every capture with a blocking stream.
+        """
+        if not self.state.policy.holds:
+            return self._asked(entry, original, stream)
+        ptr = handle(stream)
+        live = self.state.open_on(ptr) if self.state.policy.records else None
+        if live is None and ptr not in LEGACY_HANDLES:
+            return original(stream)
+        answer = live is not None and not self.state.ledger.lanes[ptr].blocking
+        return int(answer) if stream is ptr else answer
+
+    def priority(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
+        """Return a stream's priority. The legacy stream is not asked: its priority is the default."""
+        if not self.state.policy.holds:
+            return self._asked(entry, original, stream)
+        return 0 if handle(stream) in LEGACY_HANDLES else original(stream)
+
+    def _asked(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
+        """Ask CUDA as CuPy does, even where that loses the capture."""
+        with self.state.lock:
+            verdict = self.verdicts.judge(entry.operation, stream=handle(stream))
+        return self.verdicts.carry_out(verdict, entry.call, handle(stream), lambda: original(stream))
+
+    def destroyed(self, entry: Entry, original: Callable[..., Any], stream: int) -> Any:
+        with self.state.lock:
+            if self.state.ledger.lane(stream) is not None:
+                raise self.verdicts.error(
+                    entry.call,
+                    stream,
+                    rule='A stream destroyed in a capture leaves its work behind, unjoined '
+                    f'({Code.cudaErrorStreamCaptureUnjoined.name} would follow at the end).',
+                    remedy='Destroy it after the capture.',
+                    code=Code.cudaErrorStreamCaptureUnjoined,
+                )
+        return original(stream)
+
+    def moved(self, original: Callable[..., Any], *args: Any) -> Any:
+        """A call that makes another device current. Where a block is left, what follows its device is the exception."""
+        exc = args[1:]
+        if not self.state.policy.records:
+            return original(*args)  # an eager run's work on other devices goes where it always goes
+        with self.state.lock:
+            mine = self.state.mine()
+            before = self.state.current_device()
+            self.state.poll()
+            answer = original(*args)
+            now = self.state.current_device()
+            if now == before:
+                return answer
+            if mine is None:
+                self.allocators.refresh()
+                return answer
+            left = self.state.platform.cupy.cuda.get_current_stream(before)
+            escaped = self._depart(mine, before)
+            try:
+                self._land(mine, mine.lane_of(left) or mine.capture.origin)
+                self._found_in_block(escaped, exc)
+            finally:
+                del escaped  # its traceback holds this frame
+        return answer
+
+    def _found_in_block(self, escaped: CaptureError | None, exc: tuple[Any, ...]) -> None:
+        """Raise the error for escaped work, if there is one, at the end of a block.
+
+        An exception of the block's own is not replaced: the end of the capture raises the error if that is caught.
+        """
+        mine = self.state.mine()
+        try:
+            if escaped is not None and (mine is None or not exc or exc[0] is None):
+                raise escaped
+            if escaped is not None and mine is not None:
+                if exc[1] is not None:
+                    exc[1].add_note(f'capturekit: {escaped}')
+                mine.outside.escaped = escaped
+        finally:
+            del escaped  # its traceback holds this frame
+
+    def _land(self, live: OpenCapture, parent: Lane) -> None:
+        """Note the stream that is current on the device that has just become current."""
+        stream = self.state.platform.cupy.cuda.get_current_stream()
+        lane = self.state.ledger.lane(stream.ptr)
+        self.callers.works_on(live, self.state.current_device())
+        if stream.ptr in LEGACY_HANDLES:
+            self.put_placeholder(live, parent)
+        elif lane is None and live.strict:
+            self.hold(live, stream)
+        elif lane is None:
+            self.lanes.adapt_fork(live, stream, here(), parent)
+        stream = self.state.platform.cupy.cuda.get_current_stream()
+        lane = self.state.ledger.lane(stream.ptr)
+        if lane is not None and lane.capture in self.state.lives:
+            at = here()
+            lane.last_use = at
+            text = f'lane {lane.number} made current, with device {lane.device}'
+            self.state.live_of(lane).note('switch', lane, text, at)
+        self.lanes.make_current(live, stream.ptr, anew=False)
+        self.callers.in_order(live)
+        self.allocators.refresh()
+
+    def _depart(self, live: OpenCapture, device: int) -> CaptureError | None:
+        """Remove the placeholder of a device that is no longer current.
+
+        Return the error for work that was found on it.
+        """
+        stream = self.state.platform.cupy.cuda.get_current_stream(device)
+        if device not in live.devices.placeholders:
+            return self.release(stream.ptr, silent=True)
+        placeholder, legacy = live.devices.placeholders.pop(device)
+        try:
+            escaped = self.release(stream.ptr, silent=True)
+            found = self.release(placeholder.ptr, silent=True)
+            if stream.ptr == placeholder.ptr:
+                with self.state.on(device):
+                    self.state.own('cupy.cuda.stream._BaseStream.use', legacy)
+        finally:
+            self.state.placeholders.pop(placeholder.ptr, None)
+        if live.strict:
+            self.give_back(device, placeholder)
+        else:
+            self.lanes.leave(placeholder)
+        return found or escaped
+
+    def restore(self, live: OpenCapture) -> None:
+        """At the end of the block, make the origin's device current, and on the other devices their former streams.
+
+        Every step is tried. If one fails, the next call tries all again; after all succeeded, it does nothing.
+        """
+        with self.state.lock:
+            if live.devices.restored or not (live.devices.before or live.devices.placeholders):
+                return
+            steps = Undo()
+            for device, stream in enumerate(live.devices.before):
+                if device != live.origin_device:
+                    steps.push(partial(self._as_before, device, stream))
+            if live.devices.before:
+                steps.push(partial(self.state.own, 'cupy.cuda.runtime.setDevice', live.origin_device))
+            for device in list(live.devices.placeholders):
+                steps.push(partial(self._leave_device, live, device))
+            steps.push(self.state.poll)
+            steps.close()
+            live.devices.restored = True
+
+    def _leave_device(self, live: OpenCapture, device: int) -> None:
+        live.outside.escaped = self._depart(live, device) or live.outside.escaped
+
+    def _as_before(self, device: int, stream: Any) -> None:
+        now = self.state.platform.cupy.cuda.get_current_stream(device)
+        if now.ptr != stream.ptr:
+            self.lanes.leave(now)
+            with self.state.on(device):
+                self.state.own('cupy.cuda.stream._BaseStream.use', stream)
+
+    def copied_to(self, original: Callable[..., Any], dst: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
+        """Refuse a ``copyto`` to another device that is not a copy of bytes, because CuPy would run a kernel there."""
+        mine = self.state.mine()
+        if (
+            mine is not None
+            and mine.devices.before
+            and not args
+            and kwargs.get('where') is None
+            and hasattr(src, 'data')
+        ):
+            device = int(getattr(getattr(dst, 'data', None), 'device_id', -1))
+            if device >= 0 and device != self.state.current_device() and dst.size and not _byte_by_byte(dst, src):
+                raise self.allocators.other_device(device)
+        return original(dst, src, *args, **kwargs)
+
+
+_O = Operation
+_STREAM_ENTER, _STREAM_EXIT = (f'cupy.cuda.stream._BaseStream.{name}' for name in ('__enter__', '__exit__'))
+_DEVICE_ENTER, _DEVICE_EXIT = (f'cupy.cuda.device.Device.{name}' for name in ('__enter__', '__exit__'))
+_CURRENT = 'cupy.cuda.stream.get_current_stream'
+
+
+def _legacy(stream: Any) -> bool:
+    return int(stream.ptr) in LEGACY_HANDLES  # its handle has another name in a linted run
+
+
+def reads_for_itself(module: str) -> bool:
+    """True for modules that read handles without giving work: those of capturekit, and the simulated stream class."""
+    if module.startswith('_capturekit_simulated'):
+        return module.endswith('.streams')
+    return module.startswith('capturekit.')
+
+
+def _byte_by_byte(dst: Any, src: Any) -> bool:
+    """Whether CuPy copies one array to the other by ``cudaMemcpy``."""
+    flags = dst.flags, src.flags
+    alike = all(f.c_contiguous for f in flags) or all(f.f_contiguous for f in flags)
+    return bool(alike and dst.dtype == src.dtype and dst.size == src.size)
