@@ -1,4 +1,4 @@
-"""``capturekit run`` does not end with 0 where a refusal was lost with its thread, its future or its task."""
+"""``capturekit run`` does not end with 0 where a refusal was lost with its thread, or work was held back for good."""
 
 from __future__ import annotations
 
@@ -81,6 +81,22 @@ CAUGHT = (
     't = threading.Thread(target=work); t.start(); t.join()\nassert len(seen) == 1',
 )
 
+#: A test runner tells itself what ends it.
+TESTS = """
+import cupy as cp, capturekit as ck, pytest
+def test_refused():
+    with pytest.raises(ck.HostReadError), ck.capture():
+        float(cp.ones(3).sum())
+def test_fails():
+    assert 0
+"""
+HELD = """
+import cupy as cp
+w, s = cp.ones(4), cp.cuda.Stream(non_blocking=True)
+s.begin_capture()
+w *= 2
+"""
+
 
 def run(tmp_path: Path, end: str, *options: str) -> tuple[int, list[str], str]:
     path = tmp_path / 'script.py'
@@ -137,3 +153,17 @@ def test_everything_is_put_back() -> None:
         assert future.exception() is not None
     after = threading.excepthook, sys.unraisablehook, Future.result, Future.exception, Future.set_exception
     assert after == before and lost.told() == []
+
+
+def test_refusals_that_tests_expect_are_no_causes(tmp_path: Path) -> None:
+    (tmp_path / 'test_it.py').write_text(TESTS)
+    ran = started('run', '--simulate', '-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'test_it.py', cwd=tmp_path)
+    assert ran.returncode == 1 and '1 failed, 1 passed' in ran.stdout
+    assert 'ended the program' not in ran.stderr
+
+
+def test_work_that_was_held_back_is_named_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / 'held.py').write_text(HELD)
+    ran = started('run', '--simulate', 'held.py', cwd=tmp_path)
+    assert ran.returncode == 1
+    assert '1 piece of work' in ran.stderr and 'at held.py:5, was held back and never ran' in ran.stderr

@@ -15,22 +15,11 @@ from capturekit.model.recording import Recording
 from capturekit.render import to_dot, to_html, to_svg, to_text, to_timeline_svg, to_trace
 
 _FORMATS = {
-    'text': to_text,
-    'dot': to_dot,
-    'svg': to_svg,
-    'html': to_html,
-    'trace': to_trace,
-    'timeline': to_timeline_svg,
-}
+    'text': to_text, 'dot': to_dot, 'svg': to_svg, 'html': to_html, 'trace': to_trace, 'timeline': to_timeline_svg,
+}  # fmt: skip
 _ENDINGS = {
-    '.txt': 'text',
-    '.dot': 'dot',
-    '.gv': 'dot',
-    '.svg': 'svg',
-    '.html': 'html',
-    '.htm': 'html',
-    '.json': 'trace',
-}
+    '.txt': 'text', '.dot': 'dot', '.gv': 'dot', '.svg': 'svg', '.html': 'html', '.htm': 'html', '.json': 'trace',
+}  # fmt: skip
 _DESCRIPTION = """\
 Show a recording that `cap.recording.save('recording.json')` wrote: its lanes, nodes, forks and joins, and its
 notes. This needs neither CuPy nor a GPU.
