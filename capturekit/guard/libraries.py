@@ -1,7 +1,7 @@
 """Calls of vendor libraries: what they touch, those that no capture can hold, and plans of cuFFT.
 
 The own arguments of a kernel of cuBLAS, CUB or cuFFT are a structure that only its library understands; the arguments
-of the library's call show what it touches, for :mod:`capturekit.lanes.relane` and for races.
+of the library's call show what it touches, for :mod:`capturekit.lanes.contest` and for races.
 
 The calls of :data:`SEAMS` (a *seam* is a call between two parts) would lose a capture, because a library waits for the
 stream or allocates inside, or decides on the host by values that are not computed yet. They are refused by name before
