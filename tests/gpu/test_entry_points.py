@@ -214,8 +214,8 @@ def test_every_verb_is_tried_where_it_is_refused_and_allowed() -> None:
     never = sorted(verb for verb, answers in verbs.items() if answers == {False})
     assert always == [
         'allocates_inside', 'allocator_set', 'array_new', 'array_setitem', 'arrays_joined', 'copied_to',
-        'current_stream', 'event_made', 'event_record', 'flags', 'generator_state', 'handed_out', 'handle_read',
-        'handle_made', 'is_capturing', 'linalg_config', 'moved', 'plan_used', 'pool_malloc', 'priority',
+        'current_stream', 'event_made', 'event_record', 'flags', 'generator_state', 'handed_out', 'handle_made',
+        'handle_read', 'is_capturing', 'linalg_config', 'moved', 'plan_used', 'pool_malloc', 'priority',
         'random_seeded', 'stream_eq', 'stream_made', 'stream_record', 'thread_fed',
     ]  # fmt: skip
     assert never == [
