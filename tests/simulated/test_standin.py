@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capturekit.model.cleanup import GARBAGE
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from capturekit.simulated.kernel_bodies import body
 from tests.examples import examples
@@ -1057,3 +1058,13 @@ def test_fuse_vectorize_and_scatter(cp: Any) -> None:
     assert cp.fuse(lambda a: cp.sqrt(a) + 1)(x * x).tolist() == [1, 2, 3]
     assert cp.fuse(kernel_name='named')(lambda a: a + 1)(x).tolist() == [1, 2, 3]
     assert cp.vectorize(lambda a: a if a > 1 else 0.0)(x).tolist() == [0, 0, 2]
+
+
+def test_garbage_waits_for_a_capture_begun_in_a_host_function(sim: Any) -> None:
+    """Whoever ends last lets the collector go on."""
+    sim.cuda.get_current_stream().launch_host_func(lambda _: GARBAGE.hold(), None)
+    try:
+        assert not gc.isenabled()
+    finally:
+        GARBAGE.release()
+    assert gc.isenabled()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import itertools
 import os
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.model.cleanup import GARBAGE
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import CaptureStatus
 from capturekit.simulated.device.address_space import AddressSpace
@@ -129,14 +129,12 @@ def of_cuda(call: Callable[[], None]) -> None:
     No garbage is collected meanwhile: finalizers of others' streams and events would call CUDA.
     """
     before, _CALLING.of_cuda = _CALLING.of_cuda, True
-    collects = gc.isenabled()
-    gc.disable()
+    GARBAGE.hold()
     try:
         _UNHEARD(call)()
     finally:
         _CALLING.of_cuda = before
-        if collects:
-            gc.enable()
+        GARBAGE.release()
 
 
 #: CuPy calls host functions from C, where an exception has nobody to go to; so does ctypes.
