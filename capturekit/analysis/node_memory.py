@@ -208,7 +208,7 @@ _COPYING = frozenset({'memcpy', 'memset'})
 #: Parts of the names of NCCL's kernels, which wait for each other, and of capturekit's, which count launches.
 _ONCE = ('ncclDevKernel', 'capturekit_')
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
-_DEVICE = (2, 3)
+ON_DEVICE = (2, 3)
 
 
 #: Calls of a library whose handle has memory of its own, besides the workspace that it is given.
@@ -311,7 +311,7 @@ def _hidden(access: Access, said: Declared, blocks: MemoryBlocks) -> bool:
         return False
     if access.address >> _ADDRESS_BITS:  # a number that happens to stand there; CUDA's function refuses it
         return False
-    return current().cupy.cuda.runtime.pointerGetAttributes(access.address).type in _DEVICE
+    return current().cupy.cuda.runtime.pointerGetAttributes(access.address).type in ON_DEVICE
 
 
 def memory_of(definitions: Definitions, g: int, blocks: MemoryBlocks, *, by_word: bool = False) -> dict[int, Memory]:
@@ -387,7 +387,7 @@ def written_ranges(
     Raises:
         NotRepeatableError: a node does more than to write such memory.
     """
-    device = cache(lambda address: platform.cupy.cuda.runtime.pointerGetAttributes(address).type in _DEVICE)
+    device = cache(lambda address: platform.cupy.cuda.runtime.pointerGetAttributes(address).type in ON_DEVICE)
     return joined({*_ranges(definitions, g, blocks, device, without, free or FreeMemory())})
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capturekit.analysis.node_memory import _DEVICE, Definitions, joined
+from capturekit.analysis.node_memory import ON_DEVICE, Definitions, joined
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import MemoryBlocks, Observed, Race, Races, Search
 from capturekit.driver.cuda import Platform, current
@@ -168,7 +168,7 @@ class Observation:
         return low, high
 
     def _on_device(self, address: int) -> bool:
-        return self._cupy.cuda.runtime.pointerGetAttributes(address).type in _DEVICE
+        return self._cupy.cuda.runtime.pointerGetAttributes(address).type in ON_DEVICE
 
     def _bytes(self, low: int, high: int) -> Any:
         """Memory as an array of bytes."""

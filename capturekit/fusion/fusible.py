@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from capturekit.analysis.node_memory import _DEVICE, FreeMemory, Memory, memory_of
+from capturekit.analysis.node_memory import ON_DEVICE, FreeMemory, Memory, memory_of
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.blocks import gather
 from capturekit.fusion.cuda_nodes import nodes_of
@@ -208,7 +208,7 @@ class Fusible:
             for n, info in enumerate(self._infos)
             if info.kind == 'memcpy'
             and _is_flat(self._memory[info.handle])
-            and all(on_device(info.detail[end]).type in _DEVICE for end in ('dst', 'src'))
+            and all(on_device(info.detail[end]).type in ON_DEVICE for end in ('dst', 'src'))
         }
 
 
