@@ -159,14 +159,22 @@ class Report(Shown):
             lines += [f'  {remedy}' for remedy in dict.fromkeys(finding.remedy for finding in of_it)]
         return lines
 
+    @property
+    def left_out(self) -> str:
+        """How many findings were left out, in words; '' for none."""
+        return f' ({self.ignored} ignored)' if self.ignored else ''
+
+    @property
+    def count(self) -> str:
+        """How many there are, in one line."""
+        refused, still = (sum(getattr(f, name) for f in self.findings) for name in ('refused', 'refused_adapting'))
+        found = f'{len(self.findings)} found: a strict capture refuses {refused}, one with strict=False {still}'
+        return found + self.left_out
+
     def __str__(self) -> str:
-        also = f' ({self.ignored} ignored)' if self.ignored else ''
         if not self.findings:
-            return f'nothing was found that a capture would refuse, leave out or make a constant{also}'
-        refused = sum(finding.refused for finding in self.findings)
-        still = sum(finding.refused_adapting for finding in self.findings)
-        head = f'{len(self.findings)} found: a strict capture refuses {refused}, one with strict=False {still}{also}'
-        return '\n'.join([head, *map(str, self.findings), *self.rules()])
+            return f'nothing was found that a capture would refuse, leave out or make a constant{self.left_out}'
+        return '\n'.join([self.count, *map(str, self.findings), *self.rules()])
 
 
 class Linting:

@@ -36,8 +36,7 @@ NO_GPU = {'driver': {'error': 'OSError: libcuda.so.1'}, 'gpu': {'count': 0}, 'ca
 def judged(**changes: Any) -> doctor.DoctorReport:
     facts = copy.deepcopy(GOOD)
     facts.update(changes)
-    findings = tuple(doctor.judge(facts))
-    return doctor.DoctorReport(facts, findings, doctor.verdict_of(facts, findings))
+    return doctor.DoctorReport(facts)
 
 
 def about(report: doctor.DoctorReport, level: str) -> list[str]:
@@ -226,8 +225,7 @@ def test_a_process_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(doctor, '_PATIENCE', 0.01)
     facts = {'python': GOOD['python'], 'installed': {}, **doctor.ask()}
     assert facts['crash']['error'] == 'it did not end in 0.01 s'
-    findings = tuple(doctor.judge(facts))
-    assert 'it did not end' in doctor.verdict_of(facts, findings)
+    assert 'it did not end' in doctor.DoctorReport(facts).verdict
 
 
 # -- the whole ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.cli import explain
-from capturekit.cli.commands import rules as rules_command
+from capturekit.cli import rules as rules_command
 from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, program
 from capturekit.lab.lint import _NOTES
 from capturekit.model import errors

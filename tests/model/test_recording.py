@@ -104,16 +104,6 @@ def test_the_blocks_own_exception_is_placed_where_it_was_raised(sim: Any) -> Non
     assert step.text == "KeyError: 'of my own'"
 
 
-def test_files_that_say_nodes_and_edges_are_read() -> None:
-    """What the two were called before."""
-    old = {'version': 1, 'nodes': 4, 'edges': 5, 'outcome': 'good'}
-    story = Recording.from_json(old)
-    assert (story.node_count, story.edge_count) == (4, 5)
-    saved = story.to_json()
-    assert (saved['node_count'], saved['edge_count']) == (4, 5)
-    assert 'nodes' not in saved and Recording.from_json(saved) == story
-
-
 def test_edges_of_a_lost_capture_are_not_said_to_be_none() -> None:
     assert '3 nodes, 0 lanes' in str(Recording(node_count=3, outcome='lost'))
     assert '3 nodes, 0 edges' in str(Recording(node_count=3, outcome='good'))

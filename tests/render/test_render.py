@@ -397,7 +397,7 @@ def test_view_prints(capsys: pytest.CaptureFixture[str]) -> None:
         ('{"version": 1, "lanes": [{"oops": 1}]}', 'this is not a whole capturekit recording'),
         ('{"version": 1, "lanes": 5}', 'this is not a whole capturekit recording'),
         ('{"version": 1, "lanes": [{"number": "a", "stream": null}]}', 'this is not a capturekit recording: '),
-        ('{"version": 1, "nodes": "many"}', 'this is not a capturekit recording: '),
+        ('{"version": 1, "node_count": "many"}', 'this is not a capturekit recording: '),
         ('{"version": 1, "graph": [{"kind": 1, "name": 2, "detail": 3}]}', 'this is not a capturekit recording: '),
         ('[' * 100_000, 'this is not a capturekit recording: '),
     ],
