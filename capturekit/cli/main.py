@@ -27,7 +27,7 @@ from capturekit.cli.terminal import (
     tell_of_crashes,
     unwritable,
 )
-from capturekit.cli.traceback_text import LostRefusals, show, show_left, show_unended
+from capturekit.cli.traceback_text import LEFT, NO_END, LostRefusals, show, show_causes
 from capturekit.driver.cupti import Untraceable
 from capturekit.guard import GUARD, LISTENERS, watch
 from capturekit.guard.verdicts import unended
@@ -294,7 +294,7 @@ def _guarded(program: _Program, given: argparse.Namespace) -> int:
         except SystemExit as leaving:
             well = leaving.code in (None, 0)
             if not well and program.words.split()[:2] not in _RUNNERS:
-                show_left(PROGRAM.before())
+                show_causes(PROGRAM.before(), LEFT)
             last.run(lost.of_callback)
             known = any(isinstance(one, CaptureError) for one in shown_with(leaving))
             if well and not known and _done(given.observe, lost):
@@ -322,7 +322,7 @@ def _done(observed: bool, lost: LostRefusals) -> int:
     """
     missing = lost.told()
     for live in list(GUARD.lives.values()):
-        show_unended(live.causes.found)
+        show_causes(live.causes.found, NO_END)
         held = GUARD.manual.kept_out(live) if live.memory is None else None
         if held is not None:
             missing.append(f'{held.operation}, at {held.location}, was held back and never ran')
