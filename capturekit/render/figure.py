@@ -7,11 +7,8 @@ from typing import Any
 
 from capturekit.model.counted import counted
 from capturekit.model.recording import Recording
-from capturekit.render.layout import COLORS, clean
+from capturekit.render.layout import COLORS, PALETTE, clean
 from capturekit.render.timeline import timed
-
-#: The colours of the pictures and the page.
-_FACES = ('#4477aa', '#ee6677', '#228833', '#ccbb44', '#66ccee', '#aa3377', '#ee8866', '#44bb99', '#9aa3ad')
 
 
 def to_timeline_figure(recording: Recording) -> Any:
@@ -42,7 +39,7 @@ def to_timeline_figure(recording: Recording) -> Any:
     for (color, row), spans in sorted(bars.items()):
         name = '_' if color in named else _literal(picture.legend[min(color, len(picture.legend) - 1)][0])
         named.add(color)
-        axes.broken_barh(spans, (row - 0.4, 0.8), facecolors=_FACES[min(color, COLORS)], label=name)
+        axes.broken_barh(spans, (row - 0.4, 0.8), facecolors=PALETTE[min(color, COLORS)], label=name)
     axes.set_yticks(range(rows), [_literal(row.title) for row in picture.rows])
     axes.set_ylim(rows - 0.5, -0.5)
     axes.set_xlabel(f'microseconds, {_literal(timeline.source)} over {counted(timeline.launches, "launch")}')

@@ -23,8 +23,9 @@ from capturekit.model.source_line import Place
 
 #: Kinds of steps that shape the lanes; all others are marks.
 _STRUCTURE = ('begin', 'fork', 'join', 'wait', 'record', 'switch', 'host')
-#: Colours that kinds of boxes have for themselves; the rest share one.
-COLORS = 8
+#: Colours that kinds of boxes have for themselves; the rest share the last one.
+PALETTE = ('#4477aa', '#ee6677', '#228833', '#ccbb44', '#66ccee', '#aa3377', '#ee8866', '#44bb99', '#9aa3ad')
+COLORS = len(PALETTE) - 1
 _WAITS = re.compile(r'waits for lane (\d+)')
 #: Messages have several lines; a mark has one.
 _LINES = re.compile(r'\s*\n\s+')
