@@ -22,9 +22,9 @@ import numpy
 
 from capturekit.cli.terminal import paint
 from capturekit.guard import GUARD
-from capturekit.model.causes import PROGRAM, Cause, full, notes, shown_with, way_of
+from capturekit.model.causes import PROGRAM, Cause, full, notes, shown_with
 from capturekit.model.errors import CaptureError
-from capturekit.model.source_line import Place
+from capturekit.model.source_line import Place, way_of
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
