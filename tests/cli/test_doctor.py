@@ -15,6 +15,8 @@ import pytest
 
 from capturekit.cli import doctor
 from capturekit.guard.entry_points import ENTRIES, Entry
+from capturekit.guard.patching import Installation
+from capturekit.model.versions import CUPY
 from tests.test_import import BLOCK, ROOT
 
 #: A machine on which all is well.
@@ -105,6 +107,14 @@ def test_a_good_machine() -> None:
         ({'libraries': {'error': 'OSError: no'}}, 'libraries: OSError: no'),
         ({'capture': {'error': 'HostReadError: ...'}}, 'capture: HostReadError: ...'),
         ({'crash': {'stage': 'capture', 'error': 'killed'}}, 'crash: while looking at: capture: killed'),
+        (
+            {
+                'cupy': {'version': '13.6.0', 'runtime': 12090},
+                'bindings': {'version': '12.9.0'},
+                'installed': {'cuda-bindings': '12.9.0', 'cupy-cuda12x': '13.6.0'},
+            },
+            f"CuPy: 13.6.0 is too old: capturekit needs 14 or newer (tried: {CUPY}): pip install 'capturekit[cuda12]'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_bad(changes: dict[str, Any], said: str) -> None:
@@ -117,28 +127,27 @@ def test_what_does_not_fit_is_bad(changes: dict[str, Any], said: str) -> None:
     assert str(report).count('\n! ') == len(bad)
 
 
-def test_an_older_minor_version_of_the_driver_is_a_note() -> None:
-    report = judged(cupy={'version': '14.2.0', 'runtime': 13020})
-    assert report.good
-    assert about(report, 'note')[0].startswith(
-        'driver: is older than the runtime, CUDA 13.2, of the same major version'
-    )
-
-
-@pytest.mark.parametrize('version', [12090, 13010])
-def test_a_driver_whose_rules_were_not_measured_is_a_note(version: int) -> None:
-    driver = {'version': version, 'gpus': 1}
-    report = judged(driver=driver, cupy={'version': '14.2.0', 'runtime': version})
-    said = [text for text in about(report, 'note') if 'rules of captures' in text]
-    assert len(said) == 1 and '580.159.04 (CUDA 13.0, NVIDIA H200)' in said[0] and doctor.cuda_text(version) in said[0]
-    assert not [text for text in about(judged(), 'note') if 'rules of captures' in text]
-
-
-def test_without_a_gpu_missing_libraries_are_notes() -> None:
-    report = judged(**NO_GPU, libraries={'late': {'cublas': 'no libcublas.so'}, 'unable': {}})
-    assert report.good
-    assert 'libraries: cuBLAS can not record: no libcublas.so' in about(report, 'note')
-    assert report.verdict == 'good, without a GPU: captures are recorded and launched on the simulated device'
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        ({'cupy': {'version': '14.2.0', 'runtime': 13020}}, 'driver: is older than the runtime, CUDA 13.2, of'),
+        (
+            {'driver': {'version': 12090, 'gpus': 1}, 'cupy': {'version': '14.2.0', 'runtime': 12090},
+             'bindings': {'version': '12.9.0'}},
+            'driver: the rules of captures were not measured on one for CUDA 12.9, only on 580.159.04 (CUDA 13.0, ',
+        ),
+        (
+            NO_GPU | {'libraries': {'late': {'cublas': 'no libcublas.so'}, 'unable': {}}},
+            'libraries: cuBLAS can not record: no libcublas.so',
+        ),
+        ({'cupy': {'version': '15.0.0', 'runtime': 13000}}, 'CuPy: 15.0.0 is newer than what'),
+        ({'bindings': {'version': '13.6.1'}}, 'cuda-bindings: 13.6.1 is newer than what'),
+        ({'python': {'version': '3.15.0', 'system': 'Linux'}}, 'Python: 3.15.0 is newer than what'),
+    ],
+)  # fmt: skip
+def test_what_may_do_is_a_note(changes: dict[str, Any], said: str) -> None:
+    report = judged(**changes)
+    assert report.good and [text for text in about(report, 'note') if text.startswith(said)], str(report)
 
 
 def test_without_cupy_and_gpu_all_is_good() -> None:
@@ -153,6 +162,7 @@ def test_without_cupy_and_gpu_all_is_good() -> None:
     )
     assert report.good, str(report)
     assert "GPU           none: OSError: libcuda.so.1" in str(report)  # fmt: skip
+    assert report.verdict == 'good, without a GPU: captures are recorded and launched on the simulated device'
 
 
 def test_a_gpu_that_the_environment_keeps_scripts_from() -> None:
@@ -195,6 +205,8 @@ def test_names_of_the_simulated_cupy(sim: Any, monkeypatch: pytest.MonkeyPatch) 
         Entry('cupy.ndarray', 'no_such_extra', 'x', optional=True),
         Entry('cupy.cuda.runtime', 'noSuchCall', 'x', 'function', also='cupy_backends.cuda.api.runtime'),
     )
+    unfound = {str(entry) for entry in ENTRIES if not Installation()._find(entry)}
+    assert unfound == set(found['optional']), 'what the guard would not find is what the doctor says is not there'
     monkeypatch.setattr(doctor, 'ENTRIES', (*ENTRIES, *gone))
     more = doctor.names_present({'cupy': {}})
     assert list(more['missing']) == ['cupy.cuda.stream.Event.no_such_method', 'cupy.no_such_class.f']
@@ -206,26 +218,10 @@ def test_names_of_the_simulated_cupy(sim: Any, monkeypatch: pytest.MonkeyPatch) 
     }
 
 
-def test_names_agree_with_the_installation(sim: Any) -> None:
-    """What the guard would not find is what the doctor says is not there."""
-    from capturekit.guard.patching import Installation
-
-    found = doctor.names_present({'cupy': {}})
-    unfound = {str(entry) for entry in ENTRIES if not Installation()._find(entry)}
-    assert unfound == set(found['optional'])
-
-
 def test_a_wrong_result_is_told(sim: Any) -> None:
     assert doctor.small_capture() == {'nodes': 3}
     sim.__capturekit_simulated__.graph_launch = lambda *args: None
     assert 'launch 1 gave' in doctor.small_capture()['error']
-
-
-def test_a_process_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, '_PATIENCE', 0.01)
-    facts = {'python': GOOD['python'], 'installed': {}, **doctor.ask()}
-    assert facts['crash']['error'] == 'it did not end in 0.01 s'
-    assert 'it did not end' in doctor.DoctorReport(facts).verdict
 
 
 # -- the whole ------------------------------------------------------------------------------------------------
@@ -329,11 +325,22 @@ def test_a_crash_is_told(tmp_path: Path) -> None:
     assert ran.stdout.splitlines()[-1].startswith('verdict: not good: CuPy: can not be imported')
 
 
-def test_a_process_that_can_not_begin_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, '_TELL', 'raise SystemExit("nothing works")')
-    facts = {'python': GOOD['python'], 'installed': {}, **doctor.ask()}
-    bad = [finding.text for finding in doctor.judge(facts) if finding.level == 'bad']
-    assert bad == ['while looking at: start: the process ended with status 1: nothing works']
+@pytest.mark.parametrize(
+    ('name', 'value', 'said'),
+    [
+        ('_PATIENCE', 0.01, 'it did not end in 0.01 s'),
+        ('_TELL', 'raise SystemExit("nothing works")', 'the process ended with status 1: nothing works'),
+    ],
+)
+def test_a_process_that_does_not_end_or_begin_is_told(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object, said: str
+) -> None:
+    monkeypatch.setattr(doctor, name, value)
+    report = doctor.DoctorReport(
+        {'python': GOOD['python'], 'installed': {}, **doctor.ask(), 'environment': GOOD['environment']}
+    )
+    assert about(report, 'bad') == [f'crash: while looking at: start: {said}']
+    assert report.verdict.endswith(said)
 
 
 def test_on_this_machine(tmp_path: Path) -> None:
