@@ -162,12 +162,11 @@ class Experiment(Shown):
             ImportError: matplotlib is not installed; :meth:`svg` does not need it.
         """
         try:
-            pyplot: Any = importlib.import_module('matplotlib.pyplot')
+            axes = axes or importlib.import_module('matplotlib.pyplot').subplots()[1]
         except ImportError as error:
             raise ImportError(
                 'plot() draws with matplotlib, which is not installed here: pip install matplotlib; svg() does without'
             ) from error
-        axes = pyplot.subplots()[1] if axes is None else axes
         for series in self._series():
             lanes = [point.lanes for point in series.points]
             medians = [point.median for point in series.points]
