@@ -197,11 +197,15 @@ class Linting:
         GUARD.install(platform)
         self._undo.push(GUARD.uninstall)
         try:
-            lint_guard = self._lint_guard = LintGuard(GUARD, self._tell, self._note)
+            lint_guard = self._lint_guard = LintGuard(
+                GUARD,
+                lambda error, adapted: self._report.add(finding_of(error, adapted)),
+                lambda kind, call, at: self._report.add(note_of(kind, call, at)),
+            )
             self._undo.push(lint_guard.close)
             lint_guard.open(here())
             BUSY.depth += 1  # graphed functions inside run as they do in a capture: as they stand
-            self._undo.push(_free)
+            self._undo.push(lambda: setattr(BUSY, 'depth', BUSY.depth - 1))
         except BaseException:
             self._undo.run()
             raise
@@ -215,7 +219,8 @@ class Linting:
             self._lint_guard.look_back(aborted=error is not None)
         finally:
             failure = self._undo.run()
-        self._tell_of_end(error)
+        if isinstance(error, CaptureError) and self._lint_guard.alone:
+            self._report.add(finding_of(error, None))  # of a capture of the code's own, which nothing else reports
         self._report.findings[:] = _without_echoes(self._report.findings)
         if failure is not None:
             raise failure
@@ -223,18 +228,6 @@ class Linting:
             error.__dict__['capturekit_report'] = self._report
             if self._report.findings:
                 error.add_note(f'capturekit lint, up to here: {self._report}')
-
-    def _tell(self, error: CaptureError, adapted: str | None) -> None:
-        self._report.add(finding_of(error, adapted))
-
-    def _tell_of_end(self, error: BaseException | None) -> None:
-        """Add what has ended the run: a refusal of a capture of the code's own, which nothing else reports."""
-        assert self._lint_guard is not None
-        if isinstance(error, CaptureError) and self._lint_guard.alone:
-            self._report.add(finding_of(error, None))
-
-    def _note(self, kind: str, call: str, at: Place | None) -> None:
-        self._report.add(note_of(kind, call, at))
 
 
 def finding_of(error: CaptureError, adapted: str | None) -> Finding:
@@ -270,10 +263,6 @@ def known_rules() -> set[str]:
     """Every name that a finding's rule may have."""
     kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, CaptureError)}
     return {'seam', *RULES, *_NOTES, *kinds}
-
-
-def _free() -> None:
-    BUSY.depth -= 1
 
 
 def _name(error: CaptureError) -> str:

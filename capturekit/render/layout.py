@@ -192,28 +192,12 @@ def width_of(text: str) -> int:
 
 
 def short_name(name: str) -> str:
-    """A kernel's name without types, template arguments and CuPy's prefix; mangled names by the words in them."""
-    text = name
-    if text.startswith('_Z'):
-        text = '::'.join(_mangled_words(text)[-2:]) or name
-    else:
-        text = re.split(r'[<(]', text, maxsplit=1)[0].strip().rpartition(' ')[2] or name
-        text = '::'.join(text.split('::')[-2:])
+    """A kernel's name without types, template arguments and CuPy's prefix."""
+    text = re.split(r'[<(]', name, maxsplit=1)[0].strip().rpartition(' ')[2] or name
+    text = '::'.join(text.split('::')[-2:])
     if text.startswith('cupy_'):
         text = text[5:].partition('__')[0] or text
     return clean(text)
-
-
-def _mangled_words(name: str) -> list[str]:
-    words, at = [], re.match(r'_Z(?:N[KVr]*)?', name)
-    rest = name[at.end() :] if at else ''
-    while found := re.match(r'[1-9]\d{0,3}', rest):
-        end = found.end() + int(found[0])
-        if end > len(rest):
-            return []
-        words.append(rest[found.end() : end])
-        rest = rest[end:]
-    return [word for word in words if word]
 
 
 def place_of(at: list[Any] | None) -> Place | None:
