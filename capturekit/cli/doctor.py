@@ -27,8 +27,6 @@ from typing import Any
 from capturekit.cli.by_environment import NAME, wanted
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, watch
-from capturekit.guard.entry_points import ENTRIES
-from capturekit.guard.patching import resolve
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.model.counted import counted
 from capturekit.model.rules import MEASURED
@@ -200,26 +198,6 @@ def _gpu(facts: Facts) -> dict[str, Any]:
     return {'count': count, 'name': properties['name'].decode(), 'compute': compute, 'bytes': memory}
 
 
-def names_present(facts: Facts) -> dict[str, Any]:
-    if 'error' in facts['cupy']:
-        return {'skipped': 'without CuPy'}
-    missing: dict[str, str] = {}
-    optional: dict[str, str] = {}
-    for entry in ENTRIES:
-        where = entry.holder if entry.loaded else entry.also or entry.holder
-        try:
-            holder = resolve(where)
-            # attributes are those of instances
-            there = entry.kind == 'attribute' or hasattr(holder, entry.name)
-            reason = '' if there else f'{where} has no {entry.name}'
-        except (ImportError, AttributeError) as error:
-            reason = said_of(error)
-        if reason:
-            # CUDA's runtime functions, which have a second holder, come and go with versions of CuPy
-            (optional if entry.optional or entry.also else missing)[str(entry)] = reason
-    return {'entries': len(ENTRIES), 'missing': missing, 'optional': optional}
-
-
 def _libraries(facts: Facts) -> dict[str, Any]:
     if 'error' in facts['cupy']:
         return {'skipped': 'without CuPy'}
@@ -262,8 +240,7 @@ def small_capture() -> dict[str, Any]:
 
 
 _STAGES: dict[str, Callable[[Facts], dict[str, Any]]] = {
-    'driver': _driver, 'cupy': _cupy, 'bindings': _bindings, 'gpu': _gpu, 'names': names_present,
-    'libraries': _libraries, 'capture': _capture,
+    'driver': _driver, 'cupy': _cupy, 'bindings': _bindings, 'gpu': _gpu, 'libraries': _libraries, 'capture': _capture,
 }  # fmt: skip
 
 
@@ -378,19 +355,6 @@ def _cupy_cuda(facts: Facts) -> int | None:
     return next((int(match[1]) for match in found if match), None)
 
 
-def _of_names(facts: Facts) -> Iterator[Diagnosis]:
-    names = facts['names']
-    if 'error' in names:
-        yield Diagnosis('names', names['error'], 'bad')
-        return
-    there = names['entries'] - len(names['missing']) - len(names['optional'])
-    yield Diagnosis('names', f'{there} of the {names["entries"]} names of CuPy that capturekit wraps are there')
-    if names['optional']:
-        yield Diagnosis('names', f'missing, and not needed: {_reasons(names["optional"])}', 'note')
-    if names['missing']:
-        yield Diagnosis('names', f'{len(names["missing"])} are missing: {_reasons(names["missing"])}', 'bad')
-
-
 def _of_libraries(facts: Facts) -> Iterator[Diagnosis]:
     found = facts['libraries']
     level = 'bad' if facts['gpu'].get('count') else 'note'
@@ -424,17 +388,9 @@ def _of_capture(facts: Facts) -> Iterator[Diagnosis]:
 
 
 _FINDERS: dict[str, Callable[[Facts], Iterator[Diagnosis]]] = {
-    'driver': _of_driver, 'gpu': _of_gpu, 'cupy': _of_cupy, 'bindings': _of_bindings, 'names': _of_names,
+    'driver': _of_driver, 'gpu': _of_gpu, 'cupy': _of_cupy, 'bindings': _of_bindings,
     'libraries': _of_libraries, 'capture': _of_capture,
 }  # fmt: skip
-
-
-def _reasons(found: dict[str, str]) -> str:
-    """Names with their reasons; those with one reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in found.items():
-        by_reason.setdefault(re.sub(r' has no \w+$', ' does not have them', reason), []).append(name.rpartition('.')[2])
-    return '; '.join(f'{", ".join(names)} ({reason})' for reason, names in by_reason.items())
 
 
 def cuda_text(version: int) -> str:
@@ -444,10 +400,9 @@ def cuda_text(version: int) -> str:
 # -- the command ----------------------------------------------------------------------------------------------
 
 _DESCRIPTION = """\
-Look at this machine: GPU, driver, CuPy, cuda-bindings, Python; versions that do not fit together; whether CuPy has the
-names that capturekit wraps, and whether its libraries can be recorded. A small capture is made and launched, in a
-process of its own: on the GPU, or where there is none on the simulated device. The last line is the verdict; the exit
-status is 0 if it is good and 1 if not.
+Look at this machine: GPU, driver, CuPy, cuda-bindings, Python; versions that do not fit together; whether CuPy's
+libraries can be recorded. A small capture is made and launched, in a process of its own: on the GPU, or where there is
+none on the simulated device. The last line is the verdict; the exit status is 0 if it is good and 1 if not.
 """
 
 
