@@ -1,11 +1,7 @@
 """What :mod:`capturekit.cli.explain` says in words: where each rule is met, a wrong example of it and a right one.
 
 The examples stand in ``examples.diff``: those of a name as one text, with ``-`` before the lines of the wrong one and
-``+`` before those of the right one. :func:`program` makes an example whole.
-
-Nothing here says what is legal: that is :mod:`capturekit.model.rules`. Tests
-run every example on the simulated device: the wrong ones raise what they explain; the right ones hold with their
-launches, and not without them.
+``+`` before those of the right one. :func:`program` makes an example whole. Tests run every one.
 """
 
 from __future__ import annotations

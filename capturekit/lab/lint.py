@@ -1,9 +1,7 @@
 """``lint()``: all that a capture of some code would refuse, leave out or make a constant, found by one eager run of it.
 
-Nothing is recorded and nothing is refused: the code runs once, eagerly, and its result is right. What a strict
-capture would raise at each call is collected; :mod:`capturekit.guard.lint_guard` gets it from the guard's own code
-and the table of rules. Lines that the run does not reach are not checked, and neither is what CuPy's compiled code does
-without Python.
+Nothing is recorded and nothing is refused: the code runs once, eagerly, and its result is right. Lines that the run
+does not reach are not checked, and neither is what CuPy's compiled code does without Python.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """Captures of a whole process, followed by what CUDA's functions are told and what they answer.
 
-:class:`Follower` is told of every call of a function of CUDA's that matters to captures, before it is made and after
-(:class:`~capturekit.model.cuda_functions.ApiCall`), whoever makes it: CuPy, PyTorch, Numba, a C library. From begin,
-end, record and wait it keeps an account of captures, lanes and events (:mod:`capturekit.model.ledger`), as the guard
-does for what goes through CuPy. From a call's error code it knows that a capture may be lost, and asks the driver which
-one. The first such call is the finding; what follows from it is none. What the call was is then told in the words of
-the table of rules.
-
-It uses no CUDA: who asks the driver, finds the line and finds the library is given to it. Not safe for threads: the
-caller holds a lock.
+:class:`Follower` is told of every call of CUDA's that matters to captures, before it is made and after, whoever makes
+it: CuPy, PyTorch, Numba, a C library. It keeps an account of captures, lanes and events, as the guard does for what
+goes through CuPy. From a call's error code it knows that a capture may be lost, and asks the driver which one. The
+first such call is the finding; what follows from it is none. Not safe for threads: the caller holds a lock.
 """
 
 from __future__ import annotations

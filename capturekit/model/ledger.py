@@ -1,12 +1,11 @@
 """The ledger: an account of which stream is in which capture, and of the order of work. It uses only ints and enums.
 
 CUDA can't list the streams of a capture, nor say which stream forked which; the ledger can, because every call is noted
-in it. It answers two questions. *What would the driver answer to this call?* (:meth:`Ledger.judge` changes nothing, and
-uses :mod:`capturekit.model.rules`.) *Which work comes before which?* Each lane counts segments: a new one begins when
-an event is recorded on it. A lane's clock holds, for every other lane, the last segment that lies wholly before the
-lane's next work; recording an event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when
-the origin's clock has reached the last segment in which the lane worked. (These are the vector clocks of Fidge and
-Mattern, 1988.)
+in it. :meth:`Ledger.judge` says what the driver would answer to a call. Which work comes before which is told by vector
+clocks (Fidge and Mattern, 1988): each lane counts segments, and a new one begins when an event is recorded on it. A
+lane's clock holds, for every other lane, the last segment that lies wholly before the lane's next work; recording an
+event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when the origin's clock has reached
+the last segment in which the lane worked.
 
 ``at`` arguments are stored and returned unchanged. The ledger is not thread-safe: the caller holds a lock.
 """

@@ -8,14 +8,10 @@ capture is lost**, which CUDA only says at its end. Calls that are merely *unsaf
 synchronisation of some unrelated stream) are refused according to the capture's mode. And work that goes to a
 stream outside of the capture is not an error: it runs at once and is missing from the graph.
 
-How it is written down: ``KINDS`` has a row for every kind of call: CUDA's operation, what it addresses (``Target``),
-what the driver answers in each mode and beside a blocking or non-blocking origin (``Pattern``), the name of the
-rule in the message (``RULES``), and the calls that were measured. All were measured (``tests/data/*.json``, on the
-drivers in ``MEASURED``, which answer alike; CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a
-test compares every measurement with them. Another driver is assumed to answer like these; ``capturekit doctor`` says
-so. ``python -m tests.gpu.measure_rules`` measures the present driver.
-``BY_HISTORY`` has the answers that depend on the past of a capture, and ``VARIANTS`` the rules whose words
-are more exact in a special case. Code only looks up. No other code has to change when a row is added.
+``KINDS`` has a row for every kind of call, ``RULES`` the words, ``BY_HISTORY`` the answers that depend on the past of a
+capture. All rows were measured on the drivers in ``MEASURED``, which answer alike (``tests/data/*.json``; see CUDA C++
+Programming Guide, "Creating a Graph Using Stream Capture"), and a test compares them. Another driver is assumed to
+answer like these. ``python -m tests.gpu.measure_rules`` measures the present one.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 A row is a lane, the origin first. A box is a node; where the recording holds no nodes, a span of nodes made by one
 line; where it holds no spans either, a step. A box's column is one more than that of the boxes before it, so that
-boxes in one column may run together. Where the recording has a timeline, boxes have times as well: nodes
-that take no time begin and end with the last node before them. Marks are remarks: findings, notes, adaptations,
-constants ...
+boxes in one column may run together. Where the recording has a timeline, boxes have times as well.
 """
 
 from __future__ import annotations
