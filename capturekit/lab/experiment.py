@@ -20,7 +20,7 @@ from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD
 from capturekit.lab.experiment_report import Experiment, ExperimentRow
 from capturekit.model import errors
-from capturekit.model.cleanup import GARBAGE
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.counted import counted
 from capturekit.model.counters import LOG
 from capturekit.model.progress import each
@@ -352,8 +352,7 @@ class _Trying:
 
     def _time(self, trials: list[_Trial]) -> None:
         order = list(trials)
-        GARBAGE.hold()
-        try:
+        with Uncollected():
             for number in self.each('timing rounds', range(1 + self.report.rounds)):  # the first doesn't count
                 order.append(order.pop(0))
                 for trial in order:
@@ -363,8 +362,6 @@ class _Trying:
                         trial.host.append(host)
                     self._compare(trial)
                 self.tell(f'round {number} of {self.report.rounds}')
-        finally:
-            GARBAGE.release()
         for trial in trials:
             trial.row.source = 'measured'
             trial.row.host_us = float(np.median(trial.host))
