@@ -20,7 +20,7 @@ HEAVY = frozenset(
     'sqlite3 subprocess tkinter unittest xml'.split()
 )
 LATER = (
-    'capturekit.cli.main', 'capturekit.cli.commands', 'capturekit.simulated', 'capturekit.fusion', 'capturekit.lanes',
+    'capturekit.cli.main', 'capturekit.cli.lint', 'capturekit.simulated', 'capturekit.fusion', 'capturekit.lanes',
 )  # fmt: skip
 
 BLOCK = """

@@ -1,12 +1,12 @@
-"""What this machine can do: versions that fit together, a GPU that answers, libraries that record, a capture that runs.
+"""``capturekit doctor``: versions that fit together, a GPU that answers, libraries that record, a capture that runs.
 
 Facts first, then what they mean. :func:`ask` gathers the facts in a process of its own, stage by stage, so that a crash
-or an endless wait is reported like anything else; :func:`judge` turns them, plain data, into findings;
-:class:`DoctorReport` prints them. Without CuPy or without a GPU the capture is tried on the simulated device.
+or an endless wait is reported like anything else; :func:`judge` turns them, plain data, into findings.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
@@ -19,6 +19,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,6 @@ from typing import Any
 from capturekit.cli.by_environment import NAME, wanted
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, watch
-from capturekit.guard.entry_points import ENTRIES, Entry
-from capturekit.guard.patching import resolve
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.model.counted import counted
 from capturekit.model.rules import MEASURED
@@ -59,16 +58,31 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """The facts, what they mean, and the last line."""
+    """The facts, and what they mean."""
 
     facts: Facts
-    findings: tuple[Diagnosis, ...]
-    verdict: str
+
+    @cached_property
+    def findings(self) -> tuple[Diagnosis, ...]:
+        """What the facts mean, line by line."""
+        return tuple(judge(self.facts))
 
     @property
     def good(self) -> bool:
         """True when nothing is wrong; a machine without a GPU is not wrong."""
         return not any(finding.level == 'bad' for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """The last line."""
+        bad = [finding for finding in self.findings if finding.level == 'bad']
+        if bad:
+            more = f' (and {len(bad) - 1} more, marked !)' if len(bad) > 1 else ''
+            return f'not good: {bad[0].about}: {textwrap.shorten(bad[0].text, 2 * _WIDTH, placeholder=" ...")}{more}'
+        if self.facts['gpu'].get('count'):
+            kept = f', which {NAME}=1 keeps scripts from' if self.facts['environment']['simulate'] else ''
+            return f'good: captures are recorded and launched on the GPU{kept}'
+        return 'good, without a GPU: captures are recorded and launched on the simulated device'
 
     def __str__(self) -> str:
         marks = {'good': '  ', 'note': '- ', 'bad': '! '}
@@ -84,16 +98,11 @@ class DoctorReport:
 
 def examine() -> DoctorReport:
     """Look at this machine."""
-    facts = {'python': _python(), 'installed': installed(), **ask(), 'environment': {'simulate': wanted()}}
-    findings = tuple(judge(facts))
-    return DoctorReport(facts, findings, verdict_of(facts, findings))
+    python = {'version': platform.python_version(), 'system': f'{platform.system()} {platform.machine()}'}
+    return DoctorReport({'python': python, 'installed': installed(), **ask(), 'environment': {'simulate': wanted()}})
 
 
 # -- facts ----------------------------------------------------------------------------------------------------
-
-
-def _python() -> dict[str, Any]:
-    return {'version': platform.python_version(), 'system': f'{platform.system()} {platform.machine()}'}
 
 
 def ask() -> Facts:
@@ -189,29 +198,6 @@ def _gpu(facts: Facts) -> dict[str, Any]:
     return {'count': count, 'name': properties['name'].decode(), 'compute': compute, 'bytes': memory}
 
 
-def names_present(facts: Facts) -> dict[str, Any]:
-    if 'error' in facts['cupy']:
-        return {'skipped': 'without CuPy'}
-    missing: dict[str, str] = {}
-    optional: dict[str, str] = {}
-    for entry in ENTRIES:
-        reason = _missing(entry)
-        if reason:
-            # intercept.py: CUDA's runtime functions, which have a second holder, come and go with versions of CuPy
-            (optional if entry.optional or entry.also else missing)[str(entry)] = reason
-    return {'entries': len(ENTRIES), 'missing': missing, 'optional': optional}
-
-
-def _missing(entry: Entry) -> str:
-    where = entry.holder if entry.loaded else entry.also or entry.holder
-    try:
-        holder = resolve(where)
-    except (ImportError, AttributeError) as error:
-        return said_of(error)
-    there = entry.kind == 'attribute' or hasattr(holder, entry.name)  # attributes are those of instances
-    return '' if there else f'{where} has no {entry.name}'
-
-
 def _libraries(facts: Facts) -> dict[str, Any]:
     if 'error' in facts['cupy']:
         return {'skipped': 'without CuPy'}
@@ -254,8 +240,7 @@ def small_capture() -> dict[str, Any]:
 
 
 _STAGES: dict[str, Callable[[Facts], dict[str, Any]]] = {
-    'driver': _driver, 'cupy': _cupy, 'bindings': _bindings, 'gpu': _gpu, 'names': names_present,
-    'libraries': _libraries, 'capture': _capture,
+    'driver': _driver, 'cupy': _cupy, 'bindings': _bindings, 'gpu': _gpu, 'libraries': _libraries, 'capture': _capture,
 }  # fmt: skip
 
 
@@ -268,9 +253,8 @@ def judge(facts: Facts) -> Iterator[Diagnosis]:
     yield from _of_version(PYTHON, facts['python']['version'], facts)
     for feature in FEATURES:
         if numbers(facts['python']['version']) < feature.since:
-            yield Diagnosis(
-                'Python', f'a feature of {dotted(feature.since)} is missing: {feature.what} {feature.before}', 'note'
-            )
+            text = f'a feature of {dotted(feature.since)} is missing: {feature.what} {feature.before}'
+            yield Diagnosis('Python', text, 'note')
     yield Diagnosis('NumPy', facts['installed'].get('numpy', 'of no distribution'))
     for stage, finder in _FINDERS.items():
         if 'skipped' not in facts[stage] or stage == 'gpu':
@@ -285,23 +269,22 @@ def _has_gpu(facts: Facts) -> bool:
 
 
 def _of_driver(facts: Facts) -> Iterator[Diagnosis]:
-    driver, runtime = facts['driver'], facts['cupy'].get('runtime')
-    if not driver.get('version'):
-        yield Diagnosis('driver', f'none: {driver.get("error", "it reports no version")}', 'note')
-    else:
-        yield Diagnosis('driver', f'for CUDA {cuda_text(driver["version"])}')
-        if runtime and driver['version'] // 1000 < runtime // 1000:
-            text = f'for CUDA {cuda_text(driver["version"])} is too old for the runtime, CUDA {cuda_text(runtime)}'
-            yield Diagnosis(
-                'driver', f'{text}: update it, or install the CuPy made for CUDA {driver["version"] // 1000}', 'bad'
-            )
-        elif runtime and driver['version'] < runtime:
-            text = f'is older than the runtime, CUDA {cuda_text(runtime)}, of the same major version: what is'
-            yield Diagnosis('driver', f'{text} newer in CUDA than the driver fails when it is used', 'note')
-        if driver['version'] not in {one.cuda for one in MEASURED}:
-            tried = ', '.join(f'{one.driver} (CUDA {cuda_text(one.cuda)}, {one.device})' for one in MEASURED)
-            text = f'the rules of captures were not measured on one for CUDA {cuda_text(driver["version"])}'
-            yield Diagnosis('driver', f'{text}, only on {tried}; tests/gpu/measure_rules.py shows what differs', 'note')
+    version, runtime = facts['driver'].get('version'), facts['cupy'].get('runtime')
+    if not version:
+        yield Diagnosis('driver', f'none: {facts["driver"].get("error", "it reports no version")}', 'note')
+        return
+    cuda = f'for CUDA {cuda_text(version)}'
+    yield Diagnosis('driver', cuda)
+    if runtime and version // 1000 < runtime // 1000:
+        text = f'{cuda} is too old for the runtime, CUDA {cuda_text(runtime)}: update it, or install the CuPy made for'
+        yield Diagnosis('driver', f'{text} CUDA {version // 1000}', 'bad')
+    elif runtime and version < runtime:
+        text = f'is older than the runtime, CUDA {cuda_text(runtime)}, of the same major version: what is'
+        yield Diagnosis('driver', f'{text} newer in CUDA than the driver fails when it is used', 'note')
+    if version not in {one.cuda for one in MEASURED}:
+        tried = ', '.join(f'{one.driver} (CUDA {cuda_text(one.cuda)}, {one.device})' for one in MEASURED)
+        text = f'the rules of captures were not measured on one {cuda}, only on {tried}'
+        yield Diagnosis('driver', f'{text}; tests/gpu/measure_rules.py shows what differs', 'note')
 
 
 def _of_gpu(facts: Facts) -> Iterator[Diagnosis]:
@@ -372,19 +355,6 @@ def _cupy_cuda(facts: Facts) -> int | None:
     return next((int(match[1]) for match in found if match), None)
 
 
-def _of_names(facts: Facts) -> Iterator[Diagnosis]:
-    names = facts['names']
-    if 'error' in names:
-        yield Diagnosis('names', names['error'], 'bad')
-        return
-    there = names['entries'] - len(names['missing']) - len(names['optional'])
-    yield Diagnosis('names', f'{there} of the {names["entries"]} names of CuPy that capturekit wraps are there')
-    if names['optional']:
-        yield Diagnosis('names', f'missing, and not needed: {_reasons(names["optional"])}', 'note')
-    if names['missing']:
-        yield Diagnosis('names', f'{len(names["missing"])} are missing: {_reasons(names["missing"])}', 'bad')
-
-
 def _of_libraries(facts: Facts) -> Iterator[Diagnosis]:
     found = facts['libraries']
     level = 'bad' if facts['gpu'].get('count') else 'note'
@@ -418,29 +388,34 @@ def _of_capture(facts: Facts) -> Iterator[Diagnosis]:
 
 
 _FINDERS: dict[str, Callable[[Facts], Iterator[Diagnosis]]] = {
-    'driver': _of_driver, 'gpu': _of_gpu, 'cupy': _of_cupy, 'bindings': _of_bindings, 'names': _of_names,
+    'driver': _of_driver, 'gpu': _of_gpu, 'cupy': _of_cupy, 'bindings': _of_bindings,
     'libraries': _of_libraries, 'capture': _of_capture,
 }  # fmt: skip
 
 
-def verdict_of(facts: Facts, findings: tuple[Diagnosis, ...]) -> str:
-    bad = [finding for finding in findings if finding.level == 'bad']
-    if bad:
-        more = f' (and {len(bad) - 1} more, marked !)' if len(bad) > 1 else ''
-        return f'not good: {bad[0].about}: {textwrap.shorten(bad[0].text, 2 * _WIDTH, placeholder=" ...")}{more}'
-    if facts['gpu'].get('count'):
-        kept = f', which {NAME}=1 keeps scripts from' if facts['environment']['simulate'] else ''
-        return f'good: captures are recorded and launched on the GPU{kept}'
-    return 'good, without a GPU: captures are recorded and launched on the simulated device'
-
-
-def _reasons(found: dict[str, str]) -> str:
-    """Names with their reasons; those with one reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in found.items():
-        by_reason.setdefault(re.sub(r' has no \w+$', ' does not have them', reason), []).append(name.rpartition('.')[2])
-    return '; '.join(f'{", ".join(names)} ({reason})' for reason, names in by_reason.items())
-
-
 def cuda_text(version: int) -> str:
     return f'{version // 1000}.{version % 1000 // 10}'
+
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+_DESCRIPTION = """\
+Look at this machine: GPU, driver, CuPy, cuda-bindings, Python; versions that do not fit together; whether CuPy's
+libraries can be recorded. A small capture is made and launched, in a process of its own: on the GPU, or where there is
+none on the simulated device. The last line is the verdict; the exit status is 0 if it is good and 1 if not.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add ``doctor`` to the commands."""
+    told = 'say what this machine can do, and what does not fit together'
+    parser = commands.add_parser('doctor', help=told, description=_DESCRIPTION)
+    facts = 'print JSON: the verdict, the findings and the facts behind them'
+    parser.add_argument('--json', action='store_true', help=facts)
+    parser.set_defaults(go=_go)
+
+
+def _go(given: argparse.Namespace) -> int:
+    report = examine()
+    print(json.dumps(report.to_json(), indent=1) if given.json else report)
+    return 0 if report.good else 1

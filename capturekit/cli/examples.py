@@ -1,11 +1,7 @@
 """What :mod:`capturekit.cli.explain` says in words: where each rule is met, a wrong example of it and a right one.
 
 The examples stand in ``examples.diff``: those of a name as one text, with ``-`` before the lines of the wrong one and
-``+`` before those of the right one. :func:`program` makes an example whole.
-
-Nothing here says what is legal: that is :mod:`capturekit.model.rules`. Tests
-run every example on the simulated device: the wrong ones raise what they explain; the right ones hold with their
-launches, and not without them.
+``+`` before those of the right one. :func:`program` makes an example whole. Tests run every one.
 """
 
 from __future__ import annotations
@@ -43,24 +39,20 @@ class ExampleKind:
     says: str
 
 
-KINDS: dict[str, ExampleKind] = {
-    kind.name: kind
-    for kind in (
-        ExampleKind('adapted', 'A call that a strict capture refuses was replaced by its equivalent in a graph.'),
-        ExampleKind('assumed', 'A host read was answered with what the rehearsal read there; every launch compares.'),
-        ExampleKind('constant', 'Values of the host were uploaded once, while recording: they are the same at '
-             'every launch.'),
-        ExampleKind('cut', 'The graph is split in two parts here: a value is checked in between, or the host acts.'),
-        ExampleKind('decision', 'A conditional node: the device decides at each launch whether a body runs, or '
-             'how often.'),
-        ExampleKind('drawn', 'Random numbers that the host draws: a launch begins with new ones.'),
-        ExampleKind('embedded', 'Another graph stands here as one node.'),
-        ExampleKind('outside-handle', 'Work was given to a stream outside of the capture by its handle: it runs at '
-             'once, and no launch repeats it.'),
-        ExampleKind('seam', 'A call that no capture can hold: one graph ends, the host makes the call at every '
-             'launch, and another graph goes on.'),
-    )
-}  # fmt: skip
+_KINDS = {
+    'adapted': 'A call that a strict capture refuses was replaced by its equivalent in a graph.',
+    'assumed': 'A host read was answered with what the rehearsal read there; every launch compares.',
+    'constant': 'Values of the host were uploaded once, while recording: they are the same at every launch.',
+    'cut': 'The graph is split in two parts here: a value is checked in between, or the host acts.',
+    'decision': 'A conditional node: the device decides at each launch whether a body runs, or how often.',
+    'drawn': 'Random numbers that the host draws: a launch begins with new ones.',
+    'embedded': 'Another graph stands here as one node.',
+    'outside-handle': 'Work was given to a stream outside of the capture by its handle: it runs at once, and no '
+    'launch repeats it.',
+    'seam': 'A call that no capture can hold: one graph ends, the host makes the call at every launch, and another '
+    'graph goes on.',
+}
+KINDS = {name: ExampleKind(name, says) for name, says in _KINDS.items()}
 
 
 def program(code: str) -> str:

@@ -1,12 +1,12 @@
-"""A code, a rule or an exception, explained: what CUDA answers and when, what is raised, a wrong and a right example.
+"""``capturekit explain``: a code, a rule or an exception in words, with a wrong and a right example.
 
-What is legal is read from the table that the guard reads (:mod:`capturekit.model.rules`); what depends on a capture's
-past is taken from the guard's ledger (:mod:`capturekit.model.ledger`). Only words and examples are written down, in
-:mod:`capturekit.cli.examples`. :func:`cases` is the whole of it as data, for ``capturekit rules``.
+What is legal is read from the table that the guard reads (:mod:`capturekit.model.rules`). Only words and examples are
+written down, in :mod:`capturekit.cli.examples`. :func:`cases` is the whole of it as data, for ``capturekit rules``.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import inspect
 import re
@@ -14,18 +14,32 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, ExampleKind, Lesson, program
+from capturekit.cli.terminal import say
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError, CudaCallError
-from capturekit.model.ledger import Ledger, Verdict
-from capturekit.model.rules import ROWS, RULES, Answer, CaptureStatus, Code, Effect, Mode, Operation, Pattern, Rule
+from capturekit.model.rules import (
+    BY_HISTORY,
+    ROWS,
+    RULES,
+    Answer,
+    CaptureStatus,
+    Code,
+    Effect,
+    History,
+    Mode,
+    Operation,
+    Pattern,
+    Rule,
+    Target,
+    row,
+)
 
 #: The past of a capture, where the answer depends on it.
-_UNJOINED, _LOST, _ENDED, _GOOD = 'a lane unjoined', 'lost before', 'ended', ''
-_STORIES = {Effect.INVALIDATES: _LOST, Effect.ENDS: _ENDED}
+_STORIES = {History.UNJOINED: 'a lane unjoined', History.LOST: 'lost before'}
 _STATUSES = {Effect.INVALIDATES: CaptureStatus.INVALIDATED, Effect.ENDS: CaptureStatus.NONE}
-_ORIGIN, _SIDE, _EVENT, _THREAD = 16, 17, 18, 1
 _WIDTH = 100
 
 Topic = Code | Rule | ExampleKind | type[RuntimeError]
@@ -57,39 +71,14 @@ def cases() -> tuple[Case, ...]:
 
 
 def _by_past() -> Iterator[Case]:
-    """Calls without a row in the table, which the ledger judges by the capture's past."""
-    ruled = {rule for _label, _operation, _target, _pattern, rule in ROWS}
-    for story in (_UNJOINED, _LOST):
-        for operation in Operation:
-            verdicts = [_judged(story, operation, mode, blocking) for mode in Mode for blocking in (False, True)]
-            rules = {verdict.rule.name for verdict in verdicts if verdict and verdict.rule} - ruled
-            if rules:
-                a, b, c, d, e, f = (_kept(story, verdict.answer) for verdict in verdicts if verdict)
+    """Calls on the origin that are answered by the capture's past, and not by a row of the table."""
+    for history, story in _STORIES.items():
+        for (past, operation), (answer, rule) in BY_HISTORY.items():
+            if past is history:
+                if history is History.LOST and answer.effect is Effect.NOTHING:  # it stays lost
+                    answer = Answer(answer.code, Effect.INVALIDATES)
                 call = f'{operation.value}(origin), {story}'
-                yield Case(operation, f'origin, {story}', Pattern((a, b, c, d, e, f)), rules.pop(), (call,))
-
-
-def _kept(story: str, answer: Answer) -> Answer:
-    """A call that does nothing to a lost capture leaves it lost."""
-    return Answer(answer.code, Effect.INVALIDATES) if (story, answer.effect) == (_LOST, Effect.NOTHING) else answer
-
-
-def _judged(story: str, operation: Operation, mode: Mode, blocking: bool) -> Verdict | None:
-    """What the ledger says to a call on the origin of a capture with that past; None where nobody has measured it."""
-    topology = Ledger()
-    capture = topology.begin(_ORIGIN, mode, _THREAD, blocking=blocking)
-    if story == _UNJOINED:
-        topology.record(_EVENT, _ORIGIN)
-        topology.wait(_SIDE, _EVENT)
-        topology.work(_SIDE)
-    elif story == _LOST:
-        capture.status = CaptureStatus.INVALIDATED
-    elif story == _ENDED:
-        topology.end(capture)
-    try:
-        return topology.judge(operation, thread=_THREAD, stream=_ORIGIN)
-    except KeyError:
-        return None
+                yield Case(operation, f'origin, {story}', Pattern((answer,) * 6), rule, (call,))
 
 
 def status_after(answer: Answer) -> CaptureStatus:
@@ -99,9 +88,10 @@ def status_after(answer: Answer) -> CaptureStatus:
 
 def end_after(answer: Answer) -> Code:
     """What CUDA says to ``endCapture`` on the origin after a call was answered so, and nothing else went wrong."""
-    verdict = _judged(_STORIES.get(answer.effect, _GOOD), Operation.END_CAPTURE, Mode.RELAXED, False)
-    assert verdict is not None
-    return verdict.answer.code
+    if answer.effect is Effect.INVALIDATES:
+        return BY_HISTORY[History.LOST, Operation.END_CAPTURE][0].code
+    target = Target.OUTSIDE if answer.effect is Effect.ENDS else Target.ORIGIN
+    return row(Operation.END_CAPTURE, target)[0](Mode.RELAXED, False).code
 
 
 def situations(pattern: Pattern, code: Code | None = None) -> list[tuple[str, Answer]]:
@@ -186,15 +176,10 @@ def listing() -> str:
     for name, topic in topics().items():
         if isinstance(topic, Code):
             lines.append(f'{topic.value:<23}{name}')
-        elif isinstance(topic, (Rule, ExampleKind)):
-            lines.append(f'{name:<23}{_short(topic.says, _WIDTH - 23)}')
-        else:
-            lines.append(f'{name:<23}{_short(_docstring(topic), _WIDTH - 23)}')
+            continue
+        about = _docstring(topic) if isinstance(topic, type) else topic.says
+        lines.append(f'{name:<23}{textwrap.shorten(about, _WIDTH - 23, placeholder=" ...")}')
     return '\n'.join(lines) + '\n'
-
-
-def _short(text: str, width: int) -> str:
-    return textwrap.shorten(text, width, placeholder=' ...')
 
 
 def _docstring(kind: type) -> str:
@@ -208,15 +193,8 @@ def _docstring(kind: type) -> str:
 def explain(word: str) -> str:
     """Explain a word, in lines of 100 columns; LookupError if there is nothing by that name."""
     topic = find(word)
-    if isinstance(topic, Code):
-        parts = _of_code(topic)
-    elif isinstance(topic, Rule):
-        parts = _of_rule(topic)
-    elif isinstance(topic, ExampleKind):
-        parts = _of_kind(topic)
-    else:
-        parts = _of_exception(topic)
-    return '\n\n'.join(parts) + '\n'
+    kinds: dict[type, Any] = {Code: _of_code, Rule: _of_rule, ExampleKind: _of_kind}
+    return '\n\n'.join(kinds.get(type(topic), _of_exception)(topic)) + '\n'
 
 
 def lesson(topic: Topic) -> Lesson:
@@ -240,33 +218,26 @@ def _of_code(code: Code) -> Iterator[str]:
     yield 'CUDA gives this code to' if rules else 'CUDA gives this code to\n  no call in the table'
     for rule in rules:
         yield f'  rule {rule.name}, capturekit raises {rule.error.__name__}\n{_answers(rule, code)}\n{_instead(rule)}'
-    shown: list[type[RuntimeError]] = [rule.error for rule in rules if lesson(rule) is taught]
-    shown = shown or [rule.error for rule in rules]
+    raised: list[type[RuntimeError]] = [rule.error for rule in rules if lesson(rule) is taught]
     if not rules:  # an exception of its own
-        shown = [kind for name, kind in topics().items() if isinstance(kind, type) and LESSONS.get(name) is taught]
-    yield from _examples(taught, shown)
-    yield from _ends(taught, [rule.name for rule in rules])
+        raised = [kind for name, kind in topics().items() if isinstance(kind, type) and LESSONS.get(name) is taught]
+    yield from _ends(taught, raised or [rule.error for rule in rules], [rule.name for rule in rules])
 
 
 def _of_rule(rule: Rule) -> Iterator[str]:
     taught = lesson(rule)
     yield f'{rule.name}  capturekit raises {rule.error.__name__}\n{_text(rule.says + ".")}\n{_text(taught.met)}'
     mine = [case for case in cases() if case.rule == rule.name]
-    if mine:
-        yield f'CUDA answers\n{_answers(rule)}'
-    else:
-        yield f'CUDA answers\n{_text("CUDA has no rule for it. The host would act now, and not at each launch.")}'
-    yield from _examples(taught, [rule.error])
-    yield f'Instead\n{_text(rule.remedy)}'
+    none = _text('CUDA has no rule for it. The host would act now, and not at each launch.')
+    yield f'CUDA answers\n{_answers(rule) if mine else none}'
     codes = {int(answer.code) for case in mine for answer in case.pattern.answers if answer.refused}
-    yield from _ends(taught, [*map(str, sorted(codes)), rule.error.__name__])
+    yield from _ends(taught, [rule.error], [*map(str, sorted(codes)), rule.error.__name__], rule.remedy)
 
 
 def _of_kind(kind: ExampleKind) -> Iterator[str]:
     taught = lesson(kind)
     yield f'{kind.name}  a kind of step in recordings\n{_text(kind.says)}\n{_text(taught.met)}'
-    yield from _examples(taught, [])
-    yield from _ends(taught, [taught.raises] if taught.raises in topics() else [])
+    yield from _ends(taught, [], [taught.raises] if taught.raises in topics() else [])
 
 
 def _of_exception(kind: type[RuntimeError]) -> Iterator[str]:
@@ -276,8 +247,7 @@ def _of_exception(kind: type[RuntimeError]) -> Iterator[str]:
     for rule in rules:
         answers = f'\n{_answers(rule)}' if any(case.rule == rule.name for case in cases()) else ''
         yield f'  rule {rule.name}\n{_text(rule.says + ".", 4)}{answers}\n{_instead(rule)}'
-    yield from _examples(taught, [kind])
-    yield from _ends(taught, [rule.name for rule in rules])
+    yield from _ends(taught, [kind], [rule.name for rule in rules])
 
 
 def _answers(rule: Rule, code: Code | None = None) -> str:
@@ -304,17 +274,16 @@ def _words(case: Case) -> list[str]:
     return [f'{name}({case.target})' if case.target else name for name in names]
 
 
-def _examples(taught: Lesson, kinds: Sequence[type[RuntimeError]]) -> Iterator[str]:
-    """``kinds``: the first is what the wrong example raises, unless it says another."""
+def _ends(taught: Lesson, kinds: Sequence[type[RuntimeError]], words: list[str], instead: str = '') -> Iterator[str]:
+    """The examples, and what to read. ``kinds``: the first is what the wrong one raises, unless it says another."""
     if taught.wrong:
         yield f'Wrong: {taught.raises or kinds[0].__name__}\n{_indented(taught.wrong)}'
     if taught.unshown:
         yield _text(taught.unshown, 0)
     if taught.right:
         yield f'Right\n{_indented(taught.right)}'
-
-
-def _ends(taught: Lesson, words: list[str]) -> Iterator[str]:
+    if instead:
+        yield f'Instead\n{_text(instead)}'
     lines = [f'Met in {url}' for url in taught.seen]
     if words:
         lines.append(_text(f'See also: capturekit explain {" | ".join(words)}', 0, 2))
@@ -331,3 +300,37 @@ def _text(text: str, indent: int = 2, hanging: int | None = None) -> str:
 
 def _indented(code: str) -> str:
     return textwrap.indent(program(code).rstrip(), '    ')
+
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+_DESCRIPTION = """\
+Explain one of CUDA's codes, a rule of capturekit, a kind of step in its recordings or one of its exceptions: what
+triggers it, what CUDA answers in which modes, what becomes of the capture, a wrong and a right example. Without a word,
+it lists all the words.
+"""
+_EPILOG = """\
+examples:
+  python -m capturekit explain 905
+  python -m capturekit explain cudaErrorStreamCaptureIsolation
+  python -m capturekit explain host-read
+  python -m capturekit explain HostReadError
+"""
+
+
+def add(commands: Any) -> None:
+    """Add ``explain`` to the commands."""
+    told = 'explain a CUDA code, a rule or an exception, with examples'
+    parser = commands.add_parser('explain', help=told, description=_DESCRIPTION, epilog=_EPILOG)
+    words = 'a code (905), its name, a rule (host-read), a kind of step (seam), an exception'
+    parser.add_argument('word', nargs='?', help=words)
+    parser.set_defaults(go=_go)
+
+
+def _go(given: argparse.Namespace) -> int:
+    try:
+        print(listing() if given.word is None else explain(given.word), end='')
+    except LookupError as error:
+        say(error.args[0])
+        return 2
+    return 0

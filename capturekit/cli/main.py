@@ -12,30 +12,33 @@ import importlib.util
 import linecache
 import os
 import runpy
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from capturekit._version import __version__
-from capturekit.cli.script_runner import ExitCallbacks, as_main, run_code, why_no_gpu
+from capturekit.cli.script_runner import ExitCallbacks, add_device, as_main, device, observed, run_code, watched
 from capturekit.cli.terminal import (
     any_terminal,
     closed_streams_take_nothing,
-    paint,
     pipe_closed,
+    say,
     tell_of_crashes,
     unwritable,
 )
-from capturekit.cli.traceback_text import LostRefusals, show, show_left, show_unended
+from capturekit.cli.traceback_text import LEFT, NO_END, LostRefusals, show, show_causes
 from capturekit.driver.cupti import Untraceable
+from capturekit.guard import GUARD, LISTENERS, watch
+from capturekit.guard.verdicts import unended
 from capturekit.model.causes import PROGRAM, shown_with
 from capturekit.model.counted import counted
+from capturekit.model.counters import aloud
 from capturekit.model.errors import CaptureError
 from capturekit.model.recording import Recording
+from capturekit.render import to_html
 
-#: Modules of capturekit.cli.commands, in the order in which --help names them: each has ``add(commands)``.
+#: Modules beside this one, in the order in which --help names them: each has ``add(commands)``.
 COMMANDS: tuple[str, ...] = ('lint', 'explain', 'rules', 'doctor', 'view')
 
 #: The file's name of code that was given with -c.
@@ -113,16 +116,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def command_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog='python -m capturekit',
-        description=_DESCRIPTION,
-        epilog=EPILOG,
-    )
+    parser = _Parser(prog='python -m capturekit', description=_DESCRIPTION, epilog=EPILOG)
     parser.add_argument('--version', action='version', version=f'capturekit {__version__}')
     commands = parser.add_subparsers(title='commands', dest='command', required=True)
     _add_run(commands)
     for name in COMMANDS:
-        importlib.import_module(f'capturekit.cli.commands.{name}').add(commands)
+        importlib.import_module(f'capturekit.cli.{name}').add(commands)
     return parser
 
 
@@ -133,28 +132,15 @@ def _add_run(commands: Any) -> None:
         description=_RUN_DESCRIPTION,
         epilog=RUN_EPILOG,
     )
-    run.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
-    run.add_argument(
-        '--seed',
-        type=int,
-        default=0,
-        metavar='N',
-        help='seed of the order in which simulated graphs compute their nodes (default 0)',
-    )
+    add_device(run)
     devices = 'how many devices the simulated machine has (default 1)'
     run.add_argument('--devices', type=int, default=1, metavar='N', help=devices)
-    run.add_argument(
-        '--traceback',
-        choices=('short', 'full'),
-        default='short',
-        help="short: the script's own frames (default); full: those of CuPy and capturekit, too",
-    )
-    run.add_argument('--full-traceback', dest='traceback', action='store_const', const='full', help=argparse.SUPPRESS)
-    run.add_argument(
-        '--observe', action='store_true', help='refuse nothing, and list at the end what would have been refused'
-    )
-    watch = "watch the calls to CUDA of every library, and list at the end what has harmed any library's captures"
-    run.add_argument('--watch', action='store_true', help=watch)
+    frames = "short: the script's own frames (default); full: those of CuPy and capturekit, too"
+    run.add_argument('--traceback', choices=('short', 'full'), default='short', help=frames)
+    nothing = 'refuse nothing, and list at the end what would have been refused'
+    run.add_argument('--observe', action='store_true', help=nothing)
+    harm = "watch the calls to CUDA of every library, and list at the end what has harmed any library's captures"
+    run.add_argument('--watch', action='store_true', help=harm)
     run.add_argument('--save', metavar='FILE', help='write the recording of each capture to FILE, FILE-2 ... (JSON)')
     run.add_argument('--report', metavar='FILE', help='write a page (HTML) of the capture that failed, or of the last')
     run.add_argument('-m', dest='module', nargs=argparse.REMAINDER, metavar='...', help='run a module, as python -m')
@@ -182,33 +168,27 @@ class _Program:
 _RUNNERS = (['-m', 'pytest'], ['-m', 'unittest'])
 
 
-@dataclass
-class _Way:
-    """How it is run: with all frames of its errors, with calls let through that would be refused, and watched."""
-
-    whole: bool
-    observe: bool
-    watch: bool
-
-
 def _run_given(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     try:
         program = _program(parser, given)
+        for path in (given.save, given.report):
+            why = '' if path is None else unwritable(path)
+            if why:
+                raise _Wrong(f'{path!r} can not be written: {why}. Nothing was run.')
+        if given.devices < 1:
+            raise _Wrong(f'--devices takes a number of at least 1, got {given.devices}')
+        with _kept(given.save, given.report), ExitStack() as stack:
+            try:
+                stack.enter_context(device(given.simulate, given.seed, given.devices))
+            except ImportError as error:
+                say(f'{error}\n  Or without the GPU: python -m capturekit run --simulate {program.words}')
+                return 1
+            return _guarded(program, given)
     except _Wrong as wrong:
-        _say(str(wrong))
-        return 2
-    for path in (given.save, given.report):
-        why = '' if path is None else unwritable(path)
-        if why:
-            _say(f'{path!r} can not be written: {why}. Nothing was run.')
-            return 2
-    with _kept(given.save, given.report):
-        way = _Way(given.traceback == 'full', given.observe, given.watch)
-        try:
-            return _run(program, given.simulate, given.seed, given.devices, way)
-        except Untraceable as missing:  # of --watch: what the script raises has been shown
-            _say(f'--watch is not possible here: {missing}. Nothing was run.')
-            return 2
+        say(str(wrong))
+    except Untraceable as missing:  # of --watch: what the script raises has been shown
+        say(f'--watch is not possible here: {missing}. Nothing was run.')
+    return 2
 
 
 class _Wrong(Exception):
@@ -267,9 +247,6 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
     if save is None and report is None:
         yield
         return
-    from capturekit.guard import LISTENERS
-    from capturekit.render import to_html
-
     found: list[Recording] = []
 
     def hear(recording: Recording, graph: Any) -> None:
@@ -280,7 +257,7 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
             stem, suffix = os.path.splitext(save)
             path = save if len(found) == 1 else f'{stem}-{len(found)}{suffix}'
             recording.save(path)
-            _say(f'{recording.outcome} recording of {counted(recording.node_count, "node")} written to {path}')
+            say(f'{recording.outcome} recording of {counted(recording.node_count, "node")} written to {path}')
 
     LISTENERS.append(hear)
     try:
@@ -291,83 +268,46 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
             shown = next((one for one in found if one.outcome != 'good'), found[-1])
             with open(report, 'w', encoding='utf-8') as f:
                 f.write(to_html(shown))
-            _say(f'report of a {shown.outcome} capture written to {report}')
+            say(f'report of a {shown.outcome} capture written to {report}')
         elif report is not None:
-            _say('no report was written, because no capture was begun')
+            say('no report was written, because no capture was begun')
 
 
-def _run(program: _Program, simulate: bool, seed: int, devices: int, way: _Way) -> int:
-    if devices < 1:
-        _say(f'--devices takes a number of at least 1, got {devices}')
-        return 2
-    missing = '--simulate was given' if simulate else why_no_gpu()
-    if missing is None:
-        return _on_gpu(program, way)
-    return _on_simulated(program, missing, seed, devices, way)
-
-
-def _on_gpu(program: _Program, way: _Way) -> int:
-    import cupy
-
-    from capturekit.driver.cuda import current
-
-    try:
-        current()
-    except ImportError as error:
-        _say(f'{error}\n  Or without the GPU: python -m capturekit run --simulate {program.words}')
-        return 1
-    name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)['name'].decode()
-    _say(f'on the GPU ({name}), CuPy {cupy.__version__}')
-    return _guarded(program, way)
-
-
-def _on_simulated(program: _Program, why: str, seed: int, devices: int, way: _Way) -> int:
-    from capturekit.simulated import SimulatedDevice, install, uninstall
-
-    _say(f'on the simulated device, seed {seed} ({why})')
-    install(SimulatedDevice(seed, devices=devices))
-    try:
-        return _guarded(program, way)
-    finally:
-        uninstall()
-
-
-def _say(text: str) -> None:
-    print(f'{paint("capturekit:", "quiet", sys.stderr)} {text}', file=sys.stderr, flush=True)
-
-
-def _guarded(program: _Program, way: _Way) -> int:
-    from capturekit.cli.script_runner import observed, watched
-    from capturekit.guard import GUARD, watch
-    from capturekit.model.counters import aloud
-
+def _guarded(program: _Program, given: argparse.Namespace) -> int:
     tell_of_crashes()
     PROGRAM.clear()
-    observing = observed() if way.observe else nullcontext()
-    watching = watched() if way.watch else nullcontext()
-    lost, last, ended = LostRefusals(way.whole), ExitCallbacks(), None
-    with as_main(program.argv, program.folder), aloud(), watch(), watching, observing, lost.heard(), last:
+    whole = given.traceback == 'full'
+    lost, last, ended = LostRefusals(whole), ExitCallbacks(), None
+    with ExitStack() as stack:
+        for block in (as_main(program.argv, program.folder), aloud(), watch()):
+            stack.enter_context(block)
+        if given.watch:
+            stack.enter_context(watched())
+        if given.observe:
+            stack.enter_context(observed())
+        stack.enter_context(lost.heard())
+        stack.enter_context(last)
         try:
             program.go()
             last.run(lost.of_callback)
-            return _done(way, lost)
+            return _done(given.observe, lost)
         except SystemExit as leaving:
             well = leaving.code in (None, 0)
             if not well and program.words.split()[:2] not in _RUNNERS:
-                show_left(PROGRAM.before())
+                show_causes(PROGRAM.before(), LEFT)
             last.run(lost.of_callback)
-            # code that knows of a refusal, and ends well all the same, has decided
-            if well and not any(isinstance(one, CaptureError) for one in shown_with(leaving)) and _done(way, lost):
+            known = any(isinstance(one, CaptureError) for one in shown_with(leaving))
+            if well and not known and _done(given.observe, lost):
                 return 1
-            raise
+            raise  # code that knows of a refusal, and ends well all the same, has decided
         except _Wrong as wrong:
-            _say(str(wrong))
+            say(str(wrong))
             return 2
         except BaseException as error:
             ended = error
             if pipe_closed(error):
                 return 1
-            show(error, way.whole)
+            show(error, whole)
             return 130 if isinstance(error, KeyboardInterrupt) else 1
         finally:
             last.run(lost.of_callback)
@@ -375,21 +315,18 @@ def _guarded(program: _Program, way: _Way) -> int:
                 GUARD.manual.never_ended(live, ended)
 
 
-def _done(way: _Way, lost: LostRefusals) -> int:
+def _done(observed: bool, lost: LostRefusals) -> int:
     """Say what a program that has come to its end is missing, and return the exit status.
 
     A program that is only observed decides itself about its exit status.
     """
-    from capturekit.guard import GUARD
-    from capturekit.guard.verdicts import unended
-
     missing = lost.told()
     for live in list(GUARD.lives.values()):
-        show_unended(live.causes.found)
+        show_causes(live.causes.found, NO_END)
         held = GUARD.manual.kept_out(live) if live.memory is None else None
         if held is not None:
             missing.append(f'{held.operation}, at {held.location}, was held back and never ran')
         missing.append(unended(live))
     for what in missing:
-        _say(what)
-    return 1 if missing and not way.observe else 0
+        say(what)
+    return 1 if missing and not observed else 0

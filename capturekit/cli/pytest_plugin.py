@@ -1,10 +1,8 @@
 """pytest's plugin: tests marked ``capture_safe`` fail where a capture of their body would.
 
-``@pytest.mark.capture_safe``: the body runs once, as always, and then fails with the report if ``ck.capture()`` would
-have refused something in it; with ``capture_safe(strict=False)`` only what ``ck.capture(strict=False)`` refuses counts.
-The fixture ``capture_lint`` is ``ck.lint``. A value that a test reads for its own asserts is a host read as well: if
-the body does more than the captured work, put that work in a function and use the fixture. ``pytest
---capturekit-simulate`` runs all tests on the simulated device.
+The body runs once, as always, and then fails with the report if ``ck.capture()`` would have refused something in it;
+with ``capture_safe(strict=False)`` only what ``ck.capture(strict=False)`` refuses counts. A value that a test reads for
+its own asserts is a host read as well: for those, the fixture ``capture_lint`` is ``ck.lint``.
 """
 
 from __future__ import annotations

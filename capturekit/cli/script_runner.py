@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import sys
 import threading
@@ -13,7 +14,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from capturekit.cli.by_environment import NAME, wanted
-from capturekit.cli.terminal import paint
+from capturekit.cli.terminal import paint, say
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
 from capturekit.guard.observer import LetThrough, Observer
@@ -34,21 +35,13 @@ def observed() -> Iterator[None]:
         yield
     finally:
         observer.close()
-        print(text(observer.found), file=sys.stderr, flush=True)
-
-
-def text(found: Sequence[LetThrough]) -> str:
-    """The calls that were let through, in the words of their refusals, each with what came of it."""
-    said = f'{paint("capturekit:", "quiet", sys.stderr)} '
-    if not found:
-        return f'{said}nothing would have been refused'
-    calls = counted(sum(one.count for one in found), 'call')
-    return '\n'.join([f'{said}{calls} would have been refused, and {_went(found)}', *map(_told, found)])
-
-
-def _went(found: Sequence[LetThrough]) -> str:
-    lost = sum(one.loses for one in found)
-    return 'no capture was lost:' if not lost else 'what has lost a capture comes first:'
+        found = observer.found
+        if not found:
+            say('nothing would have been refused')
+        else:
+            calls = counted(sum(one.count for one in found), 'call')
+            lost = 'what has lost a capture comes first' if any(one.loses for one in found) else 'no capture was lost'
+            say('\n'.join([f'{calls} would have been refused, and {lost}:', *map(_told, found)]))
 
 
 def _told(one: LetThrough) -> str:
@@ -77,7 +70,9 @@ def watched() -> Iterator[None]:
         for one in watch.open_captures():
             hear(one)
         watch.close(hear)
-        print(report.text(watch.failure), file=sys.stderr, flush=True)
+        say(report.text())
+        if watch.failure is not None:
+            say(f'the watch itself has failed, and saw nothing after that: {watch.failure!r}')
 
 
 @dataclass
@@ -110,14 +105,10 @@ class WatchReport:
             alike.calls += finding.count
             alike.captures += 1
 
-    def text(self, failure: BaseException | None = None) -> str:
+    def text(self) -> str:
         """Return the report: first what has lost a capture, then what went past one."""
-        said = f'{paint("capturekit:", "quiet", sys.stderr)} '
         found = sorted(self._found.values(), key=lambda alike: alike.finding.kind == 'escaped')
-        lines = [f'{said}{self._counts()}', *map(_told_watching, found)]
-        if failure is not None:
-            lines.append(f'{said}the watch itself has failed, and saw nothing after that: {failure!r}')
-        return '\n'.join(lines)
+        return '\n'.join([self._counts(), *map(_told_watching, found)])
 
     def _counts(self) -> str:
         """How many captures were followed, and how many of them came to harm."""
@@ -136,6 +127,39 @@ def _told_watching(alike: _Found) -> str:
     calls, captures = alike.calls, counted(alike.captures, 'capture')
     often = '' if calls == 1 else f'\n  The call was made {calls} times, in {captures}.'
     return f'{paint(type(error).__name__, "error", sys.stderr)}: {error}{often}'
+
+
+# -- the device, and code that runs as Python runs it -----------------------------------------------------------------
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose a device."""
+    parser.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
+    order = 'seed of the order in which simulated graphs compute their nodes (default 0)'
+    parser.add_argument('--seed', type=int, default=0, metavar='N', help=order)
+
+
+@contextmanager
+def device(simulate: bool, seed: int, devices: int = 1) -> Iterator[None]:
+    """Use the GPU for a block, or the simulated device, and say which one it is.
+
+    Raises ImportError where there is a GPU that can't be used.
+    """
+    why = '--simulate was given' if simulate else why_no_gpu()
+    if why is None:
+        cupy = current().cupy
+        name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)['name'].decode()
+        say(f'on the GPU ({name}), CuPy {cupy.__version__}')
+        yield
+        return
+    from capturekit.simulated import SimulatedDevice, install, uninstall
+
+    say(f'on the simulated device, seed {seed} ({why})')
+    install(SimulatedDevice(seed, devices=devices))
+    try:
+        yield
+    finally:
+        uninstall()
 
 
 def why_no_gpu() -> str | None:

@@ -83,6 +83,11 @@ def _unread(file: int) -> bool:
     return any(event & select.POLLERR for _file, event in poll.poll(0))
 
 
+def say(text: str) -> None:
+    """Print a line of capturekit's own on standard error."""
+    print(f'{paint("capturekit:", "quiet", sys.stderr)} {text}', file=sys.stderr, flush=True)
+
+
 def unwritable(path: str) -> str:
     """Why a file can't be written, in the system's words; '' if it can. A new one is not left behind."""
     there = os.path.lexists(path)

@@ -21,9 +21,10 @@ from typing import Any
 import numpy
 
 from capturekit.cli.terminal import paint
-from capturekit.model.causes import PROGRAM, Cause, full, notes, shown_with, way_of
+from capturekit.guard import GUARD
+from capturekit.model.causes import PROGRAM, Cause, full, notes, shown_with
 from capturekit.model.errors import CaptureError
-from capturekit.model.source_line import Place
+from capturekit.model.source_line import Place, way_of
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
@@ -31,8 +32,8 @@ _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
 _CALLED = (_NUMPY, contextlib.__file__)
 _RUNPY = ('<frozen runpy>', runpy.__file__)
 _WENT_ON = 'The code went on after the exception above, and came to the one below:'
-_LEFT = 'The code went on after the exception above, and ended the program.'
-_NO_END = 'The code went on after the exception above, and did not end the capture.'
+LEFT = 'The code went on after the exception above, and ended the program.'
+NO_END = 'The code went on after the exception above, and did not end the capture.'
 _FROM = 'The above exception was the direct cause of the following exception:'
 _DURING = 'During handling of the above exception, another exception occurred:'
 
@@ -45,19 +46,22 @@ def show(error: BaseException, whole: bool) -> None:
     """
     shown = list(shown_with(error))
     earlier = PROGRAM.before(*shown)
-    for one in shown:
-        _without_earlier(one, notes(earlier))
+    for one in shown:  # what is shown before them is taken off them
+        if isinstance(one, CaptureError):
+            one.earlier = ()
+        if hasattr(one, '__notes__'):
+            one.__notes__ = [note for note in one.__notes__ if note not in notes(earlier)]
     show_causes(earlier, _WENT_ON)
     if whole:
         _as_python(error)
     elif any(isinstance(one, CaptureError) for one in shown):
-        show_chain(error, set())
+        show_chain(error)
     else:
         _trim(error, set())
         _as_python(error)
 
 
-def show_causes(causes: list[Cause], after: str = '') -> None:
+def show_causes(causes: list[Cause], after: str) -> None:
     """Print refusals that the code has caught, and a sentence after each that says what the code did then."""
     first, others = full(causes)
     for cause in first:
@@ -70,28 +74,21 @@ def show_causes(causes: list[Cause], after: str = '') -> None:
         print(f'\n{after}\n', file=sys.stderr)
 
 
-def show_left(causes: list[Cause]) -> None:
-    """Print refusals that the code has caught before it ended the program by ``sys.exit``."""
-    show_causes(causes, _LEFT)
-
-
-def show_unended(causes: list[Cause]) -> None:
-    """Print refusals that the code has caught before it left a capture open."""
-    show_causes(causes, _NO_END)
-
-
-def show_chain(error: BaseException, seen: set[int]) -> None:
+def show_chain(error: BaseException, seen: set[int] | None = None) -> None:
     """Print an exception and, before it, what it came from; without frames that are not the user's."""
-    seen.add(id(error))
+    seen = {id(error)} if seen is None else seen
     before, words = _came_from(error)
     while before is not None and id(before) not in seen and not _way(before):
         seen.add(id(before))  # raised and caught below the user's lines
         before, words = _came_from(before)
     if before is not None and id(before) not in seen:
+        seen.add(id(before))
         show_chain(before, seen)
         print(f'\n{words}\n', file=sys.stderr)
     if isinstance(error, CaptureError):
-        _show_refusal(error)
+        _print_frames(_way(error))
+        name = paint(type(error).__name__, 'error', sys.stderr)
+        print(f'{name}: {error.own_text()}', *getattr(error, '__notes__', ()), sep='\n', file=sys.stderr)
         return
     error.__cause__ = error.__context__ = None
     _trim(error, set())
@@ -112,20 +109,6 @@ def _way(error: BaseException) -> list[Place]:
 
 def _as_python(error: BaseException) -> None:
     sys.excepthook(type(error), error, error.__traceback__)
-
-
-def _without_earlier(error: BaseException, known: list[str]) -> None:
-    """Take off an exception what is shown before it."""
-    if isinstance(error, CaptureError):
-        error.earlier = ()
-    if hasattr(error, '__notes__'):
-        error.__notes__ = [note for note in error.__notes__ if note not in known]
-
-
-def _show_refusal(error: CaptureError) -> None:
-    _print_frames(_way(error))
-    name = paint(type(error).__name__, 'error', sys.stderr)
-    print(f'{name}: {error.own_text()}', *getattr(error, '__notes__', ()), sep='\n', file=sys.stderr)
 
 
 def _print_frames(frames: list[Place]) -> None:
@@ -183,18 +166,21 @@ class LostRefusals:
     @contextmanager
     def heard(self) -> Iterator[None]:
         """In the block, hear of threads that end, of destructors, of futures, of tasks and of handlers of logging."""
-        from capturekit.guard import GUARD
-
         before = threading.excepthook, sys.unraisablehook
         threading.excepthook = lambda told: self._of_thread(before[0], told)
         sys.unraisablehook = lambda told: self._of_destructor(before[1], told)
         tasks = logging.getLogger('asyncio')
         tasks.addFilter(self._of_task)
         GUARD.swallowed.elsewhere.append(self._of_handler)
+        of_futures = {name: getattr(Future, name) for name in ('set_exception', 'result', 'exception')}
+        setattr(Future, 'set_exception', self._storing(Future.set_exception))  # noqa: B010
+        for name in ('result', 'exception'):
+            setattr(Future, name, self._asking(of_futures[name]))
         try:
-            with self._futures():
-                yield
+            yield
         finally:
+            for name, function in of_futures.items():
+                setattr(Future, name, function)
             GUARD.swallowed.elsewhere.remove(self._of_handler)
             tasks.removeFilter(self._of_task)
             threading.excepthook, sys.unraisablehook = before
@@ -202,21 +188,23 @@ class LostRefusals:
     def told(self) -> list[str]:
         """Print what futures still store, and return a sentence about each refusal that was lost."""
         for _future, error in self._stored.values():
-            print('Exception of a future that nobody has asked for its result:', file=sys.stderr)
-            self._note(error, 'in a worker, and nobody has asked its future')
-            show_chain(error, set())
+            how = 'in a worker, and nobody has asked its future'
+            self._show(error, 'Exception of a future that nobody has asked for its result:', how)
         self._stored.clear()
         return [f'the call at {at} was refused {how}' for at, how in self._lost]
 
     def of_callback(self, error: BaseException) -> None:
         """Print what a callback of atexit has raised, and note it if it is a refusal."""
-        print('Exception ignored in a callback of atexit:', file=sys.stderr)
-        self._note(error, 'in a callback of atexit')
-        show_chain(error, set())
+        self._show(error, 'Exception ignored in a callback of atexit:', 'in a callback of atexit')
+
+    def _show(self, error: BaseException, head: str, how: str) -> None:
+        print(head, file=sys.stderr)
+        self._note(error, how)
+        show_chain(error)
 
     def _note(self, error: BaseException | None, how: str) -> bool:
         """Note an exception if it is a refusal, or came from one."""
-        found = next((one for one in shown_with(error) if isinstance(one, CaptureError)), None)
+        found = _refusal_in(error)
         if found is not None:
             self._lost.append((found.location, how))
         return found is not None
@@ -225,17 +213,17 @@ class LostRefusals:
         name = told.thread.name if told.thread is not None else threading.get_ident()
         if not self._note(told.exc_value, f'in thread {name}, which ended') or self._whole:
             before(told)
-            return
-        print(f'Exception in thread {name}:', file=sys.stderr)
-        show_chain(told.exc_value, set())
+        else:
+            print(f'Exception in thread {name}:', file=sys.stderr)
+            show_chain(told.exc_value)
 
     def _of_destructor(self, before: Callable[[Any], Any], told: Any) -> None:
         if not self._note(told.exc_value, 'where Python ignores exceptions') or self._whole:
             before(told)
-            return
-        what = told.err_msg or 'Exception ignored in'
-        print(f'{what}: {told.object!r}' if told.object is not None else f'{what}:', file=sys.stderr)
-        show_chain(told.exc_value, set())
+        else:
+            what = told.err_msg or 'Exception ignored in'
+            print(f'{what}: {told.object!r}' if told.object is not None else f'{what}:', file=sys.stderr)
+            show_chain(told.exc_value)
 
     def _of_handler(self, error: CaptureError) -> None:
         self._note(error, 'while a handler of logging formatted a record, and logging has swallowed that')
@@ -246,38 +234,27 @@ class LostRefusals:
             self._note(record.exc_info[1], 'in a task of asyncio, and nobody has awaited it')
         return True
 
-    @contextmanager
-    def _futures(self) -> Iterator[None]:
-        """In the block, know the refusals that futures store, until they are asked."""
-        store, result, exception = Future.set_exception, Future.result, Future.exception
+    def _storing(self, store: Callable[..., Any]) -> Callable[..., Any]:
+        """``Future.set_exception``, which remembers a refusal until somebody asks the future."""
 
         def set_exception(future: Future[Any], error: BaseException | None) -> None:
-            if any(isinstance(one, CaptureError) for one in shown_with(error)):
-                assert error is not None
+            if error is not None and _refusal_in(error) is not None:
                 self._stored[id(future)] = future, error
             store(future, error)
 
-        def asked_result(future: Future[Any], timeout: float | None = None) -> Any:
+        return set_exception
+
+    def _asking(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(future: Future[Any], timeout: float | None = None) -> Any:
             try:
-                return result(future, timeout)
+                return ask(future, timeout)
             finally:
-                self._asked(future)
+                if future.done():
+                    self._stored.pop(id(future), None)
 
-        def asked_exception(future: Future[Any], timeout: float | None = None) -> BaseException | None:
-            try:
-                return exception(future, timeout)
-            finally:
-                self._asked(future)
+        return asked
 
-        ours = {'set_exception': set_exception, 'result': asked_result, 'exception': asked_exception}
-        for name, function in ours.items():
-            setattr(Future, name, function)
-        try:
-            yield
-        finally:
-            for name, function in (('set_exception', store), ('result', result), ('exception', exception)):
-                setattr(Future, name, function)
 
-    def _asked(self, future: Future[Any]) -> None:
-        if future.done():
-            self._stored.pop(id(future), None)
+def _refusal_in(error: BaseException | None) -> CaptureError | None:
+    """The refusal that an exception is, or came from."""
+    return next((one for one in shown_with(error) if isinstance(one, CaptureError)), None)

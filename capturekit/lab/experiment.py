@@ -18,9 +18,9 @@ from capturekit.analysis.verify import _named, check_tolerance, difference
 from capturekit.driver.cuda import Platform, current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD
-from capturekit.lab.experiment_report import Experiment, ExperimentRow, quantile
+from capturekit.lab.experiment_report import Experiment, ExperimentRow
 from capturekit.model import errors
-from capturekit.model.cleanup import GARBAGE
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.counted import counted
 from capturekit.model.counters import LOG
 from capturekit.model.progress import each
@@ -79,30 +79,16 @@ class Way:
 ONE_LANE = Way()
 
 
-def _all_ways(
-    lanes: Sequence[int], assignments: Sequence[Assignment], given: Sequence[Priority], capture: Sequence[bool]
-) -> Iterator[Way]:
-    for captured in capture:
-        for count in lanes:
-            for assign in assignments:
-                if isinstance(assign, str):
-                    yield from (Way(captured, count, assign, *_of_lanes(one, count)) for one in given)
-        for assign in assignments:
-            if not isinstance(assign, str):
-                count = max(assign) + 1
-                yield from (Way(captured, count, tuple(assign), *_of_lanes(one, count)) for one in given)
-
-
 def _of_lanes(priority: Priority, lanes: int) -> tuple[tuple[int | None, ...], str]:
     """The priorities of so many lanes, also in words. A sequence that is too short is filled with the default."""
     if priority is None or lanes == 1:
         return (), ''
     if isinstance(priority, int):
         return (priority,) * lanes, f'all {priority}'
-    each = (*priority[:lanes], *(None,) * (lanes - len(priority)))
-    if all(one is None for one in each):
+    given = (*priority[:lanes], *(None,) * (lanes - len(priority)))
+    if all(one is None for one in given):
         return (), ''
-    return each, ' '.join('-' if one is None else str(one) for one in priority)
+    return given, ' '.join('-' if one is None else str(one) for one in priority)
 
 
 def program_of(program: Any) -> Program:
@@ -120,7 +106,7 @@ def program_of(program: Any) -> Program:
     return lambda parallel: parallel(*branches)
 
 
-def ways_of(lanes: Any, assignments: Sequence[Assignment], given: Any, capture: Any) -> list[Way]:
+def ways_of(lanes: Any, assignments: Sequence[Assignment], given: Any, capture: Any, branches: int | None) -> list[Way]:
     """All ways that the arguments ask for, one eager lane first. Raises TypeError and ValueError."""
     for name, values in (('lanes', lanes), ('assignments', assignments), ('priorities', given), ('capture', capture)):
         if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
@@ -130,28 +116,30 @@ def ways_of(lanes: Any, assignments: Sequence[Assignment], given: Any, capture: 
     for count in lanes:
         check_lanes(count)
     for assign in assignments:
-        if not isinstance(assign, str):
-            check_numbers(assign)
-            if not assign:
-                raise ValueError('an assignment must have one lane number for each branch, and this one has none')
-        elif assign not in ASSIGNMENTS:
-            raise ValueError(f'an assignment must be {", ".join(map(repr, ASSIGNMENTS))} or lane numbers: {assign!r}')
+        _check_assignment(assign, branches)
     for priority in given:
         priorities(priority, len(priority) if isinstance(priority, Sequence) else 1)
     for captured in capture:
         if not isinstance(captured, bool):
             raise TypeError(f'capture must hold True and False, got {captured!r}')
-    one_lane = [Way(assign=assign) for assign in assignments if isinstance(assign, str)] or [ONE_LANE]
-    return [*one_lane, *_all_ways(lanes, assignments, given, capture)]
+    names = [assign for assign in assignments if isinstance(assign, str)]
+    laid: list[tuple[int, Assignment]] = [(count, name) for count in lanes for name in names]
+    laid += [(max(assign) + 1, tuple(assign)) for assign in assignments if not isinstance(assign, str)]
+    ways = [Way(captured, *lay, *_of_lanes(one, lay[0])) for captured in capture for lay in laid for one in given]
+    return [*([Way(assign=name) for name in names] or [ONE_LANE]), *ways]
 
 
-def check_numbers_fit(assignments: Sequence[Assignment], branches: int | None) -> None:
-    """Raise ValueError for lane numbers that are not as many as the branches."""
-    for assign in assignments:
-        if branches is not None and not isinstance(assign, str) and len(assign) != branches:
-            raise ValueError(
-                f'an assignment must have one lane number for each of {counted(branches, "branch")}: {assign!r}'
-            )
+def _check_assignment(assign: Assignment, branches: int | None) -> None:
+    if isinstance(assign, str):
+        if assign not in ASSIGNMENTS:
+            raise ValueError(f'an assignment must be {", ".join(map(repr, ASSIGNMENTS))} or lane numbers: {assign!r}')
+        return
+    check_numbers(assign)
+    if not assign:
+        raise ValueError('an assignment must have one lane number for each branch, and this one has none')
+    if branches is not None and len(assign) != branches:
+        many = counted(branches, 'branch')
+        raise ValueError(f'an assignment must have one lane number for each of {many}: {assign!r}')
 
 
 #: Device time that one batch of runs should take, in microseconds, where ``launches`` is left out.
@@ -242,20 +230,21 @@ class _Wanted:
 
 
 class _Trying:
-    """One experiment."""
+    """One experiment. ``progress``: what is told of its steps; None: the log, and a bar where one can be shown."""
 
-    def __init__(self, program: Program, rounds: int, wanted: _Wanted | None, tell: Callable[[str], None]) -> None:
-        self.platform: Platform = current()
-        self.cupy = self.platform.cupy
+    def __init__(
+        self, program: Program, rounds: int, wanted: _Wanted | None, progress: Callable[[str], None] | None
+    ) -> None:
+        platform = current()
+        self.cupy = platform.cupy
         self.program = program
         self.wanted = wanted
         self.searched = wanted is not None
-        self.raced = False
-        self.tell = tell
-        #: Shows the progress of a loop where there is no ``progress`` function.
-        self.each: Callable[[str, Sequence[Any]], Iterable[Any]] = each
-        self.modelled = _models(self.platform)
-        self.report = Experiment(device=_device(self.platform), rounds=rounds)
+        self.tell = progress or (lambda text: LOG.info('experiment: %s', text))
+        self.each: Callable[[str, Sequence[Any]], Iterable[Any]] = each if progress is None else lambda _, items: items
+        #: Whether times are those of a model, and only graphs have them.
+        self.modelled = _models(platform)
+        self.report = Experiment(device=_device(platform), rounds=rounds)
 
     def run(self, ways: list[Way], launches: int | None) -> Experiment:
         report = self.report
@@ -271,7 +260,10 @@ class _Trying:
                 self._model(trials)
             else:
                 self._time(trials)
-        self._set_ratios()
+        base = report.rows[0].median_us if report.rows else None
+        for row in report.rows:
+            median = row.median_us
+            row.ratio = median / base if base and median is not None else None
         return report
 
     def _look(self) -> None:
@@ -281,17 +273,17 @@ class _Trying:
             raise ValueError(
                 'the program ran no branches: it must call the function that it is given, with its branches'
             )
-        wanted, notes = self.wanted, self.report.notes
-        if wanted is not None:
-            wanted.arrays = wanted.of(results)
-            if not wanted.arrays:
-                notes.append('the program returns no arrays, so nothing was compared: return those that it writes')
+        if self.wanted is not None:
+            self.wanted.arrays = self.wanted.of(results)
+            why = ''
+            if not self.wanted.arrays:
+                why = 'the program returns no arrays, so nothing was compared: return those that it writes'
+            elif self.wanted.apart(ONE_LANE.run(self.program)) is not None:
+                why = 'the program gave something else when it ran again, so results were not compared'
+            if why:
+                self.report.notes.append(why)
                 self.wanted = None
-            elif wanted.apart(ONE_LANE.run(self.program)) is not None:
-                notes.append('the program gave something else when it ran again, so results were not compared')
-                self.wanted = None
-            else:
-                self.report.compared = str(wanted)
+            self.report.compared = str(self.wanted or '')
         del results
         self.cupy.cuda.get_current_stream().synchronize()
 
@@ -346,10 +338,9 @@ class _Trying:
         """Search a graph for races, which show in results only now and then."""
         assert trial.graph is not None
         found = trial.graph.races().certain if self.searched else []
-        trial.row.races = len(found)
-        if found and not self.raced:
-            self.raced = True
+        if found and not any(row.races for row in self.report.rows):
             self.report.notes.append(f'{trial.row}: {found[0]}')
+        trial.row.races = len(found)
 
     def _compare(self, trial: _Trial) -> None:
         """Compare the results of the last run. Those of an eager run are then dropped."""
@@ -361,8 +352,7 @@ class _Trying:
 
     def _time(self, trials: list[_Trial]) -> None:
         order = list(trials)
-        GARBAGE.hold()
-        try:
+        with Uncollected():
             for number in self.each('timing rounds', range(1 + self.report.rounds)):  # the first doesn't count
                 order.append(order.pop(0))
                 for trial in order:
@@ -372,11 +362,9 @@ class _Trying:
                         trial.host.append(host)
                     self._compare(trial)
                 self.tell(f'round {number} of {self.report.rounds}')
-        finally:
-            GARBAGE.release()
         for trial in trials:
             trial.row.source = 'measured'
-            trial.row.host_us = quantile(trial.host, 0.5)
+            trial.row.host_us = float(np.median(trial.host))
 
     def _model(self, trials: list[_Trial]) -> None:
         """Record the graphs anew, into memory that does not hold the right results yet, and compare. Each launch runs
@@ -392,26 +380,14 @@ class _Trying:
             assert trial.graph is not None
             trial.row.recording_us = None  # the simulated device's time means nothing
             try:
-                trial.row.times_us, trial.row.source = [_modelled(trial.graph)], 'modelled'
+                took = trial.graph.measure(launches=1, warmup=0).span_us
+                trial.row.times_us, trial.row.source = [float(took)], 'modelled'
             except errors.UpdateError as error:
                 self.report.notes.append(f'there are no times of {trial.row}: {error.rule}')
 
-    def _set_ratios(self) -> None:
-        rows = self.report.rows
-        base = rows[0].median_us if rows else None
-        for row in rows:
-            median = row.median_us
-            row.ratio = median / base if base and median is not None else None
-
 
 def _models(platform: Platform) -> bool:
-    """Whether times are those of a model, and only graphs have them."""
     return platform.simulated
-
-
-def _modelled(graph: Any) -> float:
-    """How long a launch takes by the model of the simulated device, in microseconds."""
-    return float(graph.measure(launches=1, warmup=0).span_us)
 
 
 def _device(platform: Platform) -> str:
@@ -480,21 +456,8 @@ def experiment(
     other thread should use the device during the call, because its work would be in the times.
     """
     body = program_of(program)
-    ways = ways_of(numbers_of_lanes(lanes), assignments, priorities, capture)
-    check_numbers_fit(assignments, len(program) if isinstance(program, Sequence) else None)
-    _check_options(launches, rounds, check, progress)
-    check_tolerance('rtol', rtol)
-    check_tolerance('atol', atol)
-    _check_free()
-    tell = progress if progress is not None else lambda text: LOG.info('experiment: %s', text)
-    wanted = _Wanted(current().cupy, rtol, atol) if check else None
-    trying = _Trying(body, rounds, wanted, tell)
-    if progress is not None:
-        trying.each = lambda _what, items: items
-    return trying.run(ways, launches)
-
-
-def _check_options(launches: int | None, rounds: int, check: bool, progress: Callable[[str], None] | None) -> None:
+    branches = len(program) if isinstance(program, Sequence) else None
+    ways = ways_of(numbers_of_lanes(lanes), assignments, priorities, capture, branches)
     for name, value in (('launches', 1 if launches is None else launches), ('rounds', rounds)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f'{name} must be a whole number, got {value!r}')
@@ -504,9 +467,8 @@ def _check_options(launches: int | None, rounds: int, check: bool, progress: Cal
         raise TypeError(f'check must be True or False, got {check!r}')
     if progress is not None and not callable(progress):
         raise TypeError(f'progress must be callable or None, got {type(progress).__name__}')
-
-
-def _check_free() -> None:
+    check_tolerance('rtol', rtol)
+    check_tolerance('atol', atol)
     if GUARD.occupied():
         raise errors.UnmatchedError(
             'ck.experiment()',
@@ -514,3 +476,5 @@ def _check_free() -> None:
             rule='It runs the program eagerly and in new captures, but this thread has a capture or a rehearsal open.',
             remedy='Experiment outside of it.',
         )
+    wanted = _Wanted(current().cupy, rtol, atol) if check else None
+    return _Trying(body, rounds, wanted, progress).run(ways, launches)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from capturekit.model.counted import counted, plural
 from capturekit.model.shown import Shown
@@ -58,12 +59,12 @@ class ExperimentRow:
     @property
     def median_us(self) -> float | None:
         """The median of ``times_us``; None if there are none."""
-        return quantile(self.times_us, 0.5) if self.times_us else None
+        return _spread(self.times_us)[0] if self.times_us else None
 
     @property
     def quartiles_us(self) -> tuple[float, float] | None:
         """The first and the third quartile of ``times_us``; None if there are none."""
-        return (quantile(self.times_us, 0.25), quantile(self.times_us, 0.75)) if self.times_us else None
+        return _spread(self.times_us)[1:] if self.times_us else None
 
     @property
     def right(self) -> bool:
@@ -114,7 +115,7 @@ class Experiment(Shown):
     def best(self) -> ExperimentRow | None:
         """The row with the least median among those whose results are right; None if no times were taken."""
         timed = [row for row in self.rows if row.times_us and row.right]
-        return min(timed, key=lambda row: quantile(row.times_us, 0.5), default=None)
+        return min(timed, key=lambda row: _spread(row.times_us)[0], default=None)
 
     @property
     def ok(self) -> bool:
@@ -152,33 +153,6 @@ class Experiment(Shown):
     def svg(self) -> str:
         """The medians with their quartiles over the number of lanes, as an SVG document."""
         return to_svg(self._head(), self._subtitle(), list(self._series()))
-
-    def plot(self, axes: Any = None) -> Any:
-        """Draw the same with matplotlib, into ``axes`` or a new figure; return the axes.
-
-        Raises:
-            ImportError: matplotlib is not installed; :meth:`svg` does not need it.
-        """
-        try:
-            pyplot: Any = importlib.import_module('matplotlib.pyplot')
-        except ImportError as error:
-            raise ImportError(
-                'plot() draws with matplotlib, which is not installed here: pip install matplotlib; svg() does without'
-            ) from error
-        axes = pyplot.subplots()[1] if axes is None else axes
-        for series in self._series():
-            lanes = [point.lanes for point in series.points]
-            medians = [point.median for point in series.points]
-            spread = [
-                [point.median - point.low for point in series.points],
-                [point.high - point.median for point in series.points],
-            ]
-            style = '--' if series.dashed else '-'
-            axes.errorbar(lanes, medians, yerr=spread, linestyle=style, marker='o', capsize=3, label=series.name)
-        axes.set(title=self._head(), xlabel='lanes', ylabel='us')
-        if any(row.times_us for row in self.rows):
-            axes.legend()
-        return axes
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {'text/plain': str(self), 'image/svg+xml': self.svg()}
@@ -233,38 +207,26 @@ class Experiment(Shown):
         yield from (f'note: {note}' for note in self.notes)
 
 
-_HEAD = [
-    'way',
-    'lanes',
-    'assignment',
-    'priority',
-    'median us',
-    'quartiles',
-    'ratio',
-    'host us',
-    'nodes',
-    'recording us',
-]
+_HEAD = 'way,lanes,assignment,priority,median us,quartiles,ratio,host us,nodes,recording us'.split(',')
 _WORDS = 4  # so many columns hold words, the others numbers
 
 
 def _cells(row: ExperimentRow) -> list[str]:
-    spread = (
-        ''
-        if row.quartiles_us is None or len(row.times_us) < 2
-        else f'{row.quartiles_us[0]:,.1f} to {row.quartiles_us[1]:,.1f}'
-    )
-    cells = [
+    spread = row.quartiles_us
+    return [
         row.way,
         str(row.lanes),
         row.assignment,
         row.priority,
         _time(row.median_us),
+        '' if spread is None or len(row.times_us) < 2 else f'{spread[0]:,.1f} to {spread[1]:,.1f}',
+        '' if row.ratio is None else f'{row.ratio:.3f}',
+        _time(row.host_us),
+        '' if row.nodes is None else f'{row.nodes:,}',
+        _time(row.recording_us),
+        *([] if row.largest is None else [f'differs by up to {row.largest:.3g}']),
+        *([counted(row.races, 'race')] if row.races else []),
     ]
-    cells += [spread, '' if row.ratio is None else f'{row.ratio:.3f}', _time(row.host_us)]
-    cells += ['' if row.nodes is None else f'{row.nodes:,}', _time(row.recording_us)]
-    words = [] if row.largest is None else [f'differs by up to {row.largest:.3g}']
-    return cells + words + ([counted(row.races, 'race')] if row.races else [])
 
 
 def _time(us: float | None) -> str:
@@ -280,14 +242,7 @@ def _table(lines: list[list[str]]) -> Iterator[str]:
         yield '  '.join([' ', *cells, *line[len(_HEAD) :]]).rstrip()
 
 
-def quantile(times: list[float], share: float) -> float:
-    """The value below which a share of the times lies, interpolated between two of them."""
-    ordered = sorted(times)
-    at = share * (len(ordered) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
-
-
 def _spread(times: list[float]) -> tuple[float, float, float]:
-    return quantile(times, 0.5), quantile(times, 0.25), quantile(times, 0.75)
+    """The median, the first and the third quartile."""
+    median, first, third = np.quantile(times, (0.5, 0.25, 0.75)).tolist()
+    return median, first, third

@@ -21,6 +21,7 @@ from capturekit.guard import GUARD, LISTENERS
 from capturekit.guard.lint_guard import Witness
 from capturekit.lab.lint import _NOTES, Linting, Report, finding_of, note_of
 from capturekit.model.cleanup import Undo
+from capturekit.model.counted import counted
 from capturekit.model.counters import REFUSED
 from capturekit.model.errors import CaptureError, EscapedWorkError, UnjoinedError
 from capturekit.model.recording import Recording
@@ -51,13 +52,13 @@ class Judging:
     def __enter__(self) -> Judging:
         GUARD.install(current())
         self._undo.push(GUARD.uninstall)
-        witness = Witness(GUARD, self._tell)
+        witness = Witness(GUARD, self._add)
         self._undo.push(witness.close)
         witness.open()
         LISTENERS.append(self._hear)
         self._undo.push(lambda: LISTENERS.remove(self._hear))
-        REFUSED.append(self._refused)
-        self._undo.push(lambda: REFUSED.remove(self._refused))
+        REFUSED.append(self._add)
+        self._undo.push(lambda: REFUSED.remove(self._add))
         call = Graphed.__call__
         self._undo.push(lambda: setattr(Graphed, '__call__', call))
         judge = self._graphed
@@ -71,7 +72,7 @@ class Judging:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         failure = self._undo.run()
         if error is not None:
-            self._add(error, None)
+            self._add(error)
         elif failure is not None:
             raise failure
 
@@ -84,8 +85,8 @@ class Judging:
     def looked(self) -> str:
         """What was checked, in words; '' if nothing was."""
         names = list(dict.fromkeys(self.functions))
-        captures = [f'{self.captures} capture{"s" * (self.captures != 1)}'] if self.captures else []
-        functions = [f'{len(names)} function{"s" * (len(names) != 1)} ({", ".join(names)})'] if names else []
+        captures = [counted(self.captures, 'capture')] if self.captures else []
+        functions = [counted(len(names), 'function', f' ({", ".join(names)})')] if names else []
         return ' and '.join(captures + functions)
 
     def function(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,18 +122,12 @@ class Judging:
         fn = graphed.__wrapped__
         return self._eagerly(getattr(fn, '__qualname__', repr(fn)), lambda: fn(*args, **kwargs), graphed=True)
 
-    def _tell(self, error: CaptureError, adapted: str | None) -> None:
-        self._add(error, adapted)
-
-    def _add(self, error: BaseException, adapted: str | None) -> None:
+    def _add(self, error: BaseException, adapted: str | None = None) -> None:
         with self._lock:
             if isinstance(error, CaptureError) and id(error) not in self._told:
                 self._told[id(error)] = error
                 adapted = adapted or next((text for kind, text in _ADAPTED.items() if isinstance(error, kind)), None)
                 self.report.add(finding_of(error, adapted))
-
-    def _refused(self, error: CaptureError) -> None:
-        self._add(error, None)
 
     def told(self, error: BaseException) -> bool:
         """Whether an exception is one of the findings."""

@@ -1,9 +1,7 @@
 """``lint()``: all that a capture of some code would refuse, leave out or make a constant, found by one eager run of it.
 
-Nothing is recorded and nothing is refused: the code runs once, eagerly, and its result is right. What a strict
-capture would raise at each call is collected; :mod:`capturekit.guard.lint_guard` gets it from the guard's own code
-and the table of rules. Lines that the run does not reach are not checked, and neither is what CuPy's compiled code does
-without Python.
+Nothing is recorded and nothing is refused: the code runs once, eagerly, and its result is right. Lines that the run
+does not reach are not checked, and neither is what CuPy's compiled code does without Python.
 """
 
 from __future__ import annotations
@@ -159,14 +157,22 @@ class Report(Shown):
             lines += [f'  {remedy}' for remedy in dict.fromkeys(finding.remedy for finding in of_it)]
         return lines
 
+    @property
+    def left_out(self) -> str:
+        """How many findings were left out, in words; '' for none."""
+        return f' ({self.ignored} ignored)' if self.ignored else ''
+
+    @property
+    def count(self) -> str:
+        """How many there are, in one line."""
+        refused, still = (sum(getattr(f, name) for f in self.findings) for name in ('refused', 'refused_adapting'))
+        found = f'{len(self.findings)} found: a strict capture refuses {refused}, one with strict=False {still}'
+        return found + self.left_out
+
     def __str__(self) -> str:
-        also = f' ({self.ignored} ignored)' if self.ignored else ''
         if not self.findings:
-            return f'nothing was found that a capture would refuse, leave out or make a constant{also}'
-        refused = sum(finding.refused for finding in self.findings)
-        still = sum(finding.refused_adapting for finding in self.findings)
-        head = f'{len(self.findings)} found: a strict capture refuses {refused}, one with strict=False {still}{also}'
-        return '\n'.join([head, *map(str, self.findings), *self.rules()])
+            return f'nothing was found that a capture would refuse, leave out or make a constant{self.left_out}'
+        return '\n'.join([self.count, *map(str, self.findings), *self.rules()])
 
 
 class Linting:
@@ -189,11 +195,15 @@ class Linting:
         GUARD.install(platform)
         self._undo.push(GUARD.uninstall)
         try:
-            lint_guard = self._lint_guard = LintGuard(GUARD, self._tell, self._note)
+            lint_guard = self._lint_guard = LintGuard(
+                GUARD,
+                lambda error, adapted: self._report.add(finding_of(error, adapted)),
+                lambda kind, call, at: self._report.add(note_of(kind, call, at)),
+            )
             self._undo.push(lint_guard.close)
             lint_guard.open(here())
             BUSY.depth += 1  # graphed functions inside run as they do in a capture: as they stand
-            self._undo.push(_free)
+            self._undo.push(lambda: setattr(BUSY, 'depth', BUSY.depth - 1))
         except BaseException:
             self._undo.run()
             raise
@@ -207,7 +217,8 @@ class Linting:
             self._lint_guard.look_back(aborted=error is not None)
         finally:
             failure = self._undo.run()
-        self._tell_of_end(error)
+        if isinstance(error, CaptureError) and self._lint_guard.alone:
+            self._report.add(finding_of(error, None))  # of a capture of the code's own, which nothing else reports
         self._report.findings[:] = _without_echoes(self._report.findings)
         if failure is not None:
             raise failure
@@ -215,18 +226,6 @@ class Linting:
             error.__dict__['capturekit_report'] = self._report
             if self._report.findings:
                 error.add_note(f'capturekit lint, up to here: {self._report}')
-
-    def _tell(self, error: CaptureError, adapted: str | None) -> None:
-        self._report.add(finding_of(error, adapted))
-
-    def _tell_of_end(self, error: BaseException | None) -> None:
-        """Add what has ended the run: a refusal of a capture of the code's own, which nothing else reports."""
-        assert self._lint_guard is not None
-        if isinstance(error, CaptureError) and self._lint_guard.alone:
-            self._report.add(finding_of(error, None))
-
-    def _note(self, kind: str, call: str, at: Place | None) -> None:
-        self._report.add(note_of(kind, call, at))
 
 
 def finding_of(error: CaptureError, adapted: str | None) -> Finding:
@@ -262,10 +261,6 @@ def known_rules() -> set[str]:
     """Every name that a finding's rule may have."""
     kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, CaptureError)}
     return {'seam', *RULES, *_NOTES, *kinds}
-
-
-def _free() -> None:
-    BUSY.depth -= 1
 
 
 def _name(error: CaptureError) -> str:

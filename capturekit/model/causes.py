@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from capturekit.model.counted import counted
-from capturekit.model.source_line import Place, is_foreign_frame, raised_at
+from capturekit.model.source_line import Place, is_foreign_frame, way_of
 
 #: So many causes are kept, and so many of them are told in full.
 _KEPT, _TOLD = 16, 3
@@ -97,7 +97,8 @@ def cause_of(error: Any) -> Cause:
     """Return an exception as plain data."""
     if hasattr(error, 'own_text'):
         return Cause(type(error).__name__, error.location, error.own_text(), True, error.way)
-    return Cause(type(error).__name__, raised_at(error), str(error), False, way_of(error)[-_DEEPEST:])
+    way = way_of(error)
+    return Cause(type(error).__name__, (None, *way)[-1], str(error), False, way[-_DEEPEST:])
 
 
 def sentences(causes: Iterable[Cause]) -> list[str]:
@@ -142,18 +143,6 @@ def _frames(frame: FrameType | None) -> tuple[Place, ...]:
     return tuple(reversed(found))
 
 
-def way_of(error: BaseException) -> tuple[Place, ...]:
-    """Return the user's lines that an exception has come through, the outermost first."""
-    found: list[Place] = []
-    trace = error.__traceback__
-    while trace is not None:
-        if not is_foreign_frame(trace.tb_frame):
-            code = trace.tb_frame.f_code
-            found.append(Place(code.co_filename, trace.tb_lineno, code.co_name))
-        trace = trace.tb_next
-    return tuple(found)
-
-
 # -- exceptions that a cleanup hides ----------------------------------------------------------------------------------
 
 
@@ -165,7 +154,7 @@ def _hidden(error: BaseException, handled: int) -> list[Cause]:
     while one is not None and id(one) not in seen and id(one) != handled:
         seen.add(id(one))
         refused = hasattr(one, 'own_text')  # which was heard when it was raised
-        if not refused and isinstance(one, Exception) and raised_at(one) is not None and passes(one):
+        if not refused and isinstance(one, Exception) and way_of(one) and passes(one):
             found.append(cause_of(one))
         one = one.__context__
     return found[::-1]

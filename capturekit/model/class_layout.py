@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 _WORD = struct.calcsize('P')
 _HEAP, _NO_INSTANCES = 1 << 9, 1 << 7
-_CLASS_DICT = type.__dict__['__dict__'].__get__
-_CLASS_MRO = type.__dict__['__mro__'].__get__
-_CLASS_NAME = type.__dict__['__name__'].__get__
-_CLASS_QUALNAME = type.__dict__['__qualname__'].__get__
+#: What classes say of themselves, whatever their metaclass says: ``cls.__dict__``, ``cls.__mro__``, ``cls.__name__``.
+dictionary_of_class: Callable[[type], Any] = type.__dict__['__dict__'].__get__
+bases_of: Callable[[type], tuple[type, ...]] = type.__dict__['__mro__'].__get__
+name_of: Callable[[type], str] = type.__dict__['__name__'].__get__
+_QUALNAME = type.__dict__['__qualname__'].__get__
 _CLASS_FLAGS, _CLASS_SIZE, _DICT_AT, _WEAK_AT = (
     type.__dict__[name].__get__ for name in ('__flags__', '__basicsize__', '__dictoffset__', '__weakrefoffset__')
 )
@@ -32,26 +33,9 @@ class _Missing:
 MISSING = _Missing()
 
 
-def dictionary_of_class(cls: type) -> Any:
-    """``cls.__dict__``, whatever its metaclass says."""
-    return _CLASS_DICT(cls)
-
-
-def bases_of(cls: type) -> tuple[type, ...]:
-    """``cls.__mro__``, whatever its metaclass says."""
-    mro: tuple[type, ...] = _CLASS_MRO(cls)
-    return mro
-
-
-def name_of(cls: type) -> str:
-    """``cls.__name__``, whatever its metaclass says."""
-    name: str = _CLASS_NAME(cls)
-    return name
-
-
 def form_of_class(cls: type) -> tuple[Any, ...]:
     """The bases and the names of a class, which are not in its dictionary."""
-    return (_CLASS_MRO(cls), _CLASS_NAME(cls), _CLASS_QUALNAME(cls))
+    return (bases_of(cls), name_of(cls), _QUALNAME(cls))
 
 
 def made_by_class_statement(cls: type) -> bool:

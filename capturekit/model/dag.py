@@ -1,8 +1,8 @@
 """The order of nodes in a graph: reachability along its edges, which is asked often.
 
 A greedy walk divides the nodes into few chains, each along a path; a recording on n lanes has about n. For each node
-and chain, one number says how many nodes of the chain come before the node, so that one comparison answers a question.
-Graphs of many short chains (a thousand nodes side by side) keep a bit for each pair of nodes instead.
+and chain, one number says how many nodes of the chain come before the node. Graphs of many short chains keep a bit for
+each pair of nodes instead.
 """
 
 from __future__ import annotations

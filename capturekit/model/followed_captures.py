@@ -1,20 +1,15 @@
 """Captures of a whole process, followed by what CUDA's functions are told and what they answer.
 
-:class:`Follower` is told of every call of a function of CUDA's that matters to captures, before it is made and after
-(:class:`~capturekit.model.cuda_functions.ApiCall`), whoever makes it: CuPy, PyTorch, Numba, a C library. From begin,
-end, record and wait it keeps an account of captures, lanes and events (:mod:`capturekit.model.ledger`), as the guard
-does for what goes through CuPy. From a call's error code it knows that a capture may be lost, and asks the driver which
-one. The first such call is the finding; what follows from it is none. What the call was is then told in the words of
-the table of rules.
-
-It uses no CUDA: who asks the driver, finds the line and finds the library is given to it. Not safe for threads: the
-caller holds a lock.
+:class:`Follower` is told of every call of CUDA's that matters to captures, before it is made and after, whoever makes
+it: CuPy, PyTorch, Numba, a C library. It keeps an account of captures, lanes and events, as the guard does for what
+goes through CuPy. From a call's error code it knows that a capture may be lost, and asks the driver which one. The
+first such call is the finding; what follows from it is none. Not safe for threads: the caller holds a lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from capturekit.model.cuda_functions import ApiCall
@@ -33,6 +28,8 @@ _BY_CODE = {
     Code.cudaErrorStreamCaptureImplicit: 'legacy-stream',
     Code.cudaErrorStreamCaptureWrongThread: 'end-wrong-thread',
 }
+_OF_EVENTS = (_O.EVENT_QUERY, _O.EVENT_SYNCHRONIZE, _O.EVENT_ELAPSED_TIME)
+_EXTERNAL = {_O.EVENT_RECORD: _O.EVENT_RECORD_EXTERNAL, _O.WAIT_EVENT: _O.WAIT_EVENT_EXTERNAL}
 #: Codes that are answers and no errors.
 _NO_ERROR = (Code.cudaSuccess, Code.cudaErrorNotReady)
 #: Events of captures that are over are forgotten when there are so many, and no capture is open.
@@ -155,29 +152,25 @@ class Follower:
         for one in self.captures.values():
             origin = one.capture.origin.stream
             if one.loss is None and self._ask.status(origin) is CaptureStatus.INVALIDATED:
-                call = ApiCall('', None, one.capture.thread, origin)
+                call, rule = ApiCall('', None, one.capture.thread, origin), RULES['invalidated']
                 code = Code.cudaErrorStreamCaptureInvalidated
-                one.loss = CaptureFinding('lost', call, code, RULES['invalidated'], None, (), self.subject(call))
+                one.loss = CaptureFinding('lost', call, code, rule, None, (), self.subject(call))
 
     # -- what a call has done -----------------------------------------------------------------------------------------
 
     def _judged(self, call: ApiCall) -> Verdict | None:
         """What the table says to a call; None where nobody has measured it."""
-        operation = _external(call)
-        asked: dict[str, int | None] = {'stream': call.stream, 'event': call.event, 'event2': call.event2}
-        if operation in (_O.EVENT_QUERY, _O.EVENT_SYNCHRONIZE, _O.EVENT_ELAPSED_TIME, _O.UNSAFE):
-            asked['stream'] = None
+        assert call.operation is not None
+        operation = _EXTERNAL.get(call.operation, call.operation) if call.external else call.operation
+        stream = None if operation in (*_OF_EVENTS, _O.UNSAFE) else call.stream
+        legacy = call.stream in LEGACY_HANDLES or call.operation in (_O.DEVICE_SYNCHRONIZE, _O.LEGACY_WORK)
+        device = self._ask.device() if legacy else None
         mode = self._modes.get(call.thread, Mode.GLOBAL)
+        asked = {'stream': stream, 'event': call.event, 'event2': call.event2}
         try:
-            return self.ledger.judge(
-                operation, thread=call.thread, thread_mode=mode, device=self._device(call), **asked
-            )
+            return self.ledger.judge(operation, thread=call.thread, thread_mode=mode, device=device, **asked)
         except KeyError:
             return None
-
-    def _device(self, call: ApiCall) -> int | None:
-        legacy = call.stream in LEGACY_HANDLES or call.operation in (_O.DEVICE_SYNCHRONIZE, _O.LEGACY_WORK)
-        return self._ask.device() if legacy else None
 
     def _begun(self, call: ApiCall, code: int) -> None:
         if code != Code.cudaSuccess or call.stream is None:
@@ -221,9 +214,9 @@ class Follower:
         at, known = self._place(call), mine[-1].escaped
         for number, one in enumerate(known):
             if (one.at, one.call.function, one.call.stream) == (at, call.function, call.stream):
-                known[number] = CaptureFinding(**{**vars(one), 'count': one.count + 1})
+                known[number] = replace(one, count=one.count + 1)
                 return
-        known.append(CaptureFinding('escaped', call, code, verdict.rule, at, self._ask.libraries(), self.subject(call)))
+        known.append(self._finding('escaped', call, code, verdict.rule))
 
     def _captured(self, stream: int | None) -> bool:
         """Whether a stream is in a capture that began before it was followed."""
@@ -238,9 +231,16 @@ class Follower:
             return
         lost = [one for one in good if self._lost(one, call, code, verdict)]
         for one in lost:  # all are told of before one is marked: an event of a lost capture stands for nothing
-            one.loss = self._finding(one, call, code, verdict)
+            rule, copied = self.rule(call, code, verdict), one.copied.get(call.thread)
+            if rule is not None and rule.name == 'sync-captured' and copied == (call.stream, self._place(call)):
+                rule = RULES['host-read']
+            one.loss = self._finding('lost', call, code, rule, elsewhere=call.thread != one.capture.thread)
         for one in lost:
             one.capture.status = CaptureStatus.INVALIDATED
+
+    def _finding(self, kind: str, call: ApiCall, code: int, rule: Rule | None, **more: Any) -> CaptureFinding:
+        at = self._place(call)
+        return CaptureFinding(kind, call, code, rule, at, self._ask.libraries(), self.subject(call), **more)
 
     def _lost(self, one: FollowedCapture, call: ApiCall, code: int, verdict: Verdict | None) -> bool:
         status = self._ask.status(one.capture.origin.stream)
@@ -250,14 +250,6 @@ class Follower:
         if code == Code.cudaErrorStreamCaptureInvalidated:
             return lane is not None and lane.capture is one.capture
         return verdict is not None and one.capture in verdict.lost
-
-    def _finding(self, one: FollowedCapture, call: ApiCall, code: int, verdict: Verdict | None) -> CaptureFinding:
-        at = self._place(call)
-        rule = self.rule(call, code, verdict)
-        elsewhere = call.thread != one.capture.thread
-        if rule is not None and rule.name == 'sync-captured' and one.copied.get(call.thread) == (call.stream, at):
-            rule = RULES['host-read']
-        return CaptureFinding('lost', call, code, rule, at, self._ask.libraries(), self.subject(call), elsewhere)
 
     def rule(self, call: ApiCall, code: int, verdict: Verdict | None) -> Rule | None:
         """Return the rule for an answer: the table's for such a call, or else the one for the code."""
@@ -280,27 +272,19 @@ class Follower:
         one = self.captures[lane.capture]
         if one.loss is not None:
             return True
-        rule = self.rule(call, code, self._judged(call))
-        kind, lanes = 'lost', tuple(_story(lane, one.capture) for lane in one.capture.unjoined())
-        if code == Code.cudaErrorStreamCaptureUnjoined:
-            kind = 'unjoined'
-        at = self._place(call)
-        one.loss = CaptureFinding(kind, call, code, rule, at, self._ask.libraries(), self.subject(call), False, lanes)
+        lanes = tuple(_story(lane, one.capture) for lane in one.capture.unjoined())
+        kind = 'unjoined' if code == Code.cudaErrorStreamCaptureUnjoined else 'lost'
+        one.loss = self._finding(kind, call, code, self.rule(call, code, self._judged(call)), lanes=lanes)
         return True
 
     def _over(self, call: ApiCall, code: int) -> None:
         lane = None if call.stream is None else self.ledger.lane(call.stream)
-        if lane is None or lane.number:
+        if lane is None or lane.number or code == Code.cudaErrorIllegalState:
             return
-        still = code == Code.cudaErrorIllegalState or (
-            code != Code.cudaSuccess and self._ask.status(lane.stream) is CaptureStatus.ACTIVE
-        )
-        if not still:
-            self._close(lane.capture)
-
-    def _close(self, capture: LedgerCapture) -> None:
-        self.ledger.end(capture)
-        one = self.captures.pop(capture, None)
+        if code != Code.cudaSuccess and self._ask.status(lane.stream) is CaptureStatus.ACTIVE:
+            return
+        self.ledger.end(lane.capture)
+        one = self.captures.pop(lane.capture, None)
         if not self.captures and len(self.ledger.marks) > _MOST_MARKS:
             self.ledger.marks.clear()
         if one is not None:
@@ -316,7 +300,7 @@ class Follower:
 
     def subject(self, call: ApiCall) -> str:
         """Describe what a call addresses."""
-        if call.operation in (_O.EVENT_QUERY, _O.EVENT_SYNCHRONIZE, _O.EVENT_ELAPSED_TIME) and call.event is not None:
+        if call.operation in _OF_EVENTS and call.event is not None:
             captured = self.ledger.event_state(call.event) is EventState.CAPTURED
             return f'an event {"of the capture" if captured else "from outside of the capture"} ({call.event:#x})'
         if call.operation is _O.LEGACY_WORK or call.stream in LEGACY_HANDLES:
@@ -330,16 +314,6 @@ class Follower:
             return f'lane 0, the origin ({named(call.stream)})'
         at = f', forked at {lane.forked_at.short}' if isinstance(lane.forked_at, Place) else ''
         return f'lane {lane.number} ({named(call.stream)}{at})'
-
-
-def _external(call: ApiCall) -> Operation:
-    assert call.operation is not None
-    if not call.external:
-        return call.operation
-    return {
-        _O.EVENT_RECORD: _O.EVENT_RECORD_EXTERNAL,
-        _O.WAIT_EVENT: _O.WAIT_EVENT_EXTERNAL,
-    }.get(call.operation, call.operation)
 
 
 def _story(lane: Lane, capture: LedgerCapture) -> str:

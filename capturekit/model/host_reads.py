@@ -1,8 +1,7 @@
 """Host reads of an eager run, remembered, so that a recording can take the same branches.
 
-A rehearsal runs a function eagerly and keeps each host read: order, line, shape, dtype, value. Recording with
-it gives the same values back, in order; a read that the rehearsal has and the recording does not make (of a value that
-CuPy has cached since) is skipped. Each value that is given back is an assumption, which
+Recording with a rehearsal gives the values of its reads back, in order; a read that the recording does not make (of a
+value that CuPy has cached since) is skipped. Each value that is given back is an assumption, which
 :mod:`capturekit.launch.read_checks` checks at each launch.
 """
 

@@ -1,12 +1,11 @@
 """The ledger: an account of which stream is in which capture, and of the order of work. It uses only ints and enums.
 
 CUDA can't list the streams of a capture, nor say which stream forked which; the ledger can, because every call is noted
-in it. It answers two questions. *What would the driver answer to this call?* (:meth:`Ledger.judge` changes nothing, and
-uses :mod:`capturekit.model.rules`.) *Which work comes before which?* Each lane counts segments: a new one begins when
-an event is recorded on it. A lane's clock holds, for every other lane, the last segment that lies wholly before the
-lane's next work; recording an event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when
-the origin's clock has reached the last segment in which the lane worked. (These are the vector clocks of Fidge and
-Mattern, 1988.)
+in it. :meth:`Ledger.judge` says what the driver would answer to a call. Which work comes before which is told by vector
+clocks (Fidge and Mattern, 1988): each lane counts segments, and a new one begins when an event is recorded on it. A
+lane's clock holds, for every other lane, the last segment that lies wholly before the lane's next work; recording an
+event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when the origin's clock has reached
+the last segment in which the lane worked.
 
 ``at`` arguments are stored and returned unchanged. The ledger is not thread-safe: the caller holds a lock.
 """
@@ -185,6 +184,9 @@ _WAITS = {
     Operation.EVENT_SYNCHRONIZE: Target.OUTSIDE_EVENT,
     Operation.UNSAFE: Target.NONE,
 }
+_OF_CAPTURES = {EventState.CAPTURED: Target.CAPTURED_EVENT, EventState.DEAD: Target.DEAD_EVENT}
+#: What a stream outside of a capture is made to wait for, by the event.
+_WAITED = {EventState.CAPTURED: Target.FORK, EventState.DEAD: Target.DEAD_FORK}
 _FINE = Verdict(Answer(Code.cudaSuccess))
 
 
@@ -273,18 +275,16 @@ class Ledger:
         return Verdict(answer, rule, lost if answer.loses else (), target)
 
     def _legacy(self, operation: Operation, event: int | None, device: int | None) -> Verdict:
-        blocking = [
-            c
-            for c in self.captures
-            if any(lane.blocking and (device is None or lane.device == device) for lane in c.lanes)
-        ]
+        def blocks(lane: Lane) -> bool:
+            return lane.blocking and device in (None, lane.device)
+
+        blocking = [c for c in self.captures if any(map(blocks, c.lanes))]
         pattern, rule = row(operation, Target.LEGACY)
         answer = pattern(Mode.RELAXED, bool(blocking))
         if not blocking and operation is Operation.WAIT_EVENT and event is not None:
-            state = self.event_state(event)
-            if state is EventState.CAPTURED:
+            if self.event_state(event) is EventState.CAPTURED:
                 return self._row(operation, Target.LEGACY_FORK, self.marks[event].capture)
-            if state is EventState.DEAD:
+            if self.event_state(event) is EventState.DEAD:
                 return self._row(operation, Target.DEAD_FORK)
         if not self.captures and answer.effect is Effect.ESCAPES:
             return _FINE
@@ -297,12 +297,7 @@ class Ledger:
                 return Verdict(*after(History.DEAD_EVENT, operation))
             return self._row(Operation.EVENT_RECORD_EXTERNAL, Target.OUTSIDE)
         if operation is Operation.WAIT_EVENT and event is not None:
-            state = self.event_state(event)
-            if state is EventState.DEAD:
-                return self._row(operation, Target.DEAD_FORK)
-            if state is EventState.CAPTURED:
-                return self._row(operation, Target.FORK)
-            return self._row(operation, Target.OUTSIDE_PAIR)
+            return self._row(operation, _WAITED.get(self.event_state(event), Target.OUTSIDE_PAIR))
         if not self.captures and operation is not Operation.END_CAPTURE:
             return _FINE
         return self._row(operation, Target.OUTSIDE)
@@ -323,10 +318,9 @@ class Ledger:
             return self._row(Operation.WAIT_EVENT, Target.DEAD_EVENT, capture)
         if operation is Operation.WAIT_EVENT_EXTERNAL:
             return self._row(operation, Target.ORIGIN, capture)
-        if state is EventState.NEVER:
-            return self._row(operation, Target.NEVER_RECORDED, capture)
-        if state is EventState.OUTSIDE:
-            return self._row(operation, Target.OUTSIDE_EVENT, capture)
+        if state is not EventState.CAPTURED:
+            never = state is EventState.NEVER
+            return self._row(operation, Target.NEVER_RECORDED if never else Target.OUTSIDE_EVENT, capture)
         other = self.marks[event].capture
         if other is not capture:
             return self._row(operation, Target.FOREIGN_EVENT, capture, other)
@@ -345,24 +339,15 @@ class Ledger:
         return self._row(Operation.END_CAPTURE, Target.ORIGIN)
 
     def _event(self, operation: Operation, event: int, event2: int | None) -> Verdict:
-        if operation is Operation.EVENT_ELAPSED_TIME:
-            return self._timing(event, event if event2 is None else event2)
-        state = self.event_state(event)
-        if state is EventState.CAPTURED and operation in (Operation.EVENT_QUERY, Operation.EVENT_SYNCHRONIZE):
-            return self._row(operation, Target.CAPTURED_EVENT, self.marks[event].capture)
-        if state is EventState.DEAD and operation in (Operation.EVENT_QUERY, Operation.EVENT_SYNCHRONIZE):
-            return self._row(operation, Target.DEAD_EVENT)
-        return _FINE
-
-    def _timing(self, event: int, event2: int) -> Verdict:
-        for e in (event, event2):
-            state = self.event_state(e)
-            if state is EventState.NEVER:
-                return Verdict(*after(History.NEVER_RECORDED, Operation.EVENT_ELAPSED_TIME))
-            if state is EventState.DEAD:
-                return self._row(Operation.EVENT_ELAPSED_TIME, Target.DEAD_EVENT)
-            if state is EventState.CAPTURED:
-                return self._row(Operation.EVENT_ELAPSED_TIME, Target.CAPTURED_EVENT)
+        timed = operation is Operation.EVENT_ELAPSED_TIME
+        if not timed and operation not in (Operation.EVENT_QUERY, Operation.EVENT_SYNCHRONIZE):
+            return _FINE
+        for one in (event,) if event2 is None or not timed else (event, event2):
+            state = self.event_state(one)
+            if timed and state is EventState.NEVER:
+                return Verdict(*after(History.NEVER_RECORDED, operation))
+            if state in _OF_CAPTURES:
+                return self._row(operation, _OF_CAPTURES[state], self.marks[one].capture)
         return _FINE
 
     # -- what happened ----------------------------------------------------------------------------------------

@@ -40,7 +40,6 @@ from capturekit.model.plain_values import (
     index_text,
     is_nan,
     plain_key,
-    text_of_float,
     with_article,
 )
 
@@ -82,9 +81,6 @@ def take_apart(
     Raises:
         TypeError: something in ``value`` can't be described, holds itself or is there twice; the text says where.
     """
-    simple = _take_plain_tuple_apart(value, is_array) if type(value) is tuple else None
-    if simple is not None:
-        return simple
     taking = _Taking(is_array, opaque, set() if met is None else met, nans)
     try:
         return taking.leaves, taking.node(value)
@@ -92,29 +88,6 @@ def take_apart(
         raise TypeError(f'{name}{"".join(reversed(error.path))} {error.what}') from None
     except RecursionError:
         raise TypeError(f'{name} is nested too deeply') from None
-
-
-def _take_plain_tuple_apart(value: tuple[Any, ...], is_array: IsArray) -> tuple[list[Any], Form] | None:
-    """What :func:`take_apart` returns for a tuple of numbers, texts and arrays, sooner; None for any other tuple."""
-    known: dict[int, int] = {}
-    leaves: list[Any] = []
-    nodes: list[Any] = [tuple]
-    for item in value:
-        cls = type(item)
-        if type(cls) is type and cls in BY_EQUALITY:
-            nodes.append((cls, item))
-        elif cls is float:
-            if item is math.nan or item is np.nan:
-                return None
-            nodes.append((float, item) if item and item == item else (float, text_of_float(item)))
-        elif is_array(item):
-            number = known.setdefault(id(item), len(known))
-            if number == len(leaves):
-                leaves.append(item)
-            nodes.append(number)
-        else:
-            return None
-    return leaves, tuple(nodes)
 
 
 class _Taking:

@@ -12,15 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TextIO
 
 from capturekit.model.counted import counted
 from capturekit.model.shown import Shown, in_notebook
 from capturekit.model.source_line import Place
 
 VERSION = 1
-#: Names that fields had in older files of this version.
-_RENAMED = {'nodes': 'node_count', 'edges': 'edge_count'}
 
 
 @dataclass
@@ -264,8 +262,7 @@ class Recording(Shown):
 
     @classmethod
     def _of(cls, data: dict[str, Any]) -> Recording:
-        named = {_RENAMED.get(name, name): value for name, value in data.items()}
-        known = {k: v for k, v in named.items() if k in cls.__dataclass_fields__}
+        known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
         known['lanes'] = [LaneRecord(**lane) for lane in data.get('lanes', [])]
         known['steps'] = [Step(**step) for step in data.get('steps', [])]
         known['spans'] = [Span(**span) for span in data.get('spans', [])]
@@ -276,7 +273,7 @@ class Recording(Shown):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a JSON file."""
-        import json  # as in load: few programs write or read a recording
+        import json  # few programs write or read a recording
 
         with open(os.fspath(path), 'w', encoding='utf-8') as f:  # a number would be an open file's
             json.dump(self.to_json(), f, indent=1)
@@ -290,23 +287,8 @@ class Recording(Shown):
             ValueError: the file is not a recording, or its version is unknown to this capturekit; the message names it.
             OSError: the file can't be read.
         """
-        import json
-
-        try:
-            with open(os.fspath(path), encoding='utf-8') as f:
-                data = json.load(f)
-        except ValueError as error:  # no JSON, or no text
-            raise ValueError(
-                f'{os.fspath(path)}: this is not a capturekit recording: it is not JSON ({error})'
-            ) from None
-        except RecursionError:
-            raise ValueError(
-                f'{os.fspath(path)}: this is not a capturekit recording: it is nested too deeply'
-            ) from None
-        try:
-            return cls.from_json(data)
-        except ValueError as error:
-            raise ValueError(f'{os.fspath(path)}: {error}') from None
+        with open(os.fspath(path), encoding='utf-8') as f:
+            return read_recording(f, str(os.fspath(path)))
 
     def svg(self) -> str:
         """The recording as an SVG document; :mod:`capturekit.render` has more pictures."""
@@ -350,6 +332,21 @@ class Recording(Shown):
             if step.kind in ('fork', 'join', 'constant', 'adapted', 'note'):
                 lines.append(f'  {step.kind:9} {step.text}' + (f'  ({place(step.at)})' if step.at else ''))
         return '\n'.join(lines)
+
+
+def read_recording(file: TextIO, name: str) -> Recording:
+    """Read a recording from an open file, as :meth:`Recording.load` does; ``name`` is the file's in messages."""
+    import json
+
+    try:
+        data = json.load(file)
+    except (ValueError, RecursionError) as error:  # no JSON, or no text
+        why = 'it is nested too deeply' if isinstance(error, RecursionError) else f'it is not JSON ({error})'
+        raise ValueError(f'{name}: this is not a capturekit recording: {why}') from None
+    try:
+        return Recording.from_json(data)
+    except ValueError as error:
+        raise ValueError(f'{name}: {error}') from None
 
 
 def sizes(recording: Recording) -> str:

@@ -8,14 +8,10 @@ capture is lost**, which CUDA only says at its end. Calls that are merely *unsaf
 synchronisation of some unrelated stream) are refused according to the capture's mode. And work that goes to a
 stream outside of the capture is not an error: it runs at once and is missing from the graph.
 
-How it is written down: ``KINDS`` has a row for every kind of call: CUDA's operation, what it addresses (``Target``),
-what the driver answers in each mode and beside a blocking or non-blocking origin (``Pattern``), the name of the
-rule in the message (``RULES``), and the calls that were measured. All were measured (``tests/data/*.json``, on the
-drivers in ``MEASURED``, which answer alike; CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a
-test compares every measurement with them. Another driver is assumed to answer like these; ``capturekit doctor`` says
-so. ``python -m tests.gpu.measure_rules`` measures the present driver.
-``BY_HISTORY`` has the answers that depend on the past of a capture, and ``VARIANTS`` the rules whose words
-are more exact in a special case. Code only looks up. No other code has to change when a row is added.
+``KINDS`` has a row for every kind of call, ``RULES`` the words, ``BY_HISTORY`` the answers that depend on the past of a
+capture. All rows were measured on the drivers in ``MEASURED``, which answer alike (``tests/data/*.json``; see CUDA C++
+Programming Guide, "Creating a Graph Using Stream Capture"), and a test compares them. Another driver is assumed to
+answer like these. ``python -m tests.gpu.measure_rules`` measures the present one.
 """
 
 from __future__ import annotations
@@ -167,8 +163,8 @@ class Pattern:
         return self.answers[2 * mode + blocking]
 
 
-def _everywhere(answer: Answer) -> Pattern:
-    return Pattern((answer,) * 6)
+def _everywhere(code: Code, effect: Effect = Effect.NOTHING) -> Pattern:
+    return Pattern((Answer(code, effect),) * 6)
 
 
 def _by_mode(unsafe: Answer, relaxed: Answer, *, thread_local: Answer | None = None) -> Pattern:
@@ -181,22 +177,15 @@ def _by_origin(nonblocking: Answer, blocking: Answer) -> Pattern:
 
 
 _OK = Answer(Code.cudaSuccess)
-_RECORDS = Answer(Code.cudaSuccess, Effect.RECORDED)
 _RUNS = Answer(Code.cudaSuccess, Effect.ESCAPES)
 _ENDS = Answer(Code.cudaSuccess, Effect.ENDS)
+_UNSUPPORTED = Answer(Code.cudaErrorStreamCaptureUnsupported, Effect.INVALIDATES)
+_IMPLICIT = Answer(Code.cudaErrorStreamCaptureImplicit, Effect.INVALIDATES)
 
-
-def _lost(code: Code) -> Answer:
-    return Answer(code, Effect.INVALIDATES)
-
-
-_UNSUPPORTED = _lost(Code.cudaErrorStreamCaptureUnsupported)
-_IMPLICIT = _lost(Code.cudaErrorStreamCaptureImplicit)
-
-ALLOWED = _everywhere(_OK)
-RECORDED = _everywhere(_RECORDS)
-ESCAPES = _everywhere(_RUNS)
-CONFLICT = _everywhere(_UNSUPPORTED)
+ALLOWED = _everywhere(Code.cudaSuccess)
+RECORDED = _everywhere(Code.cudaSuccess, Effect.RECORDED)
+ESCAPES = _everywhere(Code.cudaSuccess, Effect.ESCAPES)
+CONFLICT = _everywhere(Code.cudaErrorStreamCaptureUnsupported, Effect.INVALIDATES)
 UNSAFE = _by_mode(_UNSUPPORTED, _OK)
 UNSAFE_ELSEWHERE = _by_mode(_UNSUPPORTED, _OK, thread_local=_OK)
 LEGACY_USE = _by_origin(_RUNS, _IMPLICIT)
@@ -206,17 +195,17 @@ LEGACY_WAIT = Pattern((_UNSUPPORTED, _IMPLICIT, _UNSUPPORTED, _IMPLICIT, _OK, _I
 LEGACY_WAIT_ELSEWHERE = Pattern((_UNSUPPORTED, _IMPLICIT, _OK, _IMPLICIT, _OK, _IMPLICIT))
 LEGACY_BEGIN = _by_origin(Answer(Code.cudaErrorStreamCaptureUnsupported), _IMPLICIT)
 LEGACY_END = _by_origin(Answer(Code.cudaErrorIllegalState), _IMPLICIT)
-LEGACY_FORK = _everywhere(_IMPLICIT)
-CAPTURED_EVENT = _everywhere(_lost(Code.cudaErrorCapturedEvent))
-CAPTURED_EVENT_TIMED = _everywhere(Answer(Code.cudaErrorCapturedEvent))
-ISOLATION = _everywhere(_lost(Code.cudaErrorStreamCaptureIsolation))
-MERGE = _everywhere(_lost(Code.cudaErrorStreamCaptureMerge))
-UNMATCHED = _everywhere(_lost(Code.cudaErrorStreamCaptureUnmatched))
-ILLEGAL_STATE = _everywhere(Answer(Code.cudaErrorIllegalState))
-BAD_VALUE = _everywhere(Answer(Code.cudaErrorInvalidValue))
-DEAD_WAIT = _everywhere(_lost(Code.cudaErrorInvalidValue))
+LEGACY_FORK = _everywhere(Code.cudaErrorStreamCaptureImplicit, Effect.INVALIDATES)
+CAPTURED_EVENT = _everywhere(Code.cudaErrorCapturedEvent, Effect.INVALIDATES)
+CAPTURED_EVENT_TIMED = _everywhere(Code.cudaErrorCapturedEvent)
+ISOLATION = _everywhere(Code.cudaErrorStreamCaptureIsolation, Effect.INVALIDATES)
+MERGE = _everywhere(Code.cudaErrorStreamCaptureMerge, Effect.INVALIDATES)
+UNMATCHED = _everywhere(Code.cudaErrorStreamCaptureUnmatched, Effect.INVALIDATES)
+ILLEGAL_STATE = _everywhere(Code.cudaErrorIllegalState)
+BAD_VALUE = _everywhere(Code.cudaErrorInvalidValue)
+DEAD_WAIT = _everywhere(Code.cudaErrorInvalidValue, Effect.INVALIDATES)
 WRONG_THREAD = _by_mode(Answer(Code.cudaErrorStreamCaptureWrongThread, Effect.ENDS), _ENDS)
-END = _everywhere(_ENDS)
+END = _everywhere(Code.cudaSuccess, Effect.ENDS)
 
 
 class FromElsewhere(enum.Enum):
@@ -239,16 +228,7 @@ class Rule:
     waited: str = ''
 
 
-def _rules(*rules: Rule) -> dict[str, Rule]:
-    found: dict[str, Rule] = {}
-    for rule in rules:
-        if rule.name in found:
-            raise ValueError(f'two rules are called {rule.name}')
-        found[rule.name] = rule
-    return found
-
-
-RULES: dict[str, Rule] = _rules(
+_ALL = (
     Rule(
         'sync-captured',
         errors.SynchronizationError,
@@ -426,6 +406,7 @@ RULES: dict[str, Rule] = _rules(
         'Free it outside the capture.',
     ),
 )
+RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL}
 
 #: Rules with other words or another remedy for special cases, by the name of the case.
 VARIANTS: dict[str, Rule] = {

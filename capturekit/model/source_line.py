@@ -113,33 +113,38 @@ def here(frame: FrameType | None = None) -> Place | None:
 _place = functools.lru_cache(4096)(Place)
 
 
-def raised_at(error: BaseException) -> Place | None:
-    """The innermost line of the user's code that an exception has come through, or None."""
-    found, trace = None, error.__traceback__
+def way_of(error: BaseException) -> tuple[Place, ...]:
+    """The lines of the user's code that an exception has come through, the outermost first."""
+    found: list[Place] = []
+    trace = error.__traceback__
     while trace is not None:
         if not is_foreign_frame(trace.tb_frame):
             code = trace.tb_frame.f_code
-            found = Place(code.co_filename, trace.tb_lineno, code.co_name)
+            found.append(Place(code.co_filename, trace.tb_lineno, code.co_name))
         trace = trace.tb_next
-    return found
+    return tuple(found)
+
+
+def raised_at(error: BaseException) -> Place | None:
+    """The innermost line of the user's code that an exception has come through, or None."""
+    return (None, *way_of(error))[-1]
 
 
 def function_of_cupy() -> str:
     """The name of the function written in Python, of CuPy's, that the user's line called; '' if it called none."""
-    at: FrameType | None = sys._getframe(1)
-    name = ''
-    while at is not None and is_foreign_frame(at):
-        module = str(at.f_globals.get('__name__'))
-        name = at.f_code.co_name if module.startswith(_CUPYS) else ''
-        at = at.f_back
-    return '' if name.startswith(('_', '<')) else name
+    name, module = _called()
+    return '' if not module.startswith(_CUPYS) or name.startswith(('_', '<')) else name
 
 
 def called() -> str:
     """The name of the function that the user's line called; '' if that is not a Python function of CuPy."""
-    at: FrameType | None = sys._getframe(1)
-    name = ''
+    return _called()[0]
+
+
+def _called() -> tuple[str, str]:
+    at: FrameType | None = sys._getframe(2)
+    name = module = ''
     while at is not None and is_foreign_frame(at):
-        name = at.f_code.co_name
+        name, module = at.f_code.co_name, str(at.f_globals.get('__name__'))
         at = at.f_back
-    return name
+    return name, module

@@ -1,7 +1,7 @@
 """Pictures of recordings: text, DOT, SVG, a page and a trace. Each is made of plain data, and is a string.
 
-For recordings with a timeline there are also a table and an SVG of the times, and a Matplotlib figure. Each picture is
-in a module of its own, which is imported when the picture is first asked for.
+For recordings with a timeline there are also a table and an SVG of the times. Each picture is in a module of its own,
+which is imported when the picture is first asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from capturekit.model.recording import SHOWN_AS, WRITTEN_AS
 
 if TYPE_CHECKING:
     from capturekit.render.dot import to_dot
-    from capturekit.render.figure import to_timeline_figure
     from capturekit.render.html import to_frame, to_html
     from capturekit.render.svg import to_svg
     from capturekit.render.text import to_text
@@ -28,7 +27,6 @@ __all__ = [
     'to_html',
     'to_svg',
     'to_text',
-    'to_timeline_figure',
     'to_timeline_svg',
     'to_timeline_text',
     'to_trace',
@@ -36,24 +34,23 @@ __all__ = [
 
 #: The module of each function.
 _LATER = {
-    'error_to_html': 'capturekit.render.html',
-    'error_to_svg': 'capturekit.render.html',
-    'to_dot': 'capturekit.render.dot',
-    'to_frame': 'capturekit.render.html',
-    'to_html': 'capturekit.render.html',
-    'to_svg': 'capturekit.render.svg',
-    'to_text': 'capturekit.render.text',
-    'to_timeline_figure': 'capturekit.render.figure',
-    'to_timeline_svg': 'capturekit.render.timeline',
-    'to_timeline_text': 'capturekit.render.timeline',
-    'to_trace': 'capturekit.render.trace',
+    'error_to_html': 'html',
+    'error_to_svg': 'html',
+    'to_dot': 'dot',
+    'to_frame': 'html',
+    'to_html': 'html',
+    'to_svg': 'svg',
+    'to_text': 'text',
+    'to_timeline_svg': 'timeline',
+    'to_timeline_text': 'timeline',
+    'to_trace': 'trace',
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(f'capturekit.render.{_LATER[name]}'), name)
     return value
 
 
@@ -62,23 +59,19 @@ def __dir__() -> list[str]:
 
 
 def _drawn_by(name: str) -> Callable[[Any], str]:
-    def draw(shown: Any) -> str:
-        drawn: str = getattr(importlib.import_module(_LATER[name]), name)(shown)
-        return drawn
-
-    return draw
+    return lambda shown: str(__getattr__(name)(shown))
 
 
-SHOWN_AS.update({'text/html': _drawn_by('to_frame'), 'image/svg+xml': _drawn_by('to_svg')})
-WRITTEN_AS.update(
-    {
-        '.html': _drawn_by('to_html'),
-        '.htm': _drawn_by('to_html'),
-        '.svg': _drawn_by('to_svg'),
-        '.txt': _drawn_by('to_text'),
-        '.dot': _drawn_by('to_dot'),
-        '.gv': _drawn_by('to_dot'),
-        '.json': _drawn_by('to_trace'),
-    }
-)
+#: The pictures by the names that ``capturekit view`` has for them.
+FORMATS = {
+    'text': _drawn_by('to_text'),
+    'dot': _drawn_by('to_dot'),
+    'svg': _drawn_by('to_svg'),
+    'html': _drawn_by('to_html'),
+    'trace': _drawn_by('to_trace'),
+    'timeline': _drawn_by('to_timeline_svg'),
+}
+_ENDINGS = {'html': '.html .htm', 'svg': '.svg', 'text': '.txt', 'dot': '.dot .gv', 'trace': '.json'}
+WRITTEN_AS.update({ending: FORMATS[name] for name, endings in _ENDINGS.items() for ending in endings.split()})
+SHOWN_AS.update({'text/html': _drawn_by('to_frame'), 'image/svg+xml': FORMATS['svg']})
 errors.SHOWN_AS.update({'text/html': _drawn_by('error_to_html'), 'image/svg+xml': _drawn_by('error_to_svg')})

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capturekit.model.counted import counted
-from capturekit.render.layout import COLORS, fit
-from capturekit.render.svg import _CHAR, _safe, _text, document
+from capturekit.render.layout import COLORS, PALETTE, fit
+from capturekit.render.svg import CHAR, RIGHT, document, heading, safe, text
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760, 300, 74, 16, 56
+_WIDTH, _HEIGHT, _LEFT, _TOP = 760, 300, 74, 56
+_OTHER = 'other results than one lane'
 #: If the largest time is more than this many times the smallest, the axis is logarithmic.
 _SPREAD = 8.0
-_PALETTE = ('4477aa', 'ee6677', '228833', 'ccbb44', '66ccee', 'aa3377', 'ee8866', '44bb99', '9aa3ad')
-_LINES = '\n'.join(f'.ck-l{number}{{stroke:#{color}}}' for number, color in enumerate(_PALETTE))
-_OWN = f"""{_LINES}
-.ck-line{{fill:none;stroke-width:1.8}}.ck-eager{{stroke-dasharray:5 4}}
-.ck-wrong{{fill:none;stroke:#c92a2a;stroke-width:2}}
+_OWN = """
+.ck-line{fill:none;stroke-width:1.8}.ck-eager{stroke-dasharray:5 4}
+.ck-wrong{fill:none;stroke:#c92a2a;stroke-width:2}
 """
 
 
@@ -66,8 +65,7 @@ class _Axis:
 
 def to_svg(title: str, below: str, series: list[Series], unit: str = 'us') -> str:
     """Draw the series as an SVG document: ``title`` and ``below`` above them, the lanes on the level axis."""
-    out = [_text(_RIGHT, 24, fit(title, int((_WIDTH - 2 * _RIGHT) / _CHAR / 1.2)), 'ck-text ck-title')]
-    out.append(_text(_RIGHT, 40, fit(below, int((_WIDTH - 2 * _RIGHT) / _CHAR)), 'ck-dim'))
+    out = heading(title, below, _WIDTH)
     drawn = [one for one in series if one.points]
     if drawn:
         axis = _axis(drawn)
@@ -76,9 +74,8 @@ def to_svg(title: str, below: str, series: list[Series], unit: str = 'us') -> st
         for number, one in enumerate(drawn):
             _draw(out, axis, columns, one, number, len(drawn))
     else:
-        out.append(_text(_LEFT, _TOP + 40, 'no times', 'ck-dim'))
-    y = _legend(out, drawn)
-    return document(out, _WIDTH, y, title, _OWN)
+        out.append(text(_LEFT, _TOP + 40, 'no times', 'ck-dim'))
+    return document(out, _WIDTH, _legend(out, drawn), title, _OWN)
 
 
 def _axis(series: list[Series]) -> _Axis:
@@ -98,48 +95,49 @@ def _round(value: float, up: bool, steps: Sequence[float] = (1, 2, 5, 10)) -> fl
 
 
 def _x(columns: list[int], lanes: int) -> float:
-    pitch = (_WIDTH - _LEFT - _RIGHT) / len(columns)
+    pitch = (_WIDTH - _LEFT - RIGHT) / len(columns)
     return _LEFT + pitch * (columns.index(lanes) + 0.5)
 
 
 def _grid(out: list[str], axis: _Axis, columns: list[int], unit: str) -> None:
     for tick in axis.ticks():
         y = axis.at(tick)
-        out.append(f'<path class="ck-rail" style="stroke-width:1" d="M{_LEFT} {y:g}H{_WIDTH - _RIGHT}"/>')
-        out.append(_text(_RIGHT, y + 3.5, f'{tick:,.0f} {unit}' if tick >= 100 else f'{tick:.4g} {unit}', 'ck-dim'))
+        out.append(f'<path class="ck-rail" style="stroke-width:1" d="M{_LEFT} {y:g}H{_WIDTH - RIGHT}"/>')
+        out.append(text(RIGHT, y + 3.5, f'{tick:,.0f} {unit}' if tick >= 100 else f'{tick:.4g} {unit}', 'ck-dim'))
     for lanes in columns:
         label = counted(lanes, 'lane')
-        out.append(_text(_x(columns, lanes) - len(label) * _CHAR / 2, _TOP + _HEIGHT + 18, label, 'ck-dim'))
+        out.append(text(_x(columns, lanes) - len(label) * CHAR / 2, _TOP + _HEIGHT + 18, label, 'ck-dim'))
+
+
+def _line(number: int, dashed: bool, path: str) -> str:
+    style = f'style="stroke:{PALETTE[min(number, COLORS)]}"'
+    return f'<path class="ck-line{" ck-eager" if dashed else ""}" {style} d="{path}"/>'
 
 
 def _draw(out: list[str], axis: _Axis, columns: list[int], series: Series, number: int, count: int) -> None:
     """Draw a line with a point and a whisker for each time; series are shifted, so that none hides another."""
     shift = (number - (count - 1) / 2) * min(9.0, 60.0 / count)
-    color = min(number, COLORS)
-    dashed = ' ck-eager' if series.dashed else ''
     spots = [(_x(columns, point.lanes) + shift, axis.at(point.median), point) for point in series.points]
-    line = 'L'.join(f'{x:g} {y:g}' for x, y, _ in spots)
-    out.append(f'<path class="ck-line ck-l{color}{dashed}" d="M{line}"/>')
+    out.append(_line(number, series.dashed, 'M' + 'L'.join(f'{x:g} {y:g}' for x, y, _ in spots)))
     for x, y, point in spots:
         low, high = axis.at(point.low), axis.at(point.high)
         lanes = counted(point.lanes, 'lane')
         details = f'{series.name}, {lanes}: {point.median:,.4g} ({point.low:,.4g} to {point.high:,.4g})'
-        details += ', other results than one lane' if point.wrong else ''
-        dot = f'<circle class="ck-c{color}" cx="{x:g}" cy="{y:g}" r="4"/>'
+        details += f', {_OTHER}' if point.wrong else ''
+        dot = f'<circle class="ck-c{min(number, COLORS)}" cx="{x:g}" cy="{y:g}" r="4"/>'
         dot += f'<circle class="ck-wrong" cx="{x:g}" cy="{y:g}" r="8"/>' if point.wrong else ''
-        whisker = f'M{x:g} {low:g}V{high:g}M{x - 3:g} {low:g}h6M{x - 3:g} {high:g}h6'
-        out.append(f'<g><title>{_safe(details)}</title><path class="ck-line ck-l{color}" d="{whisker}"/>{dot}</g>')
+        whisker = _line(number, False, f'M{x:g} {low:g}V{high:g}M{x - 3:g} {low:g}h6M{x - 3:g} {high:g}h6')
+        out.append(f'<g><title>{safe(details)}</title>{whisker}{dot}</g>')
 
 
 def _legend(out: list[str], series: list[Series]) -> float:
     y = _TOP + _HEIGHT + 40.0
     for number, one in enumerate(series):
-        color, dashed = min(number, COLORS), ' ck-eager' if one.dashed else ''
-        out.append(f'<path class="ck-line ck-l{color}{dashed}" d="M{_LEFT} {y - 3.5:g}h30"/>')
-        out.append(_text(_LEFT + 38, y, fit(one.name, 96)))
+        out.append(_line(number, one.dashed, f'M{_LEFT} {y - 3.5:g}h30'))
+        out.append(text(_LEFT + 38, y, fit(one.name, 96)))
         y += 16
     if any(point.wrong for one in series for point in one.points):
         out.append(f'<circle class="ck-wrong" cx="{_LEFT + 15}" cy="{y - 3.5:g}" r="6"/>')
-        out.append(_text(_LEFT + 38, y, 'other results than one lane'))
+        out.append(text(_LEFT + 38, y, _OTHER))
         y += 16
     return y

@@ -2,9 +2,7 @@
 
 A row is a lane, the origin first. A box is a node; where the recording holds no nodes, a span of nodes made by one
 line; where it holds no spans either, a step. A box's column is one more than that of the boxes before it, so that
-boxes in one column may run together. Where the recording has a timeline, boxes have times as well: nodes
-that take no time begin and end with the last node before them. Marks are remarks: findings, notes, adaptations,
-constants ...
+boxes in one column may run together. Where the recording has a timeline, boxes have times as well.
 """
 
 from __future__ import annotations
@@ -23,8 +21,9 @@ from capturekit.model.source_line import Place
 
 #: Kinds of steps that shape the lanes; all others are marks.
 _STRUCTURE = ('begin', 'fork', 'join', 'wait', 'record', 'switch', 'host')
-#: Colours that kinds of boxes have for themselves; the rest share one.
-COLORS = 8
+#: Colours that kinds of boxes have for themselves; the rest share the last one.
+PALETTE = ('#4477aa', '#ee6677', '#228833', '#ccbb44', '#66ccee', '#aa3377', '#ee8866', '#44bb99', '#9aa3ad')
+COLORS = len(PALETTE) - 1
 _WAITS = re.compile(r'waits for lane (\d+)')
 #: Messages have several lines; a mark has one.
 _LINES = re.compile(r'\s*\n\s+')
@@ -191,28 +190,12 @@ def width_of(text: str) -> int:
 
 
 def short_name(name: str) -> str:
-    """A kernel's name without types, template arguments and CuPy's prefix; mangled names by the words in them."""
-    text = name
-    if text.startswith('_Z'):
-        text = '::'.join(_mangled_words(text)[-2:]) or name
-    else:
-        text = re.split(r'[<(]', text, maxsplit=1)[0].strip().rpartition(' ')[2] or name
-        text = '::'.join(text.split('::')[-2:])
+    """A kernel's name without types, template arguments and CuPy's prefix."""
+    text = re.split(r'[<(]', name, maxsplit=1)[0].strip().rpartition(' ')[2] or name
+    text = '::'.join(text.split('::')[-2:])
     if text.startswith('cupy_'):
         text = text[5:].partition('__')[0] or text
     return clean(text)
-
-
-def _mangled_words(name: str) -> list[str]:
-    words, at = [], re.match(r'_Z(?:N[KVr]*)?', name)
-    rest = name[at.end() :] if at else ''
-    while found := re.match(r'[1-9]\d{0,3}', rest):
-        end = found.end() + int(found[0])
-        if end > len(rest):
-            return []
-        words.append(rest[found.end() : end])
-        rest = rest[end:]
-    return [word for word in words if word]
 
 
 def place_of(at: list[Any] | None) -> Place | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from capturekit.render.layout import COLORS, fit
-from capturekit.render.svg import _CHAR, _safe, _text, document
+from capturekit.render.svg import CHAR, RIGHT, document, heading, safe, text
 from capturekit.render.timeline import step_of, tick_words
 
-_WIDTH, _LEFT, _RIGHT, _TOP = 1120, 16, 16, 58
+_WIDTH, _LEFT, _TOP = 1120, 16, 58
 _ROW, _BAR, _GAP = 18, 14, 34
 #: The narrowest bar that has its number in it, in pixels; the most rows of one order.
 _NAMED, _MOST = 22, 40
@@ -48,26 +49,23 @@ def in_rows(spans: Sequence[tuple[float, float]]) -> list[int]:
 def to_svg(title: str, below: str, panels: Sequence[Panel], unit: str = 'us') -> str:
     """Draw the orders as an SVG document; nodes of one name have one colour."""
     last = max((bar.end for panel in panels for bar in panel.bars), default=0.0) or 1.0
-    scale = (_WIDTH - _LEFT - _RIGHT) / last
+    scale = (_WIDTH - _LEFT - RIGHT) / last
     colors = _colors(bar.name for panel in panels for bar in panel.bars)
-    out = [_text(_LEFT, 24, fit(title, int((_WIDTH - 2 * _RIGHT) / _CHAR / 1.2)), 'ck-text ck-title')]
-    out.append(_text(_LEFT, 40, fit(below, int((_WIDTH - 2 * _RIGHT) / _CHAR)), 'ck-dim'))
+    out = heading(title, below, _WIDTH)
     y = float(_TOP)
     for panel in panels:
         y = _draw(out, panel, y, scale, colors) + _GAP - _ROW
     y = _axis(out, y, last, scale, unit)
     for name, color in list(colors.items())[:COLORS]:
         out.append(f'<rect class="ck-c{color}" x="{_LEFT}" y="{y - 9:g}" width="12" height="9"/>')
-        out.append(_text(_LEFT + 18, y, fit(name, 120), 'ck-dim'))
+        out.append(text(_LEFT + 18, y, fit(name, 120), 'ck-dim'))
         y += 15
     return document(out, _WIDTH, y + 4, title)
 
 
 def _colors(names: Iterable[str]) -> dict[str, int]:
     """The commonest names have colours of their own."""
-    count: dict[str, int] = {}
-    for name in names:
-        count[name] = count.get(name, 0) + 1
+    count = Counter(names)
     order = sorted(count, key=lambda name: (-count[name], name))
     return {name: min(place, COLORS) for place, name in enumerate(order)}
 
@@ -76,14 +74,14 @@ def _draw(out: list[str], panel: Panel, y: float, scale: float, colors: dict[str
     rows = in_rows([(bar.start, bar.end) for bar in panel.bars])
     many = max(rows, default=-1) + 1
     more = f', of which {_MOST} are drawn' if many > _MOST else ''
-    out.append(_text(_LEFT, y + 10, f'{panel.title}: {many} at most at once{more}'))
+    out.append(text(_LEFT, y + 10, f'{panel.title}: {many} at most at once{more}'))
     y += 18
     for bar, row in zip(panel.bars, rows):
         if row >= _MOST:
             continue
         x, wide, top = _LEFT + bar.start * scale, max((bar.end - bar.start) * scale - 0.5, 0.5), y + row * _ROW
-        told = _safe(f'{bar.number}: {bar.name}, {bar.start:,.1f} to {bar.end:,.1f}')
-        number = _text(x + 3, top + 11, str(bar.number)) if wide >= _NAMED else ''
+        told = safe(f'{bar.number}: {bar.name}, {bar.start:,.1f} to {bar.end:,.1f}')
+        number = text(x + 3, top + 11, str(bar.number)) if wide >= _NAMED else ''
         shape = f'<rect class="ck-c{colors[bar.name]}" x="{x:.2f}" y="{top:g}" width="{wide:.2f}" height="{_BAR}"/>'
         out.append(f'<g><title>{told}</title>{shape}{number}</g>')
     return y + min(many, _MOST) * _ROW + _ROW
@@ -95,6 +93,6 @@ def _axis(out: list[str], y: float, last: float, scale: float, unit: str) -> flo
         x = _LEFT + at * scale
         out.append(f'<path class="ck-rail" style="stroke-width:1" d="M{x:.2f} {y - 4:g}v6"/>')
         words = tick_words(at, step) if unit == 'us' else f'{at:g}'
-        out.append(_text(min(x, _WIDTH - _RIGHT - len(words) * _CHAR), y + 13, words, 'ck-dim'))
+        out.append(text(min(x, _WIDTH - RIGHT - len(words) * CHAR), y + 13, words, 'ck-dim'))
         at += step
     return y + 36

@@ -5,26 +5,26 @@ Up to ``DENSE`` boxes have labels; more are small cells, coloured by name. It fo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
 from capturekit.model.recording import Recording
-from capturekit.render.layout import COLORS, Arrow, Box, Picture, clean, fit, lay_out
+from capturekit.render.layout import COLORS, PALETTE, Arrow, Box, LaneRow, Picture, clean, fit, lay_out
 
 #: With more boxes than this a picture has cells without labels.
 DENSE = 400
 #: The most marks and lanes that are listed below the picture.
 _TOLD = 40
-_LEFT, _RIGHT, _MIN_WIDTH = 84, 16, 760
-_CHAR = 6.05  # width of a character of 10 px
+LEFT, RIGHT, _MIN_WIDTH = 84, 16, 760
+CHAR = 6.05  # width of a character of 10 px
 
 _STYLE = """
 .ck-ground{fill:#fff}.ck-text{fill:#1d2530}.ck-dim{fill:#566272}.ck-rail{stroke:#d5dbe3;stroke-width:2;fill:none}
 .ck-box{fill:#f6f8fa;stroke:#8b98a8}.ck-arrow{stroke:#1f6fc4;fill:none;stroke-width:1.5}.ck-head{fill:#1f6fc4}
 .ck-step{stroke:#66727f;fill:none;stroke-width:1.3}.ck-stephead{fill:#66727f}.ck-back{stroke-dasharray:4 3}
-.ck-c0{fill:#4477aa}.ck-c1{fill:#ee6677}.ck-c2{fill:#228833}.ck-c3{fill:#ccbb44}.ck-c4{fill:#66ccee}
-.ck-c5{fill:#aa3377}.ck-c6{fill:#ee8866}.ck-c7{fill:#44bb99}.ck-c8{fill:#9aa3ad}
+COLORS
 .ck-mark{fill:#9a4a00}.ck-marktext{fill:#fff}
 .ck-picture text{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:10px}
 .ck-picture .ck-title{font-size:12px;font-weight:bold}.ck-picture .ck-name{font-weight:bold}
@@ -32,7 +32,7 @@ _STYLE = """
 @media (prefers-color-scheme:dark){.ck-ground{fill:#12161c}.ck-text{fill:#e4e9ef}.ck-dim{fill:#a0acb9}
 .ck-rail{stroke:#333d49}.ck-box{fill:#1d242d;stroke:#66747f}.ck-arrow{stroke:#62aef7}.ck-head{fill:#62aef7}
 .ck-step{stroke:#98a4b1}.ck-stephead{fill:#98a4b1}.ck-mark{fill:#ffb866}.ck-marktext{fill:#231300}}
-"""
+""".replace('COLORS', ''.join(f'.ck-c{number}{{fill:{color}}}' for number, color in enumerate(PALETTE)))
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,14 @@ def to_svg(recording: Recording) -> str:
     picture = lay_out(recording)
     form = _CELLS if len(picture.boxes) > DENSE else _LABELLED
     bands = _bands(picture, form)
-    width = max(_MIN_WIDTH, _LEFT + _RIGHT + form.pitch * min(form.columns, picture.columns))
-    out: list[str] = []
-    y = _header(out, picture, width, form)
+    width = max(_MIN_WIDTH, LEFT + RIGHT + form.pitch * min(form.columns, picture.columns))
+    out = heading(picture.summary, picture.made, width)
+    y = 56 if form is _LABELLED else legend(out, picture, width)
     spans = _spans(picture, form)
     for number, band in enumerate(bands):
         y = _draw_band(out, picture, form, band, number, spans, y)
-    y = _footer(out, picture, width, y)
+    lanes = [f'{row.title}: {row.story}' for row in picture.rows]
+    y = listed(out, [(lanes, 'ck-dim'), (marks_of(picture), 'ck-text')], width, y)
     return document(out, width, y, picture.summary)
 
 
@@ -88,50 +89,68 @@ def document(parts: list[str], width: float, height: float, title: str, style: s
     """An SVG document of the drawn elements; ``style`` is added to that of all pictures."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ck-picture" viewBox="0 0 {width} {height:g}" width="{width}" '
-        f'height="{height:g}" style="max-width:100%;height:auto" role="img" aria-label="{_safe(title)}">'
+        f'height="{height:g}" style="max-width:100%;height:auto" role="img" aria-label="{safe(title)}">'
     )
     ground = f'<rect class="ck-ground" width="{width}" height="{height:g}"/>'
-    return '\n'.join(
-        [head, f'<title>{_safe(title)}</title>', f'<style>{_STYLE}{style}</style>', ground, *parts, '</svg>', '']
-    )
+    top = [head, f'<title>{safe(title)}</title>', f'<style>{_STYLE}{style}</style>', ground]
+    return '\n'.join([*top, *parts, '</svg>', ''])
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     return escape(clean(text), quote=True)
 
 
-def _text(x: float, y: float, text: str, style: str = 'ck-text') -> str:
-    return f'<text class="{style}" x="{x:g}" y="{y:g}">{_safe(text)}</text>'
+def text(x: float, y: float, words: str, style: str = 'ck-text') -> str:
+    return f'<text class="{style}" x="{x:g}" y="{y:g}">{safe(words)}</text>'
 
 
-def _header(out: list[str], picture: Picture, width: int, form: _Form) -> float:
-    room = int((width - 2 * _RIGHT) / _CHAR)
-    out.append(_text(_RIGHT, 24, fit(picture.summary, int(room * 10 / 12)), 'ck-text ck-title'))
-    out.append(_text(_RIGHT, 40, fit(picture.made, room), 'ck-dim'))
-    if form is _LABELLED:
-        return 56
-    x, y = float(_RIGHT), 60.0
+def heading(title: str, below: str, width: float) -> list[str]:
+    """The two lines above a picture."""
+    room = int((width - 2 * RIGHT) / CHAR)
+    return [
+        text(RIGHT, 24, fit(title, int(room * 10 / 12)), 'ck-text ck-title'),
+        text(RIGHT, 40, fit(below, room), 'ck-dim'),
+    ]
+
+
+def legend(out: list[str], picture: Picture, width: int) -> float:
+    """Names by their colours, below the heading; returns where the picture goes on."""
+    x, y = float(RIGHT), 60.0
     for number, (name, count) in enumerate(picture.legend):
         label = f'{fit(name, 24)} x {count:,}'
-        if x + 20 + len(label) * _CHAR > width - _RIGHT:
-            x, y = _RIGHT, y + 16
+        if x + 20 + len(label) * CHAR > width - RIGHT:
+            x, y = RIGHT, y + 16
         out.append(f'<rect class="ck-c{min(number, COLORS)}" x="{x:g}" y="{y - 9:g}" width="10" height="10" rx="2"/>')
-        out.append(_text(x + 15, y, label))
-        x += 34 + len(label) * _CHAR
+        out.append(text(x + 15, y, label))
+        x += 34 + len(label) * CHAR
     return y + 14
 
 
-def _footer(out: list[str], picture: Picture, width: int, y: float) -> float:
-    room = int((width - 2 * _RIGHT) / _CHAR)
-    lanes = [f'{row.title}: {row.story}' for row in picture.rows]
-    marks = [f'[{number}] {mark.line}' for number, mark in enumerate(picture.marks, 1)]
-    for lines, style in ((lanes, 'ck-dim'), (marks, 'ck-text')):
+def listed(out: list[str], groups: Iterable[tuple[list[str], str]], width: int, y: float) -> float:
+    """Lines below a picture, in groups with their styles; returns where they end."""
+    room = int((width - 2 * RIGHT) / CHAR)
+    for lines, style in groups:
         more = [f'and {len(lines) - _TOLD:,} more'] if len(lines) > _TOLD else []
         for line in lines[:_TOLD] + more:
             y += 15
-            out.append(f'<g><title>{_safe(line)}</title>{_text(_RIGHT, y, fit(clean(line), room), style)}</g>')
+            out.append(f'<g><title>{safe(line)}</title>{text(RIGHT, y, fit(clean(line), room), style)}</g>')
         y += 8 if lines else 0
     return y + 8
+
+
+def marks_of(picture: Picture) -> list[str]:
+    return [f'[{number}] {mark.line}' for number, mark in enumerate(picture.marks, 1)]
+
+
+def row_title(row: LaneRow, middle: float) -> str:
+    return f'<g><title>{safe(row.story)}</title>{text(RIGHT, middle + 3.5, fit(row.title, 8), "ck-dim")}</g>'
+
+
+def box_title(picture: Picture, box: Box) -> str:
+    """What is shown where the pointer is on a box."""
+    lines = [*box.details.splitlines(), *(picture.marks[number].line for number in box.marks)]
+    told = '\n'.join(map(safe, lines))
+    return f'<title>{told}</title>'
 
 
 # -- bands ----------------------------------------------------------------------------------------------------
@@ -203,14 +222,13 @@ def _draw_band(
         y += form.row
     for row, middle in band.tops.items():
         start, end = max(spans[row][0], left - form.lead), min(spans[row][1], left + form.band - form.lead)
-        story = f'<title>{_safe(picture.rows[row].story)}</title>'
-        out.append(f'<g>{story}{_text(_RIGHT, middle + 3.5, fit(picture.rows[row].title, 8), "ck-dim")}</g>')
+        out.append(row_title(picture.rows[row], middle))
         if end > start:
-            line = f'M{_LEFT + start - left:g} {middle:g}H{_LEFT + end - left:g}'
+            line = f'M{LEFT + start - left:g} {middle:g}H{LEFT + end - left:g}'
             out.append(f'<path class="ck-rail" d="{line}"/>')
     _draw_arrows(out, form, band, left)
     for box in band.boxes:
-        _draw_box(out, picture, form, box, _LEFT + box.column * form.pitch - left, band.tops[box.row])
+        _draw_box(out, picture, form, box, LEFT + box.column * form.pitch - left, band.tops[box.row])
     return y + (10 if form is _CELLS else 14)
 
 
@@ -219,7 +237,7 @@ def _draw_arrows(out: list[str], form: _Form, band: _Band, left: float) -> None:
     heads: dict[str, list[str]] = {}
     for way, ends, points in band.pieces:
         style = {'along': 'ck-step', 'back': 'ck-arrow ck-back'}.get(way, 'ck-arrow')
-        spots = [(_LEFT + x - left, band.tops[row] + shift) for x, row, shift in points]
+        spots = [(LEFT + x - left, band.tops[row] + shift) for x, row, shift in points]
         lines.setdefault(style, []).append(_path(spots, 1.5 if form is _CELLS else 6))
         if ends and form is _LABELLED:
             x, y = spots[-1]
@@ -249,31 +267,25 @@ def _towards(start: tuple[float, float], end: tuple[float, float], radius: float
 def _draw_box(out: list[str], picture: Picture, form: _Form, box: Box, x: float, middle: float) -> None:
     top = middle - form.height / 2
     size = f'x="{x:g}" y="{top:g}" width="{form.width}" height="{form.height}"'
-    remarks = [picture.marks[number].line for number in box.marks]
-    title = f'<title>{_safe_lines([*box.details.splitlines(), *remarks])}</title>'
+    title = box_title(picture, box)
     if form is _CELLS:
         dot = f'<circle class="ck-mark" cx="{x + form.width:g}" cy="{top:g}" r="2.5"/>' if box.marks else ''
         out.append(f'<g>{title}<rect class="ck-c{box.color}" {size} rx="1.5"/>{dot}</g>')
         return
-    room = int((form.width - 16) / _CHAR)
+    room = int((form.width - 16) / CHAR)
     name, below = fit(box.short, room), ' '.join(box.below)
-    room = int((form.width - 14) / _CHAR * 1.25)
+    room = int((form.width - 14) / CHAR * 1.25)
     below = below if len(below) <= room else fit(box.below[-1], room)
     out.append(f'<g>{title}<rect class="ck-box" {size} rx="5"/>')
     out.append(f'<rect class="ck-c{box.color}" x="{x + 3:g}" y="{top + 5:g}" width="3" height="{form.height - 10}"/>')
-    out.append(_text(x + 11, middle - 3, name, 'ck-text ck-name'))
-    out.append(_text(x + 11, middle + 10, below, 'ck-dim ck-small'))
+    out.append(text(x + 11, middle - 3, name, 'ck-text ck-name'))
+    out.append(text(x + 11, middle + 10, below, 'ck-dim ck-small'))
     badge = x + form.width - 4
     for number in reversed(box.marks[:3]):
         label = str(number + 1)
         width = 8 + 5 * len(label)
-        out.append(
-            f'<rect class="ck-mark" x="{badge - width:g}" y="{top - 7:g}" width="{width}" height="13" rx="6.5"/>'
-        )
-        out.append(_text(badge - width + 4, top + 2.5, label, 'ck-marktext ck-small'))
+        size = f'x="{badge - width:g}" y="{top - 7:g}" width="{width}" height="13" rx="6.5"'
+        out.append(f'<rect class="ck-mark" {size}/>')
+        out.append(text(badge - width + 4, top + 2.5, label, 'ck-marktext ck-small'))
         badge -= width + 2
     out.append('</g>')
-
-
-def _safe_lines(lines: list[str]) -> str:
-    return '\n'.join(map(_safe, lines))

@@ -13,25 +13,12 @@ from capturekit.render.layout import Box, Picture, clean, fit, lay_out, width_of
 from capturekit.render.timeline import table
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
-#: The box-drawing character with these arms.
-_ARMS = {
-    0: ' ',
-    _UP: '╵',
-    _DOWN: '╷',
-    _UP | _DOWN: '│',
-    _LEFT: '╴',
-    _RIGHT: '╶',
-    _LEFT | _RIGHT: '─',
-    _UP | _LEFT: '┘',
-    _UP | _RIGHT: '└',
-    _DOWN | _LEFT: '┐',
-    _DOWN | _RIGHT: '┌',
-    _UP | _DOWN | _LEFT: '┤',
-    _UP | _DOWN | _RIGHT: '├',
-    _UP | _LEFT | _RIGHT: '┴',
-    _DOWN | _LEFT | _RIGHT: '┬',
-    _UP | _DOWN | _LEFT | _RIGHT: '┼',
-}
+#: The box-drawing characters by their arms.
+_ARMS = ' ╵╷│╴┘┐┤╶└┌├─┴┬┼'
+
+
+#: What is the same for boxes that share a line.
+_ALIKE = ('row', 'name', 'kind', 'place')
 
 
 @dataclass
@@ -137,12 +124,7 @@ def _runs(picture: Picture) -> list[_Run]:
     runs: list[_Run] = []
     for box in boxes:
         before = boxes[box.number - 1] if box.number else None
-        alike = before is not None and (before.row, before.name, before.kind, before.place) == (
-            box.row,
-            box.name,
-            box.kind,
-            box.place,
-        )
+        alike = before is not None and all(getattr(before, name) == getattr(box, name) for name in _ALIKE)
         simple = all(tail == box.number - 1 for tail in box.after) and box.number - 1 not in leaves
         if picture.of == 'nodes' and alike and simple:
             runs[-1].last = box.number

@@ -12,23 +12,24 @@ import numpy as np
 
 from capturekit.model.counted import counted
 from capturekit.model.recording import Recording, Timeline
-from capturekit.render.layout import Box, Picture, clean, fit, in_us, lay_out
+from capturekit.render.layout import Box, LaneRow, Picture, clean, fit, in_us, lay_out
 from capturekit.render.svg import (
-    _CELLS,
-    _CHAR,
-    _LEFT,
-    _RIGHT,
-    _TOLD,
+    CHAR,
     DENSE,
-    _header,
-    _safe,
-    _safe_lines,
-    _text,
+    LEFT,
+    RIGHT,
+    box_title,
     document,
+    heading,
+    legend,
+    listed,
+    marks_of,
+    row_title,
+    text,
 )
 
 _WIDTH = 1120
-_ROOM = _WIDTH - _LEFT - _RIGHT
+_ROOM = _WIDTH - LEFT - RIGHT
 #: The most bands, and the least number of boxes in a band on average.
 _BANDS, _IN_A_BAND = 60, 40
 #: The median width of nodes, in pixels.
@@ -81,13 +82,18 @@ def to_timeline_text(recording: Recording) -> str:
     return '\n'.join(table(*timed(recording))) + '\n'
 
 
+def by_row(picture: Picture) -> Iterator[tuple[LaneRow, list[Box]]]:
+    """The rows, each with its boxes."""
+    for number, row in enumerate(picture.rows):
+        yield row, [box for box in picture.boxes if box.row == number]
+
+
 def table(picture: Picture, timeline: Timeline) -> Iterator[str]:
     """The lines of the tables."""
     yield from map(clean, str(timeline).split('\n'))
     yield ''
     yield f'{"lane":<20}{"nodes":>8}{"busy":>14}{"of the span":>14}'
-    for number, row in enumerate(picture.rows):
-        boxes = [box for box in picture.boxes if box.row == number]
+    for row, boxes in by_row(picture):
         time = busy(boxes)
         part = f'{time / timeline.span_us:.0%}' if timeline.span_us else ''
         yield f'{row.title:<20}{len(boxes):>8,}{time:>14,.2f}{part:>14}'.rstrip()
@@ -116,7 +122,7 @@ class _Scale:
 
     def x(self, at: float) -> float:
         """The horizontal place of a time in a band, ``at`` from its beginning."""
-        return round(_LEFT + at / self.across * _ROOM, 2)
+        return round(LEFT + at / self.across * _ROOM, 2)
 
     def bands_of(self, box: Box) -> range:
         """The bands that a box lies in."""
@@ -130,15 +136,19 @@ def to_timeline_svg(recording: Recording) -> str:
     """Draw a recording's timeline as an SVG document. Raises ValueError if it has none."""
     picture, timeline = timed(recording)
     scale = _scale(picture)
-    out: list[str] = []
-    y = _header(out, picture, _WIDTH, _CELLS)
+    out = heading(picture.summary, picture.made, _WIDTH)
+    y = legend(out, picture, _WIDTH)
     bands: list[list[Box]] = [[] for _ in range(scale.bands)]
     for box in picture.boxes:
         for band in scale.bands_of(box):
             bands[band].append(box)
     for number, boxes in enumerate(bands):
         y = _draw_band(out, picture, scale, number, boxes, y)
-    y = _below(out, picture, timeline, y)
+    lanes = []
+    for row, of_row in by_row(picture):
+        lanes.append(f'{row.title}: busy {in_us(busy(of_row))}, {counted(len(of_row), "node")}, {row.story}')
+    lines = [' '.join(clean(line).split()) for line in str(timeline).split('\n')]
+    y = listed(out, [(lines, 'ck-text'), (lanes, 'ck-dim'), (marks_of(picture), 'ck-text')], _WIDTH, y)
     return document(out, _WIDTH, y, picture.summary)
 
 
@@ -159,9 +169,8 @@ def _draw_band(out: list[str], picture: Picture, scale: _Scale, number: int, box
     _draw_axis(out, scale, left, y, bottom)
     for row, top in tops.items():
         middle = top + scale.row / 2
-        story = f'<title>{_safe(picture.rows[row].story)}</title>'
-        out.append(f'<g>{story}{_text(_RIGHT, middle + 3.5, fit(picture.rows[row].title, 8), "ck-dim")}</g>')
-        out.append(f'<path class="ck-rail" d="M{_LEFT} {middle:g}H{_LEFT + _ROOM}"/>')
+        out.append(row_title(picture.rows[row], middle))
+        out.append(f'<path class="ck-rail" d="M{LEFT} {middle:g}H{LEFT + _ROOM}"/>')
     for box in boxes:
         _draw_box(out, picture, scale, box, left, tops[box.row])
     if len(picture.boxes) <= DENSE:
@@ -179,22 +188,21 @@ def _draw_axis(out: list[str], scale: _Scale, left: float, top: float, bottom: f
         x = scale.x(at)
         out.append(f'<path class="ck-rail" style="stroke-width:1" d="M{x:g} {top + 12:g}V{bottom:g}"/>')
         label = tick_words(number * step, step)
-        out.append(_text(min(x, _WIDTH - _RIGHT - len(label) * _CHAR), top + 9, label, 'ck-dim ck-small'))
+        out.append(text(min(x, _WIDTH - RIGHT - len(label) * CHAR), top + 9, label, 'ck-dim ck-small'))
 
 
 def _draw_box(out: list[str], picture: Picture, scale: _Scale, box: Box, left: float, top: float) -> None:
     start, end = (scale.x(min(max(at - left, 0.0), scale.across)) for at in box.time)
     width = max(end - start, 0.5)
     y = top + (scale.row - scale.height) / 2
-    remarks = [picture.marks[number].line for number in box.marks]
-    title = f'<title>{_safe_lines([*box.details.splitlines(), *remarks])}</title>'
+    title = box_title(picture, box)
     size = f'x="{start:g}" y="{y:g}" width="{width:g}" height="{scale.height}"'
     if scale.height < 20:
         out.append(f'<g>{title}<rect class="ck-c{box.color}" {size}/></g>')
         return
     stripe = f'x="{start:g}" y="{y:g}" width="{min(width, 3):g}" height="{scale.height}"'
-    room = int((width - 8) / _CHAR)
-    name = _text(start + 6, y + scale.height / 2 + 3.5, fit(box.short, room), 'ck-text') if room >= 3 else ''
+    room = int((width - 8) / CHAR)
+    name = text(start + 6, y + scale.height / 2 + 3.5, fit(box.short, room), 'ck-text') if room >= 3 else ''
     out.append(f'<g>{title}<rect class="ck-c{box.color}" style="fill-opacity:.45" {size}/>')
     out.append(f'<rect class="ck-c{box.color}" {stripe}/>{name}</g>')
 
@@ -214,20 +222,3 @@ def _draw_arrows(
             paths.append(f'M{x1:g} {y1:g}L{x2:g} {y2:g}')
     if paths:
         out.append(f'<path class="ck-arrow" style="stroke-width:1" d="{"".join(paths)}"/>')
-
-
-def _below(out: list[str], picture: Picture, timeline: Timeline, y: float) -> float:
-    room = int((_WIDTH - 2 * _RIGHT) / _CHAR)
-    lines = [' '.join(clean(line).split()) for line in str(timeline).split('\n')]
-    lanes = []
-    for number, row in enumerate(picture.rows):
-        boxes = [box for box in picture.boxes if box.row == number]
-        lanes.append(f'{row.title}: busy {in_us(busy(boxes))}, {counted(len(boxes), "node")}, {row.story}')
-    marks = [f'[{number}] {mark.line}' for number, mark in enumerate(picture.marks, 1)]
-    for texts, style in ((lines, 'ck-text'), (lanes, 'ck-dim'), (marks, 'ck-text')):
-        more = [f'and {len(texts) - _TOLD:,} more'] if len(texts) > _TOLD else []
-        for line in texts[:_TOLD] + more:
-            y += 15
-            out.append(f'<g><title>{_safe(line)}</title>{_text(_RIGHT, y, fit(line, room), style)}</g>')
-        y += 8 if texts else 0
-    return y + 8

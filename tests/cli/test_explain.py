@@ -11,7 +11,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.cli import explain
-from capturekit.cli.commands import rules as rules_command
+from capturekit.cli import rules as rules_command
 from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, program
 from capturekit.lab.lint import _NOTES
 from capturekit.model import errors
@@ -114,11 +114,9 @@ def test_every_word_has_a_lesson_and_every_lesson_a_word() -> None:
             assert lesson.unshown or name == 'cudaErrorTimeout', name
         assert lesson.right or name == 'cudaErrorTimeout', name
     assert {int(code) for code in CODES.values()} >= set(range(900, 911))
-
-
-def test_every_rule_has_a_wrong_and_a_right_example() -> None:
-    lessons = {name: LESSONS[name] for name in RULES}
-    assert [name for name, lesson in lessons.items() if not (lesson.met and lesson.wrong and lesson.right)] == []
+    for name in RULES:
+        assert LESSONS[name].met and LESSONS[name].wrong and LESSONS[name].right, name
+    assert all(explain.find(name) is topic for name, topic in TOPICS.items()), 'no two topics share a word'
 
 
 def test_kinds_of_steps_and_of_findings_are_explained() -> None:
@@ -166,6 +164,10 @@ def test_answers_are_those_measured() -> None:
 
 def test_what_the_table_says_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another table, another explanation: nothing of it is written down twice."""
+    said = ' '.join(explain.explain('904').split())
+    assert 'every mode: 904 cudaErrorStreamCaptureUnjoined; the status is then None, ending gives 401' in said
+    said = ' '.join(explain.explain('invalidated').split())
+    assert '901 cudaErrorStreamCaptureInvalidated; the status is then Invalidated, ending gives 901' in said
 
     def lenient(row: Any) -> Any:
         return (*row[:3], ROWS['malloc'][3], row[4]) if row[4] == 'isolation' else row
@@ -181,18 +183,6 @@ def test_what_the_table_says_is_what_is_said(monkeypatch: pytest.MonkeyPatch) ->
         assert 'Instead: Wait before the capture begins' in explain.explain('IsolationError')
     finally:
         explain.cases.cache_clear()
-
-
-def test_what_depends_on_the_past_is_the_ledgers() -> None:
-    past: dict[str, set[str]] = {}
-    for case in explain.cases():
-        past.setdefault(case.rule, set()).add(case.operation.value)
-    assert past['unjoined'] == {'endCapture'}
-    assert {'work', 'eventRecord', 'waitEvent', 'endCapture'} <= past['invalidated']
-    said = ' '.join(explain.explain('904').split())
-    assert 'every mode: 904 cudaErrorStreamCaptureUnjoined; the status is then None, ending gives 401' in said
-    said = ' '.join(explain.explain('invalidated').split())
-    assert '901 cudaErrorStreamCaptureInvalidated; the status is then Invalidated, ending gives 901' in said
 
 
 @pytest.mark.parametrize(
@@ -237,15 +227,13 @@ def test_words_as_people_write_them(word: str, name: str) -> None:
     assert explain.find(word) is TOPICS[name]
 
 
-def test_no_two_topics_share_a_word() -> None:
-    assert all(explain.find(name) is topic for name, topic in TOPICS.items())
-
-
-def test_a_code_on_the_command_line() -> None:
+def test_a_word_is_explained_and_without_one_all_are_listed() -> None:
     ran = called('explain', '905')
-    assert (ran.returncode, ran.stderr) == (0, '')
-    assert ran.stdout == explain.explain('905')
+    assert (ran.returncode, ran.stderr, ran.stdout) == (0, '', explain.explain('905'))
     assert ran.stdout.startswith('905  cudaErrorStreamCaptureIsolation\n')
+    lines = called('explain').stdout.splitlines()
+    assert len(lines) == len(TOPICS) and max(map(len, lines)) <= 100
+    assert all(name in line.split()[:2] for name, line in zip(TOPICS, lines))
 
 
 @pytest.mark.parametrize(
@@ -260,15 +248,6 @@ def test_an_unknown_word_is_answered_with_close_ones(word: str, close: str) -> N
         assert close in near or TOPICS[near[0]] is explain.find(close)
     else:
         assert 'close' not in ran.stderr
-
-
-def test_without_a_word_all_words_are_listed() -> None:
-    ran = called('explain')
-    assert ran.returncode == 0
-    lines = ran.stdout.splitlines()
-    assert len(lines) == len(TOPICS)
-    assert all(name in line.split()[:2] for name, line in zip(TOPICS, lines))
-    assert max(map(len, lines)) <= 100
 
 
 # -- the table ------------------------------------------------------------------------------------------------
@@ -316,10 +295,3 @@ def test_cells_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert one[0].split() == ['non-blocking', 'blocking', 'rule']
     (legacy,) = [line for line in one if line.startswith('  legacy, from another thread')]
     assert 'allowed' in legacy and '906, Invalidated' in legacy and legacy.endswith('legacy-stream')
-
-
-@pytest.mark.parametrize('command', ['explain', 'rules', 'doctor'])
-def test_help_fits_a_terminal(command: str) -> None:
-    ran = called(command, '--help', COLUMNS='120')
-    assert ran.returncode == 0
-    assert max(map(len, ran.stdout.splitlines())) <= 120

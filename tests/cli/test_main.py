@@ -73,12 +73,6 @@ def test_script_sees_what_python_would_give_it(tmp_path: Path) -> None:
     assert ran.returncode == 0
 
 
-def test_captures_by_hand_work(tmp_path: Path) -> None:
-    ran = run(tmp_path, BY_HAND.format(line='pass'))
-    assert errors(ran) == []
-    assert ran.stdout == '[0. 2. 4. 6.]\n'
-
-
 @pytest.mark.parametrize(
     ('line', 'name'),
     [
@@ -113,9 +107,8 @@ def test_refused_call_ends_with_its_message(tmp_path: Path, line: str, name: str
     assert message[2].startswith('  ')
 
 
-@pytest.mark.parametrize('options', [('--traceback', 'full'), ('--full-traceback',)])
-def test_full_traceback_shows_all_frames(tmp_path: Path, options: tuple[str, ...]) -> None:
-    ran = run(tmp_path, BY_HAND.format(line='stream.done'), options=options)
+def test_full_traceback_shows_all_frames(tmp_path: Path) -> None:
+    ran = run(tmp_path, BY_HAND.format(line='stream.done'), options=('--traceback', 'full'))
     assert ran.returncode == 1
     assert os.path.join('capturekit', 'guard') in ran.stderr
     assert 'SynchronizationError: ' in ran.stderr
@@ -161,12 +154,6 @@ def test_frames_of_what_capturekit_calls_are_not_shown(tmp_path: Path) -> None:
     frames = [line.strip() for line in errors(ran) if line.startswith('  File ')]
     assert frames == [f'File "{tmp_path / "script.py"}", line 6, in <module>']
     assert errors(ran)[-1] == 'IndexError: the graph has 1 node, and none has the number 3'
-
-
-def test_notes_on_an_exception_are_shown(tmp_path: Path) -> None:
-    """In a process of its own: here pytest's own hook would show them."""
-    ran = run(tmp_path, "error = ValueError('why')\nerror.add_note('a note of mine')\nraise error", way=started)
-    assert errors(ran)[-2:] == ['ValueError: why', 'a note of mine']
 
 
 def test_syntax_error_shows_the_line(tmp_path: Path) -> None:
@@ -221,16 +208,20 @@ def test_seed_chooses_the_order(tmp_path: Path) -> None:
     assert len(set(by_seed)) > 1
 
 
-def test_missing_script() -> None:
-    ran = called('run', 'no_such_script.py')
-    assert (ran.returncode, ran.stderr) == (2, "capturekit: there is no file 'no_such_script.py'\n")
-
-
-def test_a_folder_and_no_script(tmp_path: Path) -> None:
-    ran = called('run', str(tmp_path))
-    assert (ran.returncode, ran.stderr) == (2, f"capturekit: '{tmp_path}' is a folder without a __main__.py\n")
-    ran = called('run', '--simulate')
-    assert ran.returncode == 2 and 'script, -m module or -c code' in ran.stderr
+@pytest.mark.parametrize(
+    ('args', 'said'),
+    [
+        (('run', 'no_such_script.py'), "capturekit: there is no file 'no_such_script.py'\n"),
+        (('run', 'samples'), "capturekit: 'samples' is a folder without a __main__.py\n"),
+        (('run', '--simulate'), 'script, -m module or -c code'),
+        (('run', '-c'), 'expected code'),
+        (('run', '-m'), 'expected a module'),
+        ((), 'usage: python -m capturekit'),
+    ],
+)
+def test_what_is_no_program_is_said(args: tuple[str, ...], said: str) -> None:
+    ran = called(*args)
+    assert ran.returncode == 2 and said in ran.stderr and ran.stdout == ''
 
 
 SHOWS = 'import sys, os; print(sys.argv[1:], __name__, sys.path[0] == os.getcwd()); import beside\n'
@@ -262,7 +253,6 @@ def test_code_is_run(tmp_path: Path) -> None:
         '  File "<string>", line 4, in <module>',
         '    float((x * 2)[0])',
     ]
-    assert called('run', '-c').returncode == called('run', '-m').returncode == 2
 
 
 @pytest.mark.parametrize('option', ['--save', '--report'])
@@ -272,16 +262,10 @@ def test_paths_are_tried_before_the_script_runs(tmp_path: Path, option: str) -> 
     assert ran.stderr.endswith('can not be written: No such file or directory. Nothing was run.\n')
     ran = run(tmp_path, 'print("ran")', options=(option, str(tmp_path / 'file')))
     assert (ran.returncode, ran.stdout) == (0, 'ran\n') and not (tmp_path / 'file').exists()
+    assert ('no report was written' in ran.stderr) == (option == '--report')
 
 
 # -- terminals and pipes --------------------------------------------------------------------------------------
-
-
-def test_a_pipe_that_closes_early_is_no_traceback() -> None:
-    line = shlex.join([sys.executable, '-m', 'capturekit', 'rules']) + ' | head -c 1'
-    ran = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert len(ran.stdout) == 1
-    assert 'Traceback' not in ran.stderr and 'BrokenPipe' not in ran.stderr
 
 
 def test_a_reader_that_left_does_not_fail_a_script_that_ended() -> None:
@@ -289,6 +273,9 @@ def test_a_reader_that_left_does_not_fail_a_script_that_ended() -> None:
     piped = ['env', '-u', 'PYTHONUNBUFFERED', 'bash', '-o', 'pipefail', '-c', f'{line} | true']
     ran = subprocess.run(piped, cwd=ROOT, capture_output=True, timeout=120)
     assert (ran.returncode, ran.stderr.count(b'\n')) == (0, 1), ran.stderr
+    line = shlex.join([sys.executable, '-m', 'capturekit', 'rules']) + ' | head -c 1'
+    ran = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, timeout=120)
+    assert (len(ran.stdout), ran.stderr) == (1, b'')
 
 
 def test_a_crash_in_compiled_code_shows_the_lines(tmp_path: Path) -> None:
@@ -329,12 +316,6 @@ def test_a_shell_is_told_what_may_come_next(tmp_path: Path) -> None:
     assert 'Traceback' not in ran.stderr
     pytest.importorskip('argcomplete')
     assert answer.read_text().strip() == 'lint'
-
-
-def test_no_command_shows_the_usage() -> None:
-    ran = called()
-    assert ran.returncode == 2
-    assert ran.stderr.startswith('usage: python -m capturekit')
 
 
 # -- which device ---------------------------------------------------------------------------------------------
@@ -405,17 +386,18 @@ def test_examples_of_the_help_are_commands() -> None:
             assert (ROOT / given.script).exists()
 
 
-@pytest.mark.parametrize('args', [['--help'], ['run', '--help']])
-def test_help_fits_a_terminal(args: list[str]) -> None:
-    ran = called(*args, COLUMNS='120')
-    assert ran.returncode == 0
-    assert 'examples:' in ran.stdout
+@pytest.mark.parametrize('command', ['', 'run', *main.COMMANDS])
+def test_help_fits_a_terminal(command: str) -> None:
+    ran = called(*command.split(), '--help', COLUMNS='120')
+    assert ran.returncode == 0 and ('examples:' in ran.stdout) == (command not in ('rules', 'doctor'))
     assert max(map(len, ran.stdout.splitlines())) <= 120
 
 
-def test_console_script_is_main() -> None:
+def test_console_script_and_plugin_are_registered() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / 'setup.cfg')
+    plugin = config['options.entry_points']['pytest11'].strip()
+    assert plugin == 'capturekit = capturekit.cli.pytest_plugin'
     name, _, target = config['options.entry_points']['console_scripts'].strip().partition(' = ')
     module, _, function = target.partition(':')
     found: ModuleType = importlib.import_module(module)
@@ -489,10 +471,3 @@ def test_a_capture_by_hand_left_open_is_reported(line: str, status: int, said: t
     assert ran.returncode == status and 'report of a failed capture' in ran.stderr
     assert (saved.outcome, saved.node_count) == ('failed', 1)
     assert all(word in (tmp_path / 'r.html').read_text() for word in said)
-
-
-def test_nothing_to_report(tmp_path: Path) -> None:
-    script = tmp_path / 'none.py'
-    script.write_text('print(1)\n')
-    ran = called('run', '--simulate', '--report', str(tmp_path / 'r.html'), str(script))
-    assert ran.returncode == 0 and 'no report was written' in ran.stderr and not (tmp_path / 'r.html').exists()

@@ -27,10 +27,7 @@ _UNCOUNTED = re.compile(r'\{(?!counted\()[^{}"\']*\} (?:' + '|'.join(_NOUNS.spli
 def test_a_number_and_a_noun(said: str, number: int, noun: str) -> None:
     assert counted(number, noun) == said
     assert said.endswith(plural(noun, number))
-
-
-def test_what_follows_the_noun_stays() -> None:
-    assert counted(1, 'pair', ' on the same memory') == '1 pair on the same memory'
+    assert counted(number, noun, ' of it') == f'{said} of it'
 
 
 def test_messages_count_with_it() -> None:

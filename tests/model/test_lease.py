@@ -11,29 +11,13 @@ from capturekit.model.cleanup import instances
 from capturekit.model.lease import Lease
 
 
-def test_it_is_given_back_once() -> None:
-    told: list[str] = []
-    lease = Lease(lambda: told.append('back'))
-    lease.release()
-    lease.release()
-    assert told == ['back']
-
-
 def test_parts_are_given_back_last_first() -> None:
     told: list[str] = []
     lease = Lease(lambda: told.append('first'), Lease(lambda: told.append('second')))
     lease.add(lambda: told.append('third'))
     lease.release()
-    assert told == ['third', 'second', 'first']
-
-
-def test_what_a_part_gave_back_alone_is_not_given_back_again() -> None:
-    told: list[str] = []
-    part = Lease(lambda: told.append('part'))
-    whole = Lease(part, lambda: told.append('other'))
-    part.release()
-    whole.release()
-    assert told == ['part', 'other']
+    lease.release()
+    assert told == ['third', 'second', 'first'], 'each is given back once'
 
 
 @pytest.mark.parametrize('kind', [RuntimeError, KeyboardInterrupt])
@@ -55,18 +39,15 @@ def test_a_block_gives_back_what_was_not_handed_over() -> None:
     with Lease(lambda: told.append('mine')) as lease:
         pass
     assert told == ['mine']
+    with pytest.raises(ZeroDivisionError), Lease(lambda: told.clear()):
+        1 / 0  # noqa: B018
+    assert told == []
+    told.append('mine')
     with Lease(lambda: told.append('theirs')) as lease:
         other = lease.hand_over()
     assert told == ['mine']
     other.release()
     assert told == ['mine', 'theirs']
-
-
-def test_a_block_that_fails_gives_back() -> None:
-    told: list[str] = []
-    with pytest.raises(ZeroDivisionError), Lease(lambda: told.append('back')):
-        1 / 0  # noqa: B018
-    assert told == ['back']
 
 
 # -- objects of some classes are found among all ----------------------------------------------------------------------
@@ -111,31 +92,13 @@ class Stranger(Strange):
     pass
 
 
-def ids(*kinds: type) -> set[int]:
-    return {id(one) for one in instances(*kinds)}
-
-
-def test_those_of_classes_below_are_found() -> None:
+def test_objects_of_classes_and_of_those_below_are_found_once_and_not_held() -> None:
     made = [Kept(), Below(), Beside(), Strange(), Stranger()]
-    assert ids(Kept) == set(map(id, made))
-    assert ids(Below) == set(map(id, made[1:3]))
-    assert ids(Below, Stranger) == {*map(id, made[1:3]), id(made[4])}
-
-
-def test_what_pretends_to_be_one_is_not_found() -> None:
-    made = [Pretends(), Kept()]
-    assert ids(Kept) == {id(made[1])}
-
-
-def test_none_is_held_afterwards() -> None:
-    one = Kept()
-    found = instances(Kept)
-    assert found == [one]
-    holders = len(gc.get_referrers(one))
+    pretending = Pretends()
+    below, above = made[1:3], made[4:]
+    for kinds, expected in (((Kept,), made), ((Below, Beside), below), ((Below, Stranger), below + above)):
+        found = instances(*kinds)
+        assert sorted(map(id, found)) == sorted(map(id, expected)) and id(pretending) not in map(id, found)
+    holders = len(gc.get_referrers(made[2]))
     del found
-    assert len(gc.get_referrers(one)) == holders - 1
-
-
-def test_each_stands_there_once() -> None:
-    made = [Beside()]
-    assert instances(Beside, Below, Kept) == made
+    assert len(gc.get_referrers(made[2])) < holders

@@ -45,15 +45,6 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[Bar]:
     return Bar.made
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Standard error, seen by what shows progress as a terminal."""
-    made = Terminal()
-    seen: Any = types.SimpleNamespace(stderr=made, modules=sys.modules)
-    monkeypatch.setattr(progress, 'sys', seen)
-    return made
-
-
 @body('shown_writing')
 def _shown_writing(grid: Any, block: Any, args: Any) -> None:
     args[0][...] = args[0] + 1
@@ -86,24 +77,26 @@ def long_work(cp: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     'what', ['preparing ways', 'comparing rounds', 'measuring launches', 'verifying', 'observing kernels']
 )
-def test_shown_on_a_terminal(sim: Any, bars: list[Bar], terminal: Terminal, what: str) -> None:
+def test_shown_on_a_terminal_and_not_in_a_pipe(
+    sim: Any, bars: list[Bar], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     work = long_work(sim)[what]
+    work()
+    assert bars == []
+    made = Terminal()
+    monkeypatch.setattr(progress, 'sys', types.SimpleNamespace(stderr=made, modules=sys.modules))
     work()
     shown = [bar for bar in bars if bar.given['desc'] == f'capturekit: {what}']
     assert shown and all(bar.closed and bar.done == bar.given['total'] for bar in shown)
     assert all(bar.monitor_interval == 0 for bar in shown)  # type: ignore[attr-defined]
-
-
-def test_nothing_in_a_pipe(sim: Any, bars: list[Bar], capfd: pytest.CaptureFixture[str]) -> None:
-    for work in long_work(sim).values():
-        work()
-    assert bars == [] and capfd.readouterr().err == ''
-
-
-def test_nothing_without_tqdm(sim: Any, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'tqdm', None)
-    long_work(sim)['measuring launches']()
-    assert terminal.getvalue() == ''
+    work()
+    assert made.getvalue() == '', 'without tqdm nothing is shown'
+    monkeypatch.setitem(sys.modules, 'tqdm', types.SimpleNamespace(tqdm=Bar))
+    with pytest.raises(LookupError), progress.progress('words', 3) as step:
+        step()
+        raise LookupError
+    assert bars[-1].closed and bars[-1].done == 1
 
 
 def test_a_notebook_shows_it(bars: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,15 +115,9 @@ def test_a_notebook_shows_it(bars: list[Bar], monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(bars[1], widgets.tqdm)
 
 
-def test_a_bar_ends_with_what_it_tells_of(bars: list[Bar], terminal: Terminal) -> None:
-    with pytest.raises(LookupError), progress.progress('words', 3) as step:
-        step()
-        raise LookupError
-    assert bars[0].closed and bars[0].done == 1
-
-
-def test_tqdm_itself(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tqdm_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip('tqdm')
+    terminal = Terminal()
     monkeypatch.setattr(sys, 'stderr', terminal)
     monkeypatch.setattr(progress, 'DELAY', 0)
     threads = threading.active_count()

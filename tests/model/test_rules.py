@@ -67,12 +67,6 @@ def test_an_unmeasured_call_is_a_key_error() -> None:
         rules.row(rules.Operation.EVENT_CREATE, rules.Target.LEGACY)
 
 
-def test_two_rules_of_one_name_are_an_error() -> None:
-    rule = rules.RULES['merge']
-    with pytest.raises(ValueError, match='two rules are called merge'):
-        rules._rules(rule, rule)
-
-
 def test_the_history_of_a_capture_changes_answers() -> None:
     assert {operation for history, operation in rules.BY_HISTORY if history is rules.History.LOST} > {
         Operation.WORK, Operation.END_CAPTURE,
@@ -100,6 +94,8 @@ def test_a_lane_is_told_as_the_origin_is() -> None:
         if call is not Operation.END_CAPTURE:
             assert told[call, Target.LANE] == told[call, Target.ORIGIN], call
 
+
+def test_codes_modes_and_statuses_are_cudas() -> None:
     """CUDA's runtime, which CuPy brings, says what each code is called."""
     ask = (
         'from cupy_backends.cuda.api import runtime as r\n'
@@ -158,7 +154,8 @@ def test_named_drivers_and_measured_drivers_are_the_same() -> None:
     assert rules.NEWEST.cuda == max(one.cuda for one in rules.MEASURED)
 
 
-def test_a_kind_of_call_has_one_row() -> None:
+def test_a_rule_a_kind_of_call_and_a_call_stand_once() -> None:
     """Of two, one would never be heard."""
+    assert len(rules.RULES) == len(rules._ALL)
     assert len({kind[:2] for kind in rules.KINDS}) == len(rules.KINDS)
     assert len({row[0] for row in rules.ROWS}) == len(rules.ROWS)

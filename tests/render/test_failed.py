@@ -71,23 +71,25 @@ def test_an_error_that_ended_a_capture_is_a_picture(sim: Any) -> None:
     assert 'HostReadError' in bundle['image/svg+xml'], 'the finding is among the marks'
 
 
-def test_markup_in_a_message_is_text(sim: Any) -> None:
+@pytest.mark.parametrize('kernel', [object(), None], ids=['notebook', 'terminal'])
+def test_a_cell_that_ends_in_an_error_shows_the_picture_once(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, kernel: object
+) -> None:
+    """In a terminal, or without a recording, the traceback is all."""
+    ipython, error, plain = Notebook(monkeypatch, kernel), refused(sim), ck.ClosedError('x', rule='It is closed.')
+    for one in (error, error, plain):
+        assert one._render_traceback_() == [f'traceback of {type(one).__name__}']
+    assert ipython.displayed == ([error] if kernel else [])
+    assert plain._repr_mimebundle_() == {'text/plain': 'ClosedError: x\n  It is closed.'}
+
+
+def test_markup_is_text_and_an_error_travels_with_its_picture(sim: Any) -> None:
     error = refused(sim)
     error.remedy = '<script>alert(1)</script> & "quotes"'
-    html = error._repr_mimebundle_()['text/html']
-    assert '<script>alert(1)' not in html
-    assert '&lt;script&gt;alert(1)&lt;/script&gt; &amp; ' in html
-
-
-def test_an_error_at_the_end_of_the_block(sim: Any) -> None:
-    x = sim.arange(4.0)
-    side = sim.cuda.Stream(non_blocking=True)
-    with pytest.raises(ck.UnjoinedError) as info, ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            x + 1
-    assert info.value.recording is cap.recording
-    assert set(info.value._repr_mimebundle_()) >= PICTURES
+    bundle = error._repr_mimebundle_()
+    assert '<script>alert(1)' not in bundle['text/html']
+    assert '&lt;script&gt;alert(1)&lt;/script&gt; &amp; ' in bundle['text/html']
+    assert pickle.loads(pickle.dumps(error))._repr_mimebundle_() == bundle
 
 
 def test_a_launch_that_a_check_stopped(sim: Any) -> None:
@@ -99,6 +101,7 @@ def test_a_launch_that_a_check_stopped(sim: Any) -> None:
     rehearsal = ck.rehearse(fn)
     with ck.capture(rehearsal=rehearsal) as cap:
         fn()
+    assert 'role="alert"' not in to_html(cap.recording)
     x *= 0.1
     for stream in (None, sim.cuda.Stream(non_blocking=True)):
         with pytest.raises(ck.AssumptionError) as info:
@@ -110,39 +113,6 @@ def test_a_launch_that_a_check_stopped(sim: Any) -> None:
         assert [step.kind for step in steps].count('finding') == 1 and steps[-1].kind == 'finding'
         assert error.location is not None and steps[-1].at == error.location.to_json()
     assert not [step for step in cap.recording.steps if step.kind == 'finding'], 'the graph is as good as before'
-
-
-def test_an_error_without_a_recording_is_its_message() -> None:
-    error = ck.ClosedError('Graph.launch()', rule='It is closed.')
-    assert error.recording is None
-    assert error._repr_mimebundle_() == {'text/plain': 'ClosedError: Graph.launch()\n  It is closed.'}
-
-
-def test_an_error_travels_with_its_picture(sim: Any) -> None:
-    error = refused(sim)
-    again = pickle.loads(pickle.dumps(error))
-    assert again._repr_mimebundle_() == error._repr_mimebundle_()
-
-
-def test_a_cell_that_ends_in_an_error_shows_the_picture_once(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = Notebook(monkeypatch, kernel=object())
-    error = refused(sim)
-    assert error._render_traceback_() == ['traceback of HostReadError']
-    assert notebook.displayed == [error]
-    assert error._render_traceback_() == ['traceback of HostReadError']
-    assert len(notebook.displayed) == 1
-
-
-def test_ipython_in_a_terminal_shows_the_traceback_alone(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Notebook(monkeypatch, kernel=None)
-    assert refused(sim)._render_traceback_() == ['traceback of HostReadError']
-    assert terminal.displayed == []
-
-
-def test_an_error_without_a_recording_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = Notebook(monkeypatch, kernel=object())
-    assert ck.ClosedError('x')._render_traceback_() == ['traceback of ClosedError']
-    assert notebook.displayed == []
 
 
 def test_in_ipython_itself(
@@ -177,21 +147,8 @@ def test_the_page_of_a_failed_capture_begins_with_the_error(sim: Any) -> None:
     top = page[page.index('<header>') : page.index('<h1>')]
     assert 'role="alert"' in top
     assert 'HostReadError: ndarray.get() on lane 0' in top
+    assert '3 nodes, 2 edges, 3 lanes' in page, 'sin and cos after the origin, joined in the sum: it came behind them'
     assert re.search(r'<code>.*test_failed\.py:\d+: float\(y\.sum\(\)\)</code>', top)
-
-
-def test_a_failed_capture_counts_its_edges(sim: Any) -> None:
-    """sin and cos after the origin, joined in the sum: the error came behind them."""
-    recording = refused(sim).recording
-    assert recording.node_count == 3
-    assert recording.edge_count == 2
-    assert '3 nodes, 2 edges, 3 lanes' in to_html(recording)
-
-
-def test_a_good_page_has_no_error(sim: Any) -> None:
-    with ck.capture() as cap:
-        sim.arange(4.0)
-    assert 'role="alert"' not in to_html(cap.recording)
 
 
 @pytest.mark.parametrize('file', ['/etc/hostname', 'no\0file.py', '', '<string>'])

@@ -1,29 +1,23 @@
-"""Pictures of measured recordings: a table, an SVG with an axis of time, the trace, the page's data, Matplotlib's."""
+"""Pictures of measured recordings: a table, an SVG with an axis of time, the trace, the page's data."""
 
 from __future__ import annotations
 
-import builtins
-import importlib
 import json
 import re
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capturekit.cli import main
 from capturekit.model.recording import Recording, Timeline
 from capturekit.render import (
     to_dot,
     to_html,
     to_svg,
     to_text,
-    to_timeline_figure,
     to_timeline_svg,
     to_timeline_text,
     to_trace,
@@ -65,31 +59,21 @@ def ran(recording: Recording) -> Recording:
 # -- as they are kept -----------------------------------------------------------------------------------------
 
 
-def test_they_look_as_kept() -> None:
+def test_they_look_as_kept_and_text_ends_with_the_table() -> None:
     kept('timeline', 'txt', to_timeline_text(measured()))
     kept('timeline', 'svg', to_timeline_svg(measured()))
-
-
-def test_text_has_the_table_at_its_end() -> None:
     text = to_text(measured())
     assert text.endswith('\n' + to_timeline_text(measured()))
-    assert text.startswith(to_text(Recording.load(KEPT / 'nodes.json')).split('\n')[0])
     assert 'relaxed mode, strict=False, capturekit 0.1.0, CuPy 14.2.0, 100.00 us measured over 20 launches\n' in text
 
 
-def test_the_table_names_the_longest_nodes_with_their_lines() -> None:
+def test_the_table_names_the_longest_nodes_and_a_lane_is_busy_once_at_a_time() -> None:
     rows = to_timeline_text(measured()).split('\nlongest')[1].splitlines()[1:]
     assert [row.split()[0] for row in rows][:3] == ['#3', '#8', '#5']
     assert rows[0].split() == ['#3', 'sin', 'kernel', '40.50', '20.50', '0.25', 'train.py:7']
     assert len(rows) == 10
-
-
-def test_a_lane_is_busy_once_at_a_time() -> None:
-    boxes = lay_out(
-        measured([(0, 5), (3, 8), (8, 9), (20, 21), None, (1, 2), (0, 1), (0, 0), (4, 6), (20, 20.5)])
-    ).boxes
-    assert busy(boxes) == 10
-    assert busy([]) == 0
+    at_once = [(0, 5), (3, 8), (8, 9), (20, 21), None, (1, 2), (0, 1), (0, 0), (4, 6), (20, 20.5)]
+    assert busy(lay_out(measured(at_once)).boxes) == 10 and busy([]) == 0
 
 
 @given(st.floats(0.01, 1e9), st.integers(1, 40))
@@ -98,14 +82,8 @@ def test_ticks_are_round_and_few(span: float, count: int) -> None:
     assert span / step <= count * (1 + 1e-9)
     assert f'{step:.3e}'[:5] in ('1.000', '2.000', '5.000')
     assert step < 1.1e-2 or span / step > count / 3
-
-
-@pytest.mark.parametrize(
-    ('at', 'step', 'words'),
-    [(40, 20, '40 us'), (0, 0.5, '0 us'), (1.5, 0.5, '1.5 us'), (4000, 2000, '4 ms'), (3e6, 1e6, '3 s')],
-)
-def test_words_of_ticks(at: float, step: float, words: str) -> None:
-    assert tick_words(at, step) == words
+    words = [tick_words(40, 20), tick_words(1.5, 0.5), tick_words(4000, 2000), tick_words(3e6, 1e6)]
+    assert words == ['40 us', '1.5 us', '4 ms', '3 s']
 
 
 # -- whatever the recording holds -----------------------------------------------------------------------------
@@ -138,7 +116,7 @@ def test_all_pictures_are_sound(recording: Recording) -> None:
     if picture.timeline is None:
         assert data['times'] is None
         assert trace['otherData']['times'].startswith('no times are known')
-        for make in (to_timeline_svg, to_timeline_text, to_timeline_figure):
+        for make in (to_timeline_svg, to_timeline_text):
             with pytest.raises(ValueError, match=r'graph\.measure\(\)'):
                 make(recording)
         return
@@ -168,7 +146,7 @@ def test_the_svg_is_well_formed_and_has_every_box(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize('nodes', [10, 400, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize('make', [to_timeline_svg, to_timeline_text, to_html, to_trace])
+@pytest.mark.parametrize('make', [to_timeline_svg, to_timeline_text, to_html, to_trace, to_svg, to_text, to_dot])
 def test_ten_and_ten_thousand_nodes(make: Any, nodes: int) -> None:
     recording = ran(large(nodes))
     made = make(recording)
@@ -199,75 +177,12 @@ def test_a_timeline_of_other_nodes_is_not_drawn() -> None:
     assert to_text(recording) == to_text(Recording.load(KEPT / 'nodes.json'))
 
 
-def test_times_that_are_given_go_before_those_of_the_recording() -> None:
-    trace = json.loads(to_trace(measured(), [(10.0 * n, 10.0 * n + 4) for n in range(10)]))
-    assert [event['ts'] for event in trace['traceEvents'] if event['ph'] == 'X'] == [10.0 * n for n in range(10)]
-
-
 def test_flows_of_a_trace_begin_and_end_inside_of_their_slices() -> None:
     events = json.loads(to_trace(measured()))['traceEvents']
     slices = {(event['tid'], event['ts'], event['ts'] + event['dur']) for event in events if event['ph'] == 'X'}
     for event in events:
         if event['ph'] in 'sf':
             assert any(tid == event['tid'] and a <= event['ts'] <= b for tid, a, b in slices), event
-
-
-# -- Matplotlib -----------------------------------------------------------------------------------------------
-
-
-def test_a_figure(tmp_path: Path) -> None:
-    pytest.importorskip('matplotlib', reason='Matplotlib is not installed')
-    recording = measured()
-    recording.graph[1].name = 'a$_{x}$ <b>'
-    figure = to_timeline_figure(recording)
-    (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ['lane 0', 'lane 1', 'lane 2']
-    bars = [path for bar in axes.collections for path in bar.get_paths()]
-    assert len(bars) == 10
-    assert max(path.vertices[:, 0].max() for path in bars) == 100
-    assert 'measured over 20 launches' in axes.get_xlabel()
-    for ending in ('svg', 'png'):
-        figure.savefig(tmp_path / f'times.{ending}')
-    to_timeline_figure(ran(large())).savefig(tmp_path / 'large.png')
-
-
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition('.')[0] == 'matplotlib']:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, 'matplotlib', None)
-    with pytest.raises(ImportError, match='pip install matplotlib'):
-        to_timeline_figure(measured())
-
-
-def test_importing_capturekit_imports_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def no_matplotlib(name: str, *args: Any) -> Any:
-        assert name.partition('.')[0] != 'matplotlib'
-        return real(name, *args)
-
-    monkeypatch.setattr(builtins, '__import__', no_matplotlib)
-    importlib.reload(importlib.import_module('capturekit.render.figure'))
-
-
-# -- capturekit view ------------------------------------------------------------------------------------------
-
-
-def test_view_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recording = measured()
-    recording.save(tmp_path / 'measured.json')
-    for name, args, make in (
-        ('times.svg', ['--format', 'timeline'], to_timeline_svg),
-        ('lanes.svg', [], to_svg),
-        ('lanes.html', [], to_html),
-        ('trace.json', [], to_trace),
-        ('lanes.txt', [], to_text),
-    ):
-        assert main.main(['view', str(tmp_path / 'measured.json'), '-o', str(tmp_path / name), *args]) == 0
-        assert (tmp_path / name).read_text(encoding='utf-8') == make(recording)
-    capsys.readouterr()
-    assert main.main(['view', str(KEPT / 'nodes.json'), '--format', 'timeline']) == 2
-    assert capsys.readouterr().err == 'capturekit: this recording has no timeline: graph.measure() makes one\n'
 
 
 def test_a_measured_graph_of_the_simulated_device(sim: Any) -> None:

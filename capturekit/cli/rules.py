@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from typing import Any
 
 from capturekit.cli.explain import Case, cases, end_after, status_after
@@ -32,15 +32,11 @@ runs    no error: runs at once and is missing from the graph      ends  ends the
 
 def add(commands: Any) -> None:
     """Add ``rules`` to the commands."""
-    parser = commands.add_parser(
-        'rules',
-        help='show what CUDA allows during a capture, as a table',
-        description=_DESCRIPTION,
-    )
+    told = 'show what CUDA allows during a capture, as a table'
+    parser = commands.add_parser('rules', help=told, description=_DESCRIPTION)
     parser.add_argument('--mode', choices=[mode.name.lower() for mode in Mode], help='show only this mode, in words')
-    parser.add_argument(
-        '--json', action='store_true', help='print JSON: a list with an entry for each call and situation'
-    )
+    entries = 'print JSON: a list with an entry for each call and situation'
+    parser.add_argument('--json', action='store_true', help=entries)
     parser.set_defaults(go=_go)
 
 
@@ -54,27 +50,25 @@ def _go(given: argparse.Namespace) -> int:
 
 
 def _entries(modes: list[Mode]) -> Iterator[dict[str, Any]]:
-    for case in cases():
-        for mode in modes:
-            for blocking, origin in _ORIGINS.items():
-                answer = case.pattern(mode, blocking)
-                rule = RULES.get(case.rule)
-                for call in case.calls:
-                    yield {
-                        'call': call,
-                        'operation': case.operation.value,
-                        'target': case.target,
-                        'mode': mode.name.lower(),
-                        'origin': origin,
-                        'refused': answer.refused,
-                        'code': int(answer.code),
-                        'name': answer.code.name,
-                        'effect': answer.effect.value,
-                        'status_after': status_after(answer).name.capitalize(),
-                        'end_capture': end_after(answer).name,
-                        'rule': case.rule,
-                        'raises': '' if rule is None else rule.error.__name__,
-                    }
+    for case, mode, (blocking, origin) in itertools.product(cases(), modes, _ORIGINS.items()):
+        answer = case.pattern(mode, blocking)
+        rule = RULES.get(case.rule)
+        for call in case.calls:
+            yield {
+                'call': call,
+                'operation': case.operation.value,
+                'target': case.target,
+                'mode': mode.name.lower(),
+                'origin': origin,
+                'refused': answer.refused,
+                'code': int(answer.code),
+                'name': answer.code.name,
+                'effect': answer.effect.value,
+                'status_after': status_after(answer).name.capitalize(),
+                'end_capture': end_after(answer).name,
+                'rule': case.rule,
+                'raises': '' if rule is None else rule.error.__name__,
+            }
 
 
 def table_of(modes: list[Mode]) -> Iterator[str]:
@@ -85,7 +79,7 @@ def table_of(modes: list[Mode]) -> Iterator[str]:
         yield ''
         yield _line('', [mode.name.lower() for mode in modes], '', 2 * width)
     yield _line('', [*_ORIGINS.values()] if long else _SHORT * len(modes), 'rule', width)
-    for operation, group in groupby(cases(), key=lambda case: case.operation):
+    for operation, group in itertools.groupby(cases(), key=lambda case: case.operation):
         rows = list(group)
         yield _heading(operation, rows)
         for case in rows:

@@ -13,12 +13,11 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from typing import Any
 
-from capturekit.cli.script_runner import as_main, join_threads, run_code, why_no_gpu
-from capturekit.cli.terminal import paint
+from capturekit.cli.script_runner import add_device, as_main, device, join_threads, run_code
+from capturekit.cli.terminal import paint, say
 from capturekit.lab.file_lint import MARK, Judging, marked
 from capturekit.lab.lint import Finding, Linting, Report, known_rules
 from capturekit.model.source_line import raised_at
@@ -28,14 +27,9 @@ from capturekit.model.source_line import raised_at
 
 def concise(report: Report, sentence: str, whole: bool) -> str:
     """A line for each finding, the remedy once for each rule, and a sentence that says what was looked at."""
-    also = f' ({report.ignored} ignored)' if report.ignored else ''
     if not report.findings:
-        return f'nothing found{also}: {sentence}' if whole else sentence + also
-    lines = [_coloured(finding) for finding in report.findings]
-    refused = sum(finding.refused for finding in report.findings)
-    still = sum(finding.refused_adapting for finding in report.findings)
-    count = f'{len(lines)} found: a strict capture refuses {refused}, one with strict=False {still}{also}'
-    return '\n'.join([*lines, '', *report.rules(), '', count, sentence])
+        return f'nothing found{report.left_out}: {sentence}' if whole else sentence + report.left_out
+    return '\n'.join([*map(_coloured, report.findings), '', *report.rules(), '', report.count, sentence])
 
 
 def as_json(report: Report, sentence: str, whole: bool) -> str:
@@ -58,18 +52,13 @@ def github(report: Report, sentence: str, whole: bool) -> str:
 
 
 def _coloured(finding: Finding) -> str:
-    where, rule = _where(finding), f'[{finding.rule}]'
-    what = 'error' if finding.refused else 'warning'
+    """The finding in one line, with the path of its file as an editor or terminal can open it."""
+    at, rule, what = finding.at, f'[{finding.rule}]', 'error' if finding.refused else 'warning'
+    where = 'an unknown line' if at is None else f'{_path(at.file)}:{at.line}'
+    if at is not None and at.function != '<module>':
+        where += f' in {at.function}'
     line = finding.in_line(paint(where, 'place', sys.stdout))
     return line.replace(rule, paint(rule, what, sys.stdout), 1)
-
-
-def _where(finding: Finding) -> str:
-    """The finding's line with the file's path, as an editor or terminal can open it."""
-    at = finding.at
-    if at is None:
-        return 'an unknown line'
-    return f'{_path(at.file)}:{at.line}' + ('' if at.function == '<module>' else f' in {at.function}')
 
 
 def _path(file: str) -> str:
@@ -121,18 +110,14 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    parser.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
-    parser.add_argument('--seed', type=int, default=0, metavar='N', help="the simulated device's seed (default 0)")
+    add_device(parser)
     parser.add_argument('--no-strict', action='store_true', help='count only what strict=False would refuse')
-    parser.add_argument(
-        '--function', action='append', default=[], metavar='NAME', help='check this function of the script as well'
-    )
-    parser.add_argument(
-        '--select', type=_rules, metavar='RULES', help='report only these rules, with commas between them'
-    )
+    more = 'check this function of the script as well'
+    parser.add_argument('--function', action='append', default=[], metavar='NAME', help=more)
+    only = 'report only these rules, with commas between them'
+    parser.add_argument('--select', type=_rules, metavar='RULES', help=only)
     parser.add_argument('--ignore', type=_rules, default=set(), metavar='RULES', help='report all rules except these')
     parser.add_argument('--output-format', choices=list(FORMATS), default='concise', help='(default: concise)')
-    parser.add_argument('--json', dest='output_format', action='store_const', const='json', help=argparse.SUPPRESS)
     parser.add_argument('target', help='a Python file, or module:function')
     parser.add_argument('args', nargs=argparse.REMAINDER, help="the script's own arguments")
     parser.set_defaults(go=_go)
@@ -141,36 +126,48 @@ def add(commands: Any) -> None:
 def _rules(text: str) -> set[str]:
     names = {name.strip() for name in text.split(',')}
     for name in sorted(names - known_rules()):
-        near = difflib.get_close_matches(name, known_rules(), 1)
-        hint = f': did you mean {near[0]}?' if near else ' (see `capturekit explain`)'
+        hint = _near(name, known_rules()) or ' (see `capturekit explain`)'
         raise argparse.ArgumentTypeError(f'there is no rule {name!r}{hint}')
     return names
 
 
+def _near(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f': did you mean {near[0]}?' if near else ''
+
+
+class _Missing(Exception):
+    """There is nothing to lint."""
+
+
 def _go(given: argparse.Namespace) -> int:
+    try:
+        return _linted(given)
+    except _Missing as missing:
+        say(str(missing))
+        return 2
+
+
+def _linted(given: argparse.Namespace) -> int:
     module, colon, function = given.target.partition(':')
     script = not colon or os.path.exists(given.target)
     if script and not os.path.isfile(given.target):
-        return _usage(f'there is no file {given.target!r}; a function is given as module:function')
+        raise _Missing(f'there is no file {given.target!r}; a function is given as module:function')
     if not script and os.path.isfile(module):
-        return _usage(f'a function of a file is named by an option: lint --function {function} {module}')
+        raise _Missing(f'a function of a file is named by an option: lint --function {function} {module}')
     if not script and (given.args or given.function or not module or not function):
-        return _usage('a function is given as module:function, and takes no arguments')
+        raise _Missing('a function is given as module:function, and takes no arguments')
     with contextlib.ExitStack() as stack:
-        if not _device(stack, given):
+        try:
+            stack.enter_context(device(given.simulate, given.seed))
+        except ImportError as error:
+            say(str(error))
             return 1
         folder = os.path.dirname(os.path.realpath(given.target)) if script else os.getcwd()
         stack.enter_context(as_main([given.target, *given.args], folder))
         if given.output_format != 'concise':
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        try:
-            return _lint_file(given) if script else _lint_function(module, function, given)
-        except _Missing as missing:
-            return _usage(str(missing))
-
-
-class _Missing(Exception):
-    """There is no such function."""
+        return _lint_file(given) if script else _lint_function(module, function, given)
 
 
 def _lint_file(given: argparse.Namespace) -> int:
@@ -179,36 +176,41 @@ def _lint_file(given: argparse.Namespace) -> int:
         source = opened.read()
     linecache.checkcache(file)
     judged = Judging()
-    run = _Run(told=judged.told)
-    with run:
-        code, names, there = marked(source, file, named)
+    names: list[str] = []
+
+    def go() -> None:
+        code, marked_names, there = marked(source, file, named)
+        names.extend(marked_names)
         for name in sorted(named.difference(there)):
-            near = difflib.get_close_matches(name, there, 1)
-            raise _Missing(f'there is no function {name!r} in {file}' + (f': did you mean {near[0]}?' if near else ''))
+            raise _Missing(f'there is no function {name!r} in {file}{_near(name, there)}')
         with judged:
             run_code(code, file, judged.names)
             join_threads()
-    never = [name for name in names if name not in judged.functions] if run.ended else []
+
+    how, status = _ended(go, judged.told)
+    never = [name for name in names if name not in judged.functions] if not how else []
     nothing = (
         f'nothing was looked at: {os.path.basename(file)} records nothing in a capture, and calls no graphed function '
         f'and none that is marked {MARK}; --function NAME checks a function'
     )
-    return _told(given, judged.report, run, judged.looked, never, nothing)
+    return _report(given, judged.report, (how, status), judged.looked or nothing, bool(judged.looked), never)
 
 
 def _lint_function(module: str, function: str, given: argparse.Namespace) -> int:
-    run = _Run()
-    report = Report()
-    with run:
+    reports: list[Report] = []
+
+    def go() -> None:
         found = _resolve(module, function)
-        run.resolved = True
         with Linting() as report:
+            reports.append(report)
             try:
                 report.result = found()
             finally:
                 join_threads()
-    looked = f'1 function ({given.target})' if run.resolved else ''
-    return _told(given, report, run, looked, [], 'nothing was looked at')
+
+    ended = _ended(go, lambda _error: False)
+    report = reports[0] if reports else Report()
+    return _report(given, report, ended, f'1 function ({given.target})', bool(reports), [])
 
 
 def _imported(module: str) -> Any:
@@ -241,107 +243,54 @@ def _resolve(module: str, function: str) -> Callable[[], Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _usage(text: str) -> int:
-    print(f'capturekit: {text}', file=sys.stderr)
-    return 2
+_FURTHER = (
+    '; repair that and lint again, or lint a function without arguments in a module: `capturekit lint MODULE:FUNCTION` '
+    'runs it eagerly and to its end'
+)
 
 
-def _device(stack: contextlib.ExitStack, given: argparse.Namespace) -> bool:
-    """Put the device in place, and say which; False if there is a GPU that can't be used."""
-    why = '--simulate was given' if given.simulate else why_no_gpu()
-    if why is None:
-        from capturekit.driver.cuda import current
+def _ended(go: Callable[[], None], is_finding: Callable[[BaseException], bool]) -> tuple[str, int]:
+    """Run code that is not ours; return how it ended and its status, or '' where it came to its own end.
 
-        try:
-            platform = current()
-        except ImportError as error:
-            print(f'capturekit: {error}', file=sys.stderr)
-            return False
-        said = f'on the GPU, CuPy {platform.cupy.__version__}'
-    else:
-        from capturekit.simulated import SimulatedDevice, install, uninstall
-
-        install(SimulatedDevice(given.seed))
-        stack.callback(uninstall)
-        said = f'on the simulated device, seed {given.seed} ({why})'
-    print(f'capturekit: {said}', file=sys.stderr, flush=True)
-    return True
-
-
-@dataclass
-class _Run:
-    """A block of code that is not ours: how it ended. What it raises is shown, and goes no further."""
-
-    how: str = ''
-    status: int = 0
-    error: BaseException | None = None
-    resolved: bool = False
-    told: Callable[[BaseException], bool] = lambda error: False
-
-    @property
-    def further(self) -> str:
-        """What finds the rest, if a finding has ended the run."""
-        if self.error is None or not self.told(self.error):
-            return ''
-        return (
-            '; repair that and lint again, or lint a function without arguments in a module: `capturekit lint '
-            'MODULE:FUNCTION` runs it eagerly and to its end'
-        )
-
-    @property
-    def ended(self) -> bool:
-        """Whether the code has come to its own end."""
-        return not self.how
-
-    def __enter__(self) -> _Run:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        self.error = error
-        if error is None:
-            return True
-        if isinstance(error, _Missing):
-            return False
+    An exception that is no finding is shown.
+    """
+    try:
+        go()
+    except _Missing:
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         at = raised_at(error)
         where = '' if at is None else f' at {at}'
         if isinstance(error, SystemExit):
-            if error.code is not None and error.code != 0:
-                self.how, self.status = f'left with {error.code!r}{where}', 1
-            return True
+            return ('', 0) if error.code in (None, 0) else (f'left with {error.code!r}{where}', 1)
         if isinstance(error, KeyboardInterrupt):
-            self.how, self.status = f'was interrupted{where}', 130
-            return True
-        if not isinstance(error, Exception):
-            return False
-        told = self.told(error)
-        self.how, self.status = f'{"ended at" if told else "failed with"} {type(error).__name__}{where}', 1
-        if told:
-            return True
+            return f'was interrupted{where}', 130
+        if is_finding(error):
+            return f'ended at {type(error).__name__}{where}{_FURTHER}', 1
         notes = getattr(error, '__notes__', [])
         notes[:] = [note for note in notes if not note.startswith('capturekit lint, up to here')]
         sys.stdout.flush()
-        traceback.print_exception(type(error), error, error.__traceback__)
-        return True
+        traceback.print_exception(error)
+        return f'failed with {type(error).__name__}{where}', 1
+    return '', 0
 
 
-def _told(
-    given: argparse.Namespace, report: Report, run: _Run, looked: str, never: list[str], nothing: str
-) -> int:  # fmt: skip
+def _report(
+    given: argparse.Namespace, report: Report, ended: tuple[str, int], looked: str, any_looked: bool, never: list[str]
+) -> int:
     """Print the report and a last sentence that says what was looked at; return the exit status."""
+    how, status = ended
     select, ignore = given.select, given.ignore
     kept = [f for f in report.findings if (select is None or f.rule in select) and f.rule not in ignore]
     report.ignored += len(report.findings) - len(kept)
     report.findings[:] = sorted(kept, key=lambda f: ('', 0) if f.at is None else (f.at.file, f.at.line))
-    if not run.ended:
-        sentence = f'looked at {looked}, and not at everything: ' if looked else 'nothing was looked at to its end: '
-        sentence += f'{os.path.basename(given.target)} {run.how}{run.further}'
-    elif not looked:
-        sentence = nothing
-    else:
-        sentence = f'looked at {looked}'
+    sentence = f'looked at {looked}' if any_looked else looked
+    if how:
+        sentence = f'{sentence}, and not at everything: ' if any_looked else 'nothing was looked at to its end: '
+        sentence += f'{os.path.basename(given.target)} {how}'
     if never:
         sentence += f'; never called, and not looked at: {", ".join(never)}'
-    text = FORMATS[given.output_format](report, sentence, run.ended and bool(looked) and not never)
+    text = FORMATS[given.output_format](report, sentence, any_looked and not how and not never)
     print(text, file=sys.stdout if given.output_format == 'concise' else sys.__stdout__, flush=True)
     counts = not (report.ok_adapting if given.no_strict else report.ok)
-    return run.status or int(counts) or (2 if never or not looked else 0)
+    return status or int(counts) or (2 if never or not any_looked else 0)
