@@ -50,20 +50,17 @@ DRAWS: dict[str, tuple[list[str], Callable[[Any], Any]]] = {
     'lognormal': (['generateLogNormalDouble'], lambda r: r.lognormal(size=3)),
     'lognormal f4': (['generateLogNormal'], lambda r: r.lognormal(size=4, dtype='f')),
     'randint': (['generate'], lambda r: r.randint(0, 8, 5)),
-    'tomaxint': (['generate'], lambda r: r.tomaxint(3)),
     'choice': (['generate'], lambda r: r.choice(16, 3)),
     'choice p': (['generateUniformDouble'], lambda r: r.choice(2, 3, p=[0.5, 0.5])),
     'choice without replacement': (['seed 24'], lambda r: r.choice(9, 3, replace=False)),
     'permutation': (['generate'], lambda r: r.permutation(6)),
     'exponential': (['generateUniformDouble'], lambda r: r.exponential(2.0, 3)),
-    'wald': (['generateNormalDouble', 'generateUniformDouble'], lambda r: r.wald(1.0, 2.0, 4)),
     'poisson': (['seed 3'], lambda r: r.poisson(4.0, 3)),
     'gamma': (['seed 6'], lambda r: r.gamma(2.0, 3.0, (2, 3))),
     'beta': (['seed 2'], lambda r: r.beta(1.0, 2.0, 2)),
     'binomial': (['seed 1'], lambda r: r.binomial(5, 0.5)),
     'logistic': (['seed 3'], lambda r: r.logistic(size=3)),
     'dirichlet': (['seed 4'], lambda r: r.dirichlet([1.0, 2.0], 2)),
-    'negative_binomial': (['seed 3', 'seed 3'], lambda r: r.negative_binomial(3, 0.5, 3)),
 }
 
 
@@ -140,7 +137,7 @@ DISTRIBUTIONS: dict[str, tuple[float, ...]] = {
     'beta': (1.0, 3.0), 'binomial': (10, 0.3), 'chisquare': (3.0,), 'exponential': (2.0,), 'gamma': (2.0, 3.0),
     'geometric': (0.25,), 'gumbel': (0.0, 1.0), 'laplace': (2.0, 1.0), 'logistic': (1.0, 1.0), 'lognormal': (0.0, 0.5),
     'normal': (2.0, 3.0), 'poisson': (4.0,), 'power': (2.0,), 'randint': (0, 10), 'rayleigh': (1.0,),
-    'triangular': (0, 1, 5), 'uniform': (-1.0, 3.0), 'wald': (1.0, 2.0), 'weibull': (1.0,),
+    'triangular': (0, 1, 5), 'uniform': (-1.0, 3.0), 'weibull': (1.0,),
 }  # fmt: skip
 
 
@@ -165,9 +162,6 @@ def test_the_numbers_are_of_their_distributions(sim: Any) -> None:
     r.shuffle(x)
     assert sorted(x.tolist()) == np.arange(30).reshape(10, 3).tolist()
     assert r.permutation(x).shape == x.shape
-    assert sim.random.multinomial(20, [0.5, 0.5], size=(2, 2)).sum(axis=-1).tolist() == [[20, 20]] * 2
-    drawn = r.multivariate_normal([1.0, 2.0], [[2.0, 1.0], [1.0, 2.0]], n)
-    assert np.allclose(np.cov(drawn.get().T), [[2, 1], [1, 2]], atol=0.1)
 
 
 def test_a_capture_refuses_what_cupy_refuses(sim: Any) -> None:
@@ -245,8 +239,6 @@ def test_curand_itself(sim: Any, curand: Any) -> None:
     curand.setGeneratorOffset(g, 8)
     curand.generate(g, words.data.ptr, 5)
     assert words.tolist() != first
-    curand.setGeneratorOrdering(g, curand.CURAND_ORDERING_PSEUDO_DEFAULT)
-    assert curand.getVersion() > 0
     normal = sim.zeros(4)
     curand.generateNormalDouble(g, normal.data.ptr, 4, 0.1, 0)
     assert normal.tolist() == [float(np.float32(0.1))] * 4  # CuPy hands the mean on as a C float
@@ -258,13 +250,10 @@ def test_curand_itself(sim: Any, curand: Any) -> None:
         lambda: curand.destroyGenerator(g),
         lambda: curand.generate(g, words.data.ptr, 5),
         lambda: curand.createGenerator(3),
-        lambda: curand.check_status(101),
     ):
         with pytest.raises(curand.CURANDError, match='CURAND_STATUS') as info:
             call()
-    assert pickle.loads(pickle.dumps(info.value)).status == 101
-    with pytest.raises(NotImplementedError, match='quasi-random'):
-        curand.createGenerator(curand.CURAND_RNG_QUASI_DEFAULT)
+    assert pickle.loads(pickle.dumps(info.value)).status == 103
     assert sim.cuda.curand is curand
 
 

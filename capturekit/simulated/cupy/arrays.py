@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from types import GenericAlias
@@ -189,13 +188,6 @@ def order_for(array: Any, order: str, out: Any) -> str:
 # -- DLPack -----------------------------------------------------------------------------------------------------
 
 
-class Capsule:
-    """A DLPack capsule of the simulated device: only :func:`from_dlpack` of the same one can open it."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-
 def device_of(array: Any) -> tuple[int, int]:
     """Return DLPack's type and number of the array's device."""
     return _CUDA, array.data.device_id
@@ -222,7 +214,7 @@ def to_dlpack(array: Any, stream: Any, max_version: Any, dl_device: Any, copy: b
     producer = streams.get_current_stream()
     if consumer >= 0 and consumer != (producer.ptr or runtime_calls.STREAM_LEGACY):
         streams._BaseStream(consumer, -1).wait_event(producer.record())
-    return Capsule(array)
+    return array  # stands for the capsule, which nobody else can open
 
 
 def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> Any:
@@ -230,17 +222,13 @@ def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> 
     if array.__dlpack_device__()[0] == _CPU:
         return _from_host(np.from_dlpack(array), None, 'K', 0, False)
     stream = runtime_calls.get_current_stream_ptr() or runtime_calls.STREAM_LEGACY
-    found = fromDlpack(array.__dlpack__(stream=stream, max_version=(1, 0)))
-    return found.copy() if copy else found
-
-
-def fromDlpack(dltensor: Any) -> Any:
-    """(Deprecated) Return an array over a DLPack capsule."""
-    if not isinstance(dltensor, Capsule):
+    source = array.__dlpack__(stream=stream, max_version=(1, 0))
+    if not isinstance(source, Layout):
         raise BufferError('the simulated device cannot open a DLPack capsule of another library')
-    source = dltensor.array
-    mem = memory.UnownedMemory(source.data.ptr, source.nbytes, source, source.data.device_id)
-    return Layout.array_class(source.shape, source.dtype, memory.MemoryPointer(mem, 0), source.strides)
+    given: Any = source
+    mem = memory.UnownedMemory(given.data.ptr, given.nbytes, given, given.data.device_id)
+    found = Layout.array_class(given.shape, given.dtype, memory.MemoryPointer(mem, 0), given.strides)
+    return found.copy() if copy else found
 
 
 _NOTHING = object()
@@ -324,9 +312,9 @@ def _inside(indices: Any, size: int) -> Any:
     return (indices >= -size) & (indices < size)
 
 
-def _not_simulated(name: str, instead: str = '') -> property:
+def _not_simulated(name: str) -> property:
     def refuse(self: Any) -> Any:
-        raise NotImplementedError(f'cupy.ndarray.{name} is not simulated{instead}')
+        raise NotImplementedError(f"the simulated CuPy has no 'ndarray.{name}'")
 
     return property(refuse)
 
@@ -392,12 +380,6 @@ class _ndarray_base(Layout):
             raise ValueError('matrix transpose with ndim < 2 is undefined')
         return launches.view(np.swapaxes, self, -1, -2)
 
-    flat = _not_simulated('flat', '; use ravel()')
-    cstruct = _not_simulated('cstruct')
-
-    def mdspan(self, *, index_type: Any, allow_unsafe: bool = False) -> Any:
-        raise NotImplementedError('cupy.ndarray.mdspan is not simulated')
-
     @property
     def real(self) -> Any:
         return launches.view(np.real, self) if self.dtype.kind == 'c' else self
@@ -443,10 +425,6 @@ class _ndarray_base(Layout):
             dtype, array_class = None, dtype
         found = self if dtype is None else launches.view(lambda a: a.view(np.dtype(dtype)), self)
         return found._view(array_class or type(self), found.data.ptr, found._shape, found._strides, found.dtype)
-
-    def reduced_view(self, dtype: Any = None) -> Any:
-        """Return a view with as few axes as it can have."""
-        return self.ravel() if self._c_contiguous else self
 
     # -- conversion ---------------------------------------------------------------------------------------------
 
@@ -495,19 +473,6 @@ class _ndarray_base(Layout):
         found: bytes = self.get().tobytes(order)
         return found
 
-    def tofile(self, fid: Any, sep: str = '', format: str = '%s') -> None:
-        self.get().tofile(fid, sep, format)
-
-    def dump(self, file: Any) -> None:
-        pickle.dump(self, file, -1)
-
-    def dumps(self) -> bytes:
-        return pickle.dumps(self, -1)
-
-    def toDlpack(self) -> Any:
-        """(Deprecated) Return a DLPack capsule."""
-        return self.__dlpack__()
-
     def _astype(
         self, dtype: Any, order: str | None = 'K', casting: Any = None, subok: Any = None, copy: bool | None = True
     ) -> Any:
@@ -532,13 +497,6 @@ class _ndarray_base(Layout):
         if self.size and self.data.device_id != runtime.getDevice():
             return launches.copy_here(self, order)
         return self.astype(self.dtype, order=order)
-
-    def byteswap(self, inplace: bool = False) -> Any:
-        found = launches.launch('cupy_byteswap', lambda a: a.byteswap(), (self,))
-        if not inplace:
-            return found
-        self[...] = found
-        return self
 
     def fill(self, value: Any) -> None:
         given = launches.as_array(value)
@@ -697,14 +655,6 @@ class _ndarray_base(Layout):
     __hash__ = None  # type: ignore[assignment]
 
     def __pos__(self: Any) -> Any:
-        if self.dtype == np.bool_:
-            warnings.warn(
-                "Applying '+' to a non-numerical array is ill-defined. "
-                'Returning a copy, but in the future this will error.',
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            return self.copy()
         return TABLE['positive'](self)
 
     # -- Python ---------------------------------------------------------------------------------------------------
@@ -765,20 +715,9 @@ def _view_by(name: str) -> Callable[..., Any]:
     )
 
 
-def _deprecated_scatter(op: str, instead: str) -> Callable[..., None]:
-    def scatter(self: Any, slices: Any, value: Any) -> None:
-        warnings.warn(
-            f'`ndarray.scatter_{op}` is deprecated. Please use `cupy.{instead}.at` instead.',
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        self._scatter_op(slices, value, op)
-
-    return scatter
-
-
-for _op, _instead in (('add', 'add'), ('max', 'maximum'), ('min', 'minimum')):
-    setattr(_ndarray_base, f'scatter_{_op}', _deprecated_scatter(_op, _instead))
+_ABSENT = 'byteswap cstruct dump dumps flat mdspan reduced_view scatter_add scatter_max scatter_min toDlpack tofile'
+for _name in _ABSENT.split():
+    setattr(_ndarray_base, _name, _not_simulated(_name))
 for _name in ('diagonal', 'squeeze', 'swapaxes'):
     setattr(_ndarray_base, _name, _view_by(_name))
 for _function in (int, float, complex, bytes, repr, str, format):

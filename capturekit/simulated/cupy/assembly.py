@@ -198,8 +198,7 @@ _PUBLISHED = """
     cupy_backends.cuda.stream = runtime_calls: get_default_stream_ptr
     cupy.cuda
         = memory: BaseMemory ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryHook MemoryPointer MemoryPool
-          PythonFunctionAllocator UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator
-          using_allocator
+          UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator using_allocator
         = streams: Event ExternalStream Graph Stream get_current_stream get_elapsed_time
         = devices: Device get_cublas_handle get_device_id is_available get_local_runtime_version
         = pinned: PinnedMemory PinnedMemoryPointer PinnedMemoryPool alloc_pinned_memory set_pinned_memory_allocator
@@ -219,7 +218,7 @@ _PUBLISHED = """
     cupy._core.core = arrays: ndarray _ndarray_base array = functions: ascontiguousarray
     cupy._core.flags = launches: Flags
     cupy._util = launches: PerformanceWarning
-    cupy = arrays: ndarray from_dlpack fromDlpack = functions: * mgrid ogrid r_ c_ = ufuncs: ufunc
+    cupy = arrays: ndarray from_dlpack = functions: * mgrid ogrid r_ c_ = ufuncs: ufunc
         = kernels: ElementwiseKernel RawKernel RawModule ReductionKernel clear_memo fuse memoize vectorize
         = devices: is_available
     cupy.random._bit_generator = randoms: BitGenerator _cuRANDGenerator XORWOW MRG32k3a Philox4x3210
@@ -228,8 +227,8 @@ _PUBLISHED = """
     cupyx = extras: empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
         seterr geterr errstate
         = syncdetect: DeviceSynchronized allow_synchronize
-    cupyx.profiler = extras: benchmark time_range profile _PerfCaseResult
-    cupyx.cusparse = scipy_functions: spgemm spmm spmv
+    cupyx.profiler = extras: benchmark time_range profile
+    cupyx.cusparse = scipy_functions: spgemm
     cupyx.scipy.sparse.linalg = scipy_functions: eigsh
     cupyx.jit = kernels: rawkernel
 """

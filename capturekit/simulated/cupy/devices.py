@@ -35,22 +35,12 @@ def get_local_runtime_version() -> int:
     return version
 
 
-def get_compute_capability() -> str:
-    """Return the current device's compute capability, ``'90'`` say."""
-    return Device().compute_capability
-
-
 @functools.total_ordering
 class Device:
     """A CUDA device; as a context manager, the current one."""
 
     def __init__(self, device: Any = None) -> None:
         self.id = runtime.getDevice() if device is None else int(device)
-
-    @classmethod
-    def from_pci_bus_id(cls, pci_bus_id: str) -> Device:
-        """Return the device with this PCI bus id."""
-        return cls(runtime.deviceGetByPCIBusId(pci_bus_id))
 
     def __int__(self) -> int:
         return self.id
@@ -110,10 +100,6 @@ class Device:
     def attributes(self) -> dict[str, int]:
         """The device's attributes by name, without ``cudaDevAttr``."""
         return dict(ATTRIBUTES)
-
-    @property
-    def pci_bus_id(self) -> str:
-        return runtime.deviceGetPCIBusId(self.id)
 
 
 def _handle_property(name: str) -> property:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import math
 import time
@@ -125,19 +124,14 @@ def accelerators() -> dict[str, Any]:
 # -- cupyx.profiler ---------------------------------------------------------------------------------------------
 
 
-class _PerfCaseResult:
+class _Times:
     """Times of each repetition in seconds: of the host, and a row for each device."""
 
-    def __init__(self, name: str, ts: NDArray[Any], devices: tuple[int, ...]) -> None:
-        self.name, self._devices = name, devices
-        self.cpu_times, self.gpu_times = ts[0], ts[1:]
-
-    def to_str(self, show_gpu: bool = False) -> str:
-        rows = [('CPU', self.cpu_times), *((f'GPU-{d}', t) for d, t in zip(self._devices, self.gpu_times) if show_gpu)]
-        return f'{self.name:<20s}:' + ' '.join(f'    {who}: {t.mean() * 1e6:9.03f} us' for who, t in rows)
+    def __init__(self, name: str, ts: NDArray[Any]) -> None:
+        self.name, self.cpu_times, self.gpu_times = name, ts[0], ts[1:]
 
     def __repr__(self) -> str:
-        return self.to_str(show_gpu=True)
+        return f'{self.name}: {self.cpu_times.mean() * 1e6:.03f} us of the host'
 
 
 def benchmark(
@@ -150,7 +144,7 @@ def benchmark(
     n_warmup: int = 10,
     max_duration: float = math.inf,
     devices: tuple[int, ...] | None = None,
-) -> _PerfCaseResult:
+) -> _Times:
     """Time a function; the simulated device's times are the host's."""
     for _ in range(n_warmup):
         func(*args, **kwargs)
@@ -165,7 +159,7 @@ def benchmark(
         second.record()
         second.synchronize()
         times.append((cpu, streams.get_elapsed_time(first, second) * 1e-3))
-    return _PerfCaseResult(name or func.__name__, np.asarray(times, np.float64).T, devices or (0,))
+    return _Times(name or func.__name__, np.asarray(times, np.float64).T)
 
 
 def nvtx() -> dict[str, Any]:
@@ -179,39 +173,21 @@ def nvtx() -> dict[str, Any]:
     }}  # fmt: skip
 
 
-class time_range:
+class time_range(contextlib.ContextDecorator):
     """A named range of time, as a context manager or decorator; shown nowhere here."""
 
     def __init__(
         self, message: str | None = None, color_id: int | None = None, argb_color: int | None = None, sync: bool = False
     ) -> None:
-        if color_id is not None and argb_color is not None:
-            raise ValueError('Only either color_id or argb_color can be specified')
-        self.message = message
-        self.sync = sync
+        self._sync = sync
 
     def __enter__(self) -> time_range:
-        if self.message is None:
-            raise ValueError('when used as a context manager, the message argument cannot be None')
-        self._wait()
+        if self._sync:
+            runtime_calls.public['cupy.cuda.runtime'].deviceSynchronize()  # by its public name, as CuPy does
         return self
 
     def __exit__(self, *args: object) -> None:
-        self._wait()
-
-    def _wait(self) -> None:
-        if self.sync:
-            runtime_calls.public['cupy.cuda.runtime'].deviceSynchronize()  # by its public name, as CuPy does
-
-    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(func)
-        def inner(*args: Any, **kwargs: Any) -> Any:
-            if self.message is None:
-                self.message = func.__name__
-            with self:
-                return func(*args, **kwargs)
-
-        return inner
+        self.__enter__()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ import gc
 import inspect
 import os
 import threading
-import warnings
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -267,31 +266,6 @@ def using_allocator(allocator: Allocator | None = None) -> Iterator[None]:
         yield
     finally:
         memory._set_thread_local_allocator(previous)
-
-
-class PythonFunctionAllocatorMemory(BaseMemory):
-    """Memory from a Python function."""
-
-    def __init__(
-        self, size: int, malloc_func: Callable[..., int], free_func: Callable[..., Any], device_id: int
-    ) -> None:
-        self.size, self.device_id, self._free_func = size, device_id, free_func
-        self.ptr = malloc_func(size, device_id) if size else 0
-
-    def __del__(self) -> None:
-        if self.ptr:
-            self._free_func(self.ptr, self.device_id)
-
-
-class PythonFunctionAllocator:
-    """An allocator made of ``malloc_func(size, device_id) -> ptr`` and ``free_func(ptr, device_id)``."""
-
-    def __init__(self, malloc_func: Callable[[int, int], int], free_func: Callable[[int, int], Any]) -> None:
-        self._functions = malloc_func, free_func
-
-    def malloc(self, size: int) -> MemoryPointer:
-        """Allocate with ``malloc_func``."""
-        return MemoryPointer(PythonFunctionAllocatorMemory(size, *self._functions, runtime.getDevice()), 0)
 
 
 def _rounded(size: int) -> int:
@@ -591,11 +565,6 @@ class MemoryPool:
     def malloc(self, size: int) -> MemoryPointer:
         """Allocate, from the current stream's free blocks if possible."""
         return self.device_pool().malloc(size)
-
-    def free_all_free(self) -> None:
-        """(Deprecated) Use :meth:`free_all_blocks`."""
-        warnings.warn('free_all_free is deprecated. Use free_all_blocks instead.', DeprecationWarning, stacklevel=2)
-        self.device_pool().free_all_blocks()
 
 
 def _of_device(name: str) -> Callable[..., Any]:

@@ -47,7 +47,7 @@ _INTEGERS = {'binomial': 'int', 'zipf': 'int',
              **dict.fromkeys(('geometric', 'hypergeometric', 'logseries', 'poisson'), '"l"')}  # fmt: skip
 #: Conditions of parameters that CuPy refuses: the host reads, for each, whether it holds for any element.
 REFUSED = {
-    'exponential': 'scale < 0', 'logseries': 'p <= 0.0, p >= 1.0', 'negative_binomial': 'n <= 0, p < 0, p > 1',
+    'exponential': 'scale < 0', 'logseries': 'p <= 0.0, p >= 1.0',
     'noncentral_chisquare': 'df <= 0, nonc < 0', 'noncentral_f': 'dfnum <= 0, dfden <= 0, nonc < 0', 'power': 'a < 0',
     'rayleigh': 'scale < 0', 'triangular': 'left > mode, mode > right, left == right', 'weibull': 'a < 0',
     'zipf': 'a <= 1.0',
@@ -214,44 +214,7 @@ class RandomState:
             return x
         return self._generate('generateLogNormal', size, dtype, mean, sigma)
 
-    def wald(self, mean: Any, scale: Any, size: Any = None, dtype: Any = float) -> Any:
-        mean, scale = cupy.asarray(mean, dtype=dtype), cupy.asarray(scale, dtype=dtype)
-        size = _common_shape(mean, scale) if size is None else size
-        self.normal(size=size, dtype=dtype)  # CuPy makes the numbers of a normal and a uniform one
-        return self._by_uniform('wald', (mean, scale), size, dtype)
-
-    def multivariate_normal(
-        self, mean: Any, cov: Any, size: Any = None, check_valid: str = 'ignore', tol: float = 1e-08,
-        method: str = 'cholesky', dtype: Any = float,
-    ) -> Any:  # fmt: skip
-        mean, cov = cupy.asarray(mean, dtype=dtype), cupy.asarray(cov, dtype=dtype)
-        if mean.ndim != 1 or cov.shape != 2 * mean.shape:
-            raise ValueError('mean must be 1 dimensional, and cov 2 dimensional and square, of the same length')
-        if method not in ('eigh', 'svd', 'cholesky'):
-            raise ValueError("method must be one of {'eigh', 'svd', 'cholesky'}")
-        if check_valid not in ('ignore', 'warn', 'raise'):
-            raise ValueError("check_valid must equal 'warn', 'raise', or 'ignore'")
-        if method == 'cholesky':
-            decomposed = cupy.linalg.cholesky(cov)
-        else:
-            s, u = cupy.linalg.eigh(cov) if method == 'eigh' else cupy.linalg.svd(cov)[1::-1]
-            decomposed = u * cupy.sqrt(cupy.abs(s))
-        shape = (*_shape_of(size), mean.shape[0])
-        x = self.standard_normal(shape, dtype=dtype).reshape(-1, mean.shape[0])
-        return (cupy.dot(decomposed, x.T).T + mean).reshape(shape)
-
     # -- integers -----------------------------------------------------------------------------------------------
-
-    def negative_binomial(self, n: Any, p: Any, size: Any = None, dtype: Any = int) -> Any:
-        n, p = cupy.asarray(n), cupy.asarray(p)
-        _refuse('negative_binomial', {'n': n, 'p': p})
-        rates = self._by_seed('gamma', (n, (1 - p) / p), size, float)
-        return self._by_seed('poisson', (rates,), None, dtype)
-
-    def tomaxint(self, size: Any = None) -> Any:
-        sample = self._bits(math.prod(_shape_of(size)), np.int64)
-        sample &= np.iinfo(np.int64).max
-        return sample.reshape(_shape_of(size))
 
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
         """Return integers in ``[low, high)``."""
@@ -423,20 +386,6 @@ def reset_states() -> None:
     _random_states = {}
 
 
-def multinomial(n: int, pvals: Any, size: Any = None) -> Any:
-    """Return numbers of a multinomial distribution: the function has no method."""
-    kinds = len(pvals)
-    ys = cupy.zeros((*_shape_of(size), kinds), 'l')
-    if ys.size > 0:
-        xs = get_random_state().choice(kinds, p=pvals, size=n * math.prod(_shape_of(size)))
-
-        def count(ys: NDArray[Any], xs: NDArray[Any]) -> None:
-            np.add.at(ys.reshape(-1, kinds), (np.arange(xs.size) // n, xs), 1)
-
-        launches.mutate('cupy_random_multinomial', count, ys, (xs,))
-    return ys
-
-
 def random_integers(low: Any, high: Any = None, size: Any = None) -> Any:
     """Return integers from ``low`` to ``high``, that included; from 1 to ``low`` where there is one bound."""
     low, high = (1, low) if high is None else (low, high)
@@ -449,17 +398,11 @@ def default_rng(seed: Any = None) -> Generator:
     return seed if isinstance(seed, Generator) else Generator(XORWOW(seed))
 
 
-def bytes(length: int) -> Any:
-    """Return random bytes, NumPy's."""
-    return np.random.bytes(length)
-
-
 #: Functions by their methods of ``RandomState``, where the names differ.
 _METHODS = {'random': 'random_sample', 'ranf': 'random_sample', 'sample': 'random_sample'}
 #: Functions named as their methods, which are not in the tables of these.
 _OTHERS = """
-    choice lognormal multivariate_normal negative_binomial normal permutation rand randint randn shuffle standard_normal
-    wald
+    choice lognormal normal permutation rand randint randn shuffle standard_normal
 """.split()
 
 
@@ -478,8 +421,8 @@ def _function(name: str) -> Callable[..., Any]:
 
 def names() -> dict[str, Any]:
     """Return what ``cupy.random`` exports."""
-    own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, RandomState, default_rng, bytes, random_integers,
-           get_random_state, set_random_state, reset_states, seed, multinomial)  # fmt: skip
+    own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, RandomState, default_rng, random_integers,
+           get_random_state, set_random_state, reset_states, seed)  # fmt: skip
     functions = {name: _function(name) for name in (*BY_UNIFORM, *BY_SEED, *_METHODS, *_OTHERS)}
     return {**{one.__name__: one for one in own}, **functions}
 

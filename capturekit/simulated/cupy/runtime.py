@@ -294,8 +294,6 @@ is_hip = False
 
 #: ``cudaErrorMemoryAllocation``, which the pools ask for.
 MEMORY_ALLOCATION = 2
-_INVALID_VALUE = 1
-_INVALID_DEVICE = 101
 _PEER_ENABLED = 704
 _INVALID_HANDLE = 400
 _DISABLE_TIMING = CONSTANTS['eventDisableTiming']
@@ -311,21 +309,6 @@ class PointerAttributes:
         self.devicePointer = devicePointer
         self.hostPointer = hostPointer
         self.type = type
-
-
-class MemPoolProps:
-    """``cudaMemPoolProps``."""
-
-    def __init__(self, allocType: int, handleType: int, locationType: int, devId: int) -> None:
-        self.allocType = allocType
-        self.handleType = handleType
-        self.locationType = locationType
-        self.devId = devId
-
-
-def check_status(status: int) -> None:
-    if status != 0:
-        raise CUDARuntimeError(status)
 
 
 # -- device ---------------------------------------------------------------------------------------------------
@@ -372,18 +355,6 @@ def getDeviceProperties(device: int) -> dict[str, Any]:
     return properties
 
 
-def deviceGetByPCIBusId(pci_bus_id: str) -> int:
-    for device in range(getDeviceCount()):
-        if pci_bus_id == deviceGetPCIBusId(device):
-            return device
-    raise CUDARuntimeError(_INVALID_DEVICE)
-
-
-def deviceGetPCIBusId(device: int) -> str:
-    check_device(device)
-    return f'0000:{device:02x}:00.0'
-
-
 def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
     return int(calls.ask(calls.device().can_access_peer, device, peerDevice))
 
@@ -415,16 +386,12 @@ def _verb(name: str, parameters: str, verb: str) -> Callable[..., Any]:
 
 for _name, _parameters, _verb_name in re.findall(r'(\w+)\(([\w,]*)\):(\w+)', _VERBS):
     globals()[_name] = _verb(_name, _parameters, _verb_name)
-for _name in ('driverGetVersion', 'runtimeGetVersion', '_getLocalRuntimeVersion'):
+for _name in ('driverGetVersion', 'runtimeGetVersion'):
     globals()[_name] = surface.named(lambda: 13000, _name, module=__name__)
 for _name in ('profilerStart', 'profilerStop'):  # unsafe calls, as on a GPU, and nothing else: there is no profiler
     globals()[_name] = surface.named(
         lambda: calls.ask(calls.device().unsafe_call, 'profilerStart'), _name, module=__name__
     )
-
-
-def _getCUDAMajorVersion() -> int:
-    return 13
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
@@ -526,37 +493,21 @@ def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
         f.write(text)
 
 
-# -- what the simulated device has not -------------------------------------------------------------------------
+# -- what the simulated device has not, and the guard judges ---------------------------------------------------
 
 _ABSENT = """
-    createSurfaceObject(ResDescPtr) createTextureObject(ResDescPtr,TexDescPtr) destroySurfaceObject(surfObject)
-    destroyTextureObject(texObject) deviceDisablePeerAccess(peerDevice)
-    deviceGetDefaultMemPool(device) deviceGetLimit(limit) deviceGetMemPool(device) deviceSetLimit(limit,value)
-    deviceSetMemPool(device,pool) freeArray(ptr) hostRegister(ptr,size,flags) hostUnregister(ptr)
-    ipcCloseMemHandle(devPtr) ipcGetEventHandle(event) ipcGetMemHandle(devPtr) ipcOpenEventHandle(handle)
-    ipcOpenMemHandle(handle,flags=1) malloc3DArray(descPtr,width,height,depth,flags=0)
-    mallocArray(descPtr,width,height,flags=0) mallocFromPoolAsync(size,pool,stream)
-    memAdvise(devPtr,count,advice,device) memPoolCreate(props) memPoolDestroy(pool) memPoolGetAttribute(pool,attr)
-    memPoolSetAttribute(pool,attr,value) memPoolTrimTo(pool,size) memPrefetchAsync(devPtr,count,dstDevice,stream)
-    memcpy2DFromArray(dst,dpitch,src,wOffset,hOffset,width,height,kind)
-    memcpy2DFromArrayAsync(dst,dpitch,src,wOffset,hOffset,width,height,kind,stream)
-    memcpy2DToArray(dst,wOffset,hOffset,src,spitch,width,height,kind)
-    memcpy2DToArrayAsync(dst,wOffset,hOffset,src,spitch,width,height,kind,stream)
-    memcpy3D(Memcpy3DParmsPtr) memcpy3DAsync(Memcpy3DParmsPtr,stream)
+    deviceSetLimit deviceSetMemPool freeArray hostRegister hostUnregister malloc3DArray mallocArray mallocFromPoolAsync
+    memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo memPrefetchAsync
+    memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray memcpy2DToArrayAsync memcpy3D memcpy3DAsync
 """
 
 
-def _absent(declaration: str) -> Callable[..., Any]:
-    name, _, parameters = declaration.partition('(')
+def _absent(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any) -> Any:
+        raise NotImplementedError(f"the simulated CuPy has no '{name}' in module 'cupy.cuda.runtime'")
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f'cupy.cuda.runtime.{name} is not simulated')
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = 'Not simulated.'
-    refuse.__signature__ = surface.signature(parameters[:-1])  # type: ignore[attr-defined]
     return refuse
 
 
-for _declaration in _ABSENT.split():
-    globals()[_declaration.partition('(')[0]] = _absent(_declaration)
+for _name in _ABSENT.split():
+    globals()[_name] = _absent(_name)

@@ -15,12 +15,11 @@ PLAIN = """
     average bartlett blackman choose clip column_stack concat concatenate convolve corrcoef correlate count_nonzero cov
     cross cumprod cumproduct cumsum cumulative_prod cumulative_sum diag_indices diagflat diff digitize dot dstack
     ediff1d einsum eye gradient hamming hanning hstack identity indices inner interp isclose iscomplex isin isneginf
-    isposinf isreal kaiser kron lexsort linspace logspace max mean median min nan_to_num nanargmax nanargmin nancumprod
-    nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar outer packbits pad partition percentile
-    piecewise poly polyadd polyfit polymul polysub polyval prod product ptp quantile ravel_multi_index real_if_close
-    repeat resize roll roots round round_ row_stack searchsorted select sometrue sort sort_complex stack std sum
-    take_along_axis tensordot tile trace trapezoid trapz tri tril tril_indices triu triu_indices unpackbits
-    unravel_index unwrap vander var vdot vstack
+    isposinf isreal kaiser kron lexsort linspace logspace max mean median min nan_to_num nancumprod nancumsum nanmax
+    nanmean nanmedian nanmin nanprod nanstd nansum nanvar outer packbits pad partition percentile piecewise polyfit
+    polyval prod product ptp quantile ravel_multi_index repeat resize roll roots round round_ row_stack searchsorted
+    select sometrue sort sort_complex stack std sum take_along_axis tensordot tile trace trapezoid trapz tri tril
+    tril_indices triu triu_indices unpackbits unravel_index unwrap vander var vdot vstack
 """.split()
 
 #: Methods of ``ndarray`` that are one launch of NumPy's function of the same name.
@@ -64,7 +63,7 @@ LACKING = frozenset('where initial like device subok stable mean correction herm
 #: The parameters of CuPy's functions that are not NumPy's without those, by the names of functions.
 PARAMETERS = {
     'ndarray.argmax ndarray.argmin': 'self, axis=None, out=None, dtype=None, keepdims=False',
-    'argmax argmin nanargmax nanargmin': 'a, axis=None, dtype=None, out=None, keepdims=False',
+    'argmax argmin': 'a, axis=None, dtype=None, out=None, keepdims=False',
     'argpartition partition': 'a, kth, axis=-1',
     'argsort sort': 'a, axis=-1, kind=None',
     'concat concatenate stack': "tup, axis=0, out=None, *, dtype=None, casting='same_kind'",
@@ -115,10 +114,12 @@ SAME_AS = {
 #: What real CuPy has and the simulated one has not.
 ABSENT = frozenset(
     """
-    DataSource broadcast disp find_common_type flatiter format_parser get_array_wrap issctype issubclass_ issubsctype
-    lib make_aligned_dtype mask_indices obj2sctype poly1d polynomial safe_eval sctype2char set_string_function
-    show_config typing who
-""".split()
+    DataSource apply_over_axes asarray_chkfinite asfarray broadcast disp find_common_type flatiter format_parser fromDlpack
+    get_array_wrap histogram2d histogramdd in1d issctype issubclass_ issubsctype lib make_aligned_dtype mask_indices
+    msort nanargmax nanargmin obj2sctype place poly poly1d polyadd polymul polynomial polysub put_along_axis
+    real_if_close require safe_eval sctype2char set_string_function show_config trim_zeros typing unique_all
+    unique_counts unique_inverse unique_values who
+    """.split()
 )
 
 #: Functions that use cuBLAS for floating-point operands, which CuPy refuses in a capture.
