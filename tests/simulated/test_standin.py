@@ -461,15 +461,13 @@ def test_what_is_missing_says_so(cp: Any) -> None:
     assert not hasattr(cp.cuda, 'texture')
 
 
-def test_indices_into_an_axis_of_length_0_write_outside(cp: Any) -> None:
-    illegal = cp.cuda.runtime.CUDARuntimeError
+def test_indices_into_an_axis_of_length_0(cp: Any) -> None:
     x = cp.zeros((0, 3))
-    with pytest.raises(illegal, match='cudaErrorIllegalAddress'):
+    with pytest.raises(IndexError):
         x[[0, 1]] = 3.0
     with pytest.raises(IndexError):
         x[[0, 1]]
     x[cp.zeros(0, int)] = 3.0
-    cp.zeros((0, 0))[[0, 1]] = 3.0
     cp.zeros((2, 0))[[0, 1]] = 3.0
     assert x.shape == (0, 3)
 
@@ -719,11 +717,11 @@ def test_the_drivers_pool(sim: Any) -> None:
     pool = sim.cuda.MemoryAsyncPool()
     with sim.cuda.using_allocator(pool.malloc):
         x = sim.arange(100.0)
-    assert (pool.used_bytes(), pool.total_bytes(), pool.get_limit()) == (1024, 32 << 20, 2**64 - 1)
     assert x.get()[99] == 99
     del x
     pool.free_all_blocks()
-    assert pool.used_bytes() == pool.free_bytes() == 0
+    with pytest.raises(NotImplementedError, match='no sizes and limits'):
+        pool.used_bytes()
     with pytest.raises(ValueError, match='handle must be'):
         sim.cuda.MemoryAsyncPool('none')
 

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from types import GenericAlias
@@ -174,10 +173,8 @@ def order_for(array: Any, order: str, out: Any) -> str:
         return order
     if not isinstance(out, np.ndarray):
         raise TypeError('Only numpy.ndarray can be obtained fromcupy.ndarray')
-    if array.dtype != out.dtype:
-        raise TypeError(f'{out.dtype} array cannot be obtained from {array.dtype} array')
-    if array.shape != out.shape:
-        raise ValueError(f'Shape mismatch. Expected shape: {array.shape}, actual shape: {out.shape}')
+    if (array.dtype, array.shape) != (out.dtype, out.shape):
+        raise ValueError(f'out has shape {out.shape} of {out.dtype}, and the array {array.shape} of {array.dtype}')
     if out.flags.c_contiguous and (array._c_contiguous or not out.flags.f_contiguous):
         return 'C'
     if out.flags.f_contiguous:
@@ -902,17 +899,6 @@ def _wrapped(shape: Shape, axes: list[int], indices: tuple[Any, ...]) -> tuple[A
     return tuple(key)
 
 
-def _check_length(shape: Shape, axes: list[int], indices: list[Shape]) -> None:
-    """Raise cudaErrorIllegalAddress for indices into an axis of length 0.
-
-    CuPy's kernel takes them modulo the length and writes outside of the array (seen on an H200, driver 580.159.04).
-    """
-    others = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
-    written = math.prod(np.broadcast_shapes(*indices)) * others
-    if written and not all(shape[axis] for axis in axes):
-        raise runtime_calls.CUDARuntimeError(runtime.ILLEGAL_ADDRESS)
-
-
 # -- indexing ---------------------------------------------------------------------------------------------------
 # Indices that are out of bounds wrap around; scalars in a key take views before arrays in it gather; a mask's length is
 # read by the host first, since it decides the result's shape.
@@ -997,7 +983,6 @@ def scatter(target: Any, key: Any, value: Any, op: str) -> None:
     if launches.as_array(value) is None:
         value = array(value, dtype=seen.dtype)
     axes = [axis for axis, _ in indexed]
-    _check_length(seen.shape, axes, [index.shape for _, index in indexed])
 
     def write(a: NDArray[Any], v: NDArray[Any], *indices: Any) -> None:
         where = _wrapped(a.shape, axes, indices)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import os
 import threading
 import weakref
 from collections import OrderedDict, deque
@@ -23,8 +22,8 @@ from capturekit.simulated.device.constants import CONSTANTS
 from . import devices, runtime, runtime_calls, streams
 from .runtime_calls import STREAM_PER_THREAD, get_current_stream_ptr
 
-#: What a size is rounded up to, how much the driver's pool reserves at a time, and CuPy's word for no limit.
-ALLOCATION_UNIT_SIZE, _RESERVED, _UNLIMITED = 512, 32 << 20, 2**64 - 1
+#: What a size is rounded up to.
+ALLOCATION_UNIT_SIZE = 512
 _SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
 _H2D, _D2H, _DEFAULT = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToDevice', 'DeviceToHost', 'Default'))
 #: Copies that CuPy refuses to record, and its words.
@@ -286,7 +285,7 @@ def _limit_of(size: int | None, fraction: float | None) -> int:
 
 
 class MemoryAsyncPool:
-    """The pool of the driver, which ``malloc_async`` takes memory from; the limit is kept and not heeded."""
+    """The pool of the driver, which ``malloc_async`` takes memory from."""
 
     def __init__(self, pool_handles: Any = 'current') -> None:
         each = [pool_handles] if isinstance(pool_handles, (str, int)) else list(pool_handles)
@@ -294,38 +293,19 @@ class MemoryAsyncPool:
             raise NotImplementedError('cudaMemPoolCreate is not yet supported')
         if not all(one in ('default', 'current') or isinstance(one, int) for one in each):
             raise ValueError("handle must be 'default', 'current' or an int (a cudaMemPool_t)")
-        self._given: weakref.WeakSet[BaseMemory] = weakref.WeakSet()
-        self._limit = _UNLIMITED
 
     def malloc(self, size: int) -> MemoryPointer:
         """Allocate on the current stream."""
-        found = malloc_async(_rounded(size))
-        self._given.add(found.mem)
-        return found
+        return malloc_async(_rounded(size))
 
     def free_all_blocks(self, stream: Any = None) -> None:
         """Wait for a stream, or the current one: what it frees goes back to the device at once."""
         (streams.get_current_stream() if stream is None else stream).synchronize()
 
-    def n_free_blocks(self) -> int:
-        raise NotImplementedError('This function is not supported in MemoryAsyncPool')
+    def _not_told(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError('the simulated MemoryAsyncPool has no sizes and limits')
 
-    def used_bytes(self) -> int:
-        device = runtime.getDevice()
-        return sum(mem.size for mem in self._given if mem.device_id == device)
-
-    def free_bytes(self) -> int:
-        return self.total_bytes() - self.used_bytes()
-
-    def total_bytes(self) -> int:
-        """The driver takes memory in pieces of 32 MiB."""
-        return -(-self.used_bytes() // _RESERVED) * _RESERVED
-
-    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        self._limit = _limit_of(size, fraction) or _UNLIMITED
-
-    def get_limit(self) -> int:
-        return self._limit
+    n_free_blocks = used_bytes = free_bytes = total_bytes = set_limit = get_limit = _not_told
 
 
 # -- hooks: told before and after every allocation, per thread --------------------------------------------------
@@ -426,11 +406,7 @@ class SingleDeviceMemoryPool:
         # One for all: a weak reference that only garbage holds is dead before the garbage is finalized.
         self._itself = weakref.ref(self)
         self._device_id = runtime.getDevice()
-        limit = os.environ.get('CUPY_GPU_MEMORY_LIMIT', '0')
-        if limit.endswith('%'):
-            self.set_limit(fraction=float(limit[:-1]) / 100)
-        else:
-            self.set_limit(int(limit))
+        self._limit = 0
 
     def malloc(self, size: int) -> MemoryPointer:
         rounded = _rounded(size)
@@ -467,7 +443,7 @@ class SingleDeviceMemoryPool:
         last: Callable[[], Any] = int
         for tidy in (self.free_all_blocks, gc.collect, self.free_all_blocks, last):
             try:
-                if self._total + size <= (self._limit or _UNLIMITED):
+                if not self._limit or self._total + size <= self._limit:
                     with told('alloc', 'mem_ptr', device_id=self._device_id, mem_size=size) as after:
                         pointer = self._allocator(size)
                         after['mem_ptr'] = pointer.ptr

@@ -279,21 +279,14 @@ class Stream(_BaseStream):
     @classmethod
     def from_external(cls, obj: Any) -> Stream:
         """Wrap another library's stream that has ``__cuda_stream__``."""
-        try:
-            version, stream_ptr = obj.__cuda_stream__()
-        except AttributeError as e:
+        if not hasattr(obj, '__cuda_stream__'):
             raise TypeError(
                 f'Object of type {type(obj).__name__} does not implement '
                 'the CUDA stream protocol (__cuda_stream__ method)'
-            ) from e
-        except (TypeError, ValueError) as e:
-            raise TypeError('__cuda_stream__() must return a 2-tuple of (version, stream_ptr)') from e
-        if not isinstance(version, int) or not isinstance(stream_ptr, int):
-            raise TypeError(
-                f'__cuda_stream__() must return (int, int), got ({type(version).__name__}, {type(stream_ptr).__name__})'
             )
-        if version != 0:
-            raise TypeError(f'__cuda_stream__() returned unsupported version {version}, only version 0 is supported')
+        version, stream_ptr = obj.__cuda_stream__()
+        if version != 0 or not isinstance(stream_ptr, int):
+            raise TypeError(f'__cuda_stream__() must return (0, int), got ({version!r}, {stream_ptr!r})')
         stream = cls.__new__(cls)
         _BaseStream.__init__(stream, stream_ptr, -1)
         stream._foreign_stream_ref = obj
