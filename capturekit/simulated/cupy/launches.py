@@ -495,8 +495,6 @@ def mutate(
     ``rehearse``: first on a copy, so that wrong shapes raise here and not at the launch. ``elementwise``: it writes
     each element, from one element of each array.
     """
-    if target.size == 0:
-        return
     slots = [_reachable(target)]
     recipe: tuple[Any, dict[str, Any]] = (lower(tuple(args)), {})
 
@@ -504,7 +502,8 @@ def mutate(
         fn(outputs[0], *args)
 
     ready = _rehearsed(write, recipe, slots) if rehearse else None
-    _submit(name, recipe, slots, write, ready, elementwise)
+    if target.size:
+        _submit(name, recipe, slots, write, ready, elementwise)
 
 
 def run(
