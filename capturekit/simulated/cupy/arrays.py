@@ -39,7 +39,6 @@ def array(
     ndmin: int = 0,
     blocking: bool = False,
 ) -> Any:
-    """Return an array on the device: ``cupy._core.array``."""
     if subok:
         raise NotImplementedError
     order = order or 'K'
@@ -82,7 +81,6 @@ def _from_nested(obj: Any, dtype: Any, order: str, ndmin: int, blocking: bool) -
 
 
 def concatenate_method(tup: Any, axis: int, out: Any = None, dtype: Any = None, casting: str = 'same_kind') -> Any:
-    """Join arrays: ``cupy._core.concatenate_method``."""
     arrays = list(tup)
     if all(isinstance(one, Layout) for one in arrays) and arrays:
         _upload_table(arrays, arrays[0].dtype if out is None and dtype is None else np.dtype(dtype or out.dtype))
@@ -186,7 +184,6 @@ def order_for(array: Any, order: str, out: Any) -> str:
 
 
 def device_of(array: Any) -> tuple[int, int]:
-    """Return DLPack's type and number of the array's device."""
     return _CUDA, array.data.device_id
 
 
@@ -215,7 +212,6 @@ def to_dlpack(array: Any, stream: Any, max_version: Any, dl_device: Any, copy: b
 
 
 def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> Any:
-    """Return an array over, or copied from, an object with ``__dlpack__``."""
     if array.__dlpack_device__()[0] == _CPU:
         return _from_host(np.from_dlpack(array), None, 'K', 0, False)
     stream = runtime_calls.get_current_stream_ptr() or runtime_calls.STREAM_LEGACY
@@ -396,7 +392,6 @@ class _ndarray_base(Layout):
         self.imag[...] = value
 
     def reshape(self, *shape: Any, order: str = 'C', copy: bool | None = None) -> Any:
-        """Return the elements in another shape: a view where that can be."""
         wanted = shape[0] if len(shape) == 1 else shape
         found = launches.view(np.reshape, self, wanted, order=order)
         if not found.size and found.shape == self.shape:
@@ -414,7 +409,6 @@ class _ndarray_base(Layout):
         return launches.launch('cupy_flatten', lambda a: a.flatten(order), (self,))
 
     def ravel(self, order: str = 'C') -> Any:
-        """Return the elements in one dimension: a view where that can be."""
         return in_order(launches.view(np.ravel, self, order=order), 'C')
 
     def view(self, dtype: Any = None, array_class: type | None = None) -> Any:
@@ -444,7 +438,6 @@ class _ndarray_base(Layout):
         return host
 
     def set(self, arr: Any, stream: Any = None) -> None:
-        """Copy an array of the host, of the same shape and dtype, into this one."""
         if not isinstance(arr, np.ndarray):
             raise TypeError('Only numpy.ndarray can be set to cupy.ndarray')
         if self.dtype != arr.dtype:
@@ -490,7 +483,6 @@ class _ndarray_base(Layout):
         return self._astype(dtype, order, casting, subok, True if copy else None)
 
     def copy(self, order: str = 'C') -> Any:
-        """Return a copy, on the current device."""
         if self.size and self.data.device_id != runtime.getDevice():
             return launches.copy_here(self, order)
         return self.astype(self.dtype, order=order)
@@ -525,7 +517,6 @@ class _ndarray_base(Layout):
         return launches.launch('cupy_take', wrapping, (self, indices), out=out)
 
     def put(self, indices: Any, values: Any, mode: str = 'wrap') -> None:
-        """Set the elements at flat ``indices``."""
         if mode not in ('raise', 'wrap', 'clip'):
             raise ValueError('clipmode not understood')
         given = [
@@ -556,7 +547,6 @@ class _ndarray_base(Layout):
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
-        """Return elements of ``choices`` picked by this array."""
         if mode == 'raise' and not bool(((self >= 0) & (self < choices.shape[0])).all()):
             raise ValueError('invalid entry in choice array')
         return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
@@ -905,7 +895,6 @@ def _wrapped(shape: Shape, axes: list[int], indices: tuple[Any, ...]) -> tuple[A
 
 
 def getitem(array: Any, key: Any) -> Any:
-    """Return ``array[key]``: a view, or a gathered copy where the key has arrays."""
     if array.dtype.fields is not None and isinstance(key, (str, list)):
         return launches.view(_basic, array, key)
     seen, arrays = _split(array, key)
@@ -962,7 +951,6 @@ def _scatter_masked(seen: Any, axis: int, mask: Any, value: Any, op: str) -> Non
 
 
 def setitem(array: Any, key: Any, value: Any) -> None:
-    """``array[key] = value``."""
     if array.dtype.fields is not None and isinstance(key, (str, list)):
         array, key = launches.view(_basic, array, key), Ellipsis
     scatter(array, key, value, 'update')

@@ -242,7 +242,6 @@ _HIDDEN = frozenset(
 
 
 def _of_parts(parts: Any) -> dict[str, dict[str, Any]]:
-    """The contents of the public modules that :data:`_PUBLISHED` says."""
     found: dict[str, dict[str, Any]] = {}
     for word in _PUBLISHED.replace('=', ' ').split():
         if '.' in word or word in _ROOTS:
@@ -257,7 +256,6 @@ def _of_parts(parts: Any) -> dict[str, dict[str, Any]]:
 
 
 def _contents(parts: Any) -> dict[str, dict[str, Any]]:
-    """The contents of the public modules."""
     found, functions, runtime, cupy = _of_parts(parts), parts.functions, parts.runtime, parts.runtime_calls.cupy
     wait = bool(int(os.environ.get('CUPY_CUDA_ARRAY_INTERFACE_SYNC', '1')))
     found['cupy._util']['CUDA_ARRAY_INTERFACE_SYNC'] = wait

@@ -22,7 +22,6 @@ def _get_handle(name: str, device: int) -> int:
 
 
 def get_device_id() -> int:
-    """Return the current device's number."""
     return runtime.getDevice()
 
 
@@ -67,12 +66,10 @@ class Device:
     __hash__ = None  # type: ignore[assignment]
 
     def use(self) -> Device:
-        """Make this device current."""
         runtime.setDevice(self.id)
         return self
 
     def synchronize(self) -> None:
-        """Wait for all work on the device."""
         syncdetect._declare_synchronize()
         before = runtime.getDevice()
         runtime.setDevice(self.id)
@@ -83,7 +80,6 @@ class Device:
 
     @property
     def compute_capability(self) -> str:
-        """Major and minor number, ``'90'`` say."""
         return f'{runtime.deviceGetAttribute(75, self.id)}{runtime.deviceGetAttribute(76, self.id)}'
 
     @property
@@ -121,5 +117,4 @@ get_cublas_handle, get_cusolver_handle, get_cusparse_handle = map(_this_threads,
 
 
 def from_pointer(ptr: int) -> Device:
-    """Return the device that an address belongs to."""
     return Device(runtime.pointerGetAttributes(ptr).device)

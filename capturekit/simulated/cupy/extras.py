@@ -18,7 +18,6 @@ from . import arrays, devices, functions, pinned, runtime_calls, streams, vendor
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
-    """Return a NumPy array in pinned memory."""
     wanted = (shape,) if isinstance(shape, int) else tuple(shape)
     mem = pinned.alloc_pinned_memory(math.prod(wanted) * np.dtype(dtype).itemsize)
     found: NDArray[Any] = np.ndarray(wanted, dtype=dtype, buffer=mem, order=order)  # type: ignore[arg-type]
@@ -28,7 +27,6 @@ def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[An
 def empty_like_pinned(
     a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None
 ) -> NDArray[Any]:
-    """Return a NumPy array like ``a`` in pinned memory."""
     if subok is not None:
         raise TypeError('subok is not supported yet')
     laid_out = order if order in ('C', 'F') else 'F' if a.flags.fnc else 'C'
@@ -75,7 +73,6 @@ def seterr(
 
 @contextlib.contextmanager
 def errstate(**wanted: Any) -> Iterator[None]:
-    """Set how errors are treated in a block."""
     old = seterr(**wanted)
     try:
         yield
@@ -94,12 +91,10 @@ _INDEX = {'e': 0, 'f': 1, 'F': 1, 'd': 2, 'D': 2}
 
 
 def set_compute_type(dtype: Any, compute_type: int) -> None:
-    """Set in which type products of arrays of a dtype are computed."""
     runtime_calls.state.compute_types[_INDEX[np.dtype(dtype).char]] = int(compute_type)
 
 
 def get_compute_type(dtype: Any) -> int:
-    """Return in which type products of arrays of a dtype are computed."""
     return runtime_calls.state.compute_types[_INDEX[np.dtype(dtype).char]]
 
 
@@ -220,5 +215,4 @@ assert_allclose, assert_array_equal, assert_array_almost_equal, assert_array_les
 
 
 def is_available() -> bool:
-    """Return whether there is a device."""
     return devices.get_device_id() >= 0

@@ -55,19 +55,16 @@ def array(
     *,
     blocking: bool = False,
 ) -> Any:
-    """Return an array on the device."""
     return _core.array(obj, dtype, copy, order, subok, ndmin, blocking)
 
 
 def asarray(
     a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, blocking: bool = False
 ) -> Any:
-    """Return ``a`` as an array on the device, copied only if need be."""
     return _core.array(a, dtype, copy, order, blocking=blocking)
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-    """Return ``a`` in C order."""
     return arrays.array(a, dtype, None, 'C', ndmin=1)
 
 
@@ -92,7 +89,6 @@ def _filled(found: Any, value: Any) -> Any:
 
 
 def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None) -> Any:
-    """Return an array like another one, that nothing has been written to."""
     if subok is not None:
         raise TypeError('subok is not supported yet')
     found = np.dtype(prototype.dtype if dtype is None else dtype)
@@ -136,7 +132,6 @@ def _one(found: Any) -> Any:
 
 
 def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, blocking: bool = True) -> Any:
-    """Return ``a`` on the host."""
     found = launches.as_array(a)
     if found is not None:
         return found.get(stream=stream, order=order, out=out, blocking=blocking)
@@ -148,7 +143,6 @@ def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, bl
 
 
 def get_array_module(*args: Any) -> Any:
-    """Return ``cupy`` if any argument is on the device, otherwise ``numpy``."""
     return runtime_calls.public['cupy'] if any(launches.as_array(a) is not None for a in args) else np
 
 
@@ -181,14 +175,12 @@ def load(file: Any, mmap_mode: Any = None, allow_pickle: bool | None = None) -> 
 
 
 def argwhere(a: Any) -> Any:
-    """Return the indices of what is not zero, a row each."""
     a = array_of(a)
     n = arrays.count_true(a)
     return launches.launch('cupy_argwhere', np.argwhere, (a,), shapes=[(n, a.ndim)])
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """Return elements of ``x`` or ``y``, or with neither the indices of what is not zero."""
     missing = (x is None, y is None).count(True)
     if missing == 1:
         raise ValueError("Must provide both 'x' and 'y' or neither.")
@@ -203,7 +195,6 @@ _WHERE = ufunc('where', 3, 1, np.where)
 
 
 def delete(arr: Any, indices: Any, axis: int | None = None) -> Any:
-    """Return the array without some slices."""
     arr = array_of(arr)
     if axis is None:
         arr, axis = arr.ravel(), 0
@@ -317,7 +308,6 @@ def _can_copy(src: Any, dtype: np.dtype[Any], casting: Any) -> bool:
 
 
 def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) -> None:
-    """Copy values into ``dst``."""
     if not _can_copy(src, dst.dtype, casting):
         raise TypeError(f'Cannot cast {getattr(src, "dtype", type(src))} to {dst.dtype} in {casting} casting mode')
 
@@ -335,7 +325,6 @@ def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) ->
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Set the elements where ``mask`` holds, to those of ``values`` at the same place."""
     given = launches.as_array(values)
     if given is not None and given.shape == a.shape:
         int(array_of(mask).sum())  # CuPy writes a[mask] = values[mask]
@@ -346,7 +335,6 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a function for each row along an axis, and lay what it returns into one array."""
     rows = launches.view(np.moveaxis, arr, axis, -1)
     axis %= arr.ndim
     found: Any = None
@@ -377,7 +365,6 @@ def matmul(
 
 
 def byte_bounds(a: Any) -> tuple[int, int]:
-    """Return the addresses of the first byte and past the last."""
     reach = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
     low = a.data.ptr + sum(r for r in reach if r < 0)
     return low, a.data.ptr + sum(r for r in reach if r > 0) + a.itemsize

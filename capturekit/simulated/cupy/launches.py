@@ -225,7 +225,6 @@ class Layout:
 
     @property
     def flags(self) -> Flags:
-        """``c_contiguous``, ``f_contiguous``, ``owndata``; also by index."""
         return Flags(self._c_contiguous, self._f_contiguous, self.base is None)
 
     @property
@@ -246,7 +245,6 @@ class Layout:
 
     @property
     def device(self) -> devices.Device:
-        """The device that holds the array."""
         found: devices.Device = self.data.device
         return found
 

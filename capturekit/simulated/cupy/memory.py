@@ -61,7 +61,6 @@ class BaseMemory:
 
     @property
     def device(self) -> devices.Device:
-        """The device that holds the memory."""
         return devices.Device(self.device_id)
 
 
@@ -147,7 +146,6 @@ class MemoryPointer:
 
     @property
     def device(self) -> devices.Device:
-        """The device that holds the memory."""
         return devices.Device(self.device_id)
 
     def __add__(self, offset: int) -> MemoryPointer:
@@ -244,7 +242,6 @@ def alloc(size: int) -> MemoryPointer:
 
 
 def set_allocator(allocator: Allocator | None = None) -> None:
-    """Set the allocator of every thread; None means no pool."""
     if _get_thread_local_allocator() is not None:
         raise ValueError("Can't change the global allocator inside `using_allocator` context manager")
     runtime_calls.state.allocator = allocator
@@ -256,7 +253,6 @@ def get_allocator() -> Allocator:
 
 @contextmanager
 def using_allocator(allocator: Allocator | None = None) -> Iterator[None]:
-    """Use an allocator in this thread for a while."""
     # Looked up where programs find it: a replaced _set_thread_local_allocator is honoured, as in CuPy.
     memory = runtime_calls.public['cupy.cuda.memory']
     previous = memory._get_thread_local_allocator()
@@ -295,7 +291,6 @@ class MemoryAsyncPool:
             raise ValueError("handle must be 'default', 'current' or an int (a cudaMemPool_t)")
 
     def malloc(self, size: int) -> MemoryPointer:
-        """Allocate on the current stream."""
         return malloc_async(_rounded(size))
 
     def free_all_blocks(self, stream: Any = None) -> None:
@@ -531,7 +526,6 @@ class MemoryPool:
         self._lock = threading.Lock()
 
     def device_pool(self) -> SingleDeviceMemoryPool:
-        """Return the current device's part."""
         with self._lock:
             device = runtime.getDevice()
             if device not in self._pools:
@@ -539,7 +533,6 @@ class MemoryPool:
             return self._pools[device]
 
     def malloc(self, size: int) -> MemoryPointer:
-        """Allocate, from the current stream's free blocks if possible."""
         return self.device_pool().malloc(size)
 
 

@@ -101,7 +101,6 @@ class Processes:
             shutil.rmtree(self._place, ignore_errors=True)
 
     def _find(self) -> socket.socket:
-        """Go to rank 0's process, as soon as it is there."""
         until = time.monotonic() + PATIENCE
         while True:
             one = socket.socket(socket.AF_UNIX)
@@ -203,7 +202,6 @@ class _Call:
 
 
 def get_version() -> int:
-    """Return the version that is simulated."""
     return 22809
 
 
@@ -220,12 +218,10 @@ def _group() -> list[_Call]:
 
 
 def groupStart() -> None:
-    """Begin a group: what follows begins when it ends."""
     runtime_calls.state.thread.depth = getattr(runtime_calls.state.thread, 'depth', 0) + 1
 
 
 def groupEnd() -> None:
-    """End a group: all that was asked for in it is done."""
     depth = getattr(runtime_calls.state.thread, 'depth', 0)
     if not depth:
         raise NcclError(_INVALID_USAGE, 'groupEnd without groupStart')
@@ -348,12 +344,10 @@ class NcclCommunicator:
 
     @property
     def comm(self) -> int:
-        """A number that stands for the handle."""
         return id(self) if self._open else 0
 
     @staticmethod
     def initAll(devices: Any) -> list[NcclCommunicator]:
-        """Return a communicator for each of ``devices``, a number of them or a list."""
         if not isinstance(devices, (int, list)):
             raise ValueError('"devices" should be an int or a list of int.')
         numbers = list(range(devices)) if isinstance(devices, int) else devices
@@ -373,21 +367,18 @@ class NcclCommunicator:
         self._open = False
 
     def device_id(self) -> int:
-        """Return the number of its device."""
         return self._device
 
     def rank_id(self) -> int:
         return self._rank
 
     def size(self) -> int:
-        """Return how many ranks there are."""
         return self._clique.size
 
     def check_async_error(self) -> None:
         """Raise nothing: nothing goes wrong behind one's back."""
 
     def commSplit(self, color: int, key: int, config: NcclConfig | None = None) -> Any:
-        """Not simulated."""
         raise NotImplementedError('cupy.cuda.nccl.NcclCommunicator.commSplit is not simulated')
 
     def _ask(
@@ -405,25 +396,20 @@ class NcclCommunicator:
             _run([call])
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
-        """Give every rank the sum (``op``) of what all have."""
         self._ask('AllReduce', (sendbuf, count), (recvbuf, count), datatype, stream, op=op)
 
     def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
-        """Give rank ``root`` the sum (``op``) of what all have."""
         receives = count if self._rank == root else 0
         self._ask('Reduce', (sendbuf, count), (recvbuf, receives), datatype, stream, op=op, root=root)
 
     def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """Give every rank what ``root`` has."""
         sends = count if self._rank == root else 0
         self._ask('Broadcast', (sendbuff, sends), (recvbuff, count), datatype, stream, root=root)
 
     def bcast(self, buff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """Give every rank what ``root`` has, in place."""
         self.broadcast(buff, buff, count, datatype, root, stream)
 
     def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:
-        """Give each rank its part of the sum (``op``) of what all have."""
         sends = recvcount * self._clique.size
         self._ask('ReduceScatter', (sendbuf, sends), (recvbuf, recvcount), datatype, stream, op=op)
 

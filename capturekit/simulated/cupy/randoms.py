@@ -115,7 +115,6 @@ class RandomState:
             curand.destroyGenerator(self._generator)
 
     def seed(self, seed: Any = None) -> None:
-        """Start anew from ``seed``."""
         if seed is None:
             seed = int(binascii.hexlify(os.urandom(8)), 16)
         elif isinstance(seed, np.ndarray):
@@ -185,11 +184,9 @@ class RandomState:
     # -- real numbers -------------------------------------------------------------------------------------------
 
     def rand(self, *size: int, **kwarg: Any) -> Any:
-        """Return uniform numbers in ``[0, 1)``."""
         return self.random_sample(size=size, **kwarg)  # type: ignore[attr-defined]
 
     def randn(self, *size: int, **kwarg: Any) -> Any:
-        """Return standard normal numbers."""
         return self.normal(size=size, **kwarg)
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
@@ -204,7 +201,6 @@ class RandomState:
         return x
 
     def standard_normal(self, size: Any = None, dtype: Any = float) -> Any:
-        """Return standard normal numbers."""
         return self.normal(size=size, dtype=dtype)
 
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
@@ -217,7 +213,6 @@ class RandomState:
     # -- integers -----------------------------------------------------------------------------------------------
 
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
-        """Return integers in ``[low, high)``."""
         one: bool = np.isscalar(low)
         if not one:
             lo = cupy.asarray(low)
@@ -258,7 +253,6 @@ class RandomState:
     # -- choice and order ---------------------------------------------------------------------------------------
 
     def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
-        """Return random elements of an array, or integers below ``a``."""
         if a is None:
             raise ValueError('a must be 1-dimensional or an integer')
         if isinstance(a, launches.Layout) and a.ndim == 0:
@@ -306,7 +300,6 @@ class RandomState:
         return launches.launch('cupy_feistel_bijection', some, (key,))
 
     def shuffle(self, a: Any) -> None:
-        """Shuffle in place along the first axis."""
         if not isinstance(a, launches.Layout):
             raise TypeError('The array must be cupy.ndarray')
         if a.ndim == 0:
@@ -315,7 +308,6 @@ class RandomState:
         array[:] = array[self._permutation(len(array))]
 
     def permutation(self, a: Any) -> Any:
-        """Return a random order of an array, or of the integers below ``a``."""
         return self._permutation(a) if isinstance(a, int) else a[self._permutation(len(a))]
 
     def _permutation(self, num: int) -> Any:
@@ -387,7 +379,6 @@ def reset_states() -> None:
 
 
 def random_integers(low: Any, high: Any = None, size: Any = None) -> Any:
-    """Return integers from ``low`` to ``high``, that included; from 1 to ``low`` where there is one bound."""
     low, high = (1, low) if high is None else (low, high)
     return get_random_state().randint(low, high + 1, size)
 
@@ -420,7 +411,6 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def names() -> dict[str, Any]:
-    """Return what ``cupy.random`` exports."""
     own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, RandomState, default_rng, random_integers,
            get_random_state, set_random_state, reset_states, seed)  # fmt: skip
     functions = {name: _function(name) for name in (*BY_UNIFORM, *BY_SEED, *_METHODS, *_OTHERS)}

@@ -133,7 +133,6 @@ class _spbase:
         return tuple(getattr(self, name) for name in self._parts)
 
     def get(self, stream: Any = None) -> Any:
-        """Return SciPy's matrix of the same elements, on the host."""
         data, *places = (one.get() for one in self._all())
         parts = (data, tuple(places)) if self.format == 'coo' else (data, *places)
         return scipys('sparse', f'{self.format}_matrix')(parts, shape=self.shape)
@@ -148,7 +147,6 @@ class _spbase:
         return self._with_data(self.data.copy())
 
     def transpose(self) -> Any:
-        """Return the transpose: by rows what was by columns."""
         data, one, other = self._all()
         if self.format == 'coo':
             return coo_matrix((data, other, one), self.shape[::-1])
@@ -169,14 +167,12 @@ class _spbase:
         return launches.launch(f'cupyx_sparse_{name}', made, (*self._all(), *args))
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        """Return the sum of all elements, or of rows or columns as an array of two axes."""
         return self._launch('sum', lambda a: a.sum(axis, dtype, keepdims=axis is not None))
 
     def diagonal(self, k: int = 0) -> Any:
         return self._launch('diagonal', lambda a: a.diagonal(k))
 
     def multiply(self, other: Any) -> Any:
-        """Return the product of each two elements."""
         if isinstance(other, Layout):
             raise NotImplementedError('the simulated CuPy multiplies a sparse matrix by another sparse matrix alone')
         return _by_scipy(lambda a, b: a.multiply(b), self, other)
