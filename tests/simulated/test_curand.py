@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from capturekit.simulated import SimulatedDevice
+from tests.simulated.standin import capture, installed
 
 
 @pytest.fixture
@@ -24,17 +25,6 @@ def recording(curand: Any) -> Iterator[Any]:
     """cuRAND let record, as capturekit does it."""
     curand.streamIsCapturing = lambda stream: False
     return curand
-
-
-def capture(sim: Any, work: Callable[[], Any]) -> tuple[Any, Any, Any]:
-    side = sim.cuda.Stream(non_blocking=True)
-    with side:
-        side.begin_capture()
-        try:
-            made = work()
-        finally:
-            graph = side.end_capture()
-    return made, graph, side
 
 
 #: What a method draws by: functions of cuRAND, 'seed' for a kernel with one.
@@ -164,7 +154,7 @@ def test_the_numbers_are_of_their_distributions(sim: Any) -> None:
     assert r.permutation(x).shape == x.shape
 
 
-def test_a_capture_refuses_what_cupy_refuses(sim: Any) -> None:
+def test_a_capture_refuses_what_cupy_refuses(sim: Any, side: Any) -> None:
     state, a = sim.random.RandomState(0), sim.ones(3)
 
     def refused() -> None:
@@ -174,42 +164,39 @@ def test_a_capture_refuses_what_cupy_refuses(sim: Any) -> None:
         with pytest.raises(RuntimeError, match='D2H transfers are disallowed'):
             state.exponential(a)
 
-    _, graph, _ = capture(sim, refused)
+    _, graph = capture(side, refused)
     graph.launch()
     assert state.rand(3).tolist() == sim.random.RandomState(0).rand(3).tolist()
 
 
-def test_recorded_draws_draw_at_each_launch(sim: Any, recording: Any) -> None:
+def test_recorded_draws_draw_at_each_launch(sim: Any, side: Any, recording: Any) -> None:
     state, same = sim.random.RandomState(3), sim.random.RandomState(3)
-    x, graph, side = capture(sim, lambda: state.rand(4))
+    x, graph = capture(side, lambda: state.rand(4))
     for _ in range(3):
         graph.launch(side)
         assert x.tolist() == same.rand(4).tolist()
     assert state.rand(2).tolist() == same.rand(2).tolist()
 
 
-def test_draws_go_to_the_current_stream(sim: Any, recording: Any) -> None:
-    side, state, x = sim.cuda.Stream(non_blocking=True), sim.random.RandomState(0), sim.zeros(4)
-    with side:
-        side.begin_capture()
-        recording.generateUniformDouble(state._generator, x.data.ptr, 4)
-        graph = side.end_capture()
+def test_draws_go_to_the_current_stream(sim: Any, side: Any, recording: Any) -> None:
+    state, x = sim.random.RandomState(0), sim.zeros(4)
+    _, graph = capture(side, lambda: recording.generateUniformDouble(state._generator, x.data.ptr, 4))
     assert x.tolist() == [0] * 4
     graph.launch(side)
     assert all(0 < v <= 1 for v in x.tolist())
 
 
-def test_a_recorded_kernel_repeats_its_seed(sim: Any) -> None:
+def test_a_recorded_kernel_repeats_its_seed(sim: Any, side: Any) -> None:
     state, same = sim.random.RandomState(3), sim.random.RandomState(3)
-    x, graph, side = capture(sim, lambda: state.gamma(2.0, size=4))
+    x, graph = capture(side, lambda: state.gamma(2.0, size=4))
     first = same.gamma(2.0, size=4).tolist()
     for _ in range(2):
         graph.launch(side)
         assert x.tolist() == first
     seed = sim.array(0, dtype=np.uint64)
     state._get_seed = lambda size: seed
-    drawn, graph, side = capture(
-        sim, lambda: (state.gamma(2.0, size=4), state.beta(1.0, 2.0, 4), state.binomial(9, sim.full(4, 0.5)))
+    drawn, graph = capture(
+        side, lambda: (state.gamma(2.0, size=4), state.beta(1.0, 2.0, 4), state.binomial(9, sim.full(4, 0.5)))
     )
     for number in (3, 99, (1 << 64) - 2):
         seed[...] = number
@@ -316,9 +303,7 @@ def test_solvers_that_wait_are_found_by_name_and_lose_a_capture(
 
 def test_a_draw_with_another_device_current() -> None:
     """Its kernel reads the generator's state, which only a peer reaches (measured on two H100s, 2026-11-26)."""
-    install(SimulatedDevice(devices=2))
-    try:
-        cp = importlib.import_module('cupy')
+    with installed(SimulatedDevice(devices=2)) as cp:
         curand = importlib.import_module('cupy_backends.cuda.libs.curand')
         with cp.cuda.Device(1):
             one, same = cp.random.RandomState(3), cp.random.RandomState(3)
@@ -330,5 +315,3 @@ def test_a_draw_with_another_device_current() -> None:
         for device in (0, 1):
             cp.cuda.Device(device).synchronize()
         assert out.get().tolist() == wanted.get().tolist()
-    finally:
-        uninstall()
