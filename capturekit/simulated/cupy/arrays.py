@@ -200,10 +200,7 @@ def to_dlpack(array: Any, stream: Any, max_version: Any, dl_device: Any, copy: b
         raise BufferError('unsupported device requested.')
     consumer = runtime_calls.STREAM_LEGACY if stream is None else stream
     if not isinstance(consumer, int) or consumer < -1:
-        raise ValueError(
-            'On CUDA, the valid stream for the DLPack protocol is -1,'
-            f' 1, 2, or any larger value, but {stream} was provided'
-        )
+        raise ValueError(f'the valid stream for the DLPack protocol is -1, 1, 2 or larger, but {stream} was provided')
     consumer = consumer or runtime_calls.STREAM_LEGACY  # as CuPy takes it
     producer = streams.get_current_stream()
     if consumer >= 0 and consumer != (producer.ptr or runtime_calls.STREAM_LEGACY):

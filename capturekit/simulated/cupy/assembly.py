@@ -41,11 +41,6 @@ _SCALARS = """
     generic half inexact int16 int32 int64 int8 int_ intc integer intp long longlong number short signedinteger single
     ubyte uint uint16 uint32 uint64 uint8 uintc uintp ulong ulonglong unsignedinteger ushort
 """.split()
-#: NumPy's by other names, which NumPy had once.
-_OTHERWISE = {
-    'Inf': 'inf', 'Infinity': 'inf', 'NAN': 'nan', 'NaN': 'nan', 'bool': 'bool_', 'cfloat': 'complex128',
-    'complex_': 'complex128', 'float_': 'float64', 'infty': 'inf', 'singlecomplex': 'complex64',
-}  # fmt: skip
 _EXCEPTIONS = """
     AxisError ComplexWarning ModuleDeprecationWarning RankWarning TooHardError VisibleDeprecationWarning
 """.split()
@@ -235,7 +230,7 @@ _PUBLISHED = """
 #: What the parts define for each other.
 _HIDDEN = frozenset(
     """
-    GARBAGE ILLEGAL_ADDRESS MEMORY_ALLOCATION NpzFile SHORT TYPE_CHECKING check_device device_block device_bytes
+    GARBAGE ILLEGAL_ADDRESS MEMORY_ALLOCATION SHORT TYPE_CHECKING check_device device_block device_bytes
     first_recorded host_bytes on_host spoil without_warnings
     """.split()
 )
@@ -271,8 +266,7 @@ def _contents(parts: Any) -> dict[str, dict[str, Any]]:
         '__version__': VERSION, 'disable_experimental_feature_warning': False,
         'get_default_memory_pool': lambda: cupy._default_memory_pool,
         'get_default_pinned_memory_pool': lambda: cupy._default_pinned_memory_pool,
-        **_of_numpy((*_SCALARS, *_FROM_NUMPY)), **{name: getattr(np, source) for name, source in _OTHERWISE.items()},
-        'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, **found['cupy.exceptions'],
+        **_of_numpy((*_SCALARS, *_FROM_NUMPY)), 'bool': np.bool_, **found['cupy.exceptions'],
         **functions._top_level(), **parts.ufuncs.TABLE, **functions.SHORT,
         **{name: value for name, value in found['cupy'].items() if not name.startswith('_')},
     }  # fmt: skip

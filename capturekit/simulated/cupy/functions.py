@@ -146,29 +146,13 @@ def get_array_module(*args: Any) -> Any:
     return runtime_calls.public['cupy'] if any(launches.as_array(a) is not None for a in args) else np
 
 
-class NpzFile:
-    """Arrays of a file, uploaded when asked for."""
-
-    def __init__(self, npz_file: Any) -> None:
-        self.npz_file = npz_file
-
-    def __enter__(self) -> NpzFile:
-        self.npz_file.__enter__()
-        return self
-
-    def __exit__(self, *args: Any) -> None:
-        self.npz_file.__exit__(*args)
-
-    def __getitem__(self, key: str) -> Any:
-        return array(self.npz_file[key])
-
-    def close(self) -> None:
-        self.npz_file.close()
-
-
 def load(file: Any, mmap_mode: Any = None, allow_pickle: bool | None = None) -> Any:
     found = np.load(file, mmap_mode, bool(allow_pickle))
-    return array(found) if isinstance(found, np.ndarray) else NpzFile(found)
+    if not isinstance(found, np.ndarray):
+        raise NotImplementedError(
+            "the simulated CuPy's load() reads .npy files alone. Write: cupy.asarray(numpy.load(file)[name])"
+        )
+    return array(found)
 
 
 # -- where ------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any, NoReturn
 
@@ -51,6 +51,7 @@ from capturekit.simulated.device.graph_nodes import (
     GraphNode,
     Refused,
     argument_of,
+    copies_of,
     decoded,
     given_to,
     info_of,
@@ -859,10 +860,7 @@ class SimulatedDevice:
 
     def _inside(self, nodes: Sequence[GraphNode]) -> GraphDefinition:
         """The graph in a child graph's node, which nobody else has: nor do others have the graphs in its nodes."""
-        inner = {n: None if n.inside is None else self._inside(n.inside.nodes) for n in nodes}
-        copies = {n: replace(n, inside=inside) for n, inside in inner.items()}
-        for n, copy in copies.items():
-            copy.after = frozenset(copies[a] for a in n.after)
+        copies = copies_of(nodes, lambda n: {'inside': n.inside and self._inside(n.inside.nodes)})
         inside = GraphDefinition(self._handle(), list(copies.values()), is_body=True)
         self.graphs[inside.handle] = inside
         return inside
@@ -970,10 +968,10 @@ class SimulatedDevice:
             bodies = executable.bodies.get(node)
             if node in executable.off:
                 continue
-            if node in executable.children:
-                self._run(executable.children[node], {}, by_priority)
+            if node.child is not None:
+                self._run(node.child, {}, by_priority)
             elif bodies is None:
-                _do(node, executable.works[node])
+                _do(node)
             elif node.decides == 'while':
                 while values[node.condition]:
                     self._run(bodies[0], values, by_priority)
@@ -987,7 +985,7 @@ class SimulatedDevice:
 
         def choose(ready: list[GraphNode]) -> int:
             drawn = (self.random.randrange(len(ready)) for _ in range(draws))
-            return min(drawn, key=lambda at: graph.priorities.get(ready[at], 0))
+            return min(drawn, key=lambda at: ready[at].priority)
 
         return any_order({n: n.after for n in graph.nodes}, choose)
 
@@ -1072,11 +1070,10 @@ class SimulatedDevice:
             graph = self._graph(g)
             if any(n.kind in NOT_COPIED for n in graph.nodes):
                 raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
-            copies = {n: replace(n, handle=self._handle()) for n in graph.nodes}
-            for n in graph.nodes:
-                copies[n].after = frozenset(copies[a] for a in n.after)
-                if n.inside is not None:
-                    copies[n].inside = self._inside(n.inside.nodes)
+            copies = copies_of(
+                graph.nodes,
+                lambda n: {'handle': self._handle(), 'inside': n.inside and self._inside(n.inside.nodes)},
+            )
             handle = self._handle()
             self.graphs[handle] = GraphDefinition(handle, list(copies.values()))
             return handle
@@ -1231,23 +1228,23 @@ class SimulatedDevice:
         ``source`` names it: the handle that it has in the graph that was instantiated.
         """
         with self._lock:
-            executable, mine = self._anchor(x, source)
+            mine = self._anchor(x, source)[1]
             found = self._node(g, node)
-            given = executable.given[mine]
+            given = mine.given
             if found.kind != mine.kind or found.bodies:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
             if given is not None and found.given is not None and not given.fits(given.values, found.given.values):
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
-            executable.works[mine], executable.given[mine] = found.work, found.given
+            mine.work, mine.given = found.work, found.given
             if found.child is not None:
-                executable.children[mine] = found.child
+                mine.child = found.child
 
     def child_take(self, x: int, source: int, child: int) -> None:
         with self._lock:
-            executable, mine = self._anchor(x, source)
-            if mine not in executable.children:
+            mine = self._anchor(x, source)[1]
+            if mine.child is None:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
-            executable.children[mine] = self._child(executable.children[mine], child)
+            mine.child = self._child(mine.child, child)
 
 
 def _stamp(event: SimulatedEvent) -> None:
@@ -1291,9 +1288,9 @@ def _dot(graph: GraphDefinition, indent: str = '  ') -> list[str]:
     return lines
 
 
-def _do(node: GraphNode, work: Callable[[], None]) -> None:
+def _do(node: GraphNode) -> None:
     try:
-        work()
+        node.work()
     except (ValueError, ArithmeticError, LookupError) as error:  # what NumPy raises for values
         raise RuntimeError(
             f'The Python body of kernel {node.name!r} raised {type(error).__name__} in a launch ({error}). No kernel '
