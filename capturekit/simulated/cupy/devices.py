@@ -114,7 +114,3 @@ def _this_threads(name: str) -> Any:
 
 
 get_cublas_handle, get_cusolver_handle, get_cusparse_handle = map(_this_threads, ('cublas', 'cusolver', 'cusparse'))
-
-
-def from_pointer(ptr: int) -> Device:
-    return Device(runtime.pointerGetAttributes(ptr).device)

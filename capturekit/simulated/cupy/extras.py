@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.surface import declared, named, signature
 
-from . import arrays, devices, functions, pinned, runtime_calls, streams, vendor
+from . import arrays, functions, pinned, runtime_calls, streams, vendor
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
@@ -212,7 +212,3 @@ assert_allclose, assert_array_equal, assert_array_almost_equal, assert_array_les
     _comparison(name)
     for name in ('assert_allclose', 'assert_array_equal', 'assert_array_almost_equal', 'assert_array_less')
 )
-
-
-def is_available() -> bool:
-    return devices.get_device_id() >= 0

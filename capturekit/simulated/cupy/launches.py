@@ -99,16 +99,11 @@ def is_recording() -> bool:
 def poison(view: NDArray[Any]) -> None:
     """Fill with a visible constant: NaN, the smallest signed int, the largest unsigned int, True."""
     kind = view.dtype.kind
-    if kind == 'f':
-        view[...] = np.nan
-    elif kind == 'c':
-        view[...] = complex(np.nan, np.nan)
-    elif kind == 'i':
-        view[...] = np.iinfo(view.dtype).min
-    elif kind == 'u':
-        view[...] = np.iinfo(view.dtype).max
-    elif kind == 'b':
-        view[...] = True
+    if kind in 'iu':
+        limits = np.iinfo(view.dtype)
+        view[...] = limits.min if kind == 'i' else limits.max
+    elif kind in 'fcb':
+        view[...] = {'f': np.nan, 'c': complex(np.nan, np.nan), 'b': True}[kind]
     else:
         view[...] = np.frombuffer(b'\xff' * view.dtype.itemsize, view.dtype)[0]
 
