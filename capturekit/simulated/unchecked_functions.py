@@ -41,44 +41,11 @@ def _searchsorted(a: Array, v: Any, side: Any = 'left', sorter: Any = None) -> A
     return np.searchsorted(a if sorter is None else np.take(a, sorter, mode='wrap'), v, side)
 
 
-def _of_present(which: Callable[..., Any], absent: float) -> Callable[..., Any]:
-    """``nanargmax`` or ``nanargmin``: -1 where all are NaN."""
-
-    def find(a: Array, axis: Any = None, keepdims: Any = False, out: Any = None) -> Any:
-        missing = np.isnan(a)
-        found = which(np.where(missing, absent, a) if missing.any() else a, axis=axis, keepdims=keepdims)
-        found = np.where(missing.all(axis=axis, keepdims=keepdims), -1, found)
-        if out is None:
-            return found
-        np.copyto(out, found, casting='unsafe')
-        return out
-
-    return find
-
-
 def _within(fn: Callable[..., Any], most: float) -> Callable[..., Any]:
     def call(a: Array, q: Any, *args: Any, **kwargs: Any) -> Any:
         return fn(a, np.clip(np.nan_to_num(q), 0, most), *args, **kwargs)
 
     return call
-
-
-def _cov(
-    a: Array, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None,
-    aweights: Any = None, dtype: Any = None,
-) -> Any:  # fmt: skip
-    if fweights is None and aweights is None:
-        return np.cov(a, y, rowvar, bias, ddof, dtype=dtype)
-    given = (fweights, aweights)
-    plain = np.cov(a, y, rowvar, bias, ddof, *(w if w is None else np.ones_like(w) for w in given), dtype=dtype)
-    rows = [one if rowvar or one.ndim < 2 else one.T for one in (a, y) if one is not None]
-    x = np.concatenate([np.atleast_2d(one) for one in rows]).astype(plain.dtype)
-    weights: Any = math.prod(np.asarray(w, float) for w in given if w is not None)
-    ddof = int(not bias) if ddof is None else ddof
-    total = weights.sum()
-    less = ddof if aweights is None else ddof * (weights * aweights).sum() / total
-    x -= x.mean(axis=1)[:, None]  # CuPy 14 takes the mean without weights
-    return np.squeeze((x * weights) @ x.T.conj() / max(total - less, 0))
 
 
 def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = 'wrap', order: Any = 'C') -> Any:
@@ -94,14 +61,6 @@ def _wrapped(a: Array, indices: Array, axis: Any) -> Array:
 
 def _take_along_axis(a: Array, indices: Array, axis: Any) -> Any:
     return np.take_along_axis(a, _wrapped(a, indices, axis), axis)
-
-
-def _put_along_axis(a: Array, indices: Array, values: Any, axis: Any) -> None:
-    np.put_along_axis(a, _wrapped(a, indices, axis), values, axis)
-
-
-def _poly(seq_of_zeros: Array) -> Any:
-    return np.poly(EIGVALSH(seq_of_zeros) if seq_of_zeros.ndim == 2 else seq_of_zeros)
 
 
 # -- numpy.linalg as cuSOLVER does it -----------------------------------------------------------------------------
@@ -173,15 +132,14 @@ def _solve(a: Array, b: Array) -> Array:
     return np.asarray(found[..., 0] if b.ndim == 1 else found)
 
 
-EIGVALSH = _unfailing(np.linalg.eigvalsh)
-_OF_MATRICES = 'cholesky cond eigh inv lstsq matrix_power matrix_rank norm pinv svd tensorinv tensorsolve'.split()
+_OF_MATRICES = """
+    cholesky cond eigh eigvalsh inv lstsq matrix_power matrix_rank norm pinv svd tensorinv tensorsolve
+""".split()
 #: By CuPy's name: what its kernels do, where NumPy's function of that name would raise for some values.
 UNCHECKED: dict[str, Callable[..., Any]] = {
-    'cov': _cov, 'digitize': _digitize, 'nanargmax': _of_present(np.argmax, -np.inf),
-    'nanargmin': _of_present(np.argmin, np.inf), 'percentile': _within(np.percentile, 100), 'poly': _poly,
-    'polyfit': _unfailing(np.polyfit), 'power': _power, 'put_along_axis': _put_along_axis,
-    'quantile': _within(np.quantile, 1), 'ravel_multi_index': _ravel_multi_index, 'roots': _unfailing(np.roots),
-    'searchsorted': _searchsorted, 'take_along_axis': _take_along_axis, 'solve': _solve, 'eigvalsh': EIGVALSH,
+    'digitize': _digitize, 'percentile': _within(np.percentile, 100), 'polyfit': _unfailing(np.polyfit),
+    'power': _power, 'quantile': _within(np.quantile, 1), 'ravel_multi_index': _ravel_multi_index,
+    'roots': _unfailing(np.roots), 'searchsorted': _searchsorted, 'take_along_axis': _take_along_axis, 'solve': _solve,
     **{name: _unfailing(getattr(np.linalg, name)) for name in _OF_MATRICES},
     **{name: _unfailing(getattr(np.linalg, name), True) for name in ('eig', 'eigvals')},
 }  # fmt: skip

@@ -23,5 +23,5 @@ def bench(request: pytest.FixtureRequest, no_garbage: None) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def side(cp: Any) -> Any:
-    return cp.cuda.Stream(non_blocking=True)
+def side(sim: Any) -> Any:
+    return sim.cuda.Stream(non_blocking=True)

@@ -84,8 +84,7 @@ SPARSE: dict[str, Any] = {
     'diagonal': lambda a, sparse: a.diagonal(), 'add': lambda a, sparse: a + a, 'scale': lambda a, sparse: 2 * a,
     'divide': lambda a, sparse: -a / 2, 'row': lambda a, sparse: a[0], 'multiply': lambda a, sparse: a.multiply(a),
     'product': lambda a, sparse: a.T @ a, 'by columns': lambda a, sparse: a.T @ a.toarray(),
-    'multiply by an array': lambda a, sparse: a.multiply(a.toarray()),
-    'vstack': lambda a, sparse: sparse.vstack([a, 2 * a, a]), 'random': lambda a, sparse: sparse.random(3, 3, 0),
+    'random': lambda a, sparse: sparse.random(3, 3, 0),
     'diags': lambda a, sparse: sparse.diags([1.0, 2.0], 0), 'kron': lambda a, sparse: sparse.kron(a, sparse.eye(2)),
 }  # fmt: skip
 

@@ -415,31 +415,3 @@ def test_dropped_while_launches_wait(late: Any) -> None:
         del block, blocks
     for stream, y, given in kept:
         assert np.allclose(y.get(stream=stream), (given * 2 + 1).cumsum())
-
-
-def sparse_product(cp: Any, before: str) -> bool:
-    """Whether a product of sparse matrices is right, whatever cuSPARSE's handle was used for before."""
-    from cupyx.scipy import sparse
-
-    h = np.diag([1.0, 2, 3, 4]) + np.eye(4, k=1)
-    m, n = sparse.csr_matrix(cp.asarray(h)), sparse.csr_matrix(cp.asarray(h))
-    if before == 'a recording':
-        fn, x = ck.graphed(lambda x: m @ (x * 2)), cp.ones(4)
-        assert all(np.allclose(fn(x).get(), h @ np.ones(4) * 2) for _ in range(3))
-    else:
-        side = cp.cuda.Stream(non_blocking=True)
-        with side:
-            m @ cp.ones(4)  # gives the handle this stream
-        if before == 'mended':
-            cusparse = sys.modules['cupy_backends.cuda.libs.cusparse']
-            handle = cp.cuda.Device().cusparse_handle
-            assert cusparse.getStream(handle) == side.ptr
-            cusparse.setStream(handle, 0)
-    n.data *= 2
-    p = m @ n
-    return p.nnz == 9 and np.allclose(p.toarray().get(), h @ h * 2)
-
-
-@pytest.mark.parametrize(('before', 'right'), [('mended', True), ('another stream', False), ('a recording', True)])
-def test_sparse_products_run_on_the_stream_that_the_handle_has(before: str, right: bool) -> None:
-    assert all(results(lambda cp: sparse_product(cp, before))) is right

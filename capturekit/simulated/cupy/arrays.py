@@ -8,8 +8,6 @@
 from __future__ import annotations
 
 import functools
-import math
-import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from types import GenericAlias
@@ -41,7 +39,6 @@ def array(
     ndmin: int = 0,
     blocking: bool = False,
 ) -> Any:
-    """Return an array on the device: ``cupy._core.array``."""
     if subok:
         raise NotImplementedError
     order = order or 'K'
@@ -84,7 +81,6 @@ def _from_nested(obj: Any, dtype: Any, order: str, ndmin: int, blocking: bool) -
 
 
 def concatenate_method(tup: Any, axis: int, out: Any = None, dtype: Any = None, casting: str = 'same_kind') -> Any:
-    """Join arrays: ``cupy._core.concatenate_method``."""
     arrays = list(tup)
     if all(isinstance(one, Layout) for one in arrays) and arrays:
         _upload_table(arrays, arrays[0].dtype if out is None and dtype is None else np.dtype(dtype or out.dtype))
@@ -175,10 +171,8 @@ def order_for(array: Any, order: str, out: Any) -> str:
         return order
     if not isinstance(out, np.ndarray):
         raise TypeError('Only numpy.ndarray can be obtained fromcupy.ndarray')
-    if array.dtype != out.dtype:
-        raise TypeError(f'{out.dtype} array cannot be obtained from {array.dtype} array')
-    if array.shape != out.shape:
-        raise ValueError(f'Shape mismatch. Expected shape: {array.shape}, actual shape: {out.shape}')
+    if (array.dtype, array.shape) != (out.dtype, out.shape):
+        raise ValueError(f'out has shape {out.shape} of {out.dtype}, and the array {array.shape} of {array.dtype}')
     if out.flags.c_contiguous and (array._c_contiguous or not out.flags.f_contiguous):
         return 'C'
     if out.flags.f_contiguous:
@@ -189,15 +183,7 @@ def order_for(array: Any, order: str, out: Any) -> str:
 # -- DLPack -----------------------------------------------------------------------------------------------------
 
 
-class Capsule:
-    """A DLPack capsule of the simulated device: only :func:`from_dlpack` of the same one can open it."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-
 def device_of(array: Any) -> tuple[int, int]:
-    """Return DLPack's type and number of the array's device."""
     return _CUDA, array.data.device_id
 
 
@@ -214,33 +200,25 @@ def to_dlpack(array: Any, stream: Any, max_version: Any, dl_device: Any, copy: b
         raise BufferError('unsupported device requested.')
     consumer = runtime_calls.STREAM_LEGACY if stream is None else stream
     if not isinstance(consumer, int) or consumer < -1:
-        raise ValueError(
-            'On CUDA, the valid stream for the DLPack protocol is -1,'
-            f' 1, 2, or any larger value, but {stream} was provided'
-        )
+        raise ValueError(f'the valid stream for the DLPack protocol is -1, 1, 2 or larger, but {stream} was provided')
     consumer = consumer or runtime_calls.STREAM_LEGACY  # as CuPy takes it
     producer = streams.get_current_stream()
     if consumer >= 0 and consumer != (producer.ptr or runtime_calls.STREAM_LEGACY):
         streams._BaseStream(consumer, -1).wait_event(producer.record())
-    return Capsule(array)
+    return array  # stands for the capsule, which nobody else can open
 
 
 def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> Any:
-    """Return an array over, or copied from, an object with ``__dlpack__``."""
     if array.__dlpack_device__()[0] == _CPU:
         return _from_host(np.from_dlpack(array), None, 'K', 0, False)
     stream = runtime_calls.get_current_stream_ptr() or runtime_calls.STREAM_LEGACY
-    found = fromDlpack(array.__dlpack__(stream=stream, max_version=(1, 0)))
-    return found.copy() if copy else found
-
-
-def fromDlpack(dltensor: Any) -> Any:
-    """(Deprecated) Return an array over a DLPack capsule."""
-    if not isinstance(dltensor, Capsule):
+    source = array.__dlpack__(stream=stream, max_version=(1, 0))
+    if not isinstance(source, Layout):
         raise BufferError('the simulated device cannot open a DLPack capsule of another library')
-    source = dltensor.array
-    mem = memory.UnownedMemory(source.data.ptr, source.nbytes, source, source.data.device_id)
-    return Layout.array_class(source.shape, source.dtype, memory.MemoryPointer(mem, 0), source.strides)
+    given: Any = source
+    mem = memory.UnownedMemory(given.data.ptr, given.nbytes, given, given.data.device_id)
+    found = Layout.array_class(given.shape, given.dtype, memory.MemoryPointer(mem, 0), given.strides)
+    return found.copy() if copy else found
 
 
 _NOTHING = object()
@@ -324,9 +302,9 @@ def _inside(indices: Any, size: int) -> Any:
     return (indices >= -size) & (indices < size)
 
 
-def _not_simulated(name: str, instead: str = '') -> property:
+def _not_simulated(name: str) -> property:
     def refuse(self: Any) -> Any:
-        raise NotImplementedError(f'cupy.ndarray.{name} is not simulated{instead}')
+        raise NotImplementedError(f"the simulated CuPy has no 'ndarray.{name}'")
 
     return property(refuse)
 
@@ -392,12 +370,6 @@ class _ndarray_base(Layout):
             raise ValueError('matrix transpose with ndim < 2 is undefined')
         return launches.view(np.swapaxes, self, -1, -2)
 
-    flat = _not_simulated('flat', '; use ravel()')
-    cstruct = _not_simulated('cstruct')
-
-    def mdspan(self, *, index_type: Any, allow_unsafe: bool = False) -> Any:
-        raise NotImplementedError('cupy.ndarray.mdspan is not simulated')
-
     @property
     def real(self) -> Any:
         return launches.view(np.real, self) if self.dtype.kind == 'c' else self
@@ -417,7 +389,6 @@ class _ndarray_base(Layout):
         self.imag[...] = value
 
     def reshape(self, *shape: Any, order: str = 'C', copy: bool | None = None) -> Any:
-        """Return the elements in another shape: a view where that can be."""
         wanted = shape[0] if len(shape) == 1 else shape
         found = launches.view(np.reshape, self, wanted, order=order)
         if not found.size and found.shape == self.shape:
@@ -435,7 +406,6 @@ class _ndarray_base(Layout):
         return launches.launch('cupy_flatten', lambda a: a.flatten(order), (self,))
 
     def ravel(self, order: str = 'C') -> Any:
-        """Return the elements in one dimension: a view where that can be."""
         return in_order(launches.view(np.ravel, self, order=order), 'C')
 
     def view(self, dtype: Any = None, array_class: type | None = None) -> Any:
@@ -443,10 +413,6 @@ class _ndarray_base(Layout):
             dtype, array_class = None, dtype
         found = self if dtype is None else launches.view(lambda a: a.view(np.dtype(dtype)), self)
         return found._view(array_class or type(self), found.data.ptr, found._shape, found._strides, found.dtype)
-
-    def reduced_view(self, dtype: Any = None) -> Any:
-        """Return a view with as few axes as it can have."""
-        return self.ravel() if self._c_contiguous else self
 
     # -- conversion ---------------------------------------------------------------------------------------------
 
@@ -469,7 +435,6 @@ class _ndarray_base(Layout):
         return host
 
     def set(self, arr: Any, stream: Any = None) -> None:
-        """Copy an array of the host, of the same shape and dtype, into this one."""
         if not isinstance(arr, np.ndarray):
             raise TypeError('Only numpy.ndarray can be set to cupy.ndarray')
         if self.dtype != arr.dtype:
@@ -495,19 +460,6 @@ class _ndarray_base(Layout):
         found: bytes = self.get().tobytes(order)
         return found
 
-    def tofile(self, fid: Any, sep: str = '', format: str = '%s') -> None:
-        self.get().tofile(fid, sep, format)
-
-    def dump(self, file: Any) -> None:
-        pickle.dump(self, file, -1)
-
-    def dumps(self) -> bytes:
-        return pickle.dumps(self, -1)
-
-    def toDlpack(self) -> Any:
-        """(Deprecated) Return a DLPack capsule."""
-        return self.__dlpack__()
-
     def _astype(
         self, dtype: Any, order: str | None = 'K', casting: Any = None, subok: Any = None, copy: bool | None = True
     ) -> Any:
@@ -528,17 +480,9 @@ class _ndarray_base(Layout):
         return self._astype(dtype, order, casting, subok, True if copy else None)
 
     def copy(self, order: str = 'C') -> Any:
-        """Return a copy, on the current device."""
         if self.size and self.data.device_id != runtime.getDevice():
             return launches.copy_here(self, order)
         return self.astype(self.dtype, order=order)
-
-    def byteswap(self, inplace: bool = False) -> Any:
-        found = launches.launch('cupy_byteswap', lambda a: a.byteswap(), (self,))
-        if not inplace:
-            return found
-        self[...] = found
-        return self
 
     def fill(self, value: Any) -> None:
         given = launches.as_array(value)
@@ -570,7 +514,6 @@ class _ndarray_base(Layout):
         return launches.launch('cupy_take', wrapping, (self, indices), out=out)
 
     def put(self, indices: Any, values: Any, mode: str = 'wrap') -> None:
-        """Set the elements at flat ``indices``."""
         if mode not in ('raise', 'wrap', 'clip'):
             raise ValueError('clipmode not understood')
         given = [
@@ -601,7 +544,6 @@ class _ndarray_base(Layout):
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
-        """Return elements of ``choices`` picked by this array."""
         if mode == 'raise' and not bool(((self >= 0) & (self < choices.shape[0])).all()):
             raise ValueError('invalid entry in choice array')
         return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
@@ -697,14 +639,6 @@ class _ndarray_base(Layout):
     __hash__ = None  # type: ignore[assignment]
 
     def __pos__(self: Any) -> Any:
-        if self.dtype == np.bool_:
-            warnings.warn(
-                "Applying '+' to a non-numerical array is ill-defined. "
-                'Returning a copy, but in the future this will error.',
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            return self.copy()
         return TABLE['positive'](self)
 
     # -- Python ---------------------------------------------------------------------------------------------------
@@ -765,20 +699,9 @@ def _view_by(name: str) -> Callable[..., Any]:
     )
 
 
-def _deprecated_scatter(op: str, instead: str) -> Callable[..., None]:
-    def scatter(self: Any, slices: Any, value: Any) -> None:
-        warnings.warn(
-            f'`ndarray.scatter_{op}` is deprecated. Please use `cupy.{instead}.at` instead.',
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        self._scatter_op(slices, value, op)
-
-    return scatter
-
-
-for _op, _instead in (('add', 'add'), ('max', 'maximum'), ('min', 'minimum')):
-    setattr(_ndarray_base, f'scatter_{_op}', _deprecated_scatter(_op, _instead))
+_ABSENT = 'byteswap cstruct dump dumps flat mdspan reduced_view scatter_add scatter_max scatter_min toDlpack tofile'
+for _name in _ABSENT.split():
+    setattr(_ndarray_base, _name, _not_simulated(_name))
 for _name in ('diagonal', 'squeeze', 'swapaxes'):
     setattr(_ndarray_base, _name, _view_by(_name))
 for _function in (int, float, complex, bytes, repr, str, format):
@@ -963,24 +886,12 @@ def _wrapped(shape: Shape, axes: list[int], indices: tuple[Any, ...]) -> tuple[A
     return tuple(key)
 
 
-def _check_length(shape: Shape, axes: list[int], indices: list[Shape]) -> None:
-    """Raise cudaErrorIllegalAddress for indices into an axis of length 0.
-
-    CuPy's kernel takes them modulo the length and writes outside of the array (seen on an H200, driver 580.159.04).
-    """
-    others = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
-    written = math.prod(np.broadcast_shapes(*indices)) * others
-    if written and not all(shape[axis] for axis in axes):
-        raise runtime_calls.CUDARuntimeError(runtime.ILLEGAL_ADDRESS)
-
-
 # -- indexing ---------------------------------------------------------------------------------------------------
 # Indices that are out of bounds wrap around; scalars in a key take views before arrays in it gather; a mask's length is
 # read by the host first, since it decides the result's shape.
 
 
 def getitem(array: Any, key: Any) -> Any:
-    """Return ``array[key]``: a view, or a gathered copy where the key has arrays."""
     if array.dtype.fields is not None and isinstance(key, (str, list)):
         return launches.view(_basic, array, key)
     seen, arrays = _split(array, key)
@@ -1037,7 +948,6 @@ def _scatter_masked(seen: Any, axis: int, mask: Any, value: Any, op: str) -> Non
 
 
 def setitem(array: Any, key: Any, value: Any) -> None:
-    """``array[key] = value``."""
     if array.dtype.fields is not None and isinstance(key, (str, list)):
         array, key = launches.view(_basic, array, key), Ellipsis
     scatter(array, key, value, 'update')
@@ -1058,7 +968,6 @@ def scatter(target: Any, key: Any, value: Any, op: str) -> None:
     if launches.as_array(value) is None:
         value = array(value, dtype=seen.dtype)
     axes = [axis for axis, _ in indexed]
-    _check_length(seen.shape, axes, [index.shape for _, index in indexed])
 
     def write(a: NDArray[Any], v: NDArray[Any], *indices: Any) -> None:
         where = _wrapped(a.shape, axes, indices)

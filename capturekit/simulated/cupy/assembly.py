@@ -41,11 +41,6 @@ _SCALARS = """
     generic half inexact int16 int32 int64 int8 int_ intc integer intp long longlong number short signedinteger single
     ubyte uint uint16 uint32 uint64 uint8 uintc uintp ulong ulonglong unsignedinteger ushort
 """.split()
-#: NumPy's by other names, which NumPy had once.
-_OTHERWISE = {
-    'Inf': 'inf', 'Infinity': 'inf', 'NAN': 'nan', 'NaN': 'nan', 'bool': 'bool_', 'cfloat': 'complex128',
-    'complex_': 'complex128', 'float_': 'float64', 'infty': 'inf', 'singlecomplex': 'complex64',
-}  # fmt: skip
 _EXCEPTIONS = """
     AxisError ComplexWarning ModuleDeprecationWarning RankWarning TooHardError VisibleDeprecationWarning
 """.split()
@@ -198,8 +193,7 @@ _PUBLISHED = """
     cupy_backends.cuda.stream = runtime_calls: get_default_stream_ptr
     cupy.cuda
         = memory: BaseMemory ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryHook MemoryPointer MemoryPool
-          PythonFunctionAllocator UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator
-          using_allocator
+          UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator using_allocator
         = streams: Event ExternalStream Graph Stream get_current_stream get_elapsed_time
         = devices: Device get_cublas_handle get_device_id is_available get_local_runtime_version
         = pinned: PinnedMemory PinnedMemoryPointer PinnedMemoryPool alloc_pinned_memory set_pinned_memory_allocator
@@ -219,7 +213,7 @@ _PUBLISHED = """
     cupy._core.core = arrays: ndarray _ndarray_base array = functions: ascontiguousarray
     cupy._core.flags = launches: Flags
     cupy._util = launches: PerformanceWarning
-    cupy = arrays: ndarray from_dlpack fromDlpack = functions: * mgrid ogrid r_ c_ = ufuncs: ufunc
+    cupy = arrays: ndarray from_dlpack = functions: * mgrid ogrid r_ c_ = ufuncs: ufunc
         = kernels: ElementwiseKernel RawKernel RawModule ReductionKernel clear_memo fuse memoize vectorize
         = devices: is_available
     cupy.random._bit_generator = randoms: BitGenerator _cuRANDGenerator XORWOW MRG32k3a Philox4x3210
@@ -228,22 +222,21 @@ _PUBLISHED = """
     cupyx = extras: empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
         seterr geterr errstate
         = syncdetect: DeviceSynchronized allow_synchronize
-    cupyx.profiler = extras: benchmark time_range profile _PerfCaseResult
-    cupyx.cusparse = scipy_functions: spgemm spmm spmv
+    cupyx.profiler = extras: benchmark time_range profile
+    cupyx.cusparse = scipy_functions: spgemm
     cupyx.scipy.sparse.linalg = scipy_functions: eigsh
     cupyx.jit = kernels: rawkernel
 """
 #: What the parts define for each other.
 _HIDDEN = frozenset(
     """
-    GARBAGE ILLEGAL_ADDRESS MEMORY_ALLOCATION NpzFile SHORT TYPE_CHECKING check_device device_block device_bytes
+    GARBAGE ILLEGAL_ADDRESS MEMORY_ALLOCATION SHORT TYPE_CHECKING check_device device_block device_bytes
     first_recorded host_bytes on_host spoil without_warnings
     """.split()
 )
 
 
 def _of_parts(parts: Any) -> dict[str, dict[str, Any]]:
-    """The contents of the public modules that :data:`_PUBLISHED` says."""
     found: dict[str, dict[str, Any]] = {}
     for word in _PUBLISHED.replace('=', ' ').split():
         if '.' in word or word in _ROOTS:
@@ -258,7 +251,6 @@ def _of_parts(parts: Any) -> dict[str, dict[str, Any]]:
 
 
 def _contents(parts: Any) -> dict[str, dict[str, Any]]:
-    """The contents of the public modules."""
     found, functions, runtime, cupy = _of_parts(parts), parts.functions, parts.runtime, parts.runtime_calls.cupy
     wait = bool(int(os.environ.get('CUPY_CUDA_ARRAY_INTERFACE_SYNC', '1')))
     found['cupy._util']['CUDA_ARRAY_INTERFACE_SYNC'] = wait
@@ -274,8 +266,7 @@ def _contents(parts: Any) -> dict[str, dict[str, Any]]:
         '__version__': VERSION, 'disable_experimental_feature_warning': False,
         'get_default_memory_pool': lambda: cupy._default_memory_pool,
         'get_default_pinned_memory_pool': lambda: cupy._default_pinned_memory_pool,
-        **_of_numpy((*_SCALARS, *_FROM_NUMPY)), **{name: getattr(np, source) for name, source in _OTHERWISE.items()},
-        'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, **found['cupy.exceptions'],
+        **_of_numpy((*_SCALARS, *_FROM_NUMPY)), 'bool': np.bool_, **found['cupy.exceptions'],
         **functions._top_level(), **parts.ufuncs.TABLE, **functions.SHORT,
         **{name: value for name, value in found['cupy'].items() if not name.startswith('_')},
     }  # fmt: skip

@@ -22,7 +22,6 @@ def _get_handle(name: str, device: int) -> int:
 
 
 def get_device_id() -> int:
-    """Return the current device's number."""
     return runtime.getDevice()
 
 
@@ -35,22 +34,12 @@ def get_local_runtime_version() -> int:
     return version
 
 
-def get_compute_capability() -> str:
-    """Return the current device's compute capability, ``'90'`` say."""
-    return Device().compute_capability
-
-
 @functools.total_ordering
 class Device:
     """A CUDA device; as a context manager, the current one."""
 
     def __init__(self, device: Any = None) -> None:
         self.id = runtime.getDevice() if device is None else int(device)
-
-    @classmethod
-    def from_pci_bus_id(cls, pci_bus_id: str) -> Device:
-        """Return the device with this PCI bus id."""
-        return cls(runtime.deviceGetByPCIBusId(pci_bus_id))
 
     def __int__(self) -> int:
         return self.id
@@ -77,12 +66,10 @@ class Device:
     __hash__ = None  # type: ignore[assignment]
 
     def use(self) -> Device:
-        """Make this device current."""
         runtime.setDevice(self.id)
         return self
 
     def synchronize(self) -> None:
-        """Wait for all work on the device."""
         syncdetect._declare_synchronize()
         before = runtime.getDevice()
         runtime.setDevice(self.id)
@@ -93,7 +80,6 @@ class Device:
 
     @property
     def compute_capability(self) -> str:
-        """Major and minor number, ``'90'`` say."""
         return f'{runtime.deviceGetAttribute(75, self.id)}{runtime.deviceGetAttribute(76, self.id)}'
 
     @property
@@ -110,10 +96,6 @@ class Device:
     def attributes(self) -> dict[str, int]:
         """The device's attributes by name, without ``cudaDevAttr``."""
         return dict(ATTRIBUTES)
-
-    @property
-    def pci_bus_id(self) -> str:
-        return runtime.deviceGetPCIBusId(self.id)
 
 
 def _handle_property(name: str) -> property:
@@ -132,8 +114,3 @@ def _this_threads(name: str) -> Any:
 
 
 get_cublas_handle, get_cusolver_handle, get_cusparse_handle = map(_this_threads, ('cublas', 'cusolver', 'cusparse'))
-
-
-def from_pointer(ptr: int) -> Device:
-    """Return the device that an address belongs to."""
-    return Device(runtime.pointerGetAttributes(ptr).device)

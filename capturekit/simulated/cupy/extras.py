@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import math
 import time
@@ -15,11 +14,10 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.surface import declared, named, signature
 
-from . import arrays, devices, functions, pinned, runtime_calls, streams, vendor
+from . import arrays, functions, pinned, runtime_calls, streams, vendor
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
-    """Return a NumPy array in pinned memory."""
     wanted = (shape,) if isinstance(shape, int) else tuple(shape)
     mem = pinned.alloc_pinned_memory(math.prod(wanted) * np.dtype(dtype).itemsize)
     found: NDArray[Any] = np.ndarray(wanted, dtype=dtype, buffer=mem, order=order)  # type: ignore[arg-type]
@@ -29,7 +27,6 @@ def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[An
 def empty_like_pinned(
     a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None
 ) -> NDArray[Any]:
-    """Return a NumPy array like ``a`` in pinned memory."""
     if subok is not None:
         raise TypeError('subok is not supported yet')
     laid_out = order if order in ('C', 'F') else 'F' if a.flags.fnc else 'C'
@@ -76,7 +73,6 @@ def seterr(
 
 @contextlib.contextmanager
 def errstate(**wanted: Any) -> Iterator[None]:
-    """Set how errors are treated in a block."""
     old = seterr(**wanted)
     try:
         yield
@@ -95,12 +91,10 @@ _INDEX = {'e': 0, 'f': 1, 'F': 1, 'd': 2, 'D': 2}
 
 
 def set_compute_type(dtype: Any, compute_type: int) -> None:
-    """Set in which type products of arrays of a dtype are computed."""
     runtime_calls.state.compute_types[_INDEX[np.dtype(dtype).char]] = int(compute_type)
 
 
 def get_compute_type(dtype: Any) -> int:
-    """Return in which type products of arrays of a dtype are computed."""
     return runtime_calls.state.compute_types[_INDEX[np.dtype(dtype).char]]
 
 
@@ -125,19 +119,14 @@ def accelerators() -> dict[str, Any]:
 # -- cupyx.profiler ---------------------------------------------------------------------------------------------
 
 
-class _PerfCaseResult:
+class _Times:
     """Times of each repetition in seconds: of the host, and a row for each device."""
 
-    def __init__(self, name: str, ts: NDArray[Any], devices: tuple[int, ...]) -> None:
-        self.name, self._devices = name, devices
-        self.cpu_times, self.gpu_times = ts[0], ts[1:]
-
-    def to_str(self, show_gpu: bool = False) -> str:
-        rows = [('CPU', self.cpu_times), *((f'GPU-{d}', t) for d, t in zip(self._devices, self.gpu_times) if show_gpu)]
-        return f'{self.name:<20s}:' + ' '.join(f'    {who}: {t.mean() * 1e6:9.03f} us' for who, t in rows)
+    def __init__(self, name: str, ts: NDArray[Any]) -> None:
+        self.name, self.cpu_times, self.gpu_times = name, ts[0], ts[1:]
 
     def __repr__(self) -> str:
-        return self.to_str(show_gpu=True)
+        return f'{self.name}: {self.cpu_times.mean() * 1e6:.03f} us of the host'
 
 
 def benchmark(
@@ -150,7 +139,7 @@ def benchmark(
     n_warmup: int = 10,
     max_duration: float = math.inf,
     devices: tuple[int, ...] | None = None,
-) -> _PerfCaseResult:
+) -> _Times:
     """Time a function; the simulated device's times are the host's."""
     for _ in range(n_warmup):
         func(*args, **kwargs)
@@ -165,7 +154,7 @@ def benchmark(
         second.record()
         second.synchronize()
         times.append((cpu, streams.get_elapsed_time(first, second) * 1e-3))
-    return _PerfCaseResult(name or func.__name__, np.asarray(times, np.float64).T, devices or (0,))
+    return _Times(name or func.__name__, np.asarray(times, np.float64).T)
 
 
 def nvtx() -> dict[str, Any]:
@@ -179,39 +168,21 @@ def nvtx() -> dict[str, Any]:
     }}  # fmt: skip
 
 
-class time_range:
+class time_range(contextlib.ContextDecorator):
     """A named range of time, as a context manager or decorator; shown nowhere here."""
 
     def __init__(
         self, message: str | None = None, color_id: int | None = None, argb_color: int | None = None, sync: bool = False
     ) -> None:
-        if color_id is not None and argb_color is not None:
-            raise ValueError('Only either color_id or argb_color can be specified')
-        self.message = message
-        self.sync = sync
+        self._sync = sync
 
     def __enter__(self) -> time_range:
-        if self.message is None:
-            raise ValueError('when used as a context manager, the message argument cannot be None')
-        self._wait()
+        if self._sync:
+            runtime_calls.public['cupy.cuda.runtime'].deviceSynchronize()  # by its public name, as CuPy does
         return self
 
     def __exit__(self, *args: object) -> None:
-        self._wait()
-
-    def _wait(self) -> None:
-        if self.sync:
-            runtime_calls.public['cupy.cuda.runtime'].deviceSynchronize()  # by its public name, as CuPy does
-
-    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(func)
-        def inner(*args: Any, **kwargs: Any) -> Any:
-            if self.message is None:
-                self.message = func.__name__
-            with self:
-                return func(*args, **kwargs)
-
-        return inner
+        self.__enter__()
 
 
 @contextlib.contextmanager
@@ -241,8 +212,3 @@ assert_allclose, assert_array_equal, assert_array_almost_equal, assert_array_les
     _comparison(name)
     for name in ('assert_allclose', 'assert_array_equal', 'assert_array_almost_equal', 'assert_array_less')
 )
-
-
-def is_available() -> bool:
-    """Return whether there is a device."""
-    return devices.get_device_id() >= 0

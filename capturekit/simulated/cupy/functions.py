@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections import namedtuple
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -38,7 +37,7 @@ from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 from . import arrays, launches, runtime, runtime_calls, vendor
 from .launches import Layout, array_of
 from .runtime_calls import cupy, get_current_stream_ptr
-from .ufuncs import TABLE, ufunc
+from .ufuncs import ufunc
 
 #: The module published as ``cupy._core``. What is on it is looked up at every call, so that it can be replaced.
 _core: Any = ModuleType('cupy._core')
@@ -56,34 +55,17 @@ def array(
     *,
     blocking: bool = False,
 ) -> Any:
-    """Return an array on the device."""
     return _core.array(obj, dtype, copy, order, subok, ndmin, blocking)
 
 
 def asarray(
     a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, blocking: bool = False
 ) -> Any:
-    """Return ``a`` as an array on the device, copied only if need be."""
     return _core.array(a, dtype, copy, order, blocking=blocking)
 
 
-def asarray_chkfinite(a: Any, dtype: Any = None, order: str | None = None) -> Any:
-    """Return ``a`` as an array; raises ValueError for NaN and infinity, which the host has to look for."""
-    found = asarray(a, dtype=dtype, order=order)
-    if not TABLE['isfinite'](found).all():
-        raise ValueError('array must not contain Infs or NaNs')
-    return found
-
-
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-    """Return ``a`` in C order."""
     return arrays.array(a, dtype, None, 'C', ndmin=1)
-
-
-def require(a: Any, dtype: Any = None, requirements: Any = None) -> Any:
-    wanted = [requirements] if isinstance(requirements, str) else list(requirements or ())
-    order = 'F' if any(r.upper().startswith('F') for r in wanted) else 'C' if wanted else 'A'
-    return arrays.array(a, dtype, None, order)
 
 
 def empty(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
@@ -107,7 +89,6 @@ def _filled(found: Any, value: Any) -> Any:
 
 
 def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None) -> Any:
-    """Return an array like another one, that nothing has been written to."""
     if subok is not None:
         raise TypeError('subok is not supported yet')
     found = np.dtype(prototype.dtype if dtype is None else dtype)
@@ -151,7 +132,6 @@ def _one(found: Any) -> Any:
 
 
 def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, blocking: bool = True) -> Any:
-    """Return ``a`` on the host."""
     found = launches.as_array(a)
     if found is not None:
         return found.get(stream=stream, order=order, out=out, blocking=blocking)
@@ -163,47 +143,28 @@ def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, bl
 
 
 def get_array_module(*args: Any) -> Any:
-    """Return ``cupy`` if any argument is on the device, otherwise ``numpy``."""
     return runtime_calls.public['cupy'] if any(launches.as_array(a) is not None for a in args) else np
-
-
-class NpzFile:
-    """Arrays of a file, uploaded when asked for."""
-
-    def __init__(self, npz_file: Any) -> None:
-        self.npz_file = npz_file
-
-    def __enter__(self) -> NpzFile:
-        self.npz_file.__enter__()
-        return self
-
-    def __exit__(self, *args: Any) -> None:
-        self.npz_file.__exit__(*args)
-
-    def __getitem__(self, key: str) -> Any:
-        return array(self.npz_file[key])
-
-    def close(self) -> None:
-        self.npz_file.close()
 
 
 def load(file: Any, mmap_mode: Any = None, allow_pickle: bool | None = None) -> Any:
     found = np.load(file, mmap_mode, bool(allow_pickle))
-    return array(found) if isinstance(found, np.ndarray) else NpzFile(found)
+    if not isinstance(found, np.ndarray):
+        raise NotImplementedError(
+            "the simulated CuPy's load() reads .npy files alone. Write: cupy.asarray(numpy.load(file)[name])"
+        )
+    return array(found)
 
 
 # -- where ------------------------------------------------------------------------------------------------------
 
 
 def argwhere(a: Any) -> Any:
-    """Return the indices of what is not zero, a row each."""
     a = array_of(a)
     n = arrays.count_true(a)
     return launches.launch('cupy_argwhere', np.argwhere, (a,), shapes=[(n, a.ndim)])
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """Return elements of ``x`` or ``y``, or with neither the indices of what is not zero."""
     missing = (x is None, y is None).count(True)
     if missing == 1:
         raise ValueError("Must provide both 'x' and 'y' or neither.")
@@ -218,7 +179,6 @@ _WHERE = ufunc('where', 3, 1, np.where)
 
 
 def delete(arr: Any, indices: Any, axis: int | None = None) -> Any:
-    """Return the array without some slices."""
     arr = array_of(arr)
     if axis is None:
         arr, axis = arr.ravel(), 0
@@ -226,22 +186,6 @@ def delete(arr: Any, indices: Any, axis: int | None = None) -> Any:
     mask.fill(True)
     mask[indices] = False
     return arr[(slice(None),) * (axis % arr.ndim) + (mask,)]
-
-
-def trim_zeros(filt: Any, trim: str = 'fb') -> Any:
-    """Return the array without its leading and trailing zeros."""
-    filt = array_of(filt)
-
-    def leading(a: Any) -> Any:
-        found = np.flatnonzero(a)
-        return found[0] if found.size else a.size
-
-    start, stop = 0, filt.size
-    if 'f' in trim.lower():
-        start = int(launches.launch('cupy_first_nonzero', leading, (filt,)))
-    if 'b' in trim.lower():
-        stop -= int(launches.launch('cupy_first_nonzero', leading, (filt[::-1],)))
-    return filt[start:stop]
 
 
 # -- sets -------------------------------------------------------------------------------------------------------
@@ -278,25 +222,6 @@ def _resized(a: Any, n: int, axis: int) -> Any:
     kept = (slice(None),) * axis + (slice(min(n, a.shape[axis])),)
     wanted[kept] = a[kept]
     return wanted
-
-
-_FIELDS = {
-    'All': 'values indices inverse_indices counts',
-    'Counts': 'values counts',
-    'Inverse': 'values inverse_indices',
-}
-_RESULTS: dict[str, Any] = {what: namedtuple(f'Unique{what}Result', fields) for what, fields in _FIELDS.items()}
-
-
-def unique_all(x: Any) -> Any:
-    """Return values, first indices, inverse indices and counts."""
-    values, index, inverse, counts = cupy.unique(x, True, True, True, equal_nan=False)
-    return _RESULTS['All'](values, index, inverse.reshape(x.shape), counts)
-
-
-def unique_inverse(x: Any) -> Any:
-    values, inverse = cupy.unique(x, return_inverse=True, equal_nan=False)
-    return _RESULTS['Inverse'](values, inverse.reshape(x.shape))
 
 
 # -- histograms -------------------------------------------------------------------------------------------------
@@ -356,30 +281,6 @@ def _check_edges(edges: Any, message: str) -> None:
         raise ValueError(message)
 
 
-def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False) -> Any:
-    columns = [sample[:, i] for i in np.arange(sample.shape[1])] if hasattr(sample, 'ndim') else list(sample)
-    per_axis = [bins] * len(columns) if np.isscalar(bins) else [_edges(b) for b in bins]
-    ranges: list[Any] = [None] * len(columns)
-    for i, edges in enumerate(per_axis):
-        if np.isscalar(edges):
-            ranges[i] = _range(columns[i], None if range is None else range[i])
-        else:
-            _check_edges(edges, f'`bins[{i}]` must be monotonically increasing, when an array')
-    options = {'bins': per_axis, 'range': ranges, 'weights': weights, 'density': density}
-
-    def counted(c: Any, **k: Any) -> Any:
-        counts, edges = np.histogramdd(tuple(c), **k)
-        return counts, list(edges)
-
-    return launches.launch('cupy_histogramdd', counted, (columns,), options)
-
-
-def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None) -> Any:
-    pair = bins if not np.isscalar(bins) and len(bins) == 2 else [bins, bins]
-    counts, edges = histogramdd([x, y], pair, range, weights, bool(density))
-    return counts, edges[0], edges[1]
-
-
 # -- writing ----------------------------------------------------------------------------------------------------
 
 
@@ -391,7 +292,6 @@ def _can_copy(src: Any, dtype: np.dtype[Any], casting: Any) -> bool:
 
 
 def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) -> None:
-    """Copy values into ``dst``."""
     if not _can_copy(src, dst.dtype, casting):
         raise TypeError(f'Cannot cast {getattr(src, "dtype", type(src))} to {dst.dtype} in {casting} casting mode')
 
@@ -408,21 +308,7 @@ def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) ->
     launches.mutate('cupy_copyto', write, dst, (src, where))
 
 
-def place(arr: Any, mask: Any, vals: Any) -> None:
-    """Set the elements where ``mask`` holds, to ``vals`` in order."""
-    mask = _core.array(mask, None, None).astype(bool)
-    vals = _core.array(vals, arr.dtype, None)
-    if arr.size != mask.size:
-        raise ValueError('Mask and data must be the same size.')
-    if not int(mask.sum()):  # CuPy looks for the places, whose number the host has to know
-        return
-    if vals.size == 0:
-        raise ValueError('Cannot insert from an empty array.')
-    launches.mutate('cupy_place', np.place, arr, (mask, vals))
-
-
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Set the elements where ``mask`` holds, to those of ``values`` at the same place."""
     given = launches.as_array(values)
     if given is not None and given.shape == a.shape:
         int(array_of(mask).sum())  # CuPy writes a[mask] = values[mask]
@@ -432,15 +318,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 # -- the rest ---------------------------------------------------------------------------------------------------
 
 
-def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
-    for axis in (axes,) if np.isscalar(axes) else axes:
-        found = func(a, axis)
-        a = found if found.ndim == a.ndim else launches.view(np.expand_dims, found, axis)
-    return a
-
-
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a function for each row along an axis, and lay what it returns into one array."""
     rows = launches.view(np.moveaxis, arr, axis, -1)
     axis %= arr.ndim
     found: Any = None
@@ -471,15 +349,9 @@ def matmul(
 
 
 def byte_bounds(a: Any) -> tuple[int, int]:
-    """Return the addresses of the first byte and past the last."""
     reach = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
     low = a.data.ptr + sum(r for r in reach if r < 0)
     return low, a.data.ptr + sum(r for r in reach if r > 0) + a.itemsize
-
-
-def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    write = UNCHECKED['put_along_axis']
-    launches.mutate('cupy_put_along_axis', lambda a, i, v: write(a, i, v, axis), arr, (indices, values))
 
 
 def _part(name: str) -> Callable[[Any], Any]:
@@ -491,7 +363,6 @@ SHORT: dict[str, Callable[..., Any]] = {
     'asanyarray': lambda a, dtype=None, order=None, *, copy=None, blocking=False: _core.array(
         a, dtype, copy, order, blocking=blocking
     ),
-    'asfarray': lambda a, dtype=np.float64: asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64),
     'asfortranarray': lambda a, dtype=None: arrays.array(a, dtype, None, 'F', ndmin=1),
     'astype': lambda x, dtype, /, *, copy=True: x.astype(dtype, copy=copy),
     'copy': lambda a, order='K': a.copy(order=order),
@@ -521,18 +392,11 @@ SHORT: dict[str, Callable[..., Any]] = {
     'flatnonzero': lambda a: array_of(a).ravel().nonzero()[0],
     'nonzero': lambda a: array_of(a).nonzero(),
     'put': lambda a, ind, v, mode='wrap': a.put(ind, v, mode),
-    'put_along_axis': _put_along_axis,
     'real': _part('real'),
     'imag': _part('imag'),
     'reshape': lambda a, newshape, order='C', *, copy=None: array_of(a).reshape(newshape, order=order, copy=copy),
     'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
     'take': lambda a, indices, axis=None, out=None: array_of(a).take(indices, axis, out),
-    'unique_counts': lambda x: _RESULTS['Counts'](*cupy.unique(x, return_counts=True, equal_nan=False)),
-    'unique_values': lambda x: cupy.unique(x, equal_nan=False),
-    'in1d': lambda ar1, ar2, assume_unique=False, invert=False: launches.launch(
-        'cupy_in1d', np.isin, (ar1.ravel(), ar2, assume_unique, invert)
-    ),
-    'msort': lambda a: launches.launch('cupy_msort', lambda x: np.sort(x, axis=0, kind='stable'), (a,)),
     'diag_indices_from': lambda arr: launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim)),
     'tril_indices_from': lambda arr, k=0: launches.launch(
         'cupy_tril_indices', np.tril_indices, (arr.shape[-2], k, arr.shape[-1])
@@ -619,9 +483,8 @@ def _average(a: Any, axis: Any = None, weights: Any = None, **_: Any) -> None:
 
 
 def _cov(a: Any, y: Any = None, fweights: Any = None, aweights: Any = None, **_: Any) -> None:
-    weights = [one for one in (fweights, aweights) if one is not None]
-    if weights and float(math.prod(weights).sum()) == 0:
-        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+    if fweights is not None or aweights is not None:
+        raise NotImplementedError("the simulated CuPy's cov() takes no weights")
 
 
 def _within(q: Any, most: float, message: str) -> None:
@@ -637,11 +500,6 @@ def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = 'wrap', **_: Any
     for index, length, one in zip(multi_index, dims, modes):
         if one == 'raise' and bool(((index >= length) | (index < 0)).any()):
             raise ValueError('invalid entry in coordinates array')
-
-
-def _poly(x: Any) -> None:
-    if x.ndim == 2 and not bool((x == x.conj().T).all()):
-        raise NotImplementedError('Only complex Hermitian and real symmetric 2d arrays are supported currently')
 
 
 def _all_nan(found: Any) -> None:
@@ -668,29 +526,14 @@ def _linspace(start: Any, stop: Any, num: int = 50, **_: Any) -> None:
         bool((_read_array(stop - start) == 0).any())
 
 
-def _polymul(*factors: Any) -> None:
-    for factor in factors:
-        if launches.as_array(factor) is not None:
-            int((factor != 0).sum())  # trim_zeros() looks for the first that is not 0
-
-
-def _real_if_close(a: Any, tol: float = 100) -> None:
-    a = _read_array(a)
-    if a.dtype.kind == 'c':
-        bool((abs(a.imag) < tol).all())
-
-
 _READ: dict[str, Callable[..., None]] = {
     'average': _average,
     'cov': _cov,
     'gradient': _gradient,
     'linspace': _linspace,
     'percentile': lambda a, q, **_: _within(q, 100, 'Percentiles must be in the range [0, 100]'),
-    'poly': _poly,
-    'polymul': _polymul,
     'quantile': lambda a, q, **_: _within(q, 1, 'Quantiles must be in the range [0, 1]'),
     'ravel_multi_index': _ravel_multi_index,
-    'real_if_close': _real_if_close,
     'unravel_index': _unravel_index,
 }
 #: What they read of their results.
@@ -735,7 +578,7 @@ def _uploaded(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 
 #: Functions with a ``dtype`` that NumPy's have not.
-_DTYPE_AFTERWARDS = frozenset(('argmax', 'argmin', 'nanargmax', 'nanargmin'))
+_DTYPE_AFTERWARDS = frozenset(('argmax', 'argmin'))
 #: Functions whose ``kind`` can only mean a stable sort.
 _ORDER_STABLE = frozenset(('sort', 'argsort'))
 #: Function -> CuPy's keyword -> NumPy's; '' for one that NumPy has no more.

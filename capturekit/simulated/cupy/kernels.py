@@ -97,7 +97,6 @@ class ElementwiseKernel(_Kernel):
         kernel_made(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the kernel; outputs are new arrays or given as further arguments."""
         size = kwargs.pop('size', -1)
         stream = kwargs.pop('stream', None)
         block_size = kwargs.pop('block_size', 128)
@@ -160,7 +159,6 @@ class ReductionKernel(_Kernel):
         kernel_made(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the kernel along ``axis``."""
         out = kwargs.pop('out', args[self.nin] if len(args) > self.nin else None)
         options = {'axis': kwargs.pop('axis', None), 'keepdims': kwargs.pop('keepdims', False)}
         stream = kwargs.pop('stream', None)
@@ -194,7 +192,6 @@ class RawKernel:
         kernel_made(self)
 
     def __call__(self, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, stream: Any = None) -> None:
-        """Run the kernel on ``grid`` x ``block`` threads."""
         fn, _ = body_of(self)
         grid, block = tuple(grid), tuple(block)
         with _on(stream):
@@ -220,11 +217,9 @@ class RawModule:
         """Do nothing: there is no compiler."""
 
     def get_function(self, name: str) -> RawKernel:
-        """Return a kernel by name."""
         return RawKernel(self.code, name)
 
     def get_global(self, name: str) -> Any:
-        """Not simulated."""
         raise NotImplementedError(f'cupy.RawModule.get_global({name!r}) is not simulated')
 
 
@@ -284,8 +279,6 @@ _memos: list[dict[Any, Any]] = []
 
 
 def memoize(for_each_device: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Remember results by arguments until :func:`clear_memo`."""
-
     def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
         memo: dict[Any, Any] = {}
         _memos.append(memo)
@@ -303,6 +296,5 @@ def memoize(for_each_device: bool = False) -> Callable[[Callable[..., Any]], Cal
 
 
 def clear_memo() -> None:
-    """Forget everything that :func:`memoize` remembers."""
     for memo in _memos:
         memo.clear()

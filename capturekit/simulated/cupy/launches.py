@@ -99,16 +99,11 @@ def is_recording() -> bool:
 def poison(view: NDArray[Any]) -> None:
     """Fill with a visible constant: NaN, the smallest signed int, the largest unsigned int, True."""
     kind = view.dtype.kind
-    if kind == 'f':
-        view[...] = np.nan
-    elif kind == 'c':
-        view[...] = complex(np.nan, np.nan)
-    elif kind == 'i':
-        view[...] = np.iinfo(view.dtype).min
-    elif kind == 'u':
-        view[...] = np.iinfo(view.dtype).max
-    elif kind == 'b':
-        view[...] = True
+    if kind in 'iu':
+        limits = np.iinfo(view.dtype)
+        view[...] = limits.min if kind == 'i' else limits.max
+    elif kind in 'fcb':
+        view[...] = {'f': np.nan, 'c': complex(np.nan, np.nan), 'b': True}[kind]
     else:
         view[...] = np.frombuffer(b'\xff' * view.dtype.itemsize, view.dtype)[0]
 
@@ -225,7 +220,6 @@ class Layout:
 
     @property
     def flags(self) -> Flags:
-        """``c_contiguous``, ``f_contiguous``, ``owndata``; also by index."""
         return Flags(self._c_contiguous, self._f_contiguous, self.base is None)
 
     @property
@@ -246,7 +240,6 @@ class Layout:
 
     @property
     def device(self) -> devices.Device:
-        """The device that holds the array."""
         found: devices.Device = self.data.device
         return found
 
@@ -495,8 +488,6 @@ def mutate(
     ``rehearse``: first on a copy, so that wrong shapes raise here and not at the launch. ``elementwise``: it writes
     each element, from one element of each array.
     """
-    if target.size == 0:
-        return
     slots = [_reachable(target)]
     recipe: tuple[Any, dict[str, Any]] = (lower(tuple(args)), {})
 
@@ -504,7 +495,8 @@ def mutate(
         fn(outputs[0], *args)
 
     ready = _rehearsed(write, recipe, slots) if rehearse else None
-    _submit(name, recipe, slots, write, ready, elementwise)
+    if target.size:
+        _submit(name, recipe, slots, write, ready, elementwise)
 
 
 def run(

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import gc
 import inspect
-import os
 import threading
-import warnings
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -24,8 +22,8 @@ from capturekit.simulated.device.constants import CONSTANTS
 from . import devices, runtime, runtime_calls, streams
 from .runtime_calls import STREAM_PER_THREAD, get_current_stream_ptr
 
-#: What a size is rounded up to, how much the driver's pool reserves at a time, and CuPy's word for no limit.
-ALLOCATION_UNIT_SIZE, _RESERVED, _UNLIMITED = 512, 32 << 20, 2**64 - 1
+#: What a size is rounded up to.
+ALLOCATION_UNIT_SIZE = 512
 _SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
 _H2D, _D2H, _DEFAULT = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToDevice', 'DeviceToHost', 'Default'))
 #: Copies that CuPy refuses to record, and its words.
@@ -63,7 +61,6 @@ class BaseMemory:
 
     @property
     def device(self) -> devices.Device:
-        """The device that holds the memory."""
         return devices.Device(self.device_id)
 
 
@@ -149,7 +146,6 @@ class MemoryPointer:
 
     @property
     def device(self) -> devices.Device:
-        """The device that holds the memory."""
         return devices.Device(self.device_id)
 
     def __add__(self, offset: int) -> MemoryPointer:
@@ -246,7 +242,6 @@ def alloc(size: int) -> MemoryPointer:
 
 
 def set_allocator(allocator: Allocator | None = None) -> None:
-    """Set the allocator of every thread; None means no pool."""
     if _get_thread_local_allocator() is not None:
         raise ValueError("Can't change the global allocator inside `using_allocator` context manager")
     runtime_calls.state.allocator = allocator
@@ -258,7 +253,6 @@ def get_allocator() -> Allocator:
 
 @contextmanager
 def using_allocator(allocator: Allocator | None = None) -> Iterator[None]:
-    """Use an allocator in this thread for a while."""
     # Looked up where programs find it: a replaced _set_thread_local_allocator is honoured, as in CuPy.
     memory = runtime_calls.public['cupy.cuda.memory']
     previous = memory._get_thread_local_allocator()
@@ -267,31 +261,6 @@ def using_allocator(allocator: Allocator | None = None) -> Iterator[None]:
         yield
     finally:
         memory._set_thread_local_allocator(previous)
-
-
-class PythonFunctionAllocatorMemory(BaseMemory):
-    """Memory from a Python function."""
-
-    def __init__(
-        self, size: int, malloc_func: Callable[..., int], free_func: Callable[..., Any], device_id: int
-    ) -> None:
-        self.size, self.device_id, self._free_func = size, device_id, free_func
-        self.ptr = malloc_func(size, device_id) if size else 0
-
-    def __del__(self) -> None:
-        if self.ptr:
-            self._free_func(self.ptr, self.device_id)
-
-
-class PythonFunctionAllocator:
-    """An allocator made of ``malloc_func(size, device_id) -> ptr`` and ``free_func(ptr, device_id)``."""
-
-    def __init__(self, malloc_func: Callable[[int, int], int], free_func: Callable[[int, int], Any]) -> None:
-        self._functions = malloc_func, free_func
-
-    def malloc(self, size: int) -> MemoryPointer:
-        """Allocate with ``malloc_func``."""
-        return MemoryPointer(PythonFunctionAllocatorMemory(size, *self._functions, runtime.getDevice()), 0)
 
 
 def _rounded(size: int) -> int:
@@ -312,7 +281,7 @@ def _limit_of(size: int | None, fraction: float | None) -> int:
 
 
 class MemoryAsyncPool:
-    """The pool of the driver, which ``malloc_async`` takes memory from; the limit is kept and not heeded."""
+    """The pool of the driver, which ``malloc_async`` takes memory from."""
 
     def __init__(self, pool_handles: Any = 'current') -> None:
         each = [pool_handles] if isinstance(pool_handles, (str, int)) else list(pool_handles)
@@ -320,38 +289,18 @@ class MemoryAsyncPool:
             raise NotImplementedError('cudaMemPoolCreate is not yet supported')
         if not all(one in ('default', 'current') or isinstance(one, int) for one in each):
             raise ValueError("handle must be 'default', 'current' or an int (a cudaMemPool_t)")
-        self._given: weakref.WeakSet[BaseMemory] = weakref.WeakSet()
-        self._limit = _UNLIMITED
 
     def malloc(self, size: int) -> MemoryPointer:
-        """Allocate on the current stream."""
-        found = malloc_async(_rounded(size))
-        self._given.add(found.mem)
-        return found
+        return malloc_async(_rounded(size))
 
     def free_all_blocks(self, stream: Any = None) -> None:
         """Wait for a stream, or the current one: what it frees goes back to the device at once."""
         (streams.get_current_stream() if stream is None else stream).synchronize()
 
-    def n_free_blocks(self) -> int:
-        raise NotImplementedError('This function is not supported in MemoryAsyncPool')
+    def _not_told(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError('the simulated MemoryAsyncPool has no sizes and limits')
 
-    def used_bytes(self) -> int:
-        device = runtime.getDevice()
-        return sum(mem.size for mem in self._given if mem.device_id == device)
-
-    def free_bytes(self) -> int:
-        return self.total_bytes() - self.used_bytes()
-
-    def total_bytes(self) -> int:
-        """The driver takes memory in pieces of 32 MiB."""
-        return -(-self.used_bytes() // _RESERVED) * _RESERVED
-
-    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        self._limit = _limit_of(size, fraction) or _UNLIMITED
-
-    def get_limit(self) -> int:
-        return self._limit
+    n_free_blocks = used_bytes = free_bytes = total_bytes = set_limit = get_limit = _not_told
 
 
 # -- hooks: told before and after every allocation, per thread --------------------------------------------------
@@ -452,11 +401,7 @@ class SingleDeviceMemoryPool:
         # One for all: a weak reference that only garbage holds is dead before the garbage is finalized.
         self._itself = weakref.ref(self)
         self._device_id = runtime.getDevice()
-        limit = os.environ.get('CUPY_GPU_MEMORY_LIMIT', '0')
-        if limit.endswith('%'):
-            self.set_limit(fraction=float(limit[:-1]) / 100)
-        else:
-            self.set_limit(int(limit))
+        self._limit = 0
 
     def malloc(self, size: int) -> MemoryPointer:
         rounded = _rounded(size)
@@ -493,7 +438,7 @@ class SingleDeviceMemoryPool:
         last: Callable[[], Any] = int
         for tidy in (self.free_all_blocks, gc.collect, self.free_all_blocks, last):
             try:
-                if self._total + size <= (self._limit or _UNLIMITED):
+                if not self._limit or self._total + size <= self._limit:
                     with told('alloc', 'mem_ptr', device_id=self._device_id, mem_size=size) as after:
                         pointer = self._allocator(size)
                         after['mem_ptr'] = pointer.ptr
@@ -581,7 +526,6 @@ class MemoryPool:
         self._lock = threading.Lock()
 
     def device_pool(self) -> SingleDeviceMemoryPool:
-        """Return the current device's part."""
         with self._lock:
             device = runtime.getDevice()
             if device not in self._pools:
@@ -589,13 +533,7 @@ class MemoryPool:
             return self._pools[device]
 
     def malloc(self, size: int) -> MemoryPointer:
-        """Allocate, from the current stream's free blocks if possible."""
         return self.device_pool().malloc(size)
-
-    def free_all_free(self) -> None:
-        """(Deprecated) Use :meth:`free_all_blocks`."""
-        warnings.warn('free_all_free is deprecated. Use free_all_blocks instead.', DeprecationWarning, stacklevel=2)
-        self.device_pool().free_all_blocks()
 
 
 def _of_device(name: str) -> Callable[..., Any]:

@@ -22,8 +22,8 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,6 @@ class Processes:
             shutil.rmtree(self._place, ignore_errors=True)
 
     def _find(self) -> socket.socket:
-        """Go to rank 0's process, as soon as it is there."""
         until = time.monotonic() + PATIENCE
         while True:
             one = socket.socket(socket.AF_UNIX)
@@ -129,10 +128,6 @@ def _tell(peer: Any, what: Any) -> None:
 def _told(peer: Any) -> Any:
     """What the same user's process has sent: nobody else can reach the socket's folder."""
     return pickle.load(peer)
-
-
-def new_id() -> bytes:
-    return os.urandom(16)
 
 
 NCCL_INT8 = NCCL_CHAR = 0
@@ -185,41 +180,36 @@ class _Clique:
         return self.processes
 
 
-class _Far:
-    """A rank of another process."""
-
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-
-
-class _Call(SimpleNamespace):
-    """What one rank, ``comm``, was asked to do on a ``stream``: the ``kind`` of it, elements of which ``dtype``.
+@dataclass(eq=False)
+class _Call:
+    """What one rank was asked to do on a ``stream``: the ``kind`` of it, elements of which ``dtype``.
 
     ``send`` and ``receive`` are an address and a number of elements each; ``sent`` is what was sent, once it was taken.
+    ``comm``: None where the rank is of another process.
     """
 
+    rank: int
+    kind: str
+    dtype: Any
     op: int = 0
     root: int = 0
     peer: int = -1
     sent: Array | None = None
-
-
-#: What processes tell each other of a call, besides its rank.
-_TOLD = ('kind', 'dtype', 'op', 'root', 'peer', 'sent')
+    comm: Any = None
+    stream: int = 0
+    send: tuple[int, int] = (0, 0)
+    receive: tuple[int, int] = (0, 0)
 
 
 def get_version() -> int:
-    """Return the version that is simulated."""
     return 22809
 
 
-def get_build_version() -> int:
-    """Return the version that is simulated."""
-    return 22809
+get_build_version = get_version
 
 
 def get_unique_id() -> bytes:
-    return (new_id() + next(_ids).to_bytes(4, 'little')).ljust(128, b'\0')
+    return (os.urandom(16) + next(_ids).to_bytes(4, 'little')).ljust(128, b'\0')
 
 
 def _group() -> list[_Call]:
@@ -228,20 +218,18 @@ def _group() -> list[_Call]:
 
 
 def groupStart() -> None:
-    """Begin a group: what follows begins when it ends."""
     runtime_calls.state.thread.depth = getattr(runtime_calls.state.thread, 'depth', 0) + 1
 
 
 def groupEnd() -> None:
-    """End a group: all that was asked for in it is done."""
     depth = getattr(runtime_calls.state.thread, 'depth', 0)
     if not depth:
         raise NcclError(_INVALID_USAGE, 'groupEnd without groupStart')
     runtime_calls.state.thread.depth = depth - 1
     if depth == 1:
         calls, runtime_calls.state.thread.calls = _group(), []
-        for clique in dict.fromkeys(_clique_of(call) for call in calls):
-            for together in _matched(clique, [call for call in calls if _clique_of(call) is clique]):
+        for clique in dict.fromkeys(call.comm._clique for call in calls):
+            for together in _matched(clique, [call for call in calls if call.comm._clique is clique]):
                 _run(together)
 
 
@@ -250,7 +238,7 @@ def _matched(clique: _Clique, calls: list[_Call]) -> list[list[_Call]]:
     pairs = [call for call in calls if call.peer >= 0]
     found = [pairs] if pairs else []
     ranks = range(clique.size) if clique.others is None else sorted(clique.here)
-    by_rank = [[c for c in calls if c.peer < 0 and c.comm._rank == rank] for rank in ranks]
+    by_rank = [[c for c in calls if c.peer < 0 and c.rank == rank] for rank in ranks]
     for together in itertools.zip_longest(*by_rank):
         if None in together or len({(c.kind, c.dtype, c.op, c.root) for c in together}) > 1:
             raise NcclError(_INVALID_USAGE, 'ranks that ask for different things, or for nothing, would wait for ever')
@@ -259,26 +247,17 @@ def _matched(clique: _Clique, calls: list[_Call]) -> list[list[_Call]]:
 
 
 def _run(calls: list[_Call]) -> None:
-    before, everybody = runtime.getDevice(), _Everybody(calls, _clique_of(calls[0]).others)
+    before, everybody = runtime.getDevice(), _Everybody(calls, calls[0].comm._clique.others)
     try:
         for call in calls:
-            runtime.setDevice(_mine(call)._device)
+            runtime.setDevice(call.comm._device)
             runtime_calls.submit(call.stream, functools.partial(everybody.take, call), 'nccl', 'wait event')
         runtime_calls.meet([call.stream for call in calls])
         for call in calls:
-            runtime.setDevice(_mine(call)._device)
+            runtime.setDevice(call.comm._device)
             runtime_calls.submit(call.stream, functools.partial(everybody.give, call), f'ncclDevKernel_{call.kind}')
     finally:
         runtime.setDevice(before)
-
-
-def _mine(call: _Call) -> NcclCommunicator:
-    assert isinstance(call.comm, NcclCommunicator)
-    return call.comm
-
-
-def _clique_of(call: _Call) -> _Clique:
-    return _mine(call)._clique
 
 
 class _Everybody:
@@ -289,51 +268,37 @@ class _Everybody:
         self._every: Sequence[_Call] | None = None
 
     def take(self, call: _Call) -> None:
-        _take(call)
+        address, count = call.send
+        call.sent = _elements(address, count, call.dtype).copy() if count else None
         self._every = None
 
     def give(self, call: _Call) -> None:
         if self._every is None:
             self._every = self._calls if self._others is None else self._asked(self._others)
-        _give(call, self._every)
+        address, count = call.receive
+        if count:
+            _elements(address, count, call.dtype)[:] = _received(call, self._every)
 
     def _asked(self, others: Processes) -> Sequence[_Call]:
-        mine = [(one.comm._rank, *(getattr(one, name) for name in _TOLD)) for one in self._calls]
+        mine = [replace(one, comm=None, stream=0, send=(0, one.send[1]), receive=(0, 0)) for one in self._calls]
         try:
-            told = others.exchange(mine)
+            told: list[_Call] = others.exchange(mine)
         except NobodyError as error:
             raise NcclError(_INVALID_USAGE, str(error)) from error
-        here = {one.comm._rank for one in self._calls}
-        every = [(rank, dict(zip(_TOLD, values))) for rank, *values in told]
-        if len({(one['kind'], one['dtype'], one['op'], one['root']) for _rank, one in every if one['peer'] < 0}) > 1:
+        if len({(one.kind, one.dtype, one.op, one.root) for one in told if one.peer < 0}) > 1:
             raise NcclError(_INVALID_USAGE, 'ranks that ask for different things would wait for ever')
-        far = [
-            _Call(comm=_Far(rank), send=(0, 0 if one['sent'] is None else len(one['sent'])), receive=(0, 0), **one)
-            for rank, one in every
-            if rank not in here
-        ]
-        return [*self._calls, *far]
+        here = {one.rank for one in self._calls}
+        return [*self._calls, *(one for one in told if one.rank not in here)]
 
 
 def _elements(address: int, count: int, dtype: Any) -> Array:
     return runtime.device_bytes(address, count * dtype.itemsize).view(dtype)
 
 
-def _take(call: _Call) -> None:
-    address, count = call.send
-    call.sent = _elements(address, count, call.dtype).copy() if count else None
-
-
-def _give(call: _Call, calls: Sequence[_Call]) -> None:
-    address, count = call.receive
-    if count:
-        _elements(address, count, call.dtype)[:] = _received(call, calls)
-
-
 def _received(call: _Call, calls: Sequence[_Call]) -> Any:
     if call.kind == 'SendRecv':
         return _from_peer(call, calls)
-    sent = [one.sent for one in sorted(calls, key=lambda one: one.comm._rank)]
+    sent = [one.sent for one in sorted(calls, key=lambda one: one.rank)]
     if call.kind == 'Broadcast':
         return sent[call.root]
     if call.kind == 'AllGather':
@@ -343,14 +308,14 @@ def _received(call: _Call, calls: Sequence[_Call]) -> Any:
     if call.op == NCCL_AVG:
         total = total / len(sent)
     if call.kind == 'ReduceScatter':
-        return np.split(np.asarray(total), len(sent))[call.comm._rank]
+        return np.split(np.asarray(total), len(sent))[call.rank]
     return total
 
 
 def _from_peer(call: _Call, calls: Sequence[_Call]) -> Any:
     """What the peer sends here: the first send meets the first receive."""
-    mine = [c for c in calls if c.receive[1] and c.comm is call.comm and c.peer == call.peer]
-    theirs = [c for c in calls if c.send[1] and c.comm._rank == call.peer and c.peer == call.comm._rank]
+    mine = [c for c in calls if c.receive[1] and c.rank == call.rank and c.peer == call.peer]
+    theirs = [c for c in calls if c.send[1] and c.rank == call.peer and c.peer == call.rank]
     if len(theirs) <= mine.index(call):
         raise NcclError(_INVALID_USAGE, f'rank {call.peer} sends nothing: this would wait for ever')
     return theirs[mine.index(call)].sent
@@ -379,12 +344,10 @@ class NcclCommunicator:
 
     @property
     def comm(self) -> int:
-        """A number that stands for the handle."""
         return id(self) if self._open else 0
 
     @staticmethod
     def initAll(devices: Any) -> list[NcclCommunicator]:
-        """Return a communicator for each of ``devices``, a number of them or a list."""
         if not isinstance(devices, (int, list)):
             raise ValueError('"devices" should be an int or a list of int.')
         numbers = list(range(devices)) if isinstance(devices, int) else devices
@@ -404,21 +367,18 @@ class NcclCommunicator:
         self._open = False
 
     def device_id(self) -> int:
-        """Return the number of its device."""
         return self._device
 
     def rank_id(self) -> int:
         return self._rank
 
     def size(self) -> int:
-        """Return how many ranks there are."""
         return self._clique.size
 
     def check_async_error(self) -> None:
         """Raise nothing: nothing goes wrong behind one's back."""
 
     def commSplit(self, color: int, key: int, config: NcclConfig | None = None) -> Any:
-        """Not simulated."""
         raise NotImplementedError('cupy.cuda.nccl.NcclCommunicator.commSplit is not simulated')
 
     def _ask(
@@ -429,32 +389,27 @@ class NcclCommunicator:
         if not getattr(runtime_calls.state.thread, 'depth', 0) and self._clique.several_here:
             raise NotImplementedError('the simulated device lets ranks meet in a group: groupStart() ... groupEnd()')
         dtype = np.dtype(_DTYPES[datatype])
-        call = _Call(comm=self, kind=kind, send=send, receive=receive, dtype=dtype, stream=stream, **more)
+        call = _Call(self._rank, kind, dtype, comm=self, stream=stream, send=send, receive=receive, **more)
         if getattr(runtime_calls.state.thread, 'depth', 0):
             _group().append(call)
         else:
             _run([call])
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
-        """Give every rank the sum (``op``) of what all have."""
         self._ask('AllReduce', (sendbuf, count), (recvbuf, count), datatype, stream, op=op)
 
     def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
-        """Give rank ``root`` the sum (``op``) of what all have."""
         receives = count if self._rank == root else 0
         self._ask('Reduce', (sendbuf, count), (recvbuf, receives), datatype, stream, op=op, root=root)
 
     def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """Give every rank what ``root`` has."""
         sends = count if self._rank == root else 0
         self._ask('Broadcast', (sendbuff, sends), (recvbuff, count), datatype, stream, root=root)
 
     def bcast(self, buff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """Give every rank what ``root`` has, in place."""
         self.broadcast(buff, buff, count, datatype, root, stream)
 
     def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:
-        """Give each rank its part of the sum (``op``) of what all have."""
         sends = recvcount * self._clique.size
         self._ask('ReduceScatter', (sendbuf, sends), (recvbuf, recvcount), datatype, stream, op=op)
 

@@ -72,7 +72,6 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
     __iadd__, __isub__ = __add__, __sub__  # an array can't be moved
 
     def size(self) -> int:
-        """Return the bytes from here to the memory's end."""
         nbytes: int = self.mem.size - (self.ptr - self.mem.ptr)
         return nbytes
 
@@ -105,7 +104,6 @@ def alloc_pinned_memory(size: int) -> Any:
 
 
 def set_pinned_memory_allocator(allocator: Callable[[int], Any] | None = None) -> None:
-    """Set the allocator of pinned memory; None means no pool."""
     runtime_calls.state.pinned_allocator = allocator
 
 
@@ -139,7 +137,6 @@ class PinnedMemoryPool:
         self._lock = threading.Lock()
 
     def malloc(self, size: int) -> PinnedMemoryPointer:
-        """Allocate, from the free blocks if possible."""
         if size == 0:
             return PinnedMemoryPointer(PinnedMemory(0), 0)
         size = max(_UNIT, 1 << (size - 1).bit_length())
@@ -157,7 +154,6 @@ class PinnedMemoryPool:
         return PinnedMemoryPointer(PooledPinnedMemory(mem, self._itself), 0)
 
     def free_all_blocks(self) -> None:
-        """Give all free blocks back to the host."""
         _check_and_release()
         self._free = []
 

@@ -47,7 +47,7 @@ _INTEGERS = {'binomial': 'int', 'zipf': 'int',
              **dict.fromkeys(('geometric', 'hypergeometric', 'logseries', 'poisson'), '"l"')}  # fmt: skip
 #: Conditions of parameters that CuPy refuses: the host reads, for each, whether it holds for any element.
 REFUSED = {
-    'exponential': 'scale < 0', 'logseries': 'p <= 0.0, p >= 1.0', 'negative_binomial': 'n <= 0, p < 0, p > 1',
+    'exponential': 'scale < 0', 'logseries': 'p <= 0.0, p >= 1.0',
     'noncentral_chisquare': 'df <= 0, nonc < 0', 'noncentral_f': 'dfnum <= 0, dfden <= 0, nonc < 0', 'power': 'a < 0',
     'rayleigh': 'scale < 0', 'triangular': 'left > mode, mode > right, left == right', 'weibull': 'a < 0',
     'zipf': 'a <= 1.0',
@@ -115,7 +115,6 @@ class RandomState:
             curand.destroyGenerator(self._generator)
 
     def seed(self, seed: Any = None) -> None:
-        """Start anew from ``seed``."""
         if seed is None:
             seed = int(binascii.hexlify(os.urandom(8)), 16)
         elif isinstance(seed, np.ndarray):
@@ -185,11 +184,9 @@ class RandomState:
     # -- real numbers -------------------------------------------------------------------------------------------
 
     def rand(self, *size: int, **kwarg: Any) -> Any:
-        """Return uniform numbers in ``[0, 1)``."""
         return self.random_sample(size=size, **kwarg)  # type: ignore[attr-defined]
 
     def randn(self, *size: int, **kwarg: Any) -> Any:
-        """Return standard normal numbers."""
         return self.normal(size=size, **kwarg)
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
@@ -204,7 +201,6 @@ class RandomState:
         return x
 
     def standard_normal(self, size: Any = None, dtype: Any = float) -> Any:
-        """Return standard normal numbers."""
         return self.normal(size=size, dtype=dtype)
 
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
@@ -214,47 +210,9 @@ class RandomState:
             return x
         return self._generate('generateLogNormal', size, dtype, mean, sigma)
 
-    def wald(self, mean: Any, scale: Any, size: Any = None, dtype: Any = float) -> Any:
-        mean, scale = cupy.asarray(mean, dtype=dtype), cupy.asarray(scale, dtype=dtype)
-        size = _common_shape(mean, scale) if size is None else size
-        self.normal(size=size, dtype=dtype)  # CuPy makes the numbers of a normal and a uniform one
-        return self._by_uniform('wald', (mean, scale), size, dtype)
-
-    def multivariate_normal(
-        self, mean: Any, cov: Any, size: Any = None, check_valid: str = 'ignore', tol: float = 1e-08,
-        method: str = 'cholesky', dtype: Any = float,
-    ) -> Any:  # fmt: skip
-        mean, cov = cupy.asarray(mean, dtype=dtype), cupy.asarray(cov, dtype=dtype)
-        if mean.ndim != 1 or cov.shape != 2 * mean.shape:
-            raise ValueError('mean must be 1 dimensional, and cov 2 dimensional and square, of the same length')
-        if method not in ('eigh', 'svd', 'cholesky'):
-            raise ValueError("method must be one of {'eigh', 'svd', 'cholesky'}")
-        if check_valid not in ('ignore', 'warn', 'raise'):
-            raise ValueError("check_valid must equal 'warn', 'raise', or 'ignore'")
-        if method == 'cholesky':
-            decomposed = cupy.linalg.cholesky(cov)
-        else:
-            s, u = cupy.linalg.eigh(cov) if method == 'eigh' else cupy.linalg.svd(cov)[1::-1]
-            decomposed = u * cupy.sqrt(cupy.abs(s))
-        shape = (*_shape_of(size), mean.shape[0])
-        x = self.standard_normal(shape, dtype=dtype).reshape(-1, mean.shape[0])
-        return (cupy.dot(decomposed, x.T).T + mean).reshape(shape)
-
     # -- integers -----------------------------------------------------------------------------------------------
 
-    def negative_binomial(self, n: Any, p: Any, size: Any = None, dtype: Any = int) -> Any:
-        n, p = cupy.asarray(n), cupy.asarray(p)
-        _refuse('negative_binomial', {'n': n, 'p': p})
-        rates = self._by_seed('gamma', (n, (1 - p) / p), size, float)
-        return self._by_seed('poisson', (rates,), None, dtype)
-
-    def tomaxint(self, size: Any = None) -> Any:
-        sample = self._bits(math.prod(_shape_of(size)), np.int64)
-        sample &= np.iinfo(np.int64).max
-        return sample.reshape(_shape_of(size))
-
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
-        """Return integers in ``[low, high)``."""
         one: bool = np.isscalar(low)
         if not one:
             lo = cupy.asarray(low)
@@ -295,7 +253,6 @@ class RandomState:
     # -- choice and order ---------------------------------------------------------------------------------------
 
     def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
-        """Return random elements of an array, or integers below ``a``."""
         if a is None:
             raise ValueError('a must be 1-dimensional or an integer')
         if isinstance(a, launches.Layout) and a.ndim == 0:
@@ -343,7 +300,6 @@ class RandomState:
         return launches.launch('cupy_feistel_bijection', some, (key,))
 
     def shuffle(self, a: Any) -> None:
-        """Shuffle in place along the first axis."""
         if not isinstance(a, launches.Layout):
             raise TypeError('The array must be cupy.ndarray')
         if a.ndim == 0:
@@ -352,7 +308,6 @@ class RandomState:
         array[:] = array[self._permutation(len(array))]
 
     def permutation(self, a: Any) -> Any:
-        """Return a random order of an array, or of the integers below ``a``."""
         return self._permutation(a) if isinstance(a, int) else a[self._permutation(len(a))]
 
     def _permutation(self, num: int) -> Any:
@@ -423,22 +378,7 @@ def reset_states() -> None:
     _random_states = {}
 
 
-def multinomial(n: int, pvals: Any, size: Any = None) -> Any:
-    """Return numbers of a multinomial distribution: the function has no method."""
-    kinds = len(pvals)
-    ys = cupy.zeros((*_shape_of(size), kinds), 'l')
-    if ys.size > 0:
-        xs = get_random_state().choice(kinds, p=pvals, size=n * math.prod(_shape_of(size)))
-
-        def count(ys: NDArray[Any], xs: NDArray[Any]) -> None:
-            np.add.at(ys.reshape(-1, kinds), (np.arange(xs.size) // n, xs), 1)
-
-        launches.mutate('cupy_random_multinomial', count, ys, (xs,))
-    return ys
-
-
 def random_integers(low: Any, high: Any = None, size: Any = None) -> Any:
-    """Return integers from ``low`` to ``high``, that included; from 1 to ``low`` where there is one bound."""
     low, high = (1, low) if high is None else (low, high)
     return get_random_state().randint(low, high + 1, size)
 
@@ -449,17 +389,11 @@ def default_rng(seed: Any = None) -> Generator:
     return seed if isinstance(seed, Generator) else Generator(XORWOW(seed))
 
 
-def bytes(length: int) -> Any:
-    """Return random bytes, NumPy's."""
-    return np.random.bytes(length)
-
-
 #: Functions by their methods of ``RandomState``, where the names differ.
 _METHODS = {'random': 'random_sample', 'ranf': 'random_sample', 'sample': 'random_sample'}
 #: Functions named as their methods, which are not in the tables of these.
 _OTHERS = """
-    choice lognormal multivariate_normal negative_binomial normal permutation rand randint randn shuffle standard_normal
-    wald
+    choice lognormal normal permutation rand randint randn shuffle standard_normal
 """.split()
 
 
@@ -477,9 +411,8 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def names() -> dict[str, Any]:
-    """Return what ``cupy.random`` exports."""
-    own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, RandomState, default_rng, bytes, random_integers,
-           get_random_state, set_random_state, reset_states, seed, multinomial)  # fmt: skip
+    own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, RandomState, default_rng, random_integers,
+           get_random_state, set_random_state, reset_states, seed)  # fmt: skip
     functions = {name: _function(name) for name in (*BY_UNIFORM, *BY_SEED, *_METHODS, *_OTHERS)}
     return {**{one.__name__: one for one in own}, **functions}
 

@@ -198,35 +198,23 @@ def _is_pageable(address: int) -> bool:
     return _is_host(address) and calls.state.pinned_memory.find(address) is None
 
 
-def _submit_copy(
-    stream: int, work: Callable[[], None], given: Given | None, name: str, rows: tuple[int, int, int, int, int, int]
-) -> None:
-    """Copy rows: what comes from pageable memory is taken at once, and the host waits for what goes there."""
-    dst, dpitch, src, spitch, width, height = rows
-    size = spitch * (height - 1) + width if width and height else 0
-    if not calls.is_late() or not size or calls.is_captured(stream):
-        calls.submit(stream, work, name, 'memcpy', given)
-        return
-    if _is_pageable(src):
-        taken = host_bytes(src, size).copy()
-
-        def work() -> None:
-            for row in range(height):
-                _any_bytes(dst + row * dpitch, width)[:] = taken[row * spitch : row * spitch + width]
-
-    calls.submit(stream, work, name, 'memcpy', given)
-    if _is_pageable(dst):
-        calls.ask(calls.device().wait_for, stream)
-
-
 def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
+    """Copy: what comes from pageable memory is taken at once, and the host waits for what goes there."""
     values = {'dst': dst, 'src': src, 'bytes': size}
 
     def make(**now: int) -> Callable[[], None]:
         return lambda: _copy(now['dst'], now['src'], now['bytes'], kind)
 
     given = Given(values, make, _in_memory_like(values))
-    _submit_copy(stream, given.work(), given, 'memcpyAsync', (dst, size, src, size, size, 1))
+    work, waits = given.work(), False
+    if calls.is_late() and size and not calls.is_captured(stream):
+        waits = _is_pageable(dst)
+        if _is_pageable(src):
+            taken = host_bytes(src, size).copy()
+            work = lambda: _any_bytes(dst, size).__setitem__(slice(None), taken)  # noqa: E731
+    calls.submit(stream, work, 'memcpyAsync', 'memcpy', given)
+    if waits:
+        calls.ask(calls.device().wait_for, stream)
 
 
 def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
@@ -243,24 +231,6 @@ def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) ->
 
 def memcpyPeerAsync(dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int) -> None:
     memcpyAsync(dst, src, size, CONSTANTS['memcpyDeviceToDevice'], stream)
-
-
-def _copy_rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
-    for row in range(height):
-        _copy(dst + row * dpitch, src + row * spitch, width, kind)
-
-
-def memcpy2D(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
-    calls.ask(calls.device().legacy_call, 'memcpy2D')
-    rows = (dst, dpitch, src, spitch, width, height, kind)
-    _at_once(lambda: _copy_rows(*rows), _is_host(dst) or _is_host(src))
-
-
-def memcpy2DAsync(
-    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
-) -> None:
-    rows = (dst, dpitch, src, spitch, width, height)
-    _submit_copy(stream, lambda: _copy_rows(*rows, kind), None, 'memcpy2DAsync', rows)
 
 
 def _fill(ptr: int, value: int, size: int) -> None:
@@ -294,8 +264,6 @@ is_hip = False
 
 #: ``cudaErrorMemoryAllocation``, which the pools ask for.
 MEMORY_ALLOCATION = 2
-_INVALID_VALUE = 1
-_INVALID_DEVICE = 101
 _PEER_ENABLED = 704
 _INVALID_HANDLE = 400
 _DISABLE_TIMING = CONSTANTS['eventDisableTiming']
@@ -311,21 +279,6 @@ class PointerAttributes:
         self.devicePointer = devicePointer
         self.hostPointer = hostPointer
         self.type = type
-
-
-class MemPoolProps:
-    """``cudaMemPoolProps``."""
-
-    def __init__(self, allocType: int, handleType: int, locationType: int, devId: int) -> None:
-        self.allocType = allocType
-        self.handleType = handleType
-        self.locationType = locationType
-        self.devId = devId
-
-
-def check_status(status: int) -> None:
-    if status != 0:
-        raise CUDARuntimeError(status)
 
 
 # -- device ---------------------------------------------------------------------------------------------------
@@ -372,18 +325,6 @@ def getDeviceProperties(device: int) -> dict[str, Any]:
     return properties
 
 
-def deviceGetByPCIBusId(pci_bus_id: str) -> int:
-    for device in range(getDeviceCount()):
-        if pci_bus_id == deviceGetPCIBusId(device):
-            return device
-    raise CUDARuntimeError(_INVALID_DEVICE)
-
-
-def deviceGetPCIBusId(device: int) -> str:
-    check_device(device)
-    return f'0000:{device:02x}:00.0'
-
-
 def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
     return int(calls.ask(calls.device().can_access_peer, device, peerDevice))
 
@@ -415,16 +356,12 @@ def _verb(name: str, parameters: str, verb: str) -> Callable[..., Any]:
 
 for _name, _parameters, _verb_name in re.findall(r'(\w+)\(([\w,]*)\):(\w+)', _VERBS):
     globals()[_name] = _verb(_name, _parameters, _verb_name)
-for _name in ('driverGetVersion', 'runtimeGetVersion', '_getLocalRuntimeVersion'):
+for _name in ('driverGetVersion', 'runtimeGetVersion'):
     globals()[_name] = surface.named(lambda: 13000, _name, module=__name__)
 for _name in ('profilerStart', 'profilerStop'):  # unsafe calls, as on a GPU, and nothing else: there is no profiler
     globals()[_name] = surface.named(
         lambda: calls.ask(calls.device().unsafe_call, 'profilerStart'), _name, module=__name__
     )
-
-
-def _getCUDAMajorVersion() -> int:
-    return 13
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
@@ -526,37 +463,22 @@ def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
         f.write(text)
 
 
-# -- what the simulated device has not -------------------------------------------------------------------------
+# -- what the simulated device has not, and the guard judges ---------------------------------------------------
 
 _ABSENT = """
-    createSurfaceObject(ResDescPtr) createTextureObject(ResDescPtr,TexDescPtr) destroySurfaceObject(surfObject)
-    destroyTextureObject(texObject) deviceDisablePeerAccess(peerDevice)
-    deviceGetDefaultMemPool(device) deviceGetLimit(limit) deviceGetMemPool(device) deviceSetLimit(limit,value)
-    deviceSetMemPool(device,pool) freeArray(ptr) hostRegister(ptr,size,flags) hostUnregister(ptr)
-    ipcCloseMemHandle(devPtr) ipcGetEventHandle(event) ipcGetMemHandle(devPtr) ipcOpenEventHandle(handle)
-    ipcOpenMemHandle(handle,flags=1) malloc3DArray(descPtr,width,height,depth,flags=0)
-    mallocArray(descPtr,width,height,flags=0) mallocFromPoolAsync(size,pool,stream)
-    memAdvise(devPtr,count,advice,device) memPoolCreate(props) memPoolDestroy(pool) memPoolGetAttribute(pool,attr)
-    memPoolSetAttribute(pool,attr,value) memPoolTrimTo(pool,size) memPrefetchAsync(devPtr,count,dstDevice,stream)
-    memcpy2DFromArray(dst,dpitch,src,wOffset,hOffset,width,height,kind)
-    memcpy2DFromArrayAsync(dst,dpitch,src,wOffset,hOffset,width,height,kind,stream)
-    memcpy2DToArray(dst,wOffset,hOffset,src,spitch,width,height,kind)
-    memcpy2DToArrayAsync(dst,wOffset,hOffset,src,spitch,width,height,kind,stream)
-    memcpy3D(Memcpy3DParmsPtr) memcpy3DAsync(Memcpy3DParmsPtr,stream)
+    deviceSetLimit deviceSetMemPool freeArray hostRegister hostUnregister malloc3DArray mallocArray mallocFromPoolAsync
+    memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo memPrefetchAsync
+    memcpy2D memcpy2DAsync memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray memcpy2DToArrayAsync memcpy3D
+    memcpy3DAsync
 """
 
 
-def _absent(declaration: str) -> Callable[..., Any]:
-    name, _, parameters = declaration.partition('(')
+def _absent(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any) -> Any:
+        raise NotImplementedError(f"the simulated CuPy has no '{name}' in module 'cupy.cuda.runtime'")
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f'cupy.cuda.runtime.{name} is not simulated')
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = 'Not simulated.'
-    refuse.__signature__ = surface.signature(parameters[:-1])  # type: ignore[attr-defined]
     return refuse
 
 
-for _declaration in _ABSENT.split():
-    globals()[_declaration.partition('(')[0]] = _absent(_declaration)
+for _name in _ABSENT.split():
+    globals()[_name] = _absent(_name)

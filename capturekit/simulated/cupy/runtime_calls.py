@@ -108,7 +108,6 @@ def of_thread(name: str, make: Callable[[], Any]) -> Any:
 
 
 def device() -> SimulatedDevice:
-    """The device that every call goes to."""
     if state.device is None:
         raise RuntimeError('this stand-in for CuPy has no device: use capturekit.simulated.install()')
     return state.device
@@ -209,13 +208,11 @@ def _pointers() -> dict[int, int]:
 
 
 def get_current_stream_ptr() -> int:
-    """Return the handle of this thread's current stream on its device."""
     ptr = _pointers().get(device().get_device(), 0)
     return STREAM_PER_THREAD if ptr == 0 and _ptds else ptr
 
 
 def set_current_stream_ptr(ptr: int, device_id: int) -> None:
-    """Set the handle of this thread's current stream on a device."""
     _pointers()[device_id] = int(ptr)
 
 

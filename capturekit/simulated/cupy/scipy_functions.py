@@ -3,10 +3,9 @@
 Most become one launch each. What CuPy's host reads before it knows what to do (:data:`READING`) is computed from arrays
 that are read to the host, so that a capture refuses it as it refuses CuPy's.
 
-Of ``cupyx.scipy.sparse`` and ``cupyx.cusparse`` the point is on whose stream each product runs. ``spmv`` and ``spmm``
-give cuSPARSE's handle the current stream, as nearly all of CuPy's functions do. ``spgemm`` does not (CuPy 14): it works
-on the stream that the handle was given last. What makes other formats, adds or selects is SciPy's, from matrices that
-are read to the host: CuPy's host reads how many elements there will be.
+Of a sparse matrix, what keeps the places of its elements, sums or a product with an array is one launch. What makes
+other formats, adds, selects or multiplies two sparse matrices is SciPy's, from matrices that are read to the host:
+CuPy's host reads how many elements there will be.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT, named
-from capturekit.simulated.device.constants import CONSTANTS
 
-from . import arrays, launches, runtime, runtime_calls, vendor
+from . import arrays, launches, runtime_calls, vendor
 from .functions import on_host, without_warnings
 from .launches import Layout
 from .runtime_calls import cupy
@@ -107,9 +105,6 @@ def _transform(name: str, x: Any, *args: Any, plan: Any = None, **kwargs: Any) -
     return getattr(cupy.fft, name)(x, *args[:3], **kwargs)
 
 
-_STEPS = 500
-
-
 class _spbase:
     """A matrix by its parts, which lie on the device."""
 
@@ -138,7 +133,6 @@ class _spbase:
         return tuple(getattr(self, name) for name in self._parts)
 
     def get(self, stream: Any = None) -> Any:
-        """Return SciPy's matrix of the same elements, on the host."""
         data, *places = (one.get() for one in self._all())
         parts = (data, tuple(places)) if self.format == 'coo' else (data, *places)
         return scipys('sparse', f'{self.format}_matrix')(parts, shape=self.shape)
@@ -153,7 +147,6 @@ class _spbase:
         return self._with_data(self.data.copy())
 
     def transpose(self) -> Any:
-        """Return the transpose: by rows what was by columns."""
         data, one, other = self._all()
         if self.format == 'coo':
             return coo_matrix((data, other, one), self.shape[::-1])
@@ -174,25 +167,15 @@ class _spbase:
         return launches.launch(f'cupyx_sparse_{name}', made, (*self._all(), *args))
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        """Return the sum of all elements, or of rows or columns as an array of two axes."""
         return self._launch('sum', lambda a: a.sum(axis, dtype, keepdims=axis is not None))
 
     def diagonal(self, k: int = 0) -> Any:
         return self._launch('diagonal', lambda a: a.diagonal(k))
 
     def multiply(self, other: Any) -> Any:
-        """Return the product of each two elements; with an array it keeps the places of the elements."""
-        if not isinstance(other, Layout) or other.ndim != 2:
-            return _by_scipy(lambda a, b: a.multiply(b), self, other)
-        kind, shape = self.format, self.shape
-
-        def product(data: Any, one: Any, more: Any, dense: Any) -> Any:
-            rows, columns = _places(kind, shape, one, more)
-            found = np.array(data, np.result_type(data, dense))
-            found[: rows.size] *= np.broadcast_to(dense, shape)[rows, columns]
-            return found
-
-        return self._with_data(launches.launch('cupyx_sparse_multiply', product, (*self._all(), other)))
+        if isinstance(other, Layout):
+            raise NotImplementedError('the simulated CuPy multiplies a sparse matrix by another sparse matrix alone')
+        return _by_scipy(lambda a, b: a.multiply(b), self, other)
 
     def __abs__(self) -> Any:
         return self._with_data(abs(self.data))
@@ -209,8 +192,8 @@ class _spbase:
         return self._with_data(self.data / other)
 
     def __matmul__(self, other: Any) -> Any:
-        if isinstance(other, _spbase) or self.format != 'csc':
-            return self.tocsr() @ other
+        if isinstance(other, _spbase):
+            return runtime_calls.public['cupyx.cusparse'].spgemm(self, other)
         vendor.use(vendor.cusparse)
         return self._launch('product', np.matmul, other)
 
@@ -240,10 +223,6 @@ class csr_matrix(_spbase):
     def tocsr(self) -> Any:
         return self
 
-    def __matmul__(self, other: Any) -> Any:
-        cusparse = runtime_calls.public['cupyx.cusparse']
-        return cusparse.spgemm(self, other.tocsr()) if isinstance(other, _spbase) else cusparse.spmv(self, other)
-
 
 class csc_matrix(_spbase):
     """A matrix by its columns."""
@@ -264,7 +243,7 @@ _METHODS = """
     __add__ __eq__ __ge__ __getitem__ __gt__ __le__ __lt__ __ne__ __pow__ __radd__ __rsub__ __sub__ argmax
     argmin conj count_nonzero max maximum mean min minimum power reshape tocoo tocsc
 """.split()
-SPARSE = 'block_diag bmat diags eye find hstack identity kron kronsum rand random spdiags tril triu vstack'.split()
+SPARSE = 'block_diag bmat diags eye find hstack identity kron kronsum rand random spdiags tril triu'.split()
 
 
 def _by_scipy(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -302,21 +281,10 @@ def sparse_function(name: str) -> Any:
     theirs = scipys('sparse', name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if name == 'vstack' and all(isinstance(one, csr_matrix) for one in args[0]):
-            return _stacked(args[0], kwargs.get('dtype'))
         reads(*args)
         return _by_scipy(theirs, *args, **kwargs)
 
     return named(call, name, module='cupyx.scipy.sparse')
-
-
-def _stacked(blocks: Any, dtype: Any) -> csr_matrix:
-    """Join matrices by rows: the host knows how many elements each has."""
-    ends = np.cumsum([0, *(one.nnz for one in blocks)]).tolist()
-    pointers = [one.indptr[int(at > 0) :] + end for at, (one, end) in enumerate(zip(blocks, ends))]
-    parts = [cupy.concatenate(one) for one in ([b.data for b in blocks], [b.indices for b in blocks], pointers)]
-    parts[0] = parts[0] if dtype is None else parts[0].astype(dtype)
-    return csr_matrix(tuple(parts), (sum(one.shape[0] for one in blocks), blocks[0].shape[1]))
 
 
 def _places(kind: str, shape: tuple[int, int], one: Any, more: Any) -> tuple[Any, Any]:
@@ -336,61 +304,13 @@ def _dense(kind: str, shape: tuple[int, int], data: Any, one: Any, more: Any) ->
     return found
 
 
-def spmv(a: csr_matrix, x: Any, y: Any = None, alpha: float = 1, beta: float = 0, transa: bool = False) -> Any:
-    """Return the product of a matrix and a vector, or an array of them, on the current stream."""
-    vendor.use(vendor.cusparse)
-    shape = a.shape
-
-    def product(data: Any, indices: Any, indptr: Any, v: Any) -> Any:
-        return alpha * (_dense('csr', shape, data, indices, indptr) @ v)
-
-    return launches.launch('cusparseSpMV', product, (a.data, a.indices, a.indptr, x))
+def spgemm(a: Any, b: Any, alpha: float = 1) -> Any:
+    """Return the product of two sparse matrices: the host reads how many elements it has."""
+    return _by_scipy(lambda one, other: alpha * (one @ other), a, b)
 
 
-spmm = spmv
-
-
-def spgemm(a: csr_matrix, b: csr_matrix, alpha: float = 1) -> csr_matrix:
-    """Return the product of two sparse matrices, on the stream that the handle was given last.
-
-    How many elements it has the host learns from that stream.
-    """
-    shape = (a.shape[0], b.shape[1])
-    count = arrays.ndarray((1,), np.int64)
-    given = (a.data, a.indices, a.indptr, b.data, b.indices, b.indptr)
-
-    def product(*parts: Any) -> NDArray[Any]:
-        found: NDArray[Any] = alpha * (_dense('csr', a.shape, *parts[:3]) @ _dense('csr', b.shape, *parts[3:]))
-        return found
-
-    def counted(out: NDArray[Any], *parts: Any) -> None:
-        out[0] = np.count_nonzero(product(*parts))
-
-    def filled(number: int, out: NDArray[Any], *parts: Any) -> None:
-        found = product(*parts)
-        rows, columns = np.nonzero(found)
-        pointers = np.searchsorted(rows, np.arange(shape[0] + 1))
-        values = (found[rows, columns], columns, pointers)[number]
-        out[...] = np.resize(values, out.shape)
-
-    handle = vendor.handle_of(vendor.cusparse)
-    vendor.cusparse.spGEMM_workEstimation(handle)
-    vendor.cusparse.spGEMM_compute(handle)
-    with vendor.stream_of(vendor.cusparse) as stream:
-        launches.mutate('cusparseSpGEMM_compute', counted, count, given, rehearse=False)
-    told = np.empty(1, np.int64)
-    runtime.memcpyAsync(told.ctypes.data, count.data.ptr, told.nbytes, CONSTANTS['memcpyDeviceToHost'], stream)
-    nnz = int(told[0])
-    made = (
-        arrays.ndarray((nnz,), np.result_type(a.dtype, b.dtype)),
-        arrays.ndarray((nnz,), np.int32),
-        arrays.ndarray((shape[0] + 1,), np.int32),
-    )
-    vendor.cusparse.spGEMM_copy(handle)
-    with vendor.stream_of(vendor.cusparse):
-        for number, array in enumerate(made):
-            launches.mutate('cusparseSpGEMM_copy', lambda *all, n=number: filled(n, *all), array, given, rehearse=False)
-    return csr_matrix(made, shape)
+#: Steps of :func:`eigsh` at most, where nothing is said.
+_STEPS = 500
 
 
 def eigsh(a: Any, k: int = 6, *, which: str = 'LM', v0: Any = None, maxiter: int | None = None, tol: float = 0,
@@ -402,14 +322,10 @@ def eigsh(a: Any, k: int = 6, *, which: str = 'LM', v0: Any = None, maxiter: int
     begun = cupy.random.random((size,)).astype(a.dtype) if v0 is None else v0
     vectors = arrays.array(np.linalg.qr(np.vander(begun.get() + 2, k))[0])
     for _ in range(at_most):
-        products = _product(a, vectors)
+        products = a @ vectors
         values = (vectors * products).sum(axis=0)
         if float(abs(products - vectors * values).max()) <= (tol or 1e-10):
             break
         vectors = arrays.array(np.linalg.qr(products.get())[0])
     order = np.argsort(values.get())
     return (values[order], vectors[:, order]) if return_eigenvectors else values[order]
-
-
-def _product(a: Any, vectors: Any) -> Any:
-    return a @ vectors if isinstance(a, csr_matrix) else a.dot(vectors)

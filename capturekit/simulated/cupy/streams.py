@@ -56,7 +56,6 @@ def get_default_stream() -> Stream:
 
 
 def get_current_stream(device_id: int = -1) -> Any:
-    """Return the current stream of this thread, on its device or on the one that is given."""
     return _ThreadLocal.get().current_stream[runtime.getDevice() if device_id == -1 else device_id]
 
 
@@ -76,11 +75,9 @@ class Event:
 
     @property
     def done(self) -> bool:
-        """True if the event is done."""
         return runtime.eventQuery(self.ptr) == 0
 
     def record(self, stream: Any = None) -> None:
-        """Record the event on ``stream``, by default on the current stream."""
         runtime.eventRecord(self.ptr, get_current_stream_ptr() if stream is None else stream.ptr)
 
     def synchronize(self) -> None:
@@ -110,11 +107,9 @@ class Graph:
             runtime.graphExecDestroy(self.graphExec)
 
     def launch(self, stream: Any = None) -> None:
-        """Launch the graph on ``stream``, by default on the current stream."""
         runtime.graphLaunch(self.graphExec, runtime_calls.get_current_stream_ptr() if stream is None else stream.ptr)
 
     def upload(self, stream: Any = None) -> None:
-        """Upload the graph to ``stream``, by default to the current stream."""
         runtime.graphUpload(self.graphExec, runtime_calls.get_current_stream_ptr() if stream is None else stream.ptr)
 
     def debug_dot_str(self, flags: int = 0) -> str:
@@ -126,7 +121,6 @@ class Graph:
 
 
 def from_stream(g: int, host_funcargs: list[Any] | None) -> Graph:
-    """Return the object for a captured graph, which it instantiates."""
     executable = runtime.graphInstantiate(g)
     graph = Graph.__new__(Graph)
     graph.graph, graph.graphExec, graph.host_funcargs = g, executable, host_funcargs
@@ -175,7 +169,6 @@ class _BaseStream:
         return (0, self.ptr)
 
     def use(self) -> Any:
-        """Make this stream current until another one is made current."""
         tls = _ThreadLocal.get()
         _check_device(self.device_id)
         tls.set_current_stream(self)
@@ -183,22 +176,18 @@ class _BaseStream:
 
     @property
     def done(self) -> bool:
-        """True if all work on this stream has been done; any error counts as not done."""
         return runtime.streamQuery(self.ptr) == 0
 
     def synchronize(self) -> None:
         runtime.streamSynchronize(self.ptr)
 
     def add_callback(self, callback: Callable[[Any, int, Any], Any], arg: Any) -> None:
-        """Call ``callback(stream, status, arg)`` when all work so far is done. Can't be captured."""
-
         def f(stream: int, status: int, dummy: int) -> None:
             callback(self, status, arg)
 
         runtime.streamAddCallback(self.ptr, f, 0)
 
     def launch_host_func(self, callback: Callable[[Any], Any], arg: Any) -> None:
-        """Call ``callback(arg)`` when all work so far is done."""
         if self.is_capturing():
             func_arg = (callback, arg)
             runtime._launchHostFuncUnmanaged(self.ptr, func_arg)
@@ -208,18 +197,15 @@ class _BaseStream:
             runtime.launchHostFunc(self.ptr, lambda dummy: callback(arg), 0)
 
     def record(self, event: Event | None = None) -> Event:
-        """Record ``event``, by default a new one, on this stream and return it."""
         if event is None:
             event = Event()
         runtime.eventRecord(event.ptr, self.ptr)
         return event
 
     def wait_event(self, event: Event) -> None:
-        """Make later work on this stream wait for ``event``."""
         runtime.streamWaitEvent(self.ptr, event.ptr)
 
     def begin_capture(self, mode: int | None = None) -> None:
-        """Begin to capture this stream; the default mode is relaxed."""
         if self.ptr in (0, STREAM_LEGACY):
             raise RuntimeError('cannot capture on the default (legacy) stream')
         if mode is None:
@@ -229,18 +215,15 @@ class _BaseStream:
         self._graph_host_funcargs = []
 
     def end_capture(self) -> Graph:
-        """End the capture and return its graph."""
         host_funcargs = self._graph_host_funcargs
         self._graph_host_funcargs = None
         return from_stream(runtime.streamEndCapture(self.ptr), host_funcargs)
 
     def is_capturing(self) -> bool:
-        """Return whether the stream is being captured; raises if its capture is lost."""
         return runtime.streamIsCapturing(self.ptr)
 
     @property
     def is_non_blocking(self) -> bool:
-        """True if the stream does not synchronize with the legacy stream."""
         return bool(runtime.streamGetFlags(self.ptr) & 1)
 
     @property
@@ -278,22 +261,14 @@ class Stream(_BaseStream):
 
     @classmethod
     def from_external(cls, obj: Any) -> Stream:
-        """Wrap another library's stream that has ``__cuda_stream__``."""
-        try:
-            version, stream_ptr = obj.__cuda_stream__()
-        except AttributeError as e:
+        if not hasattr(obj, '__cuda_stream__'):
             raise TypeError(
                 f'Object of type {type(obj).__name__} does not implement '
                 'the CUDA stream protocol (__cuda_stream__ method)'
-            ) from e
-        except (TypeError, ValueError) as e:
-            raise TypeError('__cuda_stream__() must return a 2-tuple of (version, stream_ptr)') from e
-        if not isinstance(version, int) or not isinstance(stream_ptr, int):
-            raise TypeError(
-                f'__cuda_stream__() must return (int, int), got ({type(version).__name__}, {type(stream_ptr).__name__})'
             )
-        if version != 0:
-            raise TypeError(f'__cuda_stream__() returned unsupported version {version}, only version 0 is supported')
+        version, stream_ptr = obj.__cuda_stream__()
+        if version != 0 or not isinstance(stream_ptr, int):
+            raise TypeError(f'__cuda_stream__() must return (0, int), got ({version!r}, {stream_ptr!r})')
         stream = cls.__new__(cls)
         _BaseStream.__init__(stream, stream_ptr, -1)
         stream._foreign_stream_ref = obj

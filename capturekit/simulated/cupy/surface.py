@@ -15,12 +15,11 @@ PLAIN = """
     average bartlett blackman choose clip column_stack concat concatenate convolve corrcoef correlate count_nonzero cov
     cross cumprod cumproduct cumsum cumulative_prod cumulative_sum diag_indices diagflat diff digitize dot dstack
     ediff1d einsum eye gradient hamming hanning hstack identity indices inner interp isclose iscomplex isin isneginf
-    isposinf isreal kaiser kron lexsort linspace logspace max mean median min nan_to_num nanargmax nanargmin nancumprod
-    nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar outer packbits pad partition percentile
-    piecewise poly polyadd polyfit polymul polysub polyval prod product ptp quantile ravel_multi_index real_if_close
-    repeat resize roll roots round round_ row_stack searchsorted select sometrue sort sort_complex stack std sum
-    take_along_axis tensordot tile trace trapezoid trapz tri tril tril_indices triu triu_indices unpackbits
-    unravel_index unwrap vander var vdot vstack
+    isposinf isreal kaiser kron lexsort linspace logspace max mean median min nan_to_num nancumprod nancumsum nanmax
+    nanmean nanmedian nanmin nanprod nanstd nansum nanvar outer packbits pad partition percentile piecewise polyfit
+    polyval prod product ptp quantile ravel_multi_index repeat resize roll roots round round_ row_stack searchsorted
+    select sometrue sort sort_complex stack std sum take_along_axis tensordot tile trace trapezoid trapz tri tril
+    tril_indices triu triu_indices unpackbits unravel_index unwrap vander var vdot vstack
 """.split()
 
 #: Methods of ``ndarray`` that are one launch of NumPy's function of the same name.
@@ -64,7 +63,7 @@ LACKING = frozenset('where initial like device subok stable mean correction herm
 #: The parameters of CuPy's functions that are not NumPy's without those, by the names of functions.
 PARAMETERS = {
     'ndarray.argmax ndarray.argmin': 'self, axis=None, out=None, dtype=None, keepdims=False',
-    'argmax argmin nanargmax nanargmin': 'a, axis=None, dtype=None, out=None, keepdims=False',
+    'argmax argmin': 'a, axis=None, dtype=None, out=None, keepdims=False',
     'argpartition partition': 'a, kth, axis=-1',
     'argsort sort': 'a, axis=-1, kind=None',
     'concat concatenate stack': "tup, axis=0, out=None, *, dtype=None, casting='same_kind'",
@@ -115,10 +114,13 @@ SAME_AS = {
 #: What real CuPy has and the simulated one has not.
 ABSENT = frozenset(
     """
-    DataSource broadcast disp find_common_type flatiter format_parser get_array_wrap issctype issubclass_ issubsctype
-    lib make_aligned_dtype mask_indices obj2sctype poly1d polynomial safe_eval sctype2char set_string_function
-    show_config typing who
-""".split()
+    DataSource Inf Infinity NAN NINF NZERO NaN PINF PZERO apply_over_axes asarray_chkfinite asfarray broadcast cfloat
+    complex_ disp find_common_type flatiter float_ format_parser fromDlpack get_array_wrap histogram2d histogramdd in1d
+    infty issctype issubclass_ issubsctype lib make_aligned_dtype mask_indices msort nanargmax nanargmin obj2sctype
+    place poly poly1d polyadd polymul polynomial polysub put_along_axis real_if_close require safe_eval sctype2char
+    set_string_function show_config singlecomplex trim_zeros typing unique_all unique_counts unique_inverse
+    unique_values who
+    """.split()
 )
 
 #: Functions that use cuBLAS for floating-point operands, which CuPy refuses in a capture.
@@ -138,77 +140,65 @@ WAITING = frozenset('cond eig eigh eigvals eigvalsh lstsq matrix_rank pinv polyf
 #: Those that look at cuSOLVER's ``info``, under ``cupyx.errstate(linalg='raise')``.
 LOOKING_AT_INFO = (CUSOLVER | {'matrix_power'}) - {'det', 'slogdet'}
 
-#: What ``cupyx.scipy`` has of SciPy's functions; what takes Python functions or classes of systems is left out.
-SCIPY = {
+#: What ``cupyx.scipy`` has of SciPy's functions; what takes Python functions or classes of systems is left out. Each of
+#: these is one launch, and for each of the others CuPy's host reads arrays.
+_LAUNCHED = {
     'fft': """
-        dct dctn dst dstn fft fft2 fftfreq fftn fftshift fht hfft hfft2 hfftn idct idctn idst idstn ifft ifft2 ifftn
-        ifftshift ifht ihfft ihfft2 ihfftn irfft irfft2 irfftn next_fast_len rfft rfft2 rfftfreq rfftn
+        dct dctn dst dstn fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn idct idctn idst idstn ifft ifft2 ifftn
+        ifftshift ihfft ihfft2 ihfftn irfft irfft2 irfftn next_fast_len rfft rfft2 rfftfreq rfftn
     """,
     'linalg': """
-        bandwidth block_diag circulant companion convolution_matrix dft expm fiedler fiedler_companion hadamard hankel
-        helmert hilbert khatri_rao leslie lu lu_factor lu_solve solve_triangular toeplitz
+        block_diag circulant companion convolution_matrix dft fiedler fiedler_companion hadamard hankel helmert hilbert
+        khatri_rao leslie solve_triangular toeplitz
     """,
     'ndimage': """
-        affine_transform binary_closing binary_dilation binary_erosion binary_fill_holes binary_hit_or_miss
-        binary_opening binary_propagation black_tophat center_of_mass convolve convolve1d correlate correlate1d
-        distance_transform_edt extrema find_objects fourier_ellipsoid fourier_gaussian fourier_shift fourier_uniform
-        gaussian_filter gaussian_filter1d gaussian_gradient_magnitude gaussian_laplace generate_binary_structure
-        grey_closing grey_dilation grey_erosion grey_opening histogram iterate_structure label laplace map_coordinates
-        maximum maximum_filter maximum_filter1d maximum_position mean median median_filter minimum minimum_filter
-        minimum_filter1d minimum_position morphological_gradient morphological_laplace percentile_filter prewitt
-        rank_filter rotate shift sobel spline_filter spline_filter1d standard_deviation sum sum_labels uniform_filter
-        uniform_filter1d value_indices variance white_tophat zoom
+        affine_transform black_tophat center_of_mass convolve convolve1d correlate correlate1d distance_transform_edt
+        fourier_ellipsoid fourier_gaussian fourier_shift fourier_uniform gaussian_filter gaussian_filter1d
+        gaussian_gradient_magnitude gaussian_laplace grey_closing grey_dilation grey_erosion grey_opening laplace
+        map_coordinates maximum maximum_filter maximum_filter1d mean median median_filter minimum minimum_filter
+        minimum_filter1d morphological_gradient morphological_laplace percentile_filter prewitt rank_filter shift sobel
+        spline_filter spline_filter1d standard_deviation sum sum_labels uniform_filter uniform_filter1d variance
+        white_tophat zoom
     """,
     'signal': """
-        argrelextrema argrelmax argrelmin band_stop_obj bilinear bilinear_zpk buttap butter buttord cheb1ap cheb1ord
-        cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA chirp choose_conv_method coherence convolve convolve2d
-        correlate correlate2d correlation_lags csd cspline1d cspline1d_eval cspline2d decimate deconvolve detrend ellip
-        ellipap ellipord fftconvolve filtfilt find_peaks findfreqs firls firwin firwin2 freqs freqs_zpk freqz
-        freqz_sos freqz_zpk gammatone gauss_spline gausspulse get_window group_delay hilbert hilbert2 iircomb
-        iirdesign iirfilter iirnotch iirpeak invres invresz istft kaiser_atten kaiser_beta kaiserord lfilter
-        lfilter_zi lfiltic lombscargle lp2bp lp2bp_zpk lp2bs lp2bs_zpk lp2hp lp2hp_zpk lp2lp lp2lp_zpk max_len_seq
-        medfilt medfilt2d minimum_phase normalize oaconvolve order_filter peak_prominences peak_widths periodogram
-        qspline1d qspline1d_eval qspline2d resample resample_poly residue residuez savgol_coeffs savgol_filter
-        sawtooth sepfir2d sos2tf sos2zpk sosfilt sosfilt_zi sosfiltfilt spectrogram spline_filter square ss2tf ss2zpk
-        stft sweep_poly symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots unit_impulse upfirdn vectorstrength
-        welch wiener zpk2sos zpk2ss zpk2tf
+        chirp coherence convolve convolve2d correlate correlate2d correlation_lags csd cspline1d cspline1d_eval
+        cspline2d deconvolve fftconvolve filtfilt freqs freqs_zpk freqz freqz_sos freqz_zpk gauss_spline gausspulse
+        get_window hilbert hilbert2 lfilter lfilter_zi lfiltic lombscargle lp2bp lp2bs lp2hp lp2lp medfilt medfilt2d
+        oaconvolve order_filter periodogram qspline1d qspline1d_eval qspline2d resample savgol_coeffs sawtooth sepfir2d
+        sosfilt spectrogram spline_filter square stft sweep_poly unit_impulse upfirdn welch wiener
     """,
     'special': """
         bdtr bdtrc bdtri beta betainc betaincinv betaln binom boxcox boxcox1p cbrt chdtr chdtrc chdtri cosdg cosm1
         cotdg digamma ellipeinc ellipj ellipk ellipkinc ellipkm1 entr erf erfc erfcinv erfcx erfinv exp1 exp10 exp2
         expi expit expm1 expn exprel fdtr fdtrc fdtri gamma gammainc gammaincc gammainccinv gammaincinv gammaln
         gammasgn gdtr gdtrc huber i0 i0e i1 i1e inv_boxcox inv_boxcox1p j0 j1 k0 k0e k1 k1e kl_div lambertw log1p
-        log_expit log_ndtr log_softmax loggamma logit logsumexp lpmv multigammaln nbdtr nbdtrc nbdtri ndtr ndtri pdtr
-        pdtrc pdtri poch polygamma pseudo_huber psi radian rel_entr rgamma round shichi sici sinc sindg softmax
-        sph_harm_y spherical_yn tandg wright_bessel xlog1py xlogy y0 y1 yn zeta zetac
+        log_expit log_ndtr log_softmax loggamma logit logsumexp lpmv nbdtr nbdtrc nbdtri ndtr ndtri pdtr pdtrc pdtri
+        poch polygamma pseudo_huber psi radian rel_entr rgamma round shichi sici sinc sindg softmax sph_harm_y
+        spherical_yn tandg wright_bessel xlog1py xlogy y0 y1 yn zeta zetac
     """,
     'stats': 'boxcox_llf entropy trim_mean zmap zscore',
 }
-
-#: Those of them for which CuPy's host reads arrays.
-READING = {
-    'fft': frozenset(['fht', 'ifht']),
-    'linalg': frozenset('bandwidth expm lu lu_factor lu_solve'.split()),
-    'ndimage': frozenset(
-        """
+_READING = {
+    'fft': 'fht ifht',
+    'linalg': 'bandwidth expm lu lu_factor lu_solve',
+    'ndimage': """
         binary_closing binary_dilation binary_erosion binary_fill_holes binary_hit_or_miss binary_opening
         binary_propagation extrema find_objects generate_binary_structure histogram iterate_structure label
         maximum_position minimum_position rotate value_indices
-        """.split()
-    ),
-    'signal': frozenset(
-        """
+    """,
+    'signal': """
         argrelextrema argrelmax argrelmin band_stop_obj bilinear bilinear_zpk buttap butter buttord cheb1ap cheb1ord
-        cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA choose_conv_method decimate detrend ellip ellipap
-        ellipord find_peaks findfreqs firls firwin firwin2 gammatone group_delay iircomb iirdesign iirfilter iirnotch
-        iirpeak invres invresz istft kaiser_atten kaiser_beta kaiserord lp2bp_zpk lp2bs_zpk lp2hp_zpk lp2lp_zpk
-        max_len_seq minimum_phase normalize peak_prominences peak_widths resample_poly residue residuez savgol_filter
-        sos2tf sos2zpk sosfilt_zi sosfiltfilt ss2tf ss2zpk symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots
+        cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA choose_conv_method decimate detrend ellip ellipap ellipord
+        find_peaks findfreqs firls firwin firwin2 gammatone group_delay iircomb iirdesign iirfilter iirnotch iirpeak
+        invres invresz istft kaiser_atten kaiser_beta kaiserord lp2bp_zpk lp2bs_zpk lp2hp_zpk lp2lp_zpk max_len_seq
+        minimum_phase normalize peak_prominences peak_widths resample_poly residue residuez savgol_filter sos2tf
+        sos2zpk sosfilt_zi sosfiltfilt ss2tf ss2zpk symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots
         vectorstrength zpk2sos zpk2ss zpk2tf
-        """.split()
-    ),
-    'special': frozenset(['multigammaln']),
+    """,
+    'special': 'multigammaln',
 }
+READING = {module: frozenset(names.split()) for module, names in _READING.items()}
+SCIPY = {module: ' '.join(sorted([*names.split(), *READING.get(module, ())])) for module, names in _LAUNCHED.items()}
 #: Those for which it does if they are given this argument.
 READING_AN_ARGUMENT = {
     **dict.fromkeys(

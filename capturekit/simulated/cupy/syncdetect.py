@@ -28,7 +28,6 @@ def _declare_synchronize() -> None:
 
 @contextlib.contextmanager
 def allow_synchronize(allow: bool) -> Iterator[None]:
-    """Allow or disallow device synchronization in this thread for a while."""
     warnings.warn(
         'cupyx.allow_synchronize will be removed in future releases as it '
         'is not possible to reliably detect synchronizations.',

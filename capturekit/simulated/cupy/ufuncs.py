@@ -58,11 +58,9 @@ class ufunc:
 
     @property
     def types(self) -> list[str]:
-        """The types of NumPy's function."""
         return list(getattr(self._function, 'types', ()))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply the function; results are new arrays, or ``out``."""
         for arg in args:
             if hasattr(arg, '__cupy_override_elementwise_kernel__'):
                 return arg.__cupy_override_elementwise_kernel__(self, *args, **kwargs)
@@ -104,13 +102,11 @@ class ufunc:
         return self._method('outer', A, B, **kwargs)
 
     def at(self, a: Any, indices: Any, b: Any = None) -> None:
-        """Apply the function in place at ``indices``, as often as they say."""
         if self.__name__ not in _SCATTERING:
             raise NotImplementedError(f'`{self.name}.at` is not supported yet')
         a._scatter_op(indices, b, _SCATTERING[self.__name__])
 
     def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Reduce along ``axis``."""
         kept = {'keepdims': keepdims} if keepdims else {}
         return launches.launch(
             f'{self.name}_reduce',
@@ -121,7 +117,6 @@ class ufunc:
         )
 
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        """Accumulate along ``axis``."""
         return self._method('accumulate', array, axis=axis, dtype=dtype, out=out)
 
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:

@@ -1,15 +1,13 @@
 """``cupy_backends.cuda.libs``: the vendor's libraries, as far as they refuse to be captured, and their streams.
 
 Each has its own ``streamIsCapturing``, as CuPy's modules bind one at import; where that answers False, the library's
-work is recorded like any other. Nearly all functions give the handle the current stream before each call; what does
-not works on the stream that the handle was given last. What draws random numbers is in :mod:`curand`. cuFFT's
-plans CuPy keeps by lengths and dtypes; some wait for the device while they are made.
+work is recorded like any other. Each call gives the handle the current stream first. What draws random numbers is in
+:mod:`curand`. cuFFT's plans CuPy keeps by lengths and dtypes; some wait for the device while they are made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -81,13 +79,6 @@ def can_multiply(x1: Any, x2: Any) -> bool:
     ) and (x1.dtype == x2.dtype and x1.dtype.char in _CODES and x1.shape[1] == x2.shape[0])
 
 
-def _on_the_stream_it_has(handle: int, *args: Any) -> None:
-    """One step of a product of sparse matrices, for which the handle's stream stays what it is."""
-
-
-cusparse.spGEMM_workEstimation = cusparse.spGEMM_compute = cusparse.spGEMM_copy = _on_the_stream_it_has
-
-
 def handle_of(library: Any) -> int:
     """The handle that this thread has for a library on its device."""
     name = next(name for name in ('cublas', 'cusolver', 'cusparse') if library is globals()[name])
@@ -124,19 +115,6 @@ def allocate_inside(name: str) -> None:
 #: Functions for which cuSOLVER allocates memory on the stream, in arrays of any size.
 _ALLOCATING = frozenset('inv qr solve tensorinv tensorsolve'.split())
 _WORK = 64
-
-
-@contextmanager
-def stream_of(library: Any) -> Iterator[int]:
-    """For a while work goes to the stream that the handle was given last, as that of CuPy's few functions does that
-    give it none; memory is the current stream's, as there."""
-    device = runtime.getDevice()
-    before, stream = get_current_stream_ptr(), library.getStream(handle_of(library))
-    runtime_calls.set_current_stream_ptr(stream, device)
-    try:
-        yield stream
-    finally:
-        runtime_calls.set_current_stream_ptr(before, device)
 
 
 def needed_by(name: str) -> Callable[[], None] | None:
@@ -186,7 +164,7 @@ class Plan1d(_Plan):
         super().__init__(nx, fft_type, batch)
         self.nx = nx
 
-    fft = _Plan.fft
+    fft = _Plan.fft  # the guard replaces it in each class
 
 
 class PlanNd(_Plan):

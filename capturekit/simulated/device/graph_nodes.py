@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -88,41 +88,44 @@ class GraphDefinition:
         return None if at < 0 else self.nodes[at]
 
 
+def copies_of(
+    nodes: Iterable[GraphNode], changes: Callable[[GraphNode], Mapping[str, Any]] = lambda node: {}
+) -> dict[GraphNode, GraphNode]:
+    """A copy of each node, which comes after copies; ``changes``: what a copy has otherwise."""
+    copies = {node: replace(node, **changes(node)) for node in nodes}
+    for copy in copies.values():
+        copy.after = frozenset(copies[a] for a in copy.after)
+    return copies
+
+
 @dataclass(eq=False)
 class ExecutableGraph:
-    """A graph as it was when it was instantiated, with its bodies."""
+    """Copies of a graph's nodes as they were when it was instantiated, with its bodies."""
 
     nodes: list[GraphNode]
     bodies: dict[GraphNode, tuple[ExecutableGraph, ...]]
     conditions: dict[int, int]
-    #: What each node does, as it was then; those that are disabled; and the nodes by the handles of the graph's own.
-    works: dict[GraphNode, Callable[[], None]] = field(default_factory=dict)
-    given: dict[GraphNode, Given | None] = field(default_factory=dict)
-    children: dict[GraphNode, ExecutableGraph] = field(default_factory=dict)
+    #: Nodes that are disabled; and the nodes by the handles of the graph's own.
     off: set[GraphNode] = field(default_factory=set)
     anchors: dict[int, GraphNode] = field(default_factory=dict)
     by_priority: bool = False
-    priorities: dict[GraphNode, int] = field(default_factory=dict)
     #: The handle of the graph that it was made of.
     source: int = 0
 
     @classmethod
     def of(cls, graph: GraphDefinition, by_priority: bool = False) -> ExecutableGraph:
-        bodies = {n: tuple(cls.of(body) for body in n.bodies) for n in graph.nodes if n.bodies}
+        nodes = list(copies_of(graph.nodes).values())
+        bodies = {n: tuple(cls.of(body) for body in n.bodies) for n in nodes if n.bodies}
         conditions = dict(graph.conditions)
         for body in itertools.chain(*bodies.values()):
             conditions.update(body.conditions)
-        made = cls(list(graph.nodes), bodies, conditions, by_priority=by_priority)
-        made.works = {n: n.work for n in graph.nodes}
-        made.given = {n: n.given for n in graph.nodes}
-        made.priorities = {n: n.priority for n in graph.nodes}
-        made.children = {n: n.child for n in graph.nodes if n.child is not None}
-        made.anchors = {n.handle: n for n in graph.nodes}
-        return made
+        return cls(nodes, bodies, conditions, anchors={n.handle: n for n in nodes}, by_priority=by_priority)
 
     def as_now(self) -> ExecutableGraph:
         """What a launch runs that waits, whatever becomes of the graph meanwhile."""
-        return replace(self, works=dict(self.works), children=dict(self.children), off=set(self.off))
+        copies = copies_of(self.nodes)
+        bodies = {copies[n]: bodies for n, bodies in self.bodies.items()}
+        return replace(self, nodes=list(copies.values()), bodies=bodies, off={copies[n] for n in self.off})
 
     def allocates_in_a_body(self) -> bool:
         """Whether a body has nodes that allocate or free memory: CUDA then fails to instantiate, or crashes."""
@@ -315,25 +318,24 @@ def _alike(old: ExecutableGraph, a: GraphNode, new: ExecutableGraph, b: GraphNod
     """Refuse what an update can not change of a node."""
     if a.kind != b.kind:
         raise Refused('node type changed', b)
-    if by_priority and old.priorities.get(a, 0) != new.priorities.get(b, 0):
+    if by_priority and a.priority != b.priority:
         raise Refused('attributes changed', b)
     bodies, others = old.bodies.get(a, ()), new.bodies.get(b, ())
     if (a.decides, len(bodies)) != (b.decides, len(others)):
         raise Refused('parameters changed', b)
     for one, other in zip(bodies, others):
         paired(one, other, by_priority)
-    if old.children.get(a) is not None:
-        paired(old.children[a], new.children[b], by_priority)
+    if a.child is not None and b.child is not None:
+        paired(a.child, b.child, by_priority)
 
 
 def wired(nodes: Sequence[GraphNode], before: Mapping[int, set[int]]) -> list[GraphNode]:
     """Copies of nodes, with the same handles, that come after others than these. A circle is refused."""
-    copies: dict[int, GraphNode] = {}
     try:
-        order = list(TopologicalSorter(before).static_order())
+        TopologicalSorter(before).prepare()
     except CycleError:
         raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies') from None
-    by_handle = {n.handle: n for n in nodes}
-    for handle in order:
-        copies[handle] = replace(by_handle[handle], after=frozenset(copies[a] for a in before[handle]))
-    return [copies[n.handle] for n in nodes]
+    copies = {n.handle: replace(n) for n in nodes}
+    for handle, copy in copies.items():
+        copy.after = frozenset(copies[a] for a in before[handle])
+    return list(copies.values())

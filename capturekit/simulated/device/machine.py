@@ -23,7 +23,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any, NoReturn
 
@@ -51,6 +51,7 @@ from capturekit.simulated.device.graph_nodes import (
     GraphNode,
     Refused,
     argument_of,
+    copies_of,
     decoded,
     given_to,
     info_of,
@@ -132,6 +133,8 @@ class SimulatedEvent:
 class SimulatedDevice:
     """A machine of one or more devices; see the module's text. Each thread begins on device 0.
 
+    A verb that ``CudaDevice`` has, too, does what that class says; what differs is said here.
+
     ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
     ``cudaDriverGetVersion`` says it; the newest measured; ``devices`` is how many there are, each with streams, events
     and memory of its own. ``late``: work waits until the host has to know, and then runs in an order that the seed
@@ -167,8 +170,6 @@ class SimulatedDevice:
         self._used: dict[int, int] = {}
         self._lies_on: dict[int, int] = {}
         self.launches = 0
-        #: How many pieces of work each stream was given, those that were recorded not counted.
-        self.submitted: dict[int, int] = {}
         #: Functions that are called with what each of these pieces touches, by the thread that gives it.
         self.told_of_work: list[Callable[[Touched], None]] = []
         self.spare_streams: dict[Any, list[Any]] = {}
@@ -191,7 +192,6 @@ class SimulatedDevice:
             self.queue.finish()
 
     def driver_version(self) -> int:
-        """``cudaDriverGetVersion``: 13000 for CUDA 13.0."""
         return self._driver or NEWEST.cuda
 
     def _handle(self) -> int:
@@ -376,7 +376,6 @@ class SimulatedDevice:
         return self._lies_on.get(address, 0)
 
     def mem_get_info(self) -> tuple[int, int]:
-        """Free and total bytes."""
         return _TOTAL_MEMORY - self._used.get(self.get_device(), 0), _TOTAL_MEMORY
 
     # -- streams ----------------------------------------------------------------------------------------------
@@ -389,7 +388,6 @@ class SimulatedDevice:
             return s
 
     def stream_device(self, s: int) -> int:
-        """``cudaStreamGetDevice``: the device that a stream belongs to."""
         with self._lock:
             if s in LEGACY:
                 return self.get_device()
@@ -407,7 +405,6 @@ class SimulatedDevice:
             self.streams.pop(s, None)
 
     def stream_synchronize(self, s: int) -> None:
-        """``cudaStreamSynchronize``."""
         self._wait_or_ask(s, Operation.STREAM_SYNCHRONIZE)
         self.wait_for(s)
 
@@ -417,7 +414,6 @@ class SimulatedDevice:
             self.queue.wait(self.queue.ends(self._line(s)))
 
     def stream_query(self, s: int) -> bool:
-        """``cudaStreamQuery``; True where work runs at once."""
         self._wait_or_ask(s, Operation.STREAM_QUERY)
         return self.queue is None or self.queue.ask(self.queue.ends(self._line(s)))
 
@@ -427,13 +423,11 @@ class SimulatedDevice:
             self._unsafe(operation.value)
 
     def stream_flags(self, s: int) -> int:
-        """``cudaStreamGetFlags``: 1 for a non-blocking stream."""
         with self._lock:
             self._uncaptured(s, Operation.STREAM_GET_FLAGS)
             return 0 if s in LEGACY else int(self._stream(s).non_blocking)
 
     def stream_priority(self, s: int) -> int:
-        """``cudaStreamGetPriority``."""
         with self._lock:
             if s in LEGACY:
                 self._legacy('streamGetPriority')
@@ -443,7 +437,6 @@ class SimulatedDevice:
             return stream.priority
 
     def stream_status(self, s: int) -> CaptureStatus:
-        """``cudaStreamIsCapturing``."""
         with self._lock:
             if s in LEGACY:
                 if self._blocking():
@@ -453,7 +446,6 @@ class SimulatedDevice:
             return CaptureStatus.NONE if capture is None else capture.status
 
     def capture_info(self, s: int) -> CaptureInfo:
-        """``cudaStreamGetCaptureInfo``."""
         with self._lock:
             status = self.stream_status(s)
             if status is not CaptureStatus.ACTIVE:
@@ -526,14 +518,12 @@ class SimulatedDevice:
     # -- events -----------------------------------------------------------------------------------------------
 
     def event_create(self) -> int:
-        """``cudaEventCreate``."""
         with self._lock:
             e = self._handle()
             self.events[e] = SimulatedEvent(self.get_device())
             return e
 
     def event_destroy(self, e: int) -> None:
-        """``cudaEventDestroy``."""
         with self._lock:
             self._event(e)
             del self.events[e]
@@ -561,12 +551,10 @@ class SimulatedDevice:
                 event.operation = self._queue(s, lambda: _stamp(event))
 
     def event_query(self, e: int) -> bool:
-        """``cudaEventQuery``; True where work runs at once."""
         self._event_call(e, Operation.EVENT_QUERY)
         return self.queue is None or self.queue.ask([self._event(e).operation])
 
     def event_synchronize(self, e: int) -> None:
-        """``cudaEventSynchronize``."""
         self._event_call(e, Operation.EVENT_SYNCHRONIZE)
         if self.queue is not None:
             self.queue.wait([self._event(e).operation])
@@ -582,7 +570,6 @@ class SimulatedDevice:
             self._unsafe(operation.value)
 
     def event_elapsed_time(self, e1: int, e2: int) -> float:
-        """``cudaEventElapsedTime`` in milliseconds."""
         with self._lock:
             first, second = self._event(e1), self._event(e2)
             for event in (first, second):
@@ -624,7 +611,6 @@ class SimulatedDevice:
                 if capture is not None:
                     self._add(stream, capture, work, name, kind, given)
                     return True
-            self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
             queued = self._queue(s, work)
         for tell in self.told_of_work:
             tell(given_to(kind, given))
@@ -690,7 +676,6 @@ class SimulatedDevice:
     # -- captures ---------------------------------------------------------------------------------------------
 
     def exchange_thread_mode(self, mode: Mode) -> Mode:
-        """``cudaThreadExchangeStreamCaptureMode``: set this thread's mode, return the old one."""
         with self._lock:
             me = threading.get_ident()
             old = self._thread_modes.get(me, Mode.GLOBAL)
@@ -698,12 +683,10 @@ class SimulatedDevice:
             return old
 
     def begin_capture(self, s: int, mode: Mode = Mode.RELAXED) -> None:
-        """``cudaStreamBeginCapture``."""
         with self._lock:
             self._begin(s, mode, None)
 
     def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
-        """``cudaStreamBeginCaptureToGraph``: add to a graph, behind the nodes ``after``; to a body, say."""
         with self._lock:
             graph = self._graph(g)
             behind = _nodes_of(graph, after, 'beginCaptureToGraph')
@@ -711,11 +694,9 @@ class SimulatedDevice:
             self._stream(s).after = behind
 
     def can_continue(self) -> bool:
-        """Whether captures can add to a graph that has nodes."""
         return True
 
     def set_dependencies(self, s: int, after: Sequence[int]) -> None:
-        """``cudaStreamUpdateCaptureDependencies``: what a captured stream's next node comes after."""
         with self._lock:
             stream = self._stream(s)
             capture = self._live(stream, 'streamUpdateCaptureDependencies')
@@ -781,19 +762,15 @@ class SimulatedDevice:
     # -- definitions ------------------------------------------------------------------------------------------
 
     def graph_nodes(self, g: int) -> list[int]:
-        """Handles of a graph's nodes, in order of recording; ``g`` may be a graph still being captured."""
         return [n.handle for n in self._graph(g).nodes]
 
     def graph_node_count(self, g: int) -> int:
-        """How many nodes a graph has."""
         return len(self._graph(g).nodes)
 
     def last_nodes(self) -> Callable[[int], int]:
-        """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none."""
         return lambda s: last_node(self.capture_info(s))
 
     def next_after(self) -> Callable[[int], tuple[int, ...]]:
-        """A function that tells the nodes a stream's next work comes after: (-1,) in a lost capture, (-2,) in none."""
         return lambda s: next_after(self.capture_info(s))
 
     def node_destroy(self, node: int) -> None:
@@ -815,25 +792,20 @@ class SimulatedDevice:
             raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroyNode')
 
     def graph_edge_count(self, g: int) -> int:
-        """How many edges a graph has."""
         return sum(len(n.after) for n in self._graph(g).nodes)
 
     def graph_edges(self, g: int) -> list[tuple[int, int]]:
-        """Pairs (from, to) of node handles."""
         nodes = self._graph(g).nodes
         return [(a.handle, n.handle) for n in nodes for a in sorted(n.after, key=lambda a: a.handle)]
 
     def node_kind(self, g: int, node: int) -> tuple[str, str]:
-        """A node's kind and name."""
         found = next(n for n in self._graph(g).nodes if n.handle == node)
         return found.kind, found.name
 
     def node_infos(self, g: int) -> list[NodeInfo]:
-        """What is known of each node, in the order in which they were made."""
         return [info_of(node) for node in self._graph(g).nodes]
 
     def graph_create(self) -> int:
-        """``cudaGraphCreate``: an empty graph."""
         with self._lock:
             g = self._handle()
             self.graphs[g] = GraphDefinition(g)
@@ -849,7 +821,6 @@ class SimulatedDevice:
         return graph, GraphNode(work, name, kind, behind, self._handle())
 
     def condition_create(self, g: int, default: int = 0) -> int:
-        """``cudaGraphConditionalHandleCreate``: a value that each launch of ``g`` begins with the default."""
         with self._lock:
             graph = self._graph(g)
             condition = self._handle()
@@ -857,18 +828,15 @@ class SimulatedDevice:
             return condition
 
     def can_decide(self, decides: str, count: int) -> bool:
-        """Whether the device knows such conditional nodes: it does."""
         return True
 
     def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
-        """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
         node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
         return node, body
 
     def add_conditional(
         self, g: int, after: Sequence[int], condition: int, decides: str, count: int
     ) -> tuple[int, list[int]]:
-        """``cudaGraphAddNode``: an IF (of 1 or 2 bodies), WHILE (1) or SWITCH node; return it, and its body graphs."""
         with self._lock:
             if decides not in ('if', 'while', 'switch') or not 1 <= count <= {'if': 2, 'while': 1}.get(decides, count):
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddNode')
@@ -880,7 +848,6 @@ class SimulatedDevice:
             return node.handle, [body.handle for body in node.bodies]
 
     def add_child(self, g: int, after: Sequence[int], child: int) -> int:
-        """``cudaGraphAddChildGraphNode``: a node that runs a copy of ``child`` as it is now."""
         with self._lock:
             copy = ExecutableGraph.of(self._graph(child))
             if any(n.kind in ('conditional', 'memAlloc', 'memFree') for n in copy.nodes):
@@ -893,10 +860,7 @@ class SimulatedDevice:
 
     def _inside(self, nodes: Sequence[GraphNode]) -> GraphDefinition:
         """The graph in a child graph's node, which nobody else has: nor do others have the graphs in its nodes."""
-        inner = {n: None if n.inside is None else self._inside(n.inside.nodes) for n in nodes}
-        copies = {n: replace(n, inside=inside) for n, inside in inner.items()}
-        for n, copy in copies.items():
-            copy.after = frozenset(copies[a] for a in n.after)
+        copies = copies_of(nodes, lambda n: {'inside': n.inside and self._inside(n.inside.nodes)})
         inside = GraphDefinition(self._handle(), list(copies.values()), is_body=True)
         self.graphs[inside.handle] = inside
         return inside
@@ -917,7 +881,6 @@ class SimulatedDevice:
                 self._forget(body)
 
     def graph_dot(self, g: int, flags: int = 0) -> str:
-        """The graph in DOT."""
         return 'digraph capturekit {\n' + '\n'.join(_dot(self._graph(g))) + '\n}\n'
 
     def graph_scalars(self, graphs: list[int]) -> list[tuple[str, int, str, Any]]:
@@ -958,7 +921,6 @@ class SimulatedDevice:
             return x
 
     def graph_launch(self, x: int, s: int) -> None:
-        """``cudaGraphLaunch``: run the nodes in a random order among those that the edges allow."""
         with self._lock:
             self._uncaptured(s, Operation.GRAPH_LAUNCH)
             executable = self._exec(x)
@@ -979,22 +941,12 @@ class SimulatedDevice:
             launching.pop()
 
     def launch_in_order(self, x: int, order: Sequence[int]) -> None:
-        """Run an executable graph in an order of its nodes that the edges allow, at once. CUDA can not.
-
-        Raises InvalidValue for any other order.
-        """
+        """Run an executable graph in an order of its nodes, which the edges have to allow, at once. CUDA can not."""
         self.finish()
         with self._lock:
             executable = self._exec(x)
-            nodes = [executable.anchors.get(handle) for handle in order]
-        done: set[GraphNode | None] = set()
-        for node in nodes:
-            if node is None or node in done or not done >= node.after:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'launchInOrder')
-            done.add(node)
-        if len(done) != len(executable.nodes):
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'launchInOrder')
-        self._launch(executable, [node for node in nodes if node is not None])
+            nodes = [executable.anchors[handle] for handle in order]
+        self._launch(executable, nodes)
 
     def _launching(self) -> list[dict[int, int]]:
         """The values of conditions in the launches that this thread is in."""
@@ -1016,10 +968,10 @@ class SimulatedDevice:
             bodies = executable.bodies.get(node)
             if node in executable.off:
                 continue
-            if node in executable.children:
-                self._run(executable.children[node], {}, by_priority)
+            if node.child is not None:
+                self._run(node.child, {}, by_priority)
             elif bodies is None:
-                _do(node, executable.works[node])
+                _do(node)
             elif node.decides == 'while':
                 while values[node.condition]:
                     self._run(bodies[0], values, by_priority)
@@ -1033,12 +985,11 @@ class SimulatedDevice:
 
         def choose(ready: list[GraphNode]) -> int:
             drawn = (self.random.randrange(len(ready)) for _ in range(draws))
-            return min(drawn, key=lambda at: graph.priorities.get(ready[at], 0))
+            return min(drawn, key=lambda at: ready[at].priority)
 
         return any_order({n: n.after for n in graph.nodes}, choose)
 
     def graph_upload(self, x: int, s: int) -> None:
-        """``cudaGraphUpload``."""
         with self._lock:
             self._uncaptured(s, Operation.GRAPH_UPLOAD)
             self._exec(x)
@@ -1093,7 +1044,6 @@ class SimulatedDevice:
         return max((end for _start, end in spans.values()), default=0.0)
 
     def call_source(self) -> NoticedCalls:
-        """Return who tells of the calls to this device."""
         return NoticedCalls(self)
 
     # -- graphs that are changed: updated in place, wired otherwise, copied; nodes given something else --------------
@@ -1120,11 +1070,10 @@ class SimulatedDevice:
             graph = self._graph(g)
             if any(n.kind in NOT_COPIED for n in graph.nodes):
                 raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
-            copies = {n: replace(n, handle=self._handle()) for n in graph.nodes}
-            for n in graph.nodes:
-                copies[n].after = frozenset(copies[a] for a in n.after)
-                if n.inside is not None:
-                    copies[n].inside = self._inside(n.inside.nodes)
+            copies = copies_of(
+                graph.nodes,
+                lambda n: {'handle': self._handle(), 'inside': n.inside and self._inside(n.inside.nodes)},
+            )
             handle = self._handle()
             self.graphs[handle] = GraphDefinition(handle, list(copies.values()))
             return handle
@@ -1151,7 +1100,6 @@ class SimulatedDevice:
             graph.nodes[:] = wired(graph.nodes, before)
 
     def graph_accesses(self, g: int) -> dict[int, Touched]:
-        """What each node of a definition touches, by its handle."""
         with self._lock:
             return {node.handle: touched(node) for node in self._graph(g).nodes}
 
@@ -1178,7 +1126,6 @@ class SimulatedDevice:
             (executable.off.discard if on else executable.off.add)(found)
 
     def node_enabled(self, x: int, node: int) -> bool:
-        """``cudaGraphNodeGetEnabled``."""
         with self._lock:
             executable, found = self._anchor(x, node)
             if found.kind not in SWITCHED:
@@ -1186,12 +1133,10 @@ class SimulatedDevice:
             return found not in executable.off
 
     def node_info(self, g: int, node: int) -> NodeInfo:
-        """What is known of one node of a definition."""
         with self._lock:
             return info_of(self._node(g, node))
 
     def node_arguments(self, g: int, node: int) -> list[Argument]:
-        """The arguments of a kernel's node of a definition; those of nested Python values have no bytes."""
         with self._lock:
             found = self._node(g, node, 'kernel')
             if found.given is None:
@@ -1200,7 +1145,6 @@ class SimulatedDevice:
             return [argument_of(value, args, typed) for value in args]
 
     def node_priority(self, g: int, node: int) -> int:
-        """The priority of a kernel's node of a definition: lower numbers come first."""
         with self._lock:
             return self._node(g, node, 'kernel').priority
 
@@ -1237,17 +1181,14 @@ class SimulatedDevice:
             return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
 
     def set_memcpy(self, g: int, node: int, dst: int, src: int, nbytes: int) -> Change:
-        """``cudaGraphMemcpyNodeSetParams1D``, of a definition."""
         with self._lock:
             return self._give(self._node(g, node, 'memcpy'), dst=dst, src=src, bytes=nbytes)
 
     def set_memset(self, g: int, node: int, dst: int, value: int, nbytes: int) -> Change:
-        """``cudaGraphMemsetNodeSetParams``, of a definition."""
         with self._lock:
             return self._give(self._node(g, node, 'memset'), dst=dst, value=value, bytes=nbytes)
 
     def set_host(self, g: int, node: int, call: Callable[[], None]) -> Change:
-        """``cudaGraphHostNodeSetParams``, of a definition."""
         with self._lock:
             found = self._node(g, node, 'host')
             old, found.work = found.work, call
@@ -1287,24 +1228,23 @@ class SimulatedDevice:
         ``source`` names it: the handle that it has in the graph that was instantiated.
         """
         with self._lock:
-            executable, mine = self._anchor(x, source)
+            mine = self._anchor(x, source)[1]
             found = self._node(g, node)
-            given = executable.given[mine]
+            given = mine.given
             if found.kind != mine.kind or found.bodies:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
             if given is not None and found.given is not None and not given.fits(given.values, found.given.values):
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
-            executable.works[mine], executable.given[mine] = found.work, found.given
+            mine.work, mine.given = found.work, found.given
             if found.child is not None:
-                executable.children[mine] = found.child
+                mine.child = found.child
 
     def child_take(self, x: int, source: int, child: int) -> None:
-        """``cudaGraphExecChildGraphNodeSetParams``: a node of an executable graph runs another child graph."""
         with self._lock:
-            executable, mine = self._anchor(x, source)
-            if mine not in executable.children:
+            mine = self._anchor(x, source)[1]
+            if mine.child is None:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
-            executable.children[mine] = self._child(executable.children[mine], child)
+            mine.child = self._child(mine.child, child)
 
 
 def _stamp(event: SimulatedEvent) -> None:
@@ -1348,9 +1288,9 @@ def _dot(graph: GraphDefinition, indent: str = '  ') -> list[str]:
     return lines
 
 
-def _do(node: GraphNode, work: Callable[[], None]) -> None:
+def _do(node: GraphNode) -> None:
     try:
-        work()
+        node.work()
     except (ValueError, ArithmeticError, LookupError) as error:  # what NumPy raises for values
         raise RuntimeError(
             f'The Python body of kernel {node.name!r} raised {type(error).__name__} in a launch ({error}). No kernel '
