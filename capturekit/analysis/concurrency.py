@@ -74,28 +74,6 @@ _EVERYTHING = linear(0, 1 << 62, True)
 
 
 @dataclass(frozen=True)
-class Capacity:
-    """What a device can do at once: threads, and bytes that its memory moves in a microsecond. 0 if not known."""
-
-    threads: int = 0
-    bytes_per_us: float = 0.0
-
-    @classmethod
-    def of(cls, device: Any) -> Capacity:
-        """That of a device of CuPy's."""
-        told = device.attributes
-        threads = told.get('MultiProcessorCount', 0) * told.get('MaxThreadsPerMultiProcessor', 0)
-        # kilohertz and bits; data goes at both edges of the clock
-        return cls(threads, told.get('MemoryClockRate', 0) * told.get('GlobalMemoryBusWidth', 0) / 4 / 1000)
-
-
-def threads_of(node: Node) -> int:
-    """The threads of a kernel; 0 where they are not known."""
-    grid, block = node.detail.get('grid'), node.detail.get('block')
-    return prod(map(int, (*grid, *block))) if grid and block else 0
-
-
-@dataclass(frozen=True)
 class Obstacle:
     """Something that keeps nodes from running side by side.
 
@@ -252,6 +230,7 @@ class Study:
     """One report on one graph.
 
     ``touched`` has what each node touches, by its number. ``steps`` are the recording's, for the lines of waits.
+    ``capacity``: how many threads the device holds at once; 0 if that is not known.
     """
 
     nodes: Sequence[Node]
@@ -259,7 +238,7 @@ class Study:
     timeline: Timeline
     touched: Mapping[int, Touched]
     steps: Sequence[Step]
-    capacity: Capacity
+    capacity: int
     devices: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -415,16 +394,16 @@ class Study:
 
     def _full(self) -> Iterator[Obstacle]:
         """Kernels with more threads than the device holds: nothing else runs until their last threads do."""
-        capacity = self.capacity.threads
-        if not capacity or len(self.report.lanes) < 2:
+        if not self.capacity or len(self.report.lanes) < 2:
             return
         least = max(_SHARE * self.report.measured_us, FORK_US)
         long = [n for n, took in enumerate(self._took) if took > least]
         for number in sorted(sorted(long, key=lambda n: -self._took[n])[:_LONGEST]):
             node = self.nodes[number]
-            threads = threads_of(node)
-            if node.kind == 'kernel' and threads >= capacity and self._beside(number):
-                text = f'{self.nodes[number].words} has {threads:,} threads, and the device holds {capacity:,} at once'
+            grid, block = node.detail.get('grid'), node.detail.get('block')
+            threads = prod(map(int, (*grid, *block))) if grid and block else 0
+            if node.kind == 'kernel' and threads >= self.capacity and self._beside(number):
+                text = f'{node.words} has {threads:,} threads, and the device holds {self.capacity:,} at once'
                 yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
 
     def _beside(self, number: int) -> bool:
@@ -488,5 +467,6 @@ def study(graph: Examined, look: Look, timeline: Timeline) -> Concurrency:
     told = Definitions(platform.device, graph.declared).told(blocks)
     touched = Search(platform.device, [part], look, blocks, off=graph.off, compare=False, accesses=told).touched
     devices = {lane.number: lane.device for lane in graph.recording.lanes}
-    capacity = Capacity() if platform.simulated else Capacity.of(platform.cupy.cuda.Device())
+    told_of = {} if platform.simulated else platform.cupy.cuda.Device().attributes
+    capacity = told_of.get('MultiProcessorCount', 0) * told_of.get('MaxThreadsPerMultiProcessor', 0)
     return Study(look.nodes, look.edges, timeline, touched, graph.recording.steps, capacity, devices).report

@@ -22,7 +22,6 @@ from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, sight_of, unsteady_of, written
 from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
-from capturekit.lanes.lane_order import laid
 from capturekit.lanes.packing import Aim, NodeWord, Packing, SeenNode, Temporary, TemporarySpan, examined, packed
 from capturekit.lanes.report import Pairs, Relaned, Wiring
 from capturekit.launch.declared import Declared
@@ -127,6 +126,20 @@ def _complete(state: GraphState, plan: Plan) -> None:
 
 
 # -- what a change of a graph's edges works with: definitions as nodes and pairs, and what the graph has to know ------
+
+
+def laid(count: int, needed: Pairs, pairs: Pairs) -> Pairs:
+    """The fewest edges that make the order of ``needed`` and that of ``pairs``.
+
+    These are ``needed`` alone where the two go in a circle: the lanes were laid for another order than this one.
+    """
+    if not pairs:
+        return needed
+    try:
+        order = Order(count, [*needed, *pairs])
+    except ValueError:
+        return needed
+    return sorted({*needed, *pairs} - set(order.redundant()), key=lambda edge: edge[::-1])
 
 
 @dataclass

@@ -12,7 +12,6 @@ import numpy as np
 from capturekit.analysis.concurrency import most_at_once
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_reader import shortened
-from capturekit.lanes.lane_order import Bound
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.shown import Shown
@@ -131,10 +130,9 @@ def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
 class OrderTimes:
     """What launches took with the order as recorded, and with the one that the data needs, in microseconds each.
 
-    ``lanes``: the same with the nodes laid on lanes, by the number of these. ``behind_one``: with the order that the
-    data needs, but all beginnings behind one of them; () where there is only one. ``packed``: those of the best orders
-    with their temporaries packed, by the number of lanes as in :attr:`best`. ``chosen``: the number of
-    the order that was chosen, and whether its temporaries are packed.
+    ``modelled``: whether the times are the simulated device's. ``lanes``: the same with the nodes laid on lanes, by the
+    number of these. ``behind_one``: with the order that the data needs, but all beginnings behind one of them; () where
+    there is only one.
     """
 
     recorded: tuple[float, ...]
@@ -142,8 +140,6 @@ class OrderTimes:
     modelled: bool = False
     lanes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     behind_one: tuple[float, ...] = ()
-    packed: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    chosen: tuple[int, bool] | None = None
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -151,18 +147,12 @@ class OrderTimes:
         return float(np.median(self.recorded)), float(np.median(self.needed))
 
     @property
-    def faster(self) -> bool:
-        """Whether the needed order is faster beyond doubt: three quarters of its launches beat three of the other's."""
-        return beats(self.needed, self.recorded)
-
-    @property
     def best(self) -> int:
-        """The order that was chosen: of those that are faster than the recorded one beyond doubt, the fastest.
+        """The fastest order of those that are faster than the recorded one beyond doubt: three quarters of its launches
+        took less time than three quarters of the other's.
 
         A number of lanes; 0 for the recorded one, -1 for the one that the data needs, -2 for this behind one node.
         """
-        if self.chosen is not None:
-            return self.chosen[0]
         every = {-1: self.needed, **({-2: self.behind_one} if self.behind_one else {}), **self.lanes}
         faster = [name for name, times in every.items() if beats(times, self.recorded)]
         return min(faster, key=lambda name: float(np.median(every[name])), default=0)
@@ -172,7 +162,6 @@ class OrderTimes:
         by = ', by the model of the simulated device' if self.modelled else ''
         more = f', {np.median(self.behind_one):,.1f} us so behind one node' if self.behind_one else ''
         more += ''.join(f', {np.median(times):,.1f} us on {lanes} lanes' for lanes, times in sorted(self.lanes.items()))
-        more += ''.join(f', {np.median(times):,.1f} us packed {in_words(name)}' for name, times in self.packed.items())
         return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{more}{by}'
 
 
@@ -216,7 +205,6 @@ class Relaned(Shown):
         compared: what the first launch has shown, or why it shows nothing.
         times: what launches of each order took, where ``rounds=`` was given; None where nothing was timed.
         untimed: why nothing was timed although it was asked for; or ''.
-        bound: what no order can fall below, as the times of the nodes tell; None where nothing was timed.
         packed: how many bytes the temporaries take that ``lanes='auto'`` gave memory of their own; None where they
             have it still.
         unpacked: why they have it again, although they were packed; or ''.
@@ -232,7 +220,6 @@ class Relaned(Shown):
     compared: str = ''
     times: OrderTimes | None = None
     untimed: str = ''
-    bound: Bound | None = None
     packed: PackedBytes | None = None
     unpacked: str = ''
     unit: str = 'nodes'
@@ -309,8 +296,6 @@ class Relaned(Shown):
         )
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
-        if self.bound is not None:
-            lines.append(f'by the times of its nodes no order takes less than {self.bound}')
         if self.packed is not None:
             lines.append(str(self.packed))
         if self.unpacked:

@@ -318,62 +318,23 @@ def test_a_graph_that_is_closed_at_once_leaves_nothing(sim: Any) -> None:
 # -- by times ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def fastest(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Let launches of some take less time than all others, by the keys of their executable graphs."""
+@pytest.mark.parametrize('best', [contest.NEEDED, contest.RECORDED, 2])
+def test_the_fastest_order_is_packed(cp: Any, monkeypatch: pytest.MonkeyPatch, best: int) -> None:
+    def timed(_device: Any, start: Any, executables: Any, rounds: int, _stream: int) -> Any:
+        start()
+        return {one: (5.0 if one == best else 10.0,) * rounds for one in executables}
 
-    def choose(*names: Any) -> None:
-        def timed(_device: Any, start: Any, executables: Any, rounds: int, _stream: int) -> Any:
-            start()
-            return {one: (5.0 if one in names else 10.0,) * rounds for one in executables}
-
-        monkeypatch.setattr(contest, 'timed', timed)
-
-    return choose
-
-
-NEEDED, RECORDED = contest.NEEDED, contest.RECORDED
-
-
-@pytest.mark.parametrize(
-    ('names', 'best', 'is_packed'),
-    [
-        ((NEEDED, (NEEDED, False), (NEEDED, True)), NEEDED, True),
-        ((NEEDED, (NEEDED, False)), NEEDED, False),
-        ((2, (2, True)), 2, True),
-        ((RECORDED, (RECORDED, False)), RECORDED, False),
-        ((RECORDED,), RECORDED, True),
-        ((2,), RECORDED, True),
-    ],
-)
-def test_the_fastest_is_taken(cp: Any, fastest: Any, names: tuple[Any, ...], best: int, is_packed: bool) -> None:
+    monkeypatch.setattr(contest, 'timed', timed)
     x = cp.linspace(1, 2, N)
     cap, outs = branches(cp, x)
-    fastest(*names)
     report = cap.graph.relane(rounds=3)
-    assert report.times.chosen == (best, is_packed) and bool(report) is (best != RECORDED)
-    assert (report.packed is not None) is is_packed
+    assert report.times.best == best and bool(report) is (best != contest.RECORDED)
     for launch in range(2):
         x += launch
         cap.graph.launch()
         assert right(cp, x, outs), launch
-    assert not cap.graph.races()
-    if is_packed:
-        assert report.packed.settled and cap.graph.memory_bytes == about(4 * 8192 + report.packed.now)
-    else:
-        assert cap.graph.memory_bytes == about(16 * 8192)
-
-
-def test_what_is_slower_in_packed_memory_keeps_its_own(sim: Any, fastest: Any) -> None:
-    x = sim.linspace(1, 2, N)
-    cap, outs = branches(sim, x)
-    cap.graph.launch()
-    packed_bytes = cap.graph.memory_bytes
-    fastest(NEEDED)
-    report = cap.graph.relane(rounds=2)
-    assert report.times.packed == {} and cap.graph.memory_bytes == packed_bytes
-    cap.graph.launch()
-    assert right(sim, x, outs)
+    assert report.packed.settled and not cap.graph.races()
+    assert cap.graph.memory_bytes == about(4 * 8192 + report.packed.now)
 
 
 # -- relaned again before the first launch ------------------------------------------------------------------------
