@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from capturekit.analysis.node_memory import Definitions, joined
 from capturekit.analysis.node_view import Look, Node
@@ -24,10 +24,6 @@ from capturekit.model.dag import Order
 from capturekit.model.recording import Step, Timeline
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import Place
-
-if TYPE_CHECKING:
-    from capturekit.analysis.node_view import Examined
-
 
 # -- intervals of time: joined, and how much of them lies at the same moments -----------------------------------------
 
@@ -213,7 +209,7 @@ def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
         yield f'and {counted(len(groups) - 2 * _SHOWN, "more line")}'
 
 
-def _spans(order: Order, ends: Sequence[float]) -> Iterator[Interval]:
+def spans_of(order: Order, ends: Sequence[float]) -> Iterator[Interval]:
     """When each node runs if it starts as soon as all nodes before it have ended.
 
     The start is not computed as end minus duration: rounded, it may lie before the end that was waited for.
@@ -271,11 +267,11 @@ class Study:
             timeline.source,
             len(self.nodes),
             len(self._edges),
-            most_at_once(_spans(self._order, ends)),
+            most_at_once(spans_of(self._order, ends)),
             sum(self._took),
             max(ends, default=0.0),
             max(free, default=0.0),
-            most_at_once(_spans(by_data, free)),
+            most_at_once(spans_of(by_data, free)),
             timeline.span_us,
             {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
             [self.nodes[n] for n in self._path],
@@ -460,13 +456,13 @@ class Study:
         return None
 
 
-def study(graph: Examined, look: Look, timeline: Timeline) -> Concurrency:
-    """Make the report for :meth:`Graph.concurrency`, which holds the graph's lock."""
-    platform, part = current(), graph.parts()[0]
-    blocks = MemoryBlocks(graph.memory, platform.cupy.ndarray, {})
-    told = Definitions(platform.device, graph.declared).told(blocks)
-    touched = Search(platform.device, [part], look, blocks, off=graph.off, compare=False, accesses=told).touched
-    devices = {lane.number: lane.device for lane in graph.recording.lanes}
+def study(state: Any, look: Look, timeline: Timeline) -> Concurrency:
+    """Make the report for :meth:`Graph.concurrency`, which holds the lock of the graph's state."""
+    platform, part = current(), state.parts()[0]
+    blocks = MemoryBlocks(state.memory, platform.cupy.ndarray, {})
+    told = Definitions(platform.device, state.declared).told(blocks)
+    touched = Search(platform.device, [part], look, blocks, off=state.names.off, compare=False, accesses=told).touched
+    devices = {lane.number: lane.device for lane in state.recording.lanes}
     told_of = {} if platform.simulated else platform.cupy.cuda.Device().attributes
     capacity = told_of.get('MultiProcessorCount', 0) * told_of.get('MaxThreadsPerMultiProcessor', 0)
-    return Study(look.nodes, look.edges, timeline, touched, graph.recording.steps, capacity, devices).report
+    return Study(look.nodes, look.edges, timeline, touched, state.recording.steps, capacity, devices).report

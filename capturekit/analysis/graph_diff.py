@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from capturekit.analysis.node_view import Node
+from capturekit.analysis.node_view import Look, Node
 
 #: Longer stretches are not searched for added and missing nodes.
 _LONGEST = 2000
@@ -20,16 +20,6 @@ _LONGEST = 2000
 _TOLD = 3
 #: Kinds of differences that CUDA always refuses.
 STRUCTURE = ('added', 'missing', 'kind', 'edges', 'order', 'priority')
-
-
-class SeenGraph(Protocol):
-    """The nodes of a graph, and its edges as pairs (from, to) of their numbers."""
-
-    @property
-    def nodes(self) -> Sequence[Node]: ...
-
-    @property
-    def edges(self) -> Sequence[tuple[int, int]]: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ def label(node: Node) -> str:
     return f'node {node.number} ({node.kind}{name}{lane}{at})'
 
 
-def differences(old: SeenGraph, new: SeenGraph) -> list[GraphDifference]:
+def differences(old: Look, new: Look) -> list[GraphDifference]:
     """All differences of two graphs. Empty where they have the same nodes, with the same parameters, and edges.
 
     Nodes are compared by number, the order of recording. The list begins with differences of nodes, then of edges; if
@@ -92,20 +82,20 @@ def differences(old: SeenGraph, new: SeenGraph) -> list[GraphDifference]:
     return list(_nodes(old.nodes, new.nodes))
 
 
-def _behind(seen: SeenGraph) -> list[set[int]]:
+def _behind(seen: Look) -> list[set[int]]:
     found: list[set[int]] = [set() for _ in seen.nodes]
     for a, b in seen.edges:
         found[b].add(a)
     return found
 
 
-def _same_but_for_order(old: SeenGraph, new: SeenGraph) -> bool:
+def _same_but_for_order(old: Look, new: Look) -> bool:
     """Whether both graphs have equally many of each kind of node, distinguished by the nodes before and after it."""
     known: dict[Any, int] = {}
     return Counter(_coloured(old, known)) == Counter(_coloured(new, known))
 
 
-def _coloured(seen: SeenGraph, known: dict[Any, int]) -> list[int]:
+def _coloured(seen: Look, known: dict[Any, int]) -> list[int]:
     """A number for each node, by its content, all nodes before it and all nodes after it. Equal nodes have equal
     numbers in all graphs that share ``known``."""
     count = len(seen.nodes)
@@ -133,7 +123,7 @@ def _coloured(seen: SeenGraph, known: dict[Any, int]) -> list[int]:
     return [known.setdefault(('both', a, b), len(known)) for a, b in zip(*sides)]
 
 
-def _order(old: SeenGraph, new: SeenGraph, before: list[set[int]], after: list[set[int]]) -> GraphDifference:
+def _order(old: Look, new: Look, before: list[set[int]], after: list[set[int]]) -> GraphDifference:
     first = next(
         number
         for number, (a, b) in enumerate(zip(old.nodes, new.nodes))
@@ -146,14 +136,14 @@ def _order(old: SeenGraph, new: SeenGraph, before: list[set[int]], after: list[s
     return GraphDifference('order', text, first, first)
 
 
-def _edges(old: SeenGraph, new: SeenGraph, before: list[set[int]], after: list[set[int]]) -> Iterator[GraphDifference]:
+def _edges(old: Look, new: Look, before: list[set[int]], after: list[set[int]]) -> Iterator[GraphDifference]:
     for number, (a, b) in enumerate(zip(before, after)):
         if a != b:
             text = f'{label(new.nodes[number])} comes after {_numbers(sorted(b))}, and came after {_numbers(sorted(a))}'
             yield GraphDifference('edges', text, number, number)
 
 
-def edge_order(old: SeenGraph, new: SeenGraph) -> list[GraphDifference]:
+def edge_order(old: Look, new: Look) -> list[GraphDifference]:
     """The first node whose edges are the same in another order, by which CUDA pairs nodes, too."""
     orders: list[dict[int, list[int]]] = [{}, {}]
     for seen, order in zip((old, new), orders):

@@ -32,8 +32,6 @@ from capturekit.model.source_line import Place, here
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from capturekit.analysis.node_view import Examined
-
 
 # -- values that came from the host: the lines that likely baked a value into a graph ---------------------------------
 
@@ -237,7 +235,7 @@ class Verification(Shown):
 
 def verify(
     graph: Any,
-    state: Examined,
+    state: Any,
     fn: Callable[..., Any],
     args: Sequence[Any],
     outputs: Any,
@@ -384,7 +382,7 @@ class _Trial:
     """One verification of one graph."""
 
     def __init__(
-        self, graph: Any, state: Examined, fn: Callable[..., Any], args: Sequence[Any], outputs: Any,
+        self, graph: Any, state: Any, fn: Callable[..., Any], args: Sequence[Any], outputs: Any,
         frame: FrameType | None, rtol: float | None, atol: float | None,
     ) -> None:  # fmt: skip
         self.platform: Platform = current()

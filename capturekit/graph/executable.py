@@ -553,11 +553,11 @@ class Graph:
 
         The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
         CUDA refuses, where :meth:`races` would find something new, and where it has more than 32,768 nodes. The first
-        launch runs the graph with the old edges as well, compares all that both wrote, byte by byte (sums of CUB's
-        scans, which differ from launch to launch, as numbers), and waits for this; where they differ, the graph gets
-        its old edges again, with a RuntimeWarning. ``compared`` tells the outcome, or why a launch can not be compared:
-        host functions, checks of host reads and conditional nodes would act twice. Copies of what the graph writes take
-        memory for that one launch.
+        launch runs the graph with the old edges as well, compares all that both wrote, byte by byte, and waits for
+        this; where they differ, the graph gets its old edges again, with a RuntimeWarning. ``compared`` tells the
+        outcome, or why a launch can not be compared: host functions, checks of host reads and conditional nodes would
+        act twice, and sums of CUB's scans differ from launch to launch. Copies of what the graph writes take memory for
+        that one launch.
 
         Nodes keep their numbers; ``graphExec`` is another one afterwards. Changes of nodes, :meth:`rebind` and
         :meth:`update` compute the order again, from the edges as recorded.

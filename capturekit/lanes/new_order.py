@@ -20,7 +20,7 @@ from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
-from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, sight_of, unsteady_of, written
+from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, must_be_exact, sight_of, written
 from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
 from capturekit.lanes.packing import Aim, NodeWord, Packing, SeenNode, Temporary, TemporarySpan, examined, packed
 from capturekit.lanes.report import Pairs, Relaned, Wiring
@@ -446,14 +446,14 @@ def trial_of(
     ``also``: memory that calls write by addresses that no node shows; None where no calls launch the graph.
     """
     try:
+        must_be_exact(sight)
         ranges = written(state, sight, INTERNAL_PREFIX if also is not None else '')
     except NotRepeatableError as error:
         report.compared = f'not compared: {error}'
         return None
     report.compared = 'not yet'
     every = joined([*ranges, *(also or ())])
-    again, loose = also is not None, unsteady_of(sight, state.made.graph)
-    return FirstLaunch(sight.platform, made, every, sight.blocks, again=again, unsteady=loose)
+    return FirstLaunch(sight.platform, made, every, sight.blocks, again=also is not None)
 
 
 def first_launch(state: GraphState, stream: int) -> None:
@@ -492,7 +492,7 @@ def _without_copies(state: GraphState, new_edges: NewEdges, error: MemoryError) 
 def _heed(state: GraphState, new_edges: NewEdges, trial: FirstLaunch, apart: str) -> str:
     """Let the graph be as its first launch has shown that it may be; return why its edges are the recorded ones."""
     new_edges.trial = None
-    new_edges.note(f'differs: {apart}' if apart else f'the same as with the recorded edges{trial.besides}')
+    new_edges.note(f'differs: {apart}' if apart else 'the same as with the recorded edges')
     if not apart:
         _settle(state, new_edges)
         return ''

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capturekit.analysis.concurrency import most_at_once
+from capturekit.analysis.concurrency import most_at_once, spans_of
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
@@ -76,7 +76,9 @@ class Wiring:
     @cached_property
     def at_once(self) -> tuple[int, int]:
         """The most nodes that run at once in the two orders, if each starts as soon as its edges allow."""
-        first, second = (most_at_once(_spans(order, self.took)) for order in (self.before, self.after))
+        first, second = (
+            most_at_once(spans_of(order, order.longest(self.took)[0])) for order in (self.before, self.after)
+        )
         return first, second
 
     @property
@@ -90,7 +92,7 @@ class Wiring:
         from capturekit.render.orders import Bar, Panel
 
         for name, order in self.orders:
-            spans = zip(self.nodes, _spans(order, self.took))
+            spans = zip(self.nodes, spans_of(order, order.longest(self.took)[0]))
             bars = [Bar(node.number, shortened(node.name) or node.kind, *span) for node, span in spans]
             yield Panel(name, bars)
 
@@ -99,16 +101,10 @@ class Wiring:
         scale = _WIDE / max(self.longest[0], self.longest[1], 1e-9)
         for name, order in self.orders:
             yield name
-            rows = _rows(list(_spans(order, self.took)), scale)
+            rows = _rows(list(spans_of(order, order.longest(self.took)[0])), scale)
             yield from (f'  {row}' for row in rows[:_SHOWN])
             if len(rows) > _SHOWN:
                 yield f'  and {counted(len(rows) - _SHOWN, "more row")}'
-
-
-def _spans(order: Order, took: Sequence[float]) -> Iterator[tuple[float, float]]:
-    ends, _path = order.longest(took)
-    for end, before in zip(ends, order.before_each):
-        yield max((ends[a] for a in before), default=0.0), end
 
 
 def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:

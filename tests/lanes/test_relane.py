@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.lanes import new_order
+from capturekit.launch.declared import Declared
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_needed_order import closure
@@ -335,6 +336,16 @@ def test_without_memory_for_copies_nothing_is_compared(cp: Any, monkeypatch: pyt
     monkeypatch.setattr('capturekit.graph.first_launch.FirstLaunch.run', full)
     graph.launch()
     assert report.compared == 'not compared: no memory for copies (64 bytes)'
+    assert [values(out) for out in outs] == wanted(4)
+
+
+def test_sums_in_no_fixed_order_are_not_compared(cp: Any) -> None:
+    graph, outs, _x = chain(cp)
+    (first, *_more) = current().device.graph_nodes(graph.graph)
+    graph._state.declared[first] = Declared(True, True, call='cupy.cuda.cub.cub_scan()')
+    report = graph.relane()
+    assert report and report.compared.startswith("not compared: sums of it (CUB's scan) are rounded in another order")
+    graph.launch()
     assert [values(out) for out in outs] == wanted(4)
 
 
