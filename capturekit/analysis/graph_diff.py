@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit.analysis.node_view import Look, Node
+from capturekit.model.dag import Order
 
 #: Longer stretches are not searched for added and missing nodes.
 _LONGEST = 2000
@@ -72,55 +73,29 @@ def differences(old: Look, new: Look) -> list[GraphDifference]:
     """
     alike = [a.kind == b.kind for a, b in zip(old.nodes, new.nodes)]
     if len(old.nodes) == len(new.nodes):
-        before, after = _behind(old), _behind(new)
+        orders, known = [Order(len(one.nodes), one.edges) for one in (old, new)], dict[Any, int]()
+        before, after = ([set(one) for one in order.before_each] for order in orders)
         if all(alike) and before == after:
             return list(_parameters(old.nodes, new.nodes))
-        if _same_but_for_order(old, new):
+        if _coloured(old, orders[0], known) == _coloured(new, orders[1], known):
             return [_order(old, new, before, after)]
         if all(alike):
             return list(_edges(old, new, before, after))
     return list(_nodes(old.nodes, new.nodes))
 
 
-def _behind(seen: Look) -> list[set[int]]:
-    found: list[set[int]] = [set() for _ in seen.nodes]
-    for a, b in seen.edges:
-        found[b].add(a)
-    return found
-
-
-def _same_but_for_order(old: Look, new: Look) -> bool:
-    """Whether both graphs have equally many of each kind of node, distinguished by the nodes before and after it."""
-    known: dict[Any, int] = {}
-    return Counter(_coloured(old, known)) == Counter(_coloured(new, known))
-
-
-def _coloured(seen: Look, known: dict[Any, int]) -> list[int]:
+def _coloured(seen: Look, order: Order, known: dict[Any, int]) -> Counter[int]:
     """A number for each node, by its content, all nodes before it and all nodes after it. Equal nodes have equal
     numbers in all graphs that share ``known``."""
-    count = len(seen.nodes)
-    edges = set(seen.edges)
-    sides = []
-    for forward in (True, False):
-        before: list[list[int]] = [[] for _ in range(count)]
-        after: list[list[int]] = [[] for _ in range(count)]
-        for a, b in edges if forward else ((b, a) for a, b in edges):
-            before[b].append(a)
-            after[a].append(b)
-        waiting = [len(one) for one in before]
-        ready = [number for number in range(count) if not waiting[number]]
-        colours = [-1] * count
-        while ready:
-            number = ready.pop()
+    sides: list[list[int]] = []
+    for sequence, near in ((order.sequence, order.before_each), (order.sequence[::-1], order.after_each)):
+        colours = [-1] * len(seen.nodes)
+        for number in sequence:
             node = seen.nodes[number]
-            key = (forward, node.kind, node.name, tuple(sorted(colours[one] for one in before[number])))
+            key = (len(sides), node.kind, node.name, tuple(sorted(colours[one] for one in near[number])))
             colours[number] = known.setdefault(key, len(known))
-            for one in after[number]:
-                waiting[one] -= 1
-                if not waiting[one]:
-                    ready.append(one)
         sides.append(colours)
-    return [known.setdefault(('both', a, b), len(known)) for a, b in zip(*sides)]
+    return Counter(known.setdefault(('both', *pair), len(known)) for pair in zip(*sides))
 
 
 def _order(old: Look, new: Look, before: list[set[int]], after: list[set[int]]) -> GraphDifference:

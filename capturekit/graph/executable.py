@@ -197,7 +197,7 @@ class Graph:
         """Launch with other inputs over poisoned memory, and compare with eager runs of ``fn``, to find constants.
 
         ``graph.verify(fn, x, w, outputs=y)`` for a graph that was recorded as ``y = fn(x, w)``. Each round fills the
-        inputs with other values, writes over memory that lies free, launches, runs ``fn`` on copies, and launches again
+        inputs with other values, writes over free memory of the graph, launches, runs ``fn`` on copies, launches again
         on the same inputs. ``print(report)`` names the outputs that stay the same, differ, or change on the second
         launch (as what draws from a ``cupy.random.Generator`` does), each with the lines where something came from the
         host. All arrays are put back as they were.
@@ -544,12 +544,11 @@ class Graph:
     def relane(self, *, report: bool = False, rounds: int = 0) -> Relaned:
         """Let the graph have the edges that its data needs, and no others; ``print(graph.relane())`` tells which.
 
-        A read comes after the write before it, a write after the reads and the write before it, to the byte: disjoint
-        views of an array need no order. A node keeps its order with all others where it is not known what it touches:
-        kernels of your own, kernels of libraries whose call is not understood, and host functions, unless
-        :func:`reads` and :func:`writes` say it; conditional nodes and nodes for events. Nodes that were recorded in
-        no order stay in none, if no lanes are chosen for them (``rounds``). Each body of a conditional node is treated
-        by itself.
+        A read comes after the write before it, a write after the reads and the write before it, to the byte. A node
+        keeps its order with all others where it is not known what it touches: kernels of your own, kernels of libraries
+        whose call is not understood, and host functions, unless :func:`reads` and :func:`writes` say it; conditional
+        nodes and nodes for events. Nodes that were recorded in no order stay in none, if no lanes are chosen for them
+        (``rounds``). Each body of a conditional node is treated by itself.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
         CUDA refuses, where :meth:`races` would find something new, and where it has more than 32,768 nodes. The first
@@ -588,13 +587,11 @@ class Graph:
         """Let runs of elementwise kernels become one kernel each; ``print(graph.fuse())`` tells which, and why not.
 
         A run is several of CuPy's elementwise kernels (ufuncs, ``ElementwiseKernel``, ``where``, ``clip``, casts,
-        copies) that follow each other and work on as many elements, of any shapes, strides and dtypes of booleans,
-        integers, floating point (half, too) and complex numbers. Values go from one to the next in registers. Temporary
-        arrays that nobody can see any more are not written; everything else is. An array that copies fill (``roll``) is
-        read from the sources of the copies. Each operation keeps its own code, dtypes and rounding, so that every bit
-        is the same as without. Other kernels, events, lanes that meet, conditional nodes and child graphs end a run.
-        CuPy's own reductions compute what they read and work on their results, and combine values in the same order.
-        Nodes whose results nobody reads are taken out, and equal nodes run once.
+        copies) that follow each other and work on as many elements, of any shapes, strides and dtypes. Values go from
+        one to the next in registers, and temporary arrays that nobody can see any more are not written. Each operation
+        keeps its own code, dtypes and rounding, so that every bit is the same as without. Other kernels, events, lanes
+        that meet, conditional nodes and child graphs end a run. CuPy's own reductions compute what they read and work
+        on their results. Nodes whose results nobody reads are taken out, and equal nodes run once.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where nothing can be fused, where it is
         launched in several parts or was relaned, and where CUDA or the compiler refuses. The first launch is compared

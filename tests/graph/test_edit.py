@@ -309,26 +309,6 @@ def test_nodes_are_found_after_an_update_paired_them_anew(cp: Any) -> None:
     assert values_after(graph, y) == [500, 502, 504, 506]
 
 
-def test_a_change_after_an_update_instantiates_anew(cp: Any) -> None:
-    x = cp.arange(4.0)
-    graph, _ = recorded(lambda: x * 2.0)
-    other, y = recorded(lambda: x * 3.0)
-    graph.update(other)
-    old, go = graph.graphExec, graph.launch
-    graph.set_kernel(0, args={1: 4.0})
-    assert graph.graphExec != old
-    go()
-    assert y.get().tolist() == [0, 4, 8, 12]
-    graph.disable(0)
-    y[...] = 0
-    assert values_after(graph, y) == [0] * 4
-    third, z = recorded(lambda: x * 5.0)
-    graph.update(third)
-    gc.collect()
-    graph.set_kernel(0, args={1: 6.0})
-    assert values_after(graph, z) == [0, 6, 12, 18]
-
-
 # -- life -----------------------------------------------------------------------------------------------------------
 
 

@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.launch import graph_memory
 from capturekit.launch.graph_memory import Workspaces
 from tests.captured import capture, flag, values
-from tests.examples import examples
-from tests.lanes.test_relane import SAME, run, steps
+from tests.lanes.test_relane import SAME
 
 SIZE = 1 << 12
 
@@ -77,27 +74,6 @@ def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any, monkey
     assert late.relaned
     late.graph.launch()
     assert late.relaned.compared == SAME
-
-
-@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(program=st.lists(steps, min_size=1, max_size=10), limit=st.sampled_from((None, 512, 2048, 1 << 16)))
-def test_ordinary_programs_give_the_same_bits(cp: Any, program: list[tuple[str, int, int]], limit: int | None) -> None:
-    inputs = [cp.linspace(n, n + 1, 16).reshape(4, 4) for n in range(4)]
-    start, found = [one.copy() for one in inputs], []
-    for options in ({}, {'lanes': 'auto', 'memory_limit': limit}):
-        with capture(**options) as cap:
-            arrays = list(inputs)
-            run(cp, program, arrays)
-        for _ in range(3):
-            for one, value in zip(inputs, start):
-                one[...] = value
-            cap.graph.launch()
-            found.append([cp.asnumpy(one).tobytes() for one in (*arrays, *inputs)])
-        assert not cap.graph.races()
-        if options:
-            assert cap.relaned.compared in ('', SAME)
-        cap.graph.close()
-    assert all(one == found[0] for one in found)
 
 
 def test_lanes_of_ones_own_are_kept_where_the_data_needs_them(cp: Any) -> None:

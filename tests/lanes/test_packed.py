@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
@@ -17,7 +15,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_races import WRITES_FIRST
 from tests.captured import capture, values
-from tests.lanes.test_relane import SAME, quiet, run, steps
+from tests.lanes.test_relane import SAME
 
 N = 1000
 
@@ -48,28 +46,6 @@ def chained(cp: Any, x: Any, **options: Any) -> tuple[Any, Any]:
 
 
 # -- what launches give -----------------------------------------------------------------------------------------
-
-
-@quiet
-@given(program=st.lists(steps, min_size=2, max_size=8))
-def test_programs_that_are_timed_give_the_same_bits(sim: Any, program: list[tuple[str, int, int]]) -> None:
-    inputs = [sim.linspace(n, n + 1, 16).reshape(4, 4) for n in range(4)]
-    start = [one.copy() for one in inputs]
-    found = []
-    for rounds in (-1, 1):
-        with capture(**({'lanes': 'auto'} if rounds > 0 else {})) as cap:
-            arrays = list(inputs)
-            run(sim, program, arrays)
-        if rounds > 0:
-            cap.graph.relane(rounds=rounds)
-        for _ in range(2):
-            for one, value in zip(inputs, start):
-                one[...] = value
-            cap.graph.launch()
-            found.append([sim.asnumpy(one).tobytes() for one in (*arrays, *inputs)])
-        assert not cap.graph.races()
-        cap.graph.close()
-    assert all(one == found[0] for one in found)
 
 
 def test_a_branch_needs_two_temporaries_and_has_no_more(cp: Any) -> None:
@@ -338,41 +314,6 @@ def test_the_fastest_order_is_packed(cp: Any, monkeypatch: pytest.MonkeyPatch, b
 
 
 # -- relaned again before the first launch ------------------------------------------------------------------------
-
-
-def folds(cp: Any, **options: Any) -> tuple[Any, list[Any]]:
-    """Fits of a few steps: products of a long side, for which cuBLAS takes a workspace, of several branches."""
-    branches, rows, steps = (2, 64, 2) if current().simulated else (4, 10240, 8)
-    rng = np.random.default_rng(3)
-    sets = [
-        [cp.asarray(rng.standard_normal(shape), 'f4') for shape in ((rows, 64), (rows, 1))] for _ in range(branches)
-    ]
-    with capture(**options) as cap:
-        found = []
-        for a, b in sets:
-            w = cp.zeros((64, 1), 'f4')
-            for _ in range(steps):
-                w -= (a.T @ (a @ w - b)) * 5e-5 + w * 0.001
-            found.append(w)
-    return cap, found
-
-
-@pytest.mark.parametrize('rounds', [0, 2])
-def test_relaned_again_it_gives_the_same(cp: Any, rounds: int) -> None:
-    """What a library has besides the arrays that its call names is memory of the graph, wherever it lies now."""
-    plain, wanted = folds(cp)
-    cap, found = folds(cp, lanes='auto')
-    cap.graph.relane()
-    report = cap.graph.relane(rounds=rounds)
-    others = [cp.full(n, cp.nan) for n in range(1000, 60000, 1000)]  # memory that nobody holds is theirs
-    plain.graph.launch()
-    for _ in range(2 if current().simulated else 20):
-        cap.graph.launch()
-        assert [one.get().tobytes() for one in found] == [one.get().tobytes() for one in wanted]
-    shown = report if rounds else cap.relaned
-    assert shown is not None and len(others) == 59
-    # Where the recorded edges were the fastest, there is nothing to compare.
-    assert shown.compared == SAME or (rounds and shown.kept.startswith('it is not faster'))
 
 
 def test_packed_memory_is_kept_by_another_look(cp: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import Any
 
@@ -133,16 +132,6 @@ def test_only_a_report(cp: Any) -> None:
     report = graph.relane(report=True)
     assert not report and len(report.loosened) == 3
     assert (graph.edges, graph.graphExec) == (edges, executable)
-
-
-def test_a_second_time_nothing_is_done(cp: Any) -> None:
-    graph, outs, _x = chain(cp)
-    graph.relane()
-    executable = graph.graphExec
-    assert graph.relane() and graph.graphExec == executable
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
-    assert graph.relane().compared == SAME
 
 
 # -- what is not known ------------------------------------------------------------------------------------------
@@ -314,18 +303,6 @@ def test_the_first_launch_on_a_stream_of_its_own(cp: Any) -> None:
     assert [values(out) for out in outs] == wanted(4)
 
 
-def test_what_the_first_launch_changes_in_place_is_changed_once(cp: Any) -> None:
-    x, y = cp.zeros(8), cp.zeros(8)
-    with ck.capture() as cap:
-        cp.add(x, 1, out=x)
-        cp.add(y, 2, out=y)
-    report = cap.graph.relane()
-    for launch in (1, 2, 3):
-        cap.graph.launch()
-        assert (values(x), values(y)) == ([float(launch)] * 8, [2.0 * launch] * 8)
-    assert report.compared == SAME
-
-
 def test_without_memory_for_copies_nothing_is_compared(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, outs, _x = chain(cp)
     report = graph.relane()
@@ -447,23 +424,6 @@ def test_graphs_of_graphed_functions_are_refused(cp: Any) -> None:
     (graph,) = [variant.graph for variant in double.variants if variant.graph is not None]
     with pytest.raises(ck.UpdateError, match='the graph of a graphed function'):
         graph.relane()
-
-
-@pytest.mark.slow
-def test_ten_thousand_nodes(cp: Any) -> None:
-    """Work on a hundred arrays in turn; how long it takes is measured by tests.benchmarks."""
-    arrays = [cp.zeros(16) for _ in range(100)]
-    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
-        for step in range(100):
-            for array in arrays:
-                cp.add(array, step, out=array)
-    report = cap.graph.relane()
-    assert report and len(cap.graph.edges) == 9_900
-    assert set(cap.graph.edges) == {(a, a + 100) for a in range(9_900)}
-    cap.graph.launch()
-    assert report.compared == SAME
-    assert {value for array in arrays for value in values(array)} == {sum(range(100)) + 0.0}
-    assert len(list(itertools.chain(*report.graphs[0].picture()))) < 5_000
 
 
 def decided(cp: Any) -> tuple[ck.Graph, list[Any]]:

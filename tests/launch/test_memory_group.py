@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
 from collections.abc import Iterator
@@ -13,10 +12,8 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.launch.memory_group import Scratch, Slab
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.captured import capture
-from tests.guard.test_threads import in_thread
 
 SIZES = (3000, 5000, 4000)
 
@@ -393,25 +390,3 @@ def test_launches_that_are_measured_take_turns(cp: Any) -> None:
         one.measure(launches=1, warmup=0, by='events')
         assert group.turns is not None and group.turns.last is stream
     assert not two.races(observe=True)
-
-
-def test_two_threads_do_not_take_the_same_piece() -> None:
-    """Another thread asks a capture's memory whether it holds an array, and may make its pool grow for that."""
-    meeting, pieces = threading.Barrier(2), [Slab(None, 0, 4096, 4096), Slab(None, 0, 8192, 4096)]
-
-    class Slow(ck.MemoryGroup):
-        def slabs(self, known: int) -> list[Any]:
-            with contextlib.suppress(threading.BrokenBarrierError):
-                meeting.wait(0.2)  # two that look at once would find the same
-            return pieces[known:]
-
-        def grow(self, size: int) -> None:
-            raise MemoryError(size)
-
-    scratch = Scratch(Slow())
-    running = [in_thread(lambda: scratch.take(4096, 0)[0]) for _ in range(2)]
-    for thread, _found in running:
-        thread.join(20)
-    assert sorted(found[0] for _thread, found in running) == [4096, 8192]
-    with pytest.raises(MemoryError):
-        scratch.take(4096, 0)

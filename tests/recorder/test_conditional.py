@@ -325,16 +325,6 @@ def test_memory_dropped_in_a_loop_is_read_again_by_the_next_pass(cp: Any) -> Non
     assert DROPPED in ' '.join(step.text for step in cap.recording.notes)
 
 
-def test_memory_is_given_back(sim: Any) -> None:
-    x, going = sim.ones(1 << 16), flag(sim)
-    with ck.capture() as cap, cap.while_(going, limit=2):
-        sim.multiply(x + 1, 2, out=x)
-    assert cap.graph.memory_bytes >= x.nbytes
-    assert launched(cap, x[:2]) == [[10.0, 10.0]]
-    cap.graph.close()
-    assert cap.graph.memory_bytes == 0
-
-
 # -- beside the rest ------------------------------------------------------------------------------------------------
 
 
@@ -840,26 +830,3 @@ def test_in_a_graph_of_the_users(cp: Any, lost: str) -> None:
     else:
         assert [note for note in said if 'CUDA has destroyed the graph of into=' in note]
     assert good(cp)
-
-
-def test_the_simulated_device_tells_what_a_gpu_does(sim: Any) -> None:
-    """A body whose capture ends unjoined is gone, and with the graph around it so is the process."""
-    device = sim.__capturekit_simulated__
-    graph = device.graph_create()
-    node, body = device.add_if(graph, (), device.condition_create(graph))
-    s, side, e = device.stream_create(True), device.stream_create(True), device.event_create()
-    device.begin_capture_to(s, body)
-    device.event_record(e, s)
-    device.stream_wait_event(side, e)
-    device.launch_host_func(side, lambda: None)
-    with pytest.raises(CudaCallError, match='Unjoined'):
-        device.end_capture(s)
-    with pytest.raises(CudaCallError):
-        device.graph_nodes(body)
-    for ends in (device.graph_destroy, device.graph_instantiate):
-        with pytest.raises(AssertionError, match='process ends'):
-            ends(graph)
-    with pytest.raises(AssertionError, match='process ends'):
-        device.node_destroy(node)
-    assert len(device.deaths) == 3
-    device.deaths.clear()
