@@ -550,8 +550,9 @@ class Graph:
         nodes and nodes for events. Nodes that were recorded in no order stay in none, if no lanes are chosen for them
         (``rounds``). Each body of a conditional node is treated by itself.
 
-        The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
-        CUDA refuses, where :meth:`races` would find something new, and where it has more than 32,768 nodes. The first
+        The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where it
+        is launched in several parts, where CUDA refuses, where :meth:`races` would find something new, and where it has
+        more than 32,768 nodes. The first
         launch runs the graph with the old edges as well, compares all that both wrote, byte by byte, and waits for
         this; where they differ, the graph gets its old edges again, with a RuntimeWarning. ``compared`` tells the
         outcome, or why a launch can not be compared: host functions, checks of host reads and conditional nodes would

@@ -11,7 +11,7 @@ them. :meth:`Graph.measure` tells how far off either is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -157,7 +157,8 @@ def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], spa
     The profiler's delay comes from writing one stamp after the other, so it lies between nodes: all gaps are shortened
     by one factor. In a row no gap may be left; then the rest is taken off the nodes.
     """
-    seen = {number: (float(start), float(end)) for number, (start, end) in _medians(raw).items()}
+    medians = {number: np.median(stamps, axis=0).tolist() for number, stamps in raw.items()}
+    seen = {number: (float(start), float(end)) for number, (start, end) in medians.items()}
 
     def between(part: float) -> _Spans:
         return _held_up_less(seen, before, 1 - part, 0.0)
@@ -171,11 +172,9 @@ def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], spa
         found = between(_least(between, span, 1.0))
     else:
         found = inside(_least(inside, span, _last(seen)))
-    return found, _shorter(seen, found, before) / len(seen)
-
-
-def _medians(raw: Mapping[int, _Stamps]) -> dict[int, Sequence[float]]:
-    return {number: np.median(stamps, axis=0).tolist() for number, stamps in raw.items()}
+    was, now = _waits(seen, before), _waits(found, before)
+    shorter = sum((was[n][1] - was[n][0] + was[n][2]) - (now[n][1] - now[n][0] + now[n][2]) for n in seen)
+    return found, shorter / len(seen)
 
 
 def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], part: float, off: float) -> _Spans:
@@ -200,12 +199,6 @@ def _waits(spans: _Spans, before: Mapping[int, set[int]]) -> dict[int, tuple[flo
         start, end = spans.get(number, (ended, ended))
         found[number] = start, end, start - ended
     return found
-
-
-def _shorter(seen: _Spans, found: _Spans, before: Mapping[int, set[int]]) -> float:
-    """The sum of what was taken off the nodes and off the gaps before them."""
-    was, now = _waits(seen, before), _waits(found, before)
-    return sum((was[n][1] - was[n][0] + was[n][2]) - (now[n][1] - now[n][0] + now[n][2]) for n in seen)
 
 
 def _last(spans: _Spans) -> float:

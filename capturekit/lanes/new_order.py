@@ -27,7 +27,7 @@ from capturekit.lanes.report import Pairs, Relaned, Wiring
 from capturekit.launch.declared import Declared
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.graph_memory import PoolBlock
-from capturekit.launch.plan import Part, Plan
+from capturekit.launch.plan import Part
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG
 from capturekit.model.dag import Order
@@ -43,25 +43,24 @@ _CALL = 'Graph.relane()'
 
 
 def instantiate(state: GraphState) -> None:
-    """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
-    plan = state.plan
-    if plan is not None and not plan.plain:
-        _instantiate_parts(state, plan)
-    else:
-        try:
-            made = state.made.instantiated(state.device, state.recording.by_priority)
-            switch_off_as_before(state, made.graphExec)
-            state.made = made
-        except CudaCallError as error:
-            if plan is None or error.code != Code.cudaErrorNotSupported:
-                raise
-            _instantiate_parts(state, plan)
-            with whole_or_closed(state, _CALL):
-                switch_off_as_before(state, state.made.graphExec)
-        handles, off = state.names.handles, state.names.off
-        forget_nodes(state)
-        if off:
-            state.names = NodeNames(handles, dict(handles), off)
+    """Make an executable graph of the definition as it is now. Nodes that are disabled stay so."""
+    try:
+        made = state.made.instantiated(state.device, state.recording.by_priority)
+        switch_off_as_before(state, made.graphExec)
+        state.made = made
+    except CudaCallError as error:
+        if state.plan is None or error.code != Code.cudaErrorNotSupported:
+            raise
+        (part,) = state.plan.parts  # of conditional nodes CUDA makes one at a time: the old one has to go first
+        old, part.executable = part.executable, 0
+        state.device.graph_exec_destroy(old)
+        _complete(state, part)
+        with whole_or_closed(state, _CALL):
+            switch_off_as_before(state, state.made.graphExec)
+    handles, off = state.names.handles, state.names.off
+    forget_nodes(state)
+    if off:
+        state.names = NodeNames(handles, dict(handles), off)
     note_edges(state)
 
 
@@ -81,11 +80,11 @@ def note_edges(state: GraphState) -> None:
 
 
 def make_whole(state: GraphState) -> None:
-    """After a refusal: parts whose executable graph had to go first get one of the recorded edges."""
-    if state.plan is None or all(part.executable for part in state.plan.parts):
+    """After a refusal: a graph whose executable graph had to go first gets one of the recorded edges."""
+    if state.plan is None or state.plan.parts[0].executable:
         return
     try:
-        _complete(state, state.plan)
+        _complete(state, state.plan.parts[0])
     except CudaCallError as error:
         rule = f'Of its definition CUDA makes no executable graph any more: {error}.'
         raise refused(_CALL, rule, 'Free memory of the device, and record again.') from error
@@ -93,36 +92,12 @@ def make_whole(state: GraphState) -> None:
         aim(state)
 
 
-def _instantiate_parts(state: GraphState, plan: Plan) -> None:
-    """Make an executable graph of each part. Of those with conditional nodes, the old one has to go first."""
-    device, by_priority = state.device, state.recording.by_priority
-    made: list[tuple[Part, int]] = []
-    last: list[Part] = []
+def _complete(state: GraphState, part: Part) -> None:
+    assert state.plan is not None
     try:
-        for part in plan.parts:
-            try:
-                made.append((part, device.graph_instantiate(part.graph, by_priority)))
-            except CudaCallError as error:
-                if error.code != Code.cudaErrorNotSupported:
-                    raise
-                last.append(part)
-    except CudaCallError:
-        for _part, x in made:
-            device.graph_exec_destroy(x)
-        raise
-    for part, x in [*made, *((part, 0) for part in last)]:
-        old, part.executable = part.executable, x
-        device.graph_exec_destroy(old)
-    _complete(state, plan)
-
-
-def _complete(state: GraphState, plan: Plan) -> None:
-    """Make an executable graph of each part that has none."""
-    try:
-        for part in plan.parts:
-            plan.complete(part, state.recording.by_priority)
+        state.plan.complete(part, state.recording.by_priority)
     finally:
-        state.made = replace(state.made, graphExec=plan.parts[0].executable)
+        state.made = replace(state.made, graphExec=part.executable)
 
 
 # -- what a change of a graph's edges works with: definitions as nodes and pairs, and what the graph has to know ------
@@ -464,8 +439,10 @@ def first_launch(state: GraphState, stream: int) -> None:
     with state.relaxed():
         try:
             apart = trial.run(state.made.graphExec, stream)
-        except MemoryError as error:
-            _without_copies(state, new_edges, error)
+        except MemoryError as error:  # and without packed memory, which nothing else shows to be right
+            new_edges.not_compared(f'no memory for copies ({error})')
+            unpack(state, f'no memory for copies ({error})')
+            aim(state)
             state.device.graph_launch(state.made.graphExec, stream)
             return
         with whole_or_closed(state, _CALL):
@@ -480,13 +457,6 @@ def first_launch(state: GraphState, stream: int) -> None:
             warnings.warn(words, RuntimeWarning, stacklevel=2)
         else:
             warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
-
-
-def _without_copies(state: GraphState, new_edges: NewEdges, error: MemoryError) -> None:
-    """Do without the comparison, and without packed memory, which nothing else shows to be right."""
-    new_edges.not_compared(f'no memory for copies ({error})')
-    unpack(state, f'no memory for copies ({error})')
-    aim(state)
 
 
 def _heed(state: GraphState, new_edges: NewEdges, trial: FirstLaunch, apart: str) -> str:
@@ -545,8 +515,6 @@ _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a
 def relane_for_calls(state: GraphState, written: Ranges) -> Relaned:
     """Relane a graph that calls launch. ``written``: memory that it changes besides what its nodes show."""
     with state.lock:
-        if state.plan is not None and not state.plan.plain:
-            return Relaned(kept=PIECES)
         return relane_now(state, True, written)
 
 
@@ -555,6 +523,8 @@ def relane_now(state: GraphState, apply: bool, also: Ranges | None = None) -> Re
 
     ``also``: memory that a launch writes by addresses that no node shows.
     """
+    if state.plan is not None and not state.plan.plain:
+        return Relaned(kept=PIECES)
     GARBAGE.hold()  # it would look through all that is made for each node, again and again
     try:
         with state.relaxed():

@@ -237,7 +237,7 @@ class Relaned(Shown):
     def python(self) -> str:
         """Python that would record the graph's order by hand, with ``...`` in the place of each node's own line.
 
-        Of a graph that is launched in several parts it is the first part's; bodies of conditional nodes are left out.
+        Bodies of conditional nodes are left out.
         """
         return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
 
@@ -245,15 +245,13 @@ class Relaned(Shown):
         """The order as recorded, that which the data needs, and that which times chose, as an SVG document: one below
         the other on one axis of time, where each node runs if it starts as soon as its edges allow.
 
-        Bodies of conditional nodes are left out, and so are later parts of a graph that is launched in several.
+        Bodies of conditional nodes are left out.
         """
         from capturekit.render.orders import to_svg
 
         panels = list(self.graphs[0].panels()) if self.graphs else []
-        return to_svg(self._head(), f'drawn from the edges and {self._times_drawn()}', panels, self.unit)
-
-    def _times_drawn(self) -> str:
-        return 'the times of the nodes' if self.unit == 'us' else 'one unit of time for each node'
+        drawn = 'the times of the nodes' if self.unit == 'us' else 'one unit of time for each node'
+        return to_svg(self._head(), f'drawn from the edges and {drawn}', panels, self.unit)
 
     def _head(self) -> str:
         before, after = self.edges
@@ -287,9 +285,9 @@ class Relaned(Shown):
         lines += _listed('of which only one half is said: write ck.reads and ck.writes', self.half_declared)
         lines += _listed('taken to touch what ck.reads and ck.writes say', self.declared)
         lines += _listed("taken to touch what their library's call shows", self.called)
-        lines.append(
-            f'the graph is as it was recorded: {self.kept}' if self.kept else f'the graph has {self._edges_now}'
-        )
+        laid = [one.laid for one in self.graphs if one.laid]
+        now = f'{counted(sum(map(len, laid)), "edge")} now, chosen by times' if laid else 'these edges now'
+        lines.append(f'the graph is as it was recorded: {self.kept}' if self.kept else f'the graph has {now}')
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
         if self.packed is not None:
@@ -301,11 +299,6 @@ class Relaned(Shown):
         if self.compared:
             lines.append(f'first launch: {self.compared}')
         return '\n'.join(lines)
-
-    @property
-    def _edges_now(self) -> str:
-        laid = [one.laid for one in self.graphs if one.laid]
-        return f'{counted(sum(map(len, laid)), "edge")} now, chosen by times' if laid else 'these edges now'
 
     def _about(self, one: Wiring, name: str) -> Iterator[str]:
         if not one.loosened:

@@ -76,22 +76,6 @@ def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any, monkey
     assert late.relaned.compared == SAME
 
 
-def test_lanes_of_ones_own_are_kept_where_the_data_needs_them(cp: Any) -> None:
-    x, out = cp.arange(8.0), cp.zeros(8)
-    with ck.capture(lanes='auto') as cap, cap.fork(2) as (left, right):
-        with left:
-            a = cp.sin(x) + 1
-            b = cp.sin(x) + 2
-        with right:
-            c = cp.cos(x) + 3
-    with ck.capture(lanes='auto') as again:
-        cp.add(a + b, c, out=out)
-    cap.graph.launch()
-    again.graph.launch()
-    np.testing.assert_allclose(out.get(), 2 * np.sin(np.arange(8.0)) + np.cos(np.arange(8.0)) + 6)
-    assert cap.relaned and not again.relaned
-
-
 def test_a_loops_body_uses_its_memory_late_as_well(cp: Any) -> None:
     x, y, n, going = cp.ones(4), cp.ones(4), cp.zeros((), 'i8'), flag(cp)
     with ck.capture(lanes='auto') as cap:
@@ -110,24 +94,6 @@ def test_a_loops_body_uses_its_memory_late_as_well(cp: Any) -> None:
     for _ in range(2):
         cap.graph.launch()
         assert (values(x), values(y)) == ([host[0]] * 4, [host[1]] * 4)
-
-
-def test_a_rehearsed_block(cp: Any) -> None:
-    x, outs = cp.arange(4.0), [cp.zeros(4) for _ in range(2)]
-
-    def work() -> None:
-        if float(x.sum()) > 3:
-            cp.add(cp.sin(x), 3, out=outs[0])
-            cp.add(cp.sin(x), 4, out=outs[1])
-
-    rehearsal = ck.rehearse(work)
-    with ck.capture(rehearsal=rehearsal, lanes='auto') as cap:
-        work()
-    cap.graph.launch()
-    np.testing.assert_allclose([out.get() for out in outs], [np.sin(np.arange(4.0)) + n for n in (3, 4)])
-    x.fill(0)
-    with pytest.raises(ck.AssumptionError):
-        cap.graph.launch()
 
 
 def test_an_empty_block(cp: Any) -> None:

@@ -135,17 +135,6 @@ def test_only_memory_of_its_own_is_packed(cp: Any) -> None:
         cap.graph.close()
 
 
-def test_graphs_of_a_group_pack_what_each_has_alone(cp: Any) -> None:
-    x, group = cp.linspace(1, 2, N), ck.MemoryGroup()
-    both = [branches(cp, x, lanes='auto', memory=group) for _ in range(2)]
-    for launch in range(2):
-        x += launch
-        for cap, outs in both:
-            cap.graph.launch()
-            assert right(cp, x, outs)
-    assert [cap.graph.memory_bytes for cap, _outs in both] == [about(12 * 8192)] * 2
-
-
 # -- what undoes it ---------------------------------------------------------------------------------------------
 
 
@@ -240,18 +229,6 @@ def test_a_change_afterwards_keeps_the_packed_memory(cp: Any) -> None:
     copy.launch()
     assert right(cp, other, outs)
     assert cap.graph.relane() and cap.graph.edges == edges
-
-
-def test_a_graph_takes_over_one_that_was_not_launched(cp: Any) -> None:
-    x = cp.linspace(1, 2, N)
-    first, _outs = branches(cp, x)
-    first.graph.launch()
-    second, outs = branches(cp, x)
-    first.graph.update(second.graph, instantiate=True)
-    for launch in range(2):
-        x += launch
-        first.graph.launch()
-        assert right(cp, x, outs)
 
 
 def test_where_cuda_refuses_all_stays(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:

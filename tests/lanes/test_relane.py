@@ -211,34 +211,25 @@ def test_a_loop_runs_as_often_as_before(cp: Any) -> None:
         assert [values(one) for one in (x, y, n, loop.passes)] == [[32.0] * 4, [243.0] * 4, [5], [5]]
 
 
-def test_checks_of_host_reads_stop_as_before(cp: Any) -> None:
-    x, outs = cp.arange(4.0), [cp.zeros(4) for _ in range(4)]
+def test_a_graph_in_several_parts_stays_as_it_was(cp: Any) -> None:
+    x, outs = cp.arange(4.0), [cp.zeros(4) for _ in range(2)]
 
     def work() -> None:
         cp.add(x, 1, out=outs[0])
-        cp.add(x, 2, out=outs[1])
         if float(x.sum()) > 3:
-            cp.add(x, 3, out=outs[2])
-            cp.add(x, 4, out=outs[3])
+            cp.add(x, 2, out=outs[1])
 
     rehearsal = ck.rehearse(work)
-    with ck.capture(rehearsal=rehearsal) as cap:
-        work()
-    report = cap.graph.relane()
-    assert report and report.compared == 'not compared: it is launched in several parts, with checks'
-    for out in outs:
-        out.fill(0)
-    cap.graph.launch()
-    assert [values(out)[0] for out in outs] == [1, 2, 3, 4]
+    for options in ({}, {'lanes': 'auto'}):
+        with ck.capture(rehearsal=rehearsal, **options) as cap:  # type: ignore[arg-type]
+            work()
+        report = cap.graph.relane()
+        assert not report and report.kept == 'it is launched in several parts'
+        cap.graph.launch()
+        assert [values(out)[0] for out in outs] == [1, 2]
     x.fill(0)
-    for out in outs:
-        out.fill(-1)
     with pytest.raises(ck.AssumptionError):
         cap.graph.launch()
-    assert [values(out)[0] for out in outs] == [1, 2, -1, -1]
-    x[...] = cp.arange(4.0)
-    cap.graph.launch()
-    assert [values(out)[0] for out in outs] == [1, 2, 3, 4]
 
 
 def test_a_graph_in_a_graph(cp: Any) -> None:

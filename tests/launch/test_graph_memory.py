@@ -290,36 +290,6 @@ def test_work_given_to_a_lane_by_name_counts(sim: Any) -> None:
         assert np.array_equal(target.get(), np.arange(64) + 1)
 
 
-def test_work_by_a_handle_that_was_read_long_before_counts(sim: Any) -> None:
-    """A library orders its lane itself, and works on a block there. CuPy and the guard see nothing of it."""
-    device = sim.__capturekit_simulated__
-    x, found = sim.arange(64, dtype='f8'), list[Any]()
-    side, third = sim.cuda.Stream(non_blocking=True), sim.cuda.Stream(non_blocking=True)
-    handle = side.ptr
-    with ck.capture() as cap:
-        for stream in (side, third):
-            stream.wait_event(cap.stream.record())
-        u = sim.empty(64)
-        first = u.data.ptr
-        event = device.event_create()
-        device.event_record(event, cap.stream.ptr)
-        device.stream_wait_event(handle, event)
-        for work in _library(u, np.full(64, 7.0), found):
-            device.submit(handle, work, 'library')
-        del u
-        w = x + 5
-        assert w.data.ptr != first
-        device.submit(handle, lambda: None, 'library')
-        del w
-        again = x + 6  # what lay on the origin alone, before the lane went on
-        for stream in (side, third):
-            cap.join(stream)
-    for _ in range(20):
-        cap.graph.launch()
-        assert np.array_equal(again.get(), np.arange(64) + 6)
-    assert len(found) == 20 and all(np.array_equal(value, expected) for value, expected in found)
-
-
 def test_outside_memory_is_not_handed_out_again(sim: Any) -> None:
     outside = sim.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:

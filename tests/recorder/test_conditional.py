@@ -66,26 +66,6 @@ def test_conditions_are_booleans_and_whole_numbers(cp: Any, dtype: str) -> None:
     assert launched(cap, x, left) == [[1.0, 1.0], [0]]
 
 
-def test_loops_nest(cp: Any) -> None:
-    total, i, j = (cp.zeros((), 'i8') for _ in range(3))
-    more_i, more_j = flag(cp), flag(cp)
-    with ck.capture() as cap:
-        for array in (total, i):
-            array.fill(0)
-        more_i.fill(True)
-        with cap.while_(more_i) as outer:
-            j.fill(0)
-            cp.less(j, i, out=more_j)
-            with cap.while_(more_j) as inner:
-                total += 1
-                j += 1
-                cp.less(j, i, out=more_j)
-            i += 1
-            cp.less(i, 5, out=more_i)
-    for _ in range(2):
-        assert launched(cap, total, outer.passes, inner.passes) == [[0 + 1 + 2 + 3 + 4], [5], [4]]
-
-
 @contextlib.contextmanager
 def side_of(cap: Any, side: Any) -> Iterator[None]:
     side.wait_event(cap.stream.record())
@@ -794,18 +774,6 @@ def test_behind_a_read_that_the_device_checks(cp: Any, how: str) -> None:
             raise KeyError
     assert not any('graphDestroy' in note for note in getattr(info.value, '__notes__', []))
     assert not cap.stream.is_capturing() and good(cp)
-
-
-def test_going_on_behind_a_body_that_is_lost(cp: Any) -> None:
-    """Code that swallows what the body raised records on, and a read that is checked cuts the graph once more."""
-    x = cp.ones(2)
-    rehearsal = ck.rehearse(lambda: float(x[0]))
-    with pytest.raises(ck.CaptureError), ck.capture(rehearsal=rehearsal) as cap:
-        with contextlib.suppress(ck.CaptureError, CudaCallError), cap.if_(flag(cp)):
-            x += 1
-            lose(cap)
-        x += float(x[0])
-    assert cap.recording.outcome == 'failed' and good(cp)
 
 
 @pytest.mark.parametrize('lost', ['body', 'graph'])
