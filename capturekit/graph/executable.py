@@ -566,8 +566,8 @@ class Graph:
             report: True: only tell what would be done.
             rounds: how often each order is timed, in turn, after one round that does not count; 0: not at all. The
                 orders are: as recorded; as the data needs it; the same with all first nodes behind one of them; and on
-                2, 4, 8, 16 and 32 lanes, as far as the data and some five seconds allow. Its memory is put back from a
-                copy before each row of 4 to 25 launches and at the end, so fill its inputs first. The graph keeps the
+                2, 4, 8, 16 and 32 lanes, as far as so many nodes may run at once. Its memory is put back from a copy
+                before each row of 4 to 25 launches and at the end, so fill its inputs first. The graph keeps the
                 fastest order whose upper quartile is below the lower quartile of the recorded one, and the recorded one
                 where there is none; temporaries (of ``lanes='auto'``) are packed for it. ``times`` has the figures. A
                 graph that can not be launched twice with the same effect is not timed, and ``untimed`` tells why. On

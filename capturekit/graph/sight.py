@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from capturekit.analysis.node_memory import Definitions, NotRepeatableError, written_ranges
 from capturekit.analysis.node_view import Look, Node
@@ -26,13 +25,12 @@ _MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')
 
 @dataclass(frozen=True)
 class Sight:
-    """One look at a graph: what its nodes are and touch. ``found``: what was found out by this look, to be kept."""
+    """One look at a graph: what its nodes are and touch."""
 
     platform: Platform
     look: Look
     blocks: MemoryBlocks
     definitions: Definitions
-    found: dict[str, Any] = field(default_factory=dict)
 
 
 def sight_of(state: GraphState) -> Sight:

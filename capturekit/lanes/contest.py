@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from time import perf_counter
 from typing import Any
 
 from capturekit.analysis.node_memory import NotRepeatableError
@@ -61,8 +60,6 @@ RECORDED, NEEDED, BEHIND_ONE = 0, -1, -2
 _LANES = (16, 8, 32, 4, 2)
 #: So many lanes, or more, begin behind the first node of one of them: a launch that begins with many nodes costs more.
 _MANY = 8
-#: No more orders are made once all that were made have taken so many seconds.
-_SECONDS = 5.0
 
 
 def relane(state: GraphState, launch: Callable[..., None], report: bool, rounds: int) -> Relaned:
@@ -202,12 +199,11 @@ def _orders(level: Level, sight: Sight, took: Sequence[float]) -> Iterator[tuple
     recorded, needed = level.orders
     if most_side_by_side(recorded) > 1 and _unknown(level, sight):
         return
-    began = perf_counter()
     if one := behind_one(needed, took):
         yield BEHIND_ONE, one
     widest = most_side_by_side(needed)
     for count in _LANES:
-        if count < widest and perf_counter() - began < _SECONDS:
+        if count < widest:
             pairs = on_lanes(needed, count)
             yield count, behind_one(needed, took, pairs) if count >= _MANY else pairs
 

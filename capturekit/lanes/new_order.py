@@ -352,9 +352,10 @@ def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pa
         return None
     level = levels[0]
     recorded = Order(len(level.handles), level.recorded)
-    if 'movable' not in sight.found:
-        sight.found['movable'] = _movable_blocks(state, level, sight, recorded)
-    aims, moved = sight.found['movable']
+    blocks = sorted(state.memory.temporaries(), key=_low)
+    found = _examined(level, sight, recorded, blocks) if blocks else []
+    aims = [one for one in _aims(state.device, level.graph, found) if one.settled()]
+    moved = [(one, block) for one, block in zip(found, blocks) if not one.stays]
     spans = [TemporarySpan(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
     orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
     layout, least = packed(orders, spans), 0 if state.memory.packs else 1
@@ -362,16 +363,6 @@ def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pa
     if not spans or saved < least:
         return None
     return Packing(state.memory, aims, moved, layout, sight.definitions.own_by_argument(level.graph, sight.blocks))
-
-
-def _movable_blocks(
-    state: GraphState, level: Level, sight: Sight, recorded: Order
-) -> tuple[list[Aim], list[tuple[Temporary, PoolBlock]]]:
-    """The temporaries that may lie elsewhere, and the nodes that have addresses of them."""
-    blocks = sorted(state.memory.temporaries(), key=_low)
-    found = _examined(level, sight, recorded, blocks) if blocks else []
-    aims = [one for one in _aims(state.device, level.graph, found) if one.settled()]
-    return aims, [(one, block) for one, block in zip(found, blocks) if not one.stays]
 
 
 def _examined(level: Level, sight: Sight, recorded: Order, blocks: Sequence[PoolBlock]) -> list[Temporary]:
