@@ -310,6 +310,17 @@ def test_closed_graph(sim: Any) -> None:
             use()
 
 
+def test_names_of_other_libraries_tell_ours(sim: Any) -> None:
+    x = sim.arange(4)
+    with ck.capture() as cap:
+        x + 1
+    with pytest.raises(AttributeError, match=r"a Graph has no attribute 'replay'; call launch\(\)"):
+        cap.graph.replay()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"a Graph has no attribute 'other'$"):
+        _ = cap.graph.other  # type: ignore[attr-defined]
+    assert not hasattr(cap.graph, 'other') and getattr(cap.graph, 'replay', 3) == 3
+
+
 def test_a_launch_that_is_kept_alone_launches(cp: Any) -> None:
     x = cp.arange(4.0)
 
