@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from capturekit.analysis.node_memory import Definitions, joined
 from capturekit.analysis.node_view import Look, Node
@@ -24,10 +24,6 @@ from capturekit.model.dag import Order
 from capturekit.model.recording import Step, Timeline
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import Place
-
-if TYPE_CHECKING:
-    from capturekit.analysis.node_view import Examined
-
 
 # -- intervals of time: joined, and how much of them lies at the same moments -----------------------------------------
 
@@ -71,28 +67,6 @@ _SOME = 0.05
 _SHOWN = 8
 #: The access of a node whose accesses are not known.
 _EVERYTHING = linear(0, 1 << 62, True)
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What a device can do at once: threads, and bytes that its memory moves in a microsecond. 0 if not known."""
-
-    threads: int = 0
-    bytes_per_us: float = 0.0
-
-    @classmethod
-    def of(cls, device: Any) -> Capacity:
-        """That of a device of CuPy's."""
-        told = device.attributes
-        threads = told.get('MultiProcessorCount', 0) * told.get('MaxThreadsPerMultiProcessor', 0)
-        # kilohertz and bits; data goes at both edges of the clock
-        return cls(threads, told.get('MemoryClockRate', 0) * told.get('GlobalMemoryBusWidth', 0) / 4 / 1000)
-
-
-def threads_of(node: Node) -> int:
-    """The threads of a kernel; 0 where they are not known."""
-    grid, block = node.detail.get('grid'), node.detail.get('block')
-    return prod(map(int, (*grid, *block))) if grid and block else 0
 
 
 @dataclass(frozen=True)
@@ -235,7 +209,7 @@ def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
         yield f'and {counted(len(groups) - 2 * _SHOWN, "more line")}'
 
 
-def _spans(order: Order, ends: Sequence[float]) -> Iterator[Interval]:
+def spans_of(order: Order, ends: Sequence[float]) -> Iterator[Interval]:
     """When each node runs if it starts as soon as all nodes before it have ended.
 
     The start is not computed as end minus duration: rounded, it may lie before the end that was waited for.
@@ -252,6 +226,7 @@ class Study:
     """One report on one graph.
 
     ``touched`` has what each node touches, by its number. ``steps`` are the recording's, for the lines of waits.
+    ``capacity``: how many threads the device holds at once; 0 if that is not known.
     """
 
     nodes: Sequence[Node]
@@ -259,7 +234,7 @@ class Study:
     timeline: Timeline
     touched: Mapping[int, Touched]
     steps: Sequence[Step]
-    capacity: Capacity
+    capacity: int
     devices: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -292,11 +267,11 @@ class Study:
             timeline.source,
             len(self.nodes),
             len(self._edges),
-            most_at_once(_spans(self._order, ends)),
+            most_at_once(spans_of(self._order, ends)),
             sum(self._took),
             max(ends, default=0.0),
             max(free, default=0.0),
-            most_at_once(_spans(by_data, free)),
+            most_at_once(spans_of(by_data, free)),
             timeline.span_us,
             {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
             [self.nodes[n] for n in self._path],
@@ -415,16 +390,16 @@ class Study:
 
     def _full(self) -> Iterator[Obstacle]:
         """Kernels with more threads than the device holds: nothing else runs until their last threads do."""
-        capacity = self.capacity.threads
-        if not capacity or len(self.report.lanes) < 2:
+        if not self.capacity or len(self.report.lanes) < 2:
             return
         least = max(_SHARE * self.report.measured_us, FORK_US)
         long = [n for n, took in enumerate(self._took) if took > least]
         for number in sorted(sorted(long, key=lambda n: -self._took[n])[:_LONGEST]):
             node = self.nodes[number]
-            threads = threads_of(node)
-            if node.kind == 'kernel' and threads >= capacity and self._beside(number):
-                text = f'{self.nodes[number].words} has {threads:,} threads, and the device holds {capacity:,} at once'
+            grid, block = node.detail.get('grid'), node.detail.get('block')
+            threads = prod(map(int, (*grid, *block))) if grid and block else 0
+            if node.kind == 'kernel' and threads >= self.capacity and self._beside(number):
+                text = f'{node.words} has {threads:,} threads, and the device holds {self.capacity:,} at once'
                 yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
 
     def _beside(self, number: int) -> bool:
@@ -481,12 +456,13 @@ class Study:
         return None
 
 
-def study(graph: Examined, look: Look, timeline: Timeline) -> Concurrency:
-    """Make the report for :meth:`Graph.concurrency`, which holds the graph's lock."""
-    platform, part = current(), graph.parts()[0]
-    blocks = MemoryBlocks(graph.memory, platform.cupy.ndarray, {})
-    told = Definitions(platform.device, graph.declared).told(blocks)
-    touched = Search(platform.device, [part], look, blocks, off=graph.off, compare=False, accesses=told).touched
-    devices = {lane.number: lane.device for lane in graph.recording.lanes}
-    capacity = Capacity() if platform.simulated else Capacity.of(platform.cupy.cuda.Device())
-    return Study(look.nodes, look.edges, timeline, touched, graph.recording.steps, capacity, devices).report
+def study(state: Any, look: Look, timeline: Timeline) -> Concurrency:
+    """Make the report for :meth:`Graph.concurrency`, which holds the lock of the graph's state."""
+    platform, part = current(), state.parts()[0]
+    blocks = MemoryBlocks(state.memory, platform.cupy.ndarray, {})
+    told = Definitions(platform.device, state.declared).told(blocks)
+    touched = Search(platform.device, [part], look, blocks, off=state.names.off, compare=False, accesses=told).touched
+    devices = {lane.number: lane.device for lane in state.recording.lanes}
+    told_of = {} if platform.simulated else platform.cupy.cuda.Device().attributes
+    capacity = told_of.get('MultiProcessorCount', 0) * told_of.get('MaxThreadsPerMultiProcessor', 0)
+    return Study(look.nodes, look.edges, timeline, touched, state.recording.steps, capacity, devices).report

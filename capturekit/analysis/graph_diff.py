@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from capturekit.analysis.node_view import Node
+from capturekit.analysis.node_view import Look, Node
+from capturekit.model.dag import Order
 
 #: Longer stretches are not searched for added and missing nodes.
 _LONGEST = 2000
@@ -20,16 +21,6 @@ _LONGEST = 2000
 _TOLD = 3
 #: Kinds of differences that CUDA always refuses.
 STRUCTURE = ('added', 'missing', 'kind', 'edges', 'order', 'priority')
-
-
-class SeenGraph(Protocol):
-    """The nodes of a graph, and its edges as pairs (from, to) of their numbers."""
-
-    @property
-    def nodes(self) -> Sequence[Node]: ...
-
-    @property
-    def edges(self) -> Sequence[tuple[int, int]]: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ def label(node: Node) -> str:
     return f'node {node.number} ({node.kind}{name}{lane}{at})'
 
 
-def differences(old: SeenGraph, new: SeenGraph) -> list[GraphDifference]:
+def differences(old: Look, new: Look) -> list[GraphDifference]:
     """All differences of two graphs. Empty where they have the same nodes, with the same parameters, and edges.
 
     Nodes are compared by number, the order of recording. The list begins with differences of nodes, then of edges; if
@@ -82,58 +73,32 @@ def differences(old: SeenGraph, new: SeenGraph) -> list[GraphDifference]:
     """
     alike = [a.kind == b.kind for a, b in zip(old.nodes, new.nodes)]
     if len(old.nodes) == len(new.nodes):
-        before, after = _behind(old), _behind(new)
+        orders, known = [Order(len(one.nodes), one.edges) for one in (old, new)], dict[Any, int]()
+        before, after = ([set(one) for one in order.before_each] for order in orders)
         if all(alike) and before == after:
             return list(_parameters(old.nodes, new.nodes))
-        if _same_but_for_order(old, new):
+        if _coloured(old, orders[0], known) == _coloured(new, orders[1], known):
             return [_order(old, new, before, after)]
         if all(alike):
             return list(_edges(old, new, before, after))
     return list(_nodes(old.nodes, new.nodes))
 
 
-def _behind(seen: SeenGraph) -> list[set[int]]:
-    found: list[set[int]] = [set() for _ in seen.nodes]
-    for a, b in seen.edges:
-        found[b].add(a)
-    return found
-
-
-def _same_but_for_order(old: SeenGraph, new: SeenGraph) -> bool:
-    """Whether both graphs have equally many of each kind of node, distinguished by the nodes before and after it."""
-    known: dict[Any, int] = {}
-    return Counter(_coloured(old, known)) == Counter(_coloured(new, known))
-
-
-def _coloured(seen: SeenGraph, known: dict[Any, int]) -> list[int]:
+def _coloured(seen: Look, order: Order, known: dict[Any, int]) -> Counter[int]:
     """A number for each node, by its content, all nodes before it and all nodes after it. Equal nodes have equal
     numbers in all graphs that share ``known``."""
-    count = len(seen.nodes)
-    edges = set(seen.edges)
-    sides = []
-    for forward in (True, False):
-        before: list[list[int]] = [[] for _ in range(count)]
-        after: list[list[int]] = [[] for _ in range(count)]
-        for a, b in edges if forward else ((b, a) for a, b in edges):
-            before[b].append(a)
-            after[a].append(b)
-        waiting = [len(one) for one in before]
-        ready = [number for number in range(count) if not waiting[number]]
-        colours = [-1] * count
-        while ready:
-            number = ready.pop()
+    sides: list[list[int]] = []
+    for sequence, near in ((order.sequence, order.before_each), (order.sequence[::-1], order.after_each)):
+        colours = [-1] * len(seen.nodes)
+        for number in sequence:
             node = seen.nodes[number]
-            key = (forward, node.kind, node.name, tuple(sorted(colours[one] for one in before[number])))
+            key = (len(sides), node.kind, node.name, tuple(sorted(colours[one] for one in near[number])))
             colours[number] = known.setdefault(key, len(known))
-            for one in after[number]:
-                waiting[one] -= 1
-                if not waiting[one]:
-                    ready.append(one)
         sides.append(colours)
-    return [known.setdefault(('both', a, b), len(known)) for a, b in zip(*sides)]
+    return Counter(known.setdefault(('both', *pair), len(known)) for pair in zip(*sides))
 
 
-def _order(old: SeenGraph, new: SeenGraph, before: list[set[int]], after: list[set[int]]) -> GraphDifference:
+def _order(old: Look, new: Look, before: list[set[int]], after: list[set[int]]) -> GraphDifference:
     first = next(
         number
         for number, (a, b) in enumerate(zip(old.nodes, new.nodes))
@@ -146,14 +111,14 @@ def _order(old: SeenGraph, new: SeenGraph, before: list[set[int]], after: list[s
     return GraphDifference('order', text, first, first)
 
 
-def _edges(old: SeenGraph, new: SeenGraph, before: list[set[int]], after: list[set[int]]) -> Iterator[GraphDifference]:
+def _edges(old: Look, new: Look, before: list[set[int]], after: list[set[int]]) -> Iterator[GraphDifference]:
     for number, (a, b) in enumerate(zip(before, after)):
         if a != b:
             text = f'{label(new.nodes[number])} comes after {_numbers(sorted(b))}, and came after {_numbers(sorted(a))}'
             yield GraphDifference('edges', text, number, number)
 
 
-def edge_order(old: SeenGraph, new: SeenGraph) -> list[GraphDifference]:
+def edge_order(old: Look, new: Look) -> list[GraphDifference]:
     """The first node whose edges are the same in another order, by which CUDA pairs nodes, too."""
     orders: list[dict[int, list[int]]] = [{}, {}]
     for seen, order in zip((old, new), orders):

@@ -7,15 +7,13 @@ capturekit puts between parts come last. CUDA C++ Programming Guide, "Graph Stru
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from capturekit.driver.node_reader import NodeInfo, shortened
-from capturekit.launch.declared import Declared
-from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.plan import Part, Plan
+from capturekit.launch.plan import Part
 from capturekit.model.recording import NodeRecord, Recording, Span
 from capturekit.model.source_line import Place
 
@@ -168,25 +166,3 @@ def fill(recording: Recording, look: Look) -> None:
         for node in look.nodes
     ]
     recording.arrows = look.edges
-
-
-# -- what reports ask of a graph --------------------------------------------------------------------------------------
-
-
-class Examined(Protocol):
-    """A graph that is examined, by one who holds its lock. ``off``: the numbers of its disabled nodes."""
-
-    @property
-    def memory(self) -> GraphMemory: ...
-    @property
-    def recording(self) -> Recording: ...
-    @property
-    def plan(self) -> Plan | None: ...
-    @property
-    def declared(self) -> Mapping[int, Declared]: ...
-    @property
-    def off(self) -> set[int]: ...
-    @property
-    def gate(self) -> Gate: ...
-    def parts(self) -> list[Part]: ...
-    def look(self) -> Look: ...

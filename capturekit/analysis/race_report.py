@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import setitem
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from capturekit.analysis.node_memory import ON_DEVICE, Definitions, joined
-from capturekit.analysis.node_view import Look
+from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Observed, Race, Races, Search
 from capturekit.driver.cuda import Platform, current
 from capturekit.driver.node_accesses import Access, Touched
@@ -26,10 +26,6 @@ from capturekit.model.dag import Order
 from capturekit.model.progress import each
 from capturekit.model.recording import Span
 from capturekit.model.source_line import here
-
-if TYPE_CHECKING:
-    from capturekit.analysis.node_view import Examined
-
 
 # -- find out which kernels write: kernels whose writes only their author knows are run alone, and memory is compared -
 #
@@ -99,15 +95,15 @@ class Observation:
             self._walk(x, order, asked, found)
         return found
 
-    def _number(self, handle: int) -> int:
-        return self.look.numbers[handle]
+    def _node(self, handle: int) -> Node:
+        return self.look.nodes[self.look.numbers[handle]]
 
     def _asked(self, order: list[int]) -> dict[int, list[Access]]:
         """The first node of each kernel that may write its arguments, other nodes asked for, and those arguments."""
         found: dict[int, list[Access]] = {}
         names = set()
         for handle in order:
-            node = self.look.nodes[self._number(handle)]
+            node = self._node(handle)
             if node.number in self.off:
                 continue
             touched = [one for one in self._touched[handle].accesses if one.argument >= 0]
@@ -147,7 +143,7 @@ class Observation:
     def _note(self, handle: int, accesses: list[Access], changed: list[int | None], found: Observed) -> None:
         if all(place is None for place in changed):  # what it writes may have been there before
             return
-        node = self.look.nodes[self._number(handle)]
+        node = self._node(handle)
         for access, place in zip(accesses, changed):
             key = (node.name, access.argument, access.offset)
             if access.writes is None:
@@ -156,7 +152,7 @@ class Observation:
                 found.places[node.number, access.argument, access.offset] = place
 
     def _switch(self, x: int, handle: int, on: bool) -> None:
-        node = self.look.nodes[self._number(handle)]
+        node = self._node(handle)
         if node.kind in _SWITCHED and not (on and node.number in self.off):
             self._device.node_enable(x, handle, on)
 
@@ -167,9 +163,6 @@ class Observation:
             high = self.end(low) or low  # not an address, or not of memory that the graph holds
         return low, high
 
-    def _on_device(self, address: int) -> bool:
-        return self._cupy.cuda.runtime.pointerGetAttributes(address).type in ON_DEVICE
-
     def _bytes(self, low: int, high: int) -> Any:
         """Memory as an array of bytes."""
         cuda = self._cupy.cuda
@@ -178,18 +171,15 @@ class Observation:
 
     def _saved(self) -> list[Callable[[], None]]:
         """Restore all memory on the device that any node may write."""
-        views = [self._bytes(low, high) for low, high in self._written()]
-        return [partial(setitem, view, ..., view.copy()) for view in views]
-
-    def _written(self) -> list[tuple[int, int]]:
-        """Disjoint ranges of memory that nodes may write."""
+        kind = self._cupy.cuda.runtime.pointerGetAttributes
         ranges = [
             self._range(access)
             for touched in self._touched.values()
             for access in touched.accesses
-            if access.writes is not False and self._on_device(access.address)
+            if access.writes is not False and kind(access.address).type in ON_DEVICE
         ]
-        return joined((low, high) for low, high in ranges if low < high)
+        views = [self._bytes(*one) for one in joined((low, high) for low, high in ranges if low < high)]
+        return [partial(setitem, view, ..., view.copy()) for view in views]
 
 
 #: The number of calling functions that are searched for the names of arrays.
@@ -208,11 +198,11 @@ def _names(frame: FrameType | None, array: type) -> dict[str, Any]:
     return found
 
 
-def check(graph: Examined, observe: bool, frame: FrameType | None) -> None:
+def check(state: Any, observe: bool, frame: FrameType | None) -> None:
     """Refuse an observation that is not possible now, before anything has started."""
     if not isinstance(observe, bool):
         raise TypeError(f'observe is True or False, got {observe!r}')
-    if observe and graph.gate.occupied():
+    if observe and state.gate.occupied():
         raise errors.UnmatchedError(
             'Graph.races(observe=True)',
             location=here(frame),
@@ -221,18 +211,18 @@ def check(graph: Examined, observe: bool, frame: FrameType | None) -> None:
         )
 
 
-def races_of(graph: Examined, observe: bool, frame: FrameType | None) -> Races:
-    """Make the report for :meth:`Graph.races`, which holds the graph's lock; ``frame`` is its caller's."""
-    platform, parts, look = current(), graph.parts(), graph.look()
+def races_of(state: Any, observe: bool, frame: FrameType | None) -> Races:
+    """Make the report for :meth:`Graph.races`, which holds the lock of the graph's state; ``frame`` is its caller's."""
+    platform, parts, look = current(), state.parts(), state.look()
     names = _names(frame, platform.cupy.ndarray)
-    blocks = MemoryBlocks(graph.memory, platform.cupy.ndarray, names)
-    devices, off = graph.recording.devices, graph.off
+    blocks = MemoryBlocks(state.memory, platform.cupy.ndarray, names)
+    devices, off = state.recording.devices, state.names.off
     why = '' if not observe else 'launched in several parts' if len(parts) > 1 else why_not(look, devices)
-    told = Definitions(platform.device, graph.declared).told(blocks)
+    told = Definitions(platform.device, state.declared).told(blocks)
     observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off, accesses=told).report
     if observe and not why:
         possible = {node.number for race in report.races if not race.certain for node in (race.first, race.second)}
-        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph.gate.inside)
+        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(state.gate.inside)
         report = Search(platform.device, parts, look, blocks, observed, off, accesses=told).report
         report.notes += observed.notes()
     if why:

@@ -104,13 +104,10 @@ class Race:
         ]
         lines += [f'  {DOES[w]}: node {node}' for w, node in zip(self.writes, (self.first, self.second))]
         if self.outcome:
-            lines += [f'  in the order {_shortened(self.order)}: {self.outcome}']
+            words = [str(n) for n in self.order]
+            order = ', '.join(words if len(words) <= 16 else [*words[:8], '...', *words[-7:]])
+            lines += [f'  in the order {order}: {self.outcome}']
         return '\n'.join([*lines, f'  {self.remedy}'])
-
-
-def _shortened(order: Sequence[int]) -> str:
-    words = [str(n) for n in order]
-    return ', '.join(words if len(words) <= 16 else [*words[:8], '...', *words[-7:]])
 
 
 @dataclass(repr=False)

@@ -32,8 +32,6 @@ from capturekit.model.source_line import Place, here
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from capturekit.analysis.node_view import Examined
-
 
 # -- values that came from the host: the lines that likely baked a value into a graph ---------------------------------
 
@@ -160,8 +158,6 @@ def spelled_out(value: Any, source: str) -> bool:
 VERSION = 1
 #: The contents of poisoned memory: NaN as floats of any size, -1 as signed integers.
 _POISON = 0xFF
-#: The most blocks of one size that are poisoned outside of the graph's own memory.
-_MOST_BLOCKS = 64
 _SAID = {
     'constant': 'stays the same although the inputs changed',
     'differs': 'differs from the eager run',
@@ -237,7 +233,7 @@ class Verification(Shown):
 
 def verify(
     graph: Any,
-    state: Examined,
+    state: Any,
     fn: Callable[..., Any],
     args: Sequence[Any],
     outputs: Any,
@@ -384,7 +380,7 @@ class _Trial:
     """One verification of one graph."""
 
     def __init__(
-        self, graph: Any, state: Examined, fn: Callable[..., Any], args: Sequence[Any], outputs: Any,
+        self, graph: Any, state: Any, fn: Callable[..., Any], args: Sequence[Any], outputs: Any,
         frame: FrameType | None, rtol: float | None, atol: float | None,
     ) -> None:  # fmt: skip
         self.platform: Platform = current()
@@ -402,7 +398,6 @@ class _Trial:
         if outputs is not None and not self.written:
             raise TypeError(f'outputs must be the arrays that the graph writes, got {type(outputs).__name__}')
         self.order = [one for _name, one in _named(outputs, 'output', array)]
-        self.sizes: dict[int, int] = {}
         self.moved: set[str] = set()
         self.report = Verification()
         self.outputs: list[_Output] = []
@@ -522,7 +517,7 @@ class _Trial:
             copies[key] = one.copy(order='K')
             copies[key][...] = self.cupy.asarray(content)
         try:
-            with self._noting_sizes(), self.state.gate.rehearsing(self.platform, Rehearsal(), list(drawn)):
+            with self.state.gate.rehearsing(self.platform, Rehearsal(), list(drawn)):
                 result = self.fn(*_with(self.args, copies))
         except Exception as error:
             if number == 0:  # the inputs are unchanged, so the function itself is wrong
@@ -552,41 +547,15 @@ class _Trial:
 
     # -- poison ---------------------------------------------------------------------------------------------------
 
-    def _noting_sizes(self) -> Any:
-        """Note in this block the sizes of memory that are asked for: freed blocks of these sizes remain in the pool."""
-        sizes = self.sizes
-
-        class Sizes(self.cupy.cuda.MemoryHook):  # type: ignore[misc, name-defined]
-            name = 'capturekit.verify'
-
-            def malloc_postprocess(self, **told: Any) -> None:
-                sizes[told['mem_size']] = min(sizes.get(told['mem_size'], 0) + 1, _MOST_BLOCKS)
-
-        return Sizes()
-
     def _poison(self) -> None:
-        """Write over free memory: the graph's own, and blocks of CuPy's pool that eager runs have used and freed."""
+        """Write over free memory of the graph's own."""
         cupy = self.cupy
         streams = [cupy.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in self.graph.recording.lanes]
         ptr = cupy.cuda.get_current_stream().ptr
         with self.state.gate.inside(), self.state.memory.turn(ptr):
-            for pointer in [*self.state.memory.spare(streams), *self._left()]:
+            for pointer in self.state.memory.spare(streams):
                 pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
         cupy.cuda.get_current_stream().synchronize()
-
-    def _left(self) -> Iterator[Any]:
-        """Free blocks of CuPy's pool, of the noted sizes; the pool grows by at most one block of each size."""
-        pool: Any = getattr(self.cupy.cuda.get_allocator(), '__self__', None)
-        if not hasattr(pool, 'free_bytes') or not hasattr(pool, 'total_bytes'):  # an allocator without free blocks
-            return
-        sizes = dict(self.sizes)
-        for _name, one in (*self.inputs.values(), *self.written.values()):
-            sizes.setdefault(int(one.nbytes), 2)
-        for size, count in sizes.items():
-            total = pool.total_bytes()
-            while count and 0 < size <= pool.free_bytes() and pool.total_bytes() == total:
-                count -= 1
-                yield pool.malloc(size)
 
     # -- what was found -------------------------------------------------------------------------------------------
 

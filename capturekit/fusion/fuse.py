@@ -24,7 +24,7 @@ from capturekit.graph.edit import NOT_COPIED, forget_nodes
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
-from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, sight_of, unsteady_of
+from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, must_be_exact, sight_of
 from capturekit.graph.state import Alteration, GraphState, must_be_changeable, whole_or_closed
 from capturekit.launch.declared import of_copy
 from capturekit.launch.executable_graph import ExecutableGraph
@@ -141,14 +141,15 @@ def trial_of(state: GraphState, report: Fused, fusible: Fusible, fusion: Fusion,
     more, arrays = also or ((), ())
     without = '' if also is None else INTERNAL_PREFIX
     try:
+        must_be_exact(sight)
         ranges = written_ranges(sight.platform, sight.definitions, g, sight.blocks, without, fusible.own)
     except NotRepeatableError as error:
         report.compared = f'not compared: {error}'
         return None
     report.compared = 'not yet'
-    every, unseen, loose = joined([*ranges, *more]), state.memory.unseen(), unsteady_of(sight, g)
+    every, unseen = joined([*ranges, *more]), state.memory.unseen()
     rounded = fusible.rounded(fusion, arrays) if report.fast else ()
-    return FirstLaunch(sight.platform, state.made, every, sight.blocks, also is not None, unseen, loose, rounded)
+    return FirstLaunch(sight.platform, state.made, every, sight.blocks, also is not None, unseen, rounded)
 
 
 def first_launch(state: GraphState, stream: int) -> None:

@@ -21,7 +21,6 @@ _WORD = 8
 _LOWEST = 1 << 32
 _OURS = ('cupy_', 'capturekit_')
 _CALL = 'Graph.rebind()'
-INSIDE = 'A child graph, or the body of a conditional node, uses the old array.'
 AGAIN = 'Copy into the old array instead, or record again with the new one.'
 
 
@@ -160,18 +159,14 @@ class Index:
 
     def movable(self, low: int, high: int) -> list[AddressWord]:
         """The words that use memory in [low, high). Raises UpdateError if one of them can't be changed."""
-        if self.uses_inside(low, high):
-            raise refused(_CALL, INSIDE, AGAIN)
+        inside = bisect_left(self.inside, low)
+        if inside < len(self.inside) and self.inside[inside] < high:
+            raise refused(_CALL, 'A child graph, or the body of a conditional node, uses the old array.', AGAIN)
         found = self.between(low, high)
         for word in found:
             within(word, low, high)
         self.no_end_at(high)
         return found
-
-    def uses_inside(self, low: int, high: int) -> bool:
-        """Whether a child graph or a body holds an address there."""
-        found = bisect_left(self.inside, low)
-        return found < len(self.inside) and self.inside[found] < high
 
     def no_end_at(self, high: int) -> None:
         """Refuse an address just after an array in a kernel that CuPy did not make: it may mark the end of its work."""

@@ -197,7 +197,7 @@ class Graph:
         """Launch with other inputs over poisoned memory, and compare with eager runs of ``fn``, to find constants.
 
         ``graph.verify(fn, x, w, outputs=y)`` for a graph that was recorded as ``y = fn(x, w)``. Each round fills the
-        inputs with other values, writes over memory that lies free, launches, runs ``fn`` on copies, and launches again
+        inputs with other values, writes over free memory of the graph, launches, runs ``fn`` on copies, launches again
         on the same inputs. ``print(report)`` names the outputs that stay the same, differ, or change on the second
         launch (as what draws from a ``cupy.random.Generator`` does), each with the lines where something came from the
         host. All arrays are put back as they were.
@@ -544,20 +544,20 @@ class Graph:
     def relane(self, *, report: bool = False, rounds: int = 0) -> Relaned:
         """Let the graph have the edges that its data needs, and no others; ``print(graph.relane())`` tells which.
 
-        A read comes after the write before it, a write after the reads and the write before it, to the byte: disjoint
-        views of an array need no order. A node keeps its order with all others where it is not known what it touches:
-        kernels of your own, kernels of libraries whose call is not understood, and host functions, unless
-        :func:`reads` and :func:`writes` say it; conditional nodes and nodes for events. Nodes that were recorded in
-        no order stay in none, if no lanes are chosen for them (``rounds``). Each body of a conditional node is treated
-        by itself.
+        A read comes after the write before it, a write after the reads and the write before it, to the byte. A node
+        keeps its order with all others where it is not known what it touches: kernels of your own, kernels of libraries
+        whose call is not understood, and host functions, unless :func:`reads` and :func:`writes` say it; conditional
+        nodes and nodes for events. Nodes that were recorded in no order stay in none, if no lanes are chosen for them
+        (``rounds``). Each body of a conditional node is treated by itself.
 
-        The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
-        CUDA refuses, where :meth:`races` would find something new, and where it has more than 32,768 nodes. The first
-        launch runs the graph with the old edges as well, compares all that both wrote, byte by byte (sums of CUB's
-        scans, which differ from launch to launch, as numbers), and waits for this; where they differ, the graph gets
-        its old edges again, with a RuntimeWarning. ``compared`` tells the outcome, or why a launch can not be compared:
-        host functions, checks of host reads and conditional nodes would act twice. Copies of what the graph writes take
-        memory for that one launch.
+        The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where it
+        is launched in several parts, where CUDA refuses, where :meth:`races` would find something new, and where it has
+        more than 32,768 nodes. The first
+        launch runs the graph with the old edges as well, compares all that both wrote, byte by byte, and waits for
+        this; where they differ, the graph gets its old edges again, with a RuntimeWarning. ``compared`` tells the
+        outcome, or why a launch can not be compared: host functions, checks of host reads and conditional nodes would
+        act twice, and sums of CUB's scans differ from launch to launch. Copies of what the graph writes take memory for
+        that one launch.
 
         Nodes keep their numbers; ``graphExec`` is another one afterwards. Changes of nodes, :meth:`rebind` and
         :meth:`update` compute the order again, from the edges as recorded.
@@ -565,13 +565,13 @@ class Graph:
         Args:
             report: True: only tell what would be done.
             rounds: how often each order is timed, in turn, after one round that does not count; 0: not at all. The
-                orders are: as recorded; as the data needs it; the same with all first nodes behind one of them; on 2,
-                4, 8, 16 and 32 lanes, as far as the data and some five seconds allow; and the best ones with their
-                temporaries packed (of ``lanes='auto'``). Its memory is put back from a copy before each row of 4 to 25
-                launches and at the end, so fill its inputs first. The graph keeps the fastest order whose upper
-                quartile is below the lower quartile of the recorded one; where there is none, the recorded one, and
-                ``kept`` tells why. ``times`` has the figures. A graph that can not be launched twice with the same
-                effect is not timed, and ``untimed`` tells why. On the simulated device times come from a model.
+                orders are: as recorded; as the data needs it; the same with all first nodes behind one of them; and on
+                2, 4, 8, 16 and 32 lanes, as far as so many nodes may run at once. Its memory is put back from a copy
+                before each row of 4 to 25 launches and at the end, so fill its inputs first. The graph keeps the
+                fastest order whose upper quartile is below the lower quartile of the recorded one, and the recorded one
+                where there is none; temporaries (of ``lanes='auto'``) are packed for it. ``times`` has the figures. A
+                graph that can not be launched twice with the same effect is not timed, and ``untimed`` tells why. On
+                the simulated device times come from a model.
 
         Raises:
             TypeError, ValueError: ``report`` is not a bool, ``rounds`` not a whole number of 0 or more; or both are
@@ -588,13 +588,11 @@ class Graph:
         """Let runs of elementwise kernels become one kernel each; ``print(graph.fuse())`` tells which, and why not.
 
         A run is several of CuPy's elementwise kernels (ufuncs, ``ElementwiseKernel``, ``where``, ``clip``, casts,
-        copies) that follow each other and work on as many elements, of any shapes, strides and dtypes of booleans,
-        integers, floating point (half, too) and complex numbers. Values go from one to the next in registers. Temporary
-        arrays that nobody can see any more are not written; everything else is. An array that copies fill (``roll``) is
-        read from the sources of the copies. Each operation keeps its own code, dtypes and rounding, so that every bit
-        is the same as without. Other kernels, events, lanes that meet, conditional nodes and child graphs end a run.
-        CuPy's own reductions compute what they read and work on their results, and combine values in the same order.
-        Nodes whose results nobody reads are taken out, and equal nodes run once.
+        copies) that follow each other and work on as many elements, of any shapes, strides and dtypes. Values go from
+        one to the next in registers, and temporary arrays that nobody can see any more are not written. Each operation
+        keeps its own code, dtypes and rounding, so that every bit is the same as without. Other kernels, events, lanes
+        that meet, conditional nodes and child graphs end a run. CuPy's own reductions compute what they read and work
+        on their results. Nodes whose results nobody reads are taken out, and equal nodes run once.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where nothing can be fused, where it is
         launched in several parts or was relaned, and where CUDA or the compiler refuses. The first launch is compared

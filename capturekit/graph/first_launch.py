@@ -1,9 +1,8 @@
 """The first launch of a graph with other edges: it runs with the old ones as well, and the results are compared.
 
 The memory that the graph may write is copied, the graph runs as it was recorded, the memory is put back, and the graph
-runs as it is now. Both start from the same bytes, so that every byte has to be the same afterwards; but for memory that
-no two launches fill alike (:mod:`capturekit.analysis.unsteady`), and for numbers that may be rounded otherwise
-(:class:`capturekit.fusion.rounded_memory.RoundedNumbers`): these have to be the same with a tolerance.
+runs as it is now. Both start from the same bytes, so that every byte has to be the same afterwards; but for numbers
+that may be rounded otherwise (:class:`capturekit.fusion.rounded_memory.RoundedNumbers`), which have a tolerance.
 """
 
 from __future__ import annotations
@@ -15,16 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.analysis.node_memory import FreeMemory
+from capturekit.analysis.node_memory import ON_DEVICE, FreeMemory
 from capturekit.analysis.races import MemoryBlocks
-from capturekit.analysis.unsteady import Unsteady
 from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.counted import counted
 
-#: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
-ON_DEVICE = (2, 3)
 #: What memory is filled with that nobody should read: a number that is not one, in floating point.
 _FILLED = 0xFF
 
@@ -34,9 +30,8 @@ class FirstLaunch:
 
     ``again``: a launch also writes arrays that are not known, so that where they differ the graph as it was runs again.
     ``unseen``: bytes in the ranges that nobody can read, in order; they may differ.
-    ``unsteady``: memory in which two launches of one graph differ in their last bits. ``rounded``: numbers that may be
-    rounded otherwise, in the order in which they are written. ``besides``: what the launch has shown of both, in words
-    to be added where all else was the same.
+    ``rounded``: numbers that may be rounded otherwise, in the order in which they are written. ``besides``: what the
+    launch has shown of them, in words to be added where all else was the same.
     ``gone``: memory of the recorded graph that the other one does not use: before it runs, this is filled with
     something else, which must be there afterwards. A node that still used it would show.
     ``passing``: memory that the graph writes before it reads it, and nobody else reads. It is filled as well, because
@@ -51,7 +46,6 @@ class FirstLaunch:
         blocks: MemoryBlocks,
         again: bool = False,
         unseen: Sequence[tuple[int, int]] = (),
-        unsteady: Sequence[Unsteady] = (),
         rounded: Sequence[Any] = (),
     ) -> None:
         self._platform = platform
@@ -60,7 +54,6 @@ class FirstLaunch:
         self._blocks = blocks
         self._again = again
         self._unseen = unseen
-        self._unsteady = unsteady
         self._rounded = rounded
         self.gone: Sequence[tuple[int, int]] = ()
         self.passing: Sequence[tuple[int, int]] = ()
@@ -99,7 +92,7 @@ class FirstLaunch:
         filled = self._fill(gone)
         launch(executable)
         apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(ranges, views, results)]
-        if any(apart) and (self._unsteady or self._rounded):
+        if any(apart) and self._rounded:
             apart = self._excused(apart, ranges, views, results)
         used = any(int((view != filled[: len(view)]).sum()) for view in gone)
         if not any(apart) and not used:
@@ -138,36 +131,21 @@ class FirstLaunch:
         self, apart: Sequence[int], ranges: Sequence[tuple[int, int]], views: Sequence[Any], results: Sequence[Any]
     ) -> list[int]:
         """How many bytes differ that have to be the same."""
-        found, rounded = [], 0
+        found = []
         for count, view, result, (low, high) in zip(apart, views, results, ranges):
-            pieces: list[Any] = [*self._unsteady, *self._rounded]
-            if count and any(low <= one.low and one.high <= high for one in pieces):
+            pieces = [one for one in self._rounded if low <= one.low and one.high <= high] if count else []
+            if pieces:
                 now, then = (np.frombuffer(one.tobytes(), np.uint8) for one in (view, result))
                 differ = self._differ(low, now, then)
-                self._excuse_unsteady(low, differ, then, now)
-                left = int(differ.sum())
-                self._excuse_rounded(low, differ, then, now)
+                every = differ.copy()
+                for piece in pieces:
+                    part = slice(piece.low - low, piece.high - low)
+                    piece.keep(differ[part], every[part], then[part], now[part])
                 count = int(differ.sum())
-                rounded += left - count
             found.append(count)
-        if last := sum(apart) - sum(found) - rounded:
-            self.besides = f', but for {counted(last, "byte")} of sums that are rounded in another order at each launch'
-        if rounded:
-            self.besides += f', but for {counted(rounded, "byte")} of numbers that are rounded otherwise'
+        if rounded := sum(apart) - sum(found):
+            self.besides = f', but for {counted(rounded, "byte")} of numbers that are rounded otherwise'
         return found
-
-    def _excuse_unsteady(self, low: int, differ: Any, then: Any, now: Any) -> None:
-        for piece in self._unsteady:
-            if low <= piece.low and piece.high <= low + len(differ):
-                part = slice(piece.low - low, piece.high - low)
-                differ[part] &= not piece.alike(then[part], now[part])
-
-    def _excuse_rounded(self, low: int, differ: Any, then: Any, now: Any) -> None:
-        apart = differ.copy()
-        for piece in self._rounded:
-            if low <= piece.low and piece.high <= low + len(differ):
-                part = slice(piece.low - low, piece.high - low)
-                piece.keep(differ[part], apart[part], then[part], now[part])
 
 
 def bytes_at(platform: Platform, low: int, high: int) -> Any:

@@ -1,27 +1,17 @@
 """``graph.measure()``: when each node of a graph runs, on the device, and how long.
 
-There are two ways to measure. A profiler (:mod:`capturekit.driver.cupti`) stamps start and end of each node. It delays
-each node by some tenths of a microsecond, and by some microseconds where many lanes run at once. The whole delay is
-known, because the graph is launched without the profiler as well. Where the profiled launch took longer, all gaps
-between nodes are shortened by one factor, and if that is not enough, the rest is taken off the nodes. The delay of a
-lane that the launch did not wait for can't be seen: its nodes may appear some tenths of a microsecond late.
-
-Without a profiler, events before and after each node (*marks*) are timed (:mod:`capturekit.driver.event_timing`). Marks
-take time themselves and delay later nodes. Their cost is taken off from the first node to the last, along the edges:
-
-- the duration of a node is the time between its two marks, less the cost of its end mark;
-- the gap between the last end of the nodes that it waits for and its start is the gap on the device, less the cost of
-  its start mark.
-
-All other gaps (a wait for a queue of the device, say) stay as they were. So a row of nodes, each of which waits for the
-one before, is put together without its marks, and its span can be compared with a launch without marks, which is
-measured as well. But the duration of every node then includes what the device needs to start it and to stamp its end:
-two to three microseconds more than its own work. Lanes may begin later than they do in the graph.
+A profiler (:mod:`capturekit.driver.cupti`) stamps start and end of each node, and delays each. The whole delay is
+known, because the graph is launched without it as well: all gaps between nodes are shortened by one factor, and if that
+is not enough, the rest is taken off the nodes. Without a profiler, events before and after each node (*marks*) are
+timed (:mod:`capturekit.driver.event_timing`). What a mark costs is taken off the duration of each node, and off the gap
+between the last end of the nodes that it waits for and its start. All other gaps stay: a wait for a queue of the
+device, say. So a row of nodes is put together without its marks, and its span can be compared with a launch without
+them. :meth:`Graph.measure` tells how far off either is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -167,7 +157,8 @@ def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], spa
     The profiler's delay comes from writing one stamp after the other, so it lies between nodes: all gaps are shortened
     by one factor. In a row no gap may be left; then the rest is taken off the nodes.
     """
-    seen = {number: (float(start), float(end)) for number, (start, end) in _medians(raw).items()}
+    medians = {number: np.median(stamps, axis=0).tolist() for number, stamps in raw.items()}
+    seen = {number: (float(start), float(end)) for number, (start, end) in medians.items()}
 
     def between(part: float) -> _Spans:
         return _held_up_less(seen, before, 1 - part, 0.0)
@@ -181,11 +172,9 @@ def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], spa
         found = between(_least(between, span, 1.0))
     else:
         found = inside(_least(inside, span, _last(seen)))
-    return found, _shorter(seen, found, before) / len(seen)
-
-
-def _medians(raw: Mapping[int, _Stamps]) -> dict[int, Sequence[float]]:
-    return {number: np.median(stamps, axis=0).tolist() for number, stamps in raw.items()}
+    was, now = _waits(seen, before), _waits(found, before)
+    shorter = sum((was[n][1] - was[n][0] + was[n][2]) - (now[n][1] - now[n][0] + now[n][2]) for n in seen)
+    return found, shorter / len(seen)
 
 
 def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], part: float, off: float) -> _Spans:
@@ -210,12 +199,6 @@ def _waits(spans: _Spans, before: Mapping[int, set[int]]) -> dict[int, tuple[flo
         start, end = spans.get(number, (ended, ended))
         found[number] = start, end, start - ended
     return found
-
-
-def _shorter(seen: _Spans, found: _Spans, before: Mapping[int, set[int]]) -> float:
-    """The sum of what was taken off the nodes and off the gaps before them."""
-    was, now = _waits(seen, before), _waits(found, before)
-    return sum((was[n][1] - was[n][0] + was[n][2]) - (now[n][1] - now[n][0] + now[n][2]) for n in seen)
 
 
 def _last(spans: _Spans) -> float:

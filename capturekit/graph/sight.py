@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from capturekit.analysis.node_memory import Definitions, NotRepeatableError, written_ranges
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks
-from capturekit.analysis.unsteady import Unsteady, adds_loosely, unsteady
 from capturekit.driver.cuda import Platform, current
 from capturekit.graph.state import GraphState
-from capturekit.model.dag import Order
 
 #: Memory as pairs of the first address and the one after the last.
 Ranges = Sequence[tuple[int, int]]
@@ -20,18 +17,20 @@ Ranges = Sequence[tuple[int, int]]
 INTERNAL_PREFIX = 'capturekit_'
 #: Why a graph is not altered that is more than one executable graph.
 PIECES = 'it is launched in several parts'
+#: Calls of CUB's scan, which adds what other blocks of threads have so far, as soon as it is there: floating-point sums
+#: are rounded in another order each time (cub::DeviceScan, "run-to-run nondeterministic").
+_ADDS_LOOSELY = ('cub_scan', 'cub_scan()')
 _MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')
 
 
 @dataclass(frozen=True)
 class Sight:
-    """One look at a graph: what its nodes are and touch. ``found``: what was found out by this look, to be kept."""
+    """One look at a graph: what its nodes are and touch."""
 
     platform: Platform
     look: Look
     blocks: MemoryBlocks
     definitions: Definitions
-    found: dict[str, Any] = field(default_factory=dict)
 
 
 def sight_of(state: GraphState) -> Sight:
@@ -50,15 +49,10 @@ def written(state: GraphState, sight: Sight, without: str = '') -> list[tuple[in
     return written_ranges(sight.platform, sight.definitions, state.made.graph, sight.blocks, without)
 
 
-def unsteady_of(sight: Sight, graph: int) -> list[Unsteady]:
-    """The memory of one definition that no two launches fill alike, to the last bit."""
-    if not adds_loosely(sight.definitions):
-        return []
-    device = sight.platform.device
-    handles = device.graph_nodes(graph)
-    place = {handle: n for n, handle in enumerate(handles)}
-    order = Order(len(handles), [(place[a], place[b]) for a, b in device.graph_edges(graph)])
-    return unsteady(sight.definitions, graph, [handles[n] for n in order.sequence], sight.blocks)
+def must_be_exact(sight: Sight) -> None:
+    """Raise NotRepeatableError where two launches of the very same graph may differ in their last bits."""
+    if any(said.call.endswith(_ADDS_LOOSELY) for said in sight.definitions.declared.values()):
+        raise NotRepeatableError("sums of it (CUB's scan) are rounded in another order at each launch")
 
 
 def allocates(nodes: Iterable[Node]) -> bool:

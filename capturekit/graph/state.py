@@ -173,11 +173,6 @@ class GraphState:
         """A block for capturekit's own calls."""
         return self.gate.inside()
 
-    @property
-    def off(self) -> set[int]:
-        """The numbers of the disabled nodes."""
-        return self.names.off
-
     def must_be_open(self, call: str) -> None:
         """Refuse a call on a closed graph."""
         if self.made is None:

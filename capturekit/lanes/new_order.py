@@ -20,15 +20,14 @@ from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
-from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, sight_of, unsteady_of, written
+from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, must_be_exact, sight_of, written
 from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
-from capturekit.lanes.lane_order import laid
 from capturekit.lanes.packing import Aim, NodeWord, Packing, SeenNode, Temporary, TemporarySpan, examined, packed
 from capturekit.lanes.report import Pairs, Relaned, Wiring
 from capturekit.launch.declared import Declared
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.graph_memory import PoolBlock
-from capturekit.launch.plan import Part, Plan
+from capturekit.launch.plan import Part
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG
 from capturekit.model.dag import Order
@@ -44,25 +43,24 @@ _CALL = 'Graph.relane()'
 
 
 def instantiate(state: GraphState) -> None:
-    """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
-    plan = state.plan
-    if plan is not None and not plan.plain:
-        _instantiate_parts(state, plan)
-    else:
-        try:
-            made = state.made.instantiated(state.device, state.recording.by_priority)
-            switch_off_as_before(state, made.graphExec)
-            state.made = made
-        except CudaCallError as error:
-            if plan is None or error.code != Code.cudaErrorNotSupported:
-                raise
-            _instantiate_parts(state, plan)
-            with whole_or_closed(state, _CALL):
-                switch_off_as_before(state, state.made.graphExec)
-        handles, off = state.names.handles, state.names.off
-        forget_nodes(state)
-        if off:
-            state.names = NodeNames(handles, dict(handles), off)
+    """Make an executable graph of the definition as it is now. Nodes that are disabled stay so."""
+    try:
+        made = state.made.instantiated(state.device, state.recording.by_priority)
+        switch_off_as_before(state, made.graphExec)
+        state.made = made
+    except CudaCallError as error:
+        if state.plan is None or error.code != Code.cudaErrorNotSupported:
+            raise
+        (part,) = state.plan.parts  # of conditional nodes CUDA makes one at a time: the old one has to go first
+        old, part.executable = part.executable, 0
+        state.device.graph_exec_destroy(old)
+        _complete(state, part)
+        with whole_or_closed(state, _CALL):
+            switch_off_as_before(state, state.made.graphExec)
+    handles, off = state.names.handles, state.names.off
+    forget_nodes(state)
+    if off:
+        state.names = NodeNames(handles, dict(handles), off)
     note_edges(state)
 
 
@@ -82,11 +80,11 @@ def note_edges(state: GraphState) -> None:
 
 
 def make_whole(state: GraphState) -> None:
-    """After a refusal: parts whose executable graph had to go first get one of the recorded edges."""
-    if state.plan is None or all(part.executable for part in state.plan.parts):
+    """After a refusal: a graph whose executable graph had to go first gets one of the recorded edges."""
+    if state.plan is None or state.plan.parts[0].executable:
         return
     try:
-        _complete(state, state.plan)
+        _complete(state, state.plan.parts[0])
     except CudaCallError as error:
         rule = f'Of its definition CUDA makes no executable graph any more: {error}.'
         raise refused(_CALL, rule, 'Free memory of the device, and record again.') from error
@@ -94,39 +92,29 @@ def make_whole(state: GraphState) -> None:
         aim(state)
 
 
-def _instantiate_parts(state: GraphState, plan: Plan) -> None:
-    """Make an executable graph of each part. Of those with conditional nodes, the old one has to go first."""
-    device, by_priority = state.device, state.recording.by_priority
-    made: list[tuple[Part, int]] = []
-    last: list[Part] = []
+def _complete(state: GraphState, part: Part) -> None:
+    assert state.plan is not None
     try:
-        for part in plan.parts:
-            try:
-                made.append((part, device.graph_instantiate(part.graph, by_priority)))
-            except CudaCallError as error:
-                if error.code != Code.cudaErrorNotSupported:
-                    raise
-                last.append(part)
-    except CudaCallError:
-        for _part, x in made:
-            device.graph_exec_destroy(x)
-        raise
-    for part, x in [*made, *((part, 0) for part in last)]:
-        old, part.executable = part.executable, x
-        device.graph_exec_destroy(old)
-    _complete(state, plan)
-
-
-def _complete(state: GraphState, plan: Plan) -> None:
-    """Make an executable graph of each part that has none."""
-    try:
-        for part in plan.parts:
-            plan.complete(part, state.recording.by_priority)
+        state.plan.complete(part, state.recording.by_priority)
     finally:
-        state.made = replace(state.made, graphExec=plan.parts[0].executable)
+        state.made = replace(state.made, graphExec=part.executable)
 
 
 # -- what a change of a graph's edges works with: definitions as nodes and pairs, and what the graph has to know ------
+
+
+def laid(count: int, needed: Pairs, pairs: Pairs) -> Pairs:
+    """The fewest edges that make the order of ``needed`` and that of ``pairs``.
+
+    These are ``needed`` alone where the two go in a circle: the lanes were laid for another order than this one.
+    """
+    if not pairs:
+        return needed
+    try:
+        order = Order(count, [*needed, *pairs])
+    except ValueError:
+        return needed
+    return sorted({*needed, *pairs} - set(order.redundant()), key=lambda edge: edge[::-1])
 
 
 @dataclass
@@ -364,9 +352,10 @@ def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pa
         return None
     level = levels[0]
     recorded = Order(len(level.handles), level.recorded)
-    if 'movable' not in sight.found:
-        sight.found['movable'] = _movable_blocks(state, level, sight, recorded)
-    aims, moved = sight.found['movable']
+    blocks = sorted(state.memory.temporaries(), key=_low)
+    found = _examined(level, sight, recorded, blocks) if blocks else []
+    aims = [one for one in _aims(state.device, level.graph, found) if one.settled()]
+    moved = [(one, block) for one, block in zip(found, blocks) if not one.stays]
     spans = [TemporarySpan(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
     orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
     layout, least = packed(orders, spans), 0 if state.memory.packs else 1
@@ -374,16 +363,6 @@ def _packing(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pa
     if not spans or saved < least:
         return None
     return Packing(state.memory, aims, moved, layout, sight.definitions.own_by_argument(level.graph, sight.blocks))
-
-
-def _movable_blocks(
-    state: GraphState, level: Level, sight: Sight, recorded: Order
-) -> tuple[list[Aim], list[tuple[Temporary, PoolBlock]]]:
-    """The temporaries that may lie elsewhere, and the nodes that have addresses of them."""
-    blocks = sorted(state.memory.temporaries(), key=_low)
-    found = _examined(level, sight, recorded, blocks) if blocks else []
-    aims = [one for one in _aims(state.device, level.graph, found) if one.settled()]
-    return aims, [(one, block) for one, block in zip(found, blocks) if not one.stays]
 
 
 def _examined(level: Level, sight: Sight, recorded: Order, blocks: Sequence[PoolBlock]) -> list[Temporary]:
@@ -433,14 +412,14 @@ def trial_of(
     ``also``: memory that calls write by addresses that no node shows; None where no calls launch the graph.
     """
     try:
+        must_be_exact(sight)
         ranges = written(state, sight, INTERNAL_PREFIX if also is not None else '')
     except NotRepeatableError as error:
         report.compared = f'not compared: {error}'
         return None
     report.compared = 'not yet'
     every = joined([*ranges, *(also or ())])
-    again, loose = also is not None, unsteady_of(sight, state.made.graph)
-    return FirstLaunch(sight.platform, made, every, sight.blocks, again=again, unsteady=loose)
+    return FirstLaunch(sight.platform, made, every, sight.blocks, again=also is not None)
 
 
 def first_launch(state: GraphState, stream: int) -> None:
@@ -451,8 +430,10 @@ def first_launch(state: GraphState, stream: int) -> None:
     with state.relaxed():
         try:
             apart = trial.run(state.made.graphExec, stream)
-        except MemoryError as error:
-            _without_copies(state, new_edges, error)
+        except MemoryError as error:  # and without packed memory, which nothing else shows to be right
+            new_edges.not_compared(f'no memory for copies ({error})')
+            unpack(state, f'no memory for copies ({error})')
+            aim(state)
             state.device.graph_launch(state.made.graphExec, stream)
             return
         with whole_or_closed(state, _CALL):
@@ -469,17 +450,10 @@ def first_launch(state: GraphState, stream: int) -> None:
             warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
 
 
-def _without_copies(state: GraphState, new_edges: NewEdges, error: MemoryError) -> None:
-    """Do without the comparison, and without packed memory, which nothing else shows to be right."""
-    new_edges.not_compared(f'no memory for copies ({error})')
-    unpack(state, f'no memory for copies ({error})')
-    aim(state)
-
-
 def _heed(state: GraphState, new_edges: NewEdges, trial: FirstLaunch, apart: str) -> str:
     """Let the graph be as its first launch has shown that it may be; return why its edges are the recorded ones."""
     new_edges.trial = None
-    new_edges.note(f'differs: {apart}' if apart else f'the same as with the recorded edges{trial.besides}')
+    new_edges.note(f'differs: {apart}' if apart else 'the same as with the recorded edges')
     if not apart:
         _settle(state, new_edges)
         return ''
@@ -532,8 +506,6 @@ _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a
 def relane_for_calls(state: GraphState, written: Ranges) -> Relaned:
     """Relane a graph that calls launch. ``written``: memory that it changes besides what its nodes show."""
     with state.lock:
-        if state.plan is not None and not state.plan.plain:
-            return Relaned(kept=PIECES)
         return relane_now(state, True, written)
 
 
@@ -542,6 +514,8 @@ def relane_now(state: GraphState, apply: bool, also: Ranges | None = None) -> Re
 
     ``also``: memory that a launch writes by addresses that no node shows.
     """
+    if state.plan is not None and not state.plan.plain:
+        return Relaned(kept=PIECES)
     GARBAGE.hold()  # it would look through all that is made for each node, again and again
     try:
         with state.relaxed():

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capturekit.analysis.concurrency import most_at_once
+from capturekit.analysis.concurrency import most_at_once, spans_of
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_reader import shortened
-from capturekit.lanes.lane_order import Bound
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.shown import Shown
@@ -77,7 +76,9 @@ class Wiring:
     @cached_property
     def at_once(self) -> tuple[int, int]:
         """The most nodes that run at once in the two orders, if each starts as soon as its edges allow."""
-        first, second = (most_at_once(_spans(order, self.took)) for order in (self.before, self.after))
+        first, second = (
+            most_at_once(spans_of(order, order.longest(self.took)[0])) for order in (self.before, self.after)
+        )
         return first, second
 
     @property
@@ -91,7 +92,7 @@ class Wiring:
         from capturekit.render.orders import Bar, Panel
 
         for name, order in self.orders:
-            spans = zip(self.nodes, _spans(order, self.took))
+            spans = zip(self.nodes, spans_of(order, order.longest(self.took)[0]))
             bars = [Bar(node.number, shortened(node.name) or node.kind, *span) for node, span in spans]
             yield Panel(name, bars)
 
@@ -100,16 +101,10 @@ class Wiring:
         scale = _WIDE / max(self.longest[0], self.longest[1], 1e-9)
         for name, order in self.orders:
             yield name
-            rows = _rows(list(_spans(order, self.took)), scale)
+            rows = _rows(list(spans_of(order, order.longest(self.took)[0])), scale)
             yield from (f'  {row}' for row in rows[:_SHOWN])
             if len(rows) > _SHOWN:
                 yield f'  and {counted(len(rows) - _SHOWN, "more row")}'
-
-
-def _spans(order: Order, took: Sequence[float]) -> Iterator[tuple[float, float]]:
-    ends, _path = order.longest(took)
-    for end, before in zip(ends, order.before_each):
-        yield max((ends[a] for a in before), default=0.0), end
 
 
 def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
@@ -131,10 +126,9 @@ def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
 class OrderTimes:
     """What launches took with the order as recorded, and with the one that the data needs, in microseconds each.
 
-    ``lanes``: the same with the nodes laid on lanes, by the number of these. ``behind_one``: with the order that the
-    data needs, but all beginnings behind one of them; () where there is only one. ``packed``: those of the best orders
-    with their temporaries packed, by the number of lanes as in :attr:`best`. ``chosen``: the number of
-    the order that was chosen, and whether its temporaries are packed.
+    ``modelled``: whether the times are the simulated device's. ``lanes``: the same with the nodes laid on lanes, by the
+    number of these. ``behind_one``: with the order that the data needs, but all beginnings behind one of them; () where
+    there is only one.
     """
 
     recorded: tuple[float, ...]
@@ -142,8 +136,6 @@ class OrderTimes:
     modelled: bool = False
     lanes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     behind_one: tuple[float, ...] = ()
-    packed: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    chosen: tuple[int, bool] | None = None
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -151,18 +143,12 @@ class OrderTimes:
         return float(np.median(self.recorded)), float(np.median(self.needed))
 
     @property
-    def faster(self) -> bool:
-        """Whether the needed order is faster beyond doubt: three quarters of its launches beat three of the other's."""
-        return beats(self.needed, self.recorded)
-
-    @property
     def best(self) -> int:
-        """The order that was chosen: of those that are faster than the recorded one beyond doubt, the fastest.
+        """The fastest order of those that are faster than the recorded one beyond doubt: three quarters of its launches
+        took less time than three quarters of the other's.
 
         A number of lanes; 0 for the recorded one, -1 for the one that the data needs, -2 for this behind one node.
         """
-        if self.chosen is not None:
-            return self.chosen[0]
         every = {-1: self.needed, **({-2: self.behind_one} if self.behind_one else {}), **self.lanes}
         faster = [name for name, times in every.items() if beats(times, self.recorded)]
         return min(faster, key=lambda name: float(np.median(every[name])), default=0)
@@ -172,7 +158,6 @@ class OrderTimes:
         by = ', by the model of the simulated device' if self.modelled else ''
         more = f', {np.median(self.behind_one):,.1f} us so behind one node' if self.behind_one else ''
         more += ''.join(f', {np.median(times):,.1f} us on {lanes} lanes' for lanes, times in sorted(self.lanes.items()))
-        more += ''.join(f', {np.median(times):,.1f} us packed {in_words(name)}' for name, times in self.packed.items())
         return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{more}{by}'
 
 
@@ -216,7 +201,6 @@ class Relaned(Shown):
         compared: what the first launch has shown, or why it shows nothing.
         times: what launches of each order took, where ``rounds=`` was given; None where nothing was timed.
         untimed: why nothing was timed although it was asked for; or ''.
-        bound: what no order can fall below, as the times of the nodes tell; None where nothing was timed.
         packed: how many bytes the temporaries take that ``lanes='auto'`` gave memory of their own; None where they
             have it still.
         unpacked: why they have it again, although they were packed; or ''.
@@ -232,7 +216,6 @@ class Relaned(Shown):
     compared: str = ''
     times: OrderTimes | None = None
     untimed: str = ''
-    bound: Bound | None = None
     packed: PackedBytes | None = None
     unpacked: str = ''
     unit: str = 'nodes'
@@ -254,7 +237,7 @@ class Relaned(Shown):
     def python(self) -> str:
         """Python that would record the graph's order by hand, with ``...`` in the place of each node's own line.
 
-        Of a graph that is launched in several parts it is the first part's; bodies of conditional nodes are left out.
+        Bodies of conditional nodes are left out.
         """
         return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
 
@@ -262,15 +245,13 @@ class Relaned(Shown):
         """The order as recorded, that which the data needs, and that which times chose, as an SVG document: one below
         the other on one axis of time, where each node runs if it starts as soon as its edges allow.
 
-        Bodies of conditional nodes are left out, and so are later parts of a graph that is launched in several.
+        Bodies of conditional nodes are left out.
         """
         from capturekit.render.orders import to_svg
 
         panels = list(self.graphs[0].panels()) if self.graphs else []
-        return to_svg(self._head(), f'drawn from the edges and {self._times_drawn()}', panels, self.unit)
-
-    def _times_drawn(self) -> str:
-        return 'the times of the nodes' if self.unit == 'us' else 'one unit of time for each node'
+        drawn = 'the times of the nodes' if self.unit == 'us' else 'one unit of time for each node'
+        return to_svg(self._head(), f'drawn from the edges and {drawn}', panels, self.unit)
 
     def _head(self) -> str:
         before, after = self.edges
@@ -304,13 +285,11 @@ class Relaned(Shown):
         lines += _listed('of which only one half is said: write ck.reads and ck.writes', self.half_declared)
         lines += _listed('taken to touch what ck.reads and ck.writes say', self.declared)
         lines += _listed("taken to touch what their library's call shows", self.called)
-        lines.append(
-            f'the graph is as it was recorded: {self.kept}' if self.kept else f'the graph has {self._edges_now}'
-        )
+        laid = [one.laid for one in self.graphs if one.laid]
+        now = f'{counted(sum(map(len, laid)), "edge")} now, chosen by times' if laid else 'these edges now'
+        lines.append(f'the graph is as it was recorded: {self.kept}' if self.kept else f'the graph has {now}')
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
-        if self.bound is not None:
-            lines.append(f'by the times of its nodes no order takes less than {self.bound}')
         if self.packed is not None:
             lines.append(str(self.packed))
         if self.unpacked:
@@ -320,11 +299,6 @@ class Relaned(Shown):
         if self.compared:
             lines.append(f'first launch: {self.compared}')
         return '\n'.join(lines)
-
-    @property
-    def _edges_now(self) -> str:
-        laid = [one.laid for one in self.graphs if one.laid]
-        return f'{counted(sum(map(len, laid)), "edge")} now, chosen by times' if laid else 'these edges now'
 
     def _about(self, one: Wiring, name: str) -> Iterator[str]:
         if not one.loosened:

@@ -164,28 +164,17 @@ class Checks:
                     break
         failed = self._failed(launch)
         first = launch % RING * _WORDS
+        # unfinished checks count as failed: their results will never be known
         if failed == 0 and upto and max(self._words[first], self._words[first + 1]) >> 16 > launch:
-            return self._too_late(launch)
+            rule = f'Launch {launch} was followed by {RING} others or more: its checks are not kept that long.'
+            return errors.AssumptionError(
+                'A launch whose checks were asked for too late', rule=rule, remedy='Ask sooner.'
+            )
         if failed == 0 and upto and not self.done(launch, upto):
-            return self._silent(launch)
+            rule = f'Launch {launch} has ended without reporting whether its assumptions held.'
+            remedy = 'Launch again; if it happens again, please report it.'
+            return errors.AssumptionError('A launch whose checks have not reported', rule=rule, remedy=remedy)
         return None if failed == 0 else self._error(self.made[failed - 1], launch)
-
-    @staticmethod
-    def _too_late(launch: int) -> errors.AssumptionError:
-        """Count all unfinished checks as failed: their results will never be known."""
-        return errors.AssumptionError(
-            'A launch whose checks were asked for too late',
-            rule=f'Launch {launch} was followed by {RING} others or more: its checks are not kept that long.',
-            remedy='Ask sooner.',
-        )
-
-    @staticmethod
-    def _silent(launch: int) -> errors.AssumptionError:
-        return errors.AssumptionError(
-            'A launch whose checks have not reported',
-            rule=f'Launch {launch} has ended without reporting whether its assumptions held.',
-            remedy='Launch again; if it happens again, please report it.',
-        )
 
     def _error(self, check: Check, launch: int) -> errors.AssumptionError:
         value = check.value

@@ -78,11 +78,6 @@ class Feature:
 
 FEATURES = (
     Feature(
-        'A capture may be opened in a generator or a coroutine.',
-        (3, 12),
-        'Opening it raises a `GeneratorError`, because capturekit could not notice a `yield` inside the block.',
-    ),
-    Feature(
         'Each node has its line, also while a debugger or a coverage tool runs.',
         (3, 12),
         'Beside a tool that uses `sys.settrace`, only calls that capturekit wraps have a line.',

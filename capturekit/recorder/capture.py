@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from capturekit.analysis.graph_diff import Update
@@ -52,6 +52,7 @@ from capturekit.model.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import Place, here, raised_at
 from capturekit.recorder import conditional as decisions
+from capturekit.recorder.block_source import block_entered
 from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
 from capturekit.recorder.embed import check as check_target
 from capturekit.recorder.forks import LANE_STREAMS, Assignment, Devices, Fork, Priority, on_lanes
@@ -69,85 +70,37 @@ _DEFAULT = CaptureOptions()
 
 # -- a block that opens a capture must not be suspended: other code that runs then would be recorded as part of it ----
 #
-# ``yield`` and ``await`` suspend. From Python 3.12 on the interpreter reports this (``sys.monitoring``, ``PY_YIELD``),
-# and the error is raised at the ``yield`` itself; before, it can't be noticed in time, and a capture in a generator or
-# coroutine is refused when it is opened. Generators that contextlib drives are allowed: while they are suspended, the
-# body of the user's ``with`` block runs, as intended for a context manager around ``ck.capture``.
+# ``yield`` and ``await`` suspend, and the source tells whether the block has one. Generators that contextlib drives are
+# allowed: while they are suspended, the body of the user's ``with`` block runs, as intended for a context manager
+# around ``ck.capture``.
 
 
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _RULE = 'What runs while a block is suspended would be recorded as if it belonged to it.'
-_REMEDY = 'Leave the `with ck.capture()` block before `yield` or `await`; contextlib.contextmanager may wrap it.'
-#: Where nobody can say whether the block is suspended.
-_UNSEEN = (
-    'It may be suspended in the block, and what runs then would be recorded, too: this Python does not report that '
-    '(Python 3.12 and later do, if a tool number of sys.monitoring is free).'
+_REMEDY = (
+    'Leave the `with ck.capture()` block before `yield` or `await`, or put it into a plain function, and call that '
+    'here; contextlib.contextmanager may wrap it.'
 )
-_CALLED = 'Put the `with ck.capture()` block into a plain function, and call that here.'
-_NAME = 'capturekit'
-
-_lock = threading.Lock()
-_watched: list[FrameType] = []
-_tool: int | None = None
 
 
-def forbid_suspension(frame: FrameType) -> Callable[[], None]:
-    """Make suspending ``frame`` an error until the returned function is called.
-
-    Raises:
-        GeneratorError: the frame can suspend, and this Python can't report when it does.
-    """
+def forbid_suspension(frame: FrameType) -> None:
+    """Raise GeneratorError where a frame may suspend the ``with`` block that it enters."""
     while frame.f_back is not None and frame.f_code.co_filename.endswith('contextlib.py'):
         frame = frame.f_back  # for ExitStack.enter_context, the block belongs to the caller
     outer = frame.f_back
     driven = outer is not None and outer.f_code.co_filename.endswith('contextlib.py')
     if not frame.f_code.co_flags & _SUSPENDS or driven:
-        return lambda: None
-    if sys.version_info < (3, 12) or not _watch(frame):
-        raise _error('A capture was opened in a generator or coroutine', here(frame), _UNSEEN, _CALLED)
-    return lambda: _unwatch(frame)
-
-
-def _error(what: str, at: Place | None, rule: str = _RULE, remedy: str = _REMEDY) -> GeneratorError:
-    return GeneratorError(what, location=at, rule=rule, remedy=remedy)
-
-
-def _watch(frame: FrameType) -> bool:
-    """Ask the interpreter to report yields in the frame's code. False if no tool number is free."""
-    global _tool
-    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-    with _lock:
-        if _tool is None:
-            free = [n for n in (4, 3) if monitoring.get_tool(n) is None]
-            if not free:
-                return False
-            _tool = free[0]
-            monitoring.use_tool_id(_tool, _NAME)
-            monitoring.register_callback(_tool, monitoring.events.PY_YIELD, _yielding)
-        _watched.append(frame)
-        monitoring.set_local_events(_tool, frame.f_code, monitoring.events.PY_YIELD)
-        return True
-
-
-def _unwatch(frame: FrameType) -> None:
-    global _tool
-    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-    with _lock:
-        _watched.remove(frame)
-        if _tool is None:
-            return
-        if not any(other.f_code is frame.f_code for other in _watched):
-            monitoring.set_local_events(_tool, frame.f_code, 0)
-        if not _watched:
-            monitoring.register_callback(_tool, monitoring.events.PY_YIELD, None)
-            monitoring.free_tool_id(_tool)
-            _tool = None
-
-
-def _yielding(code: CodeType, offset: int, value: object) -> None:
-    frame = sys._getframe(1)
-    if any(other is frame for other in _watched):
-        raise _error('A generator suspended inside `with ck.capture()`', here(frame))
+        return
+    block, at = block_entered(frame), here(frame)
+    if block is None:
+        what = 'A capture was opened in a generator or coroutine'
+        rule = f'Its source does not show a `with` block that is entered here, and it may be suspended in it. {_RULE}'
+    elif block.suspended is not None:
+        what, rule = 'A generator suspends inside `with ck.capture()`', _RULE
+        at = Place(frame.f_code.co_filename, block.suspended, frame.f_code.co_name)
+    else:
+        return
+    raise GeneratorError(what, location=at, rule=rule, remedy=_REMEDY)
 
 
 # -- ``ck.capture(watch=True)``: what CUDA's own calls, of whatever library, have done to a capture -------------------
@@ -457,7 +410,7 @@ class Capture:
 
     def _open(self, frame: FrameType) -> None:
         undo = self._undo
-        undo.push(forbid_suspension(frame))
+        forbid_suspension(frame)
         platform = current()
         origin = self._origin(platform)
         ptr = origin.ptr
@@ -636,7 +589,9 @@ class Capture:
         live.recorder.leave = None
         outcome = Outcome(error)
         if error is not None and not isinstance(error, CaptureError):
-            _note_causes(live, error)
+            for text in notes(live.causes.before(*shown_with(error))):  # refusals that the block has caught before
+                if text not in getattr(error, '__notes__', ()):
+                    error.add_note(text)
         with GUARD.lock:
             self._put_in_order(live, outcome)
             if outcome.good:
@@ -698,7 +653,7 @@ class Capture:
         graph = Graph._make(
             live.platform,
             ended,
-            self._launch_of(live, ended),
+            GUARD.work.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended),
             live.memory,
             self._lease,
             live.recording,
@@ -723,11 +678,6 @@ class Capture:
             graph.close()
             raise
         self._graph = self._options.update
-
-    def _launch_of(self, live: OpenCapture, ended: ExecutableGraph) -> Callable[[], None]:
-        if self._options.update is not None or (live.parts.plan is not None and not live.parts.plan.plain):
-            return _no_launch
-        return GUARD.work.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
 
     def _give_back(self, live: OpenCapture, outcome: Outcome) -> None:
         """Give back what a failed capture has taken; a failure here is reported if there was none before."""
@@ -756,7 +706,9 @@ class Capture:
                 # the graph of `into=` is the user's; the body of a node is destroyed with the graph around it
                 if known and self._into is None and not (live is not None and (in_body(live) or live.parts.spoilt)):
                     device.graph_destroy(graph)
-                    self._is_gone(graph)
+                    part = None if live is None else live.parts.current
+                    if part is not None and part.graph == graph:  # else the plan would destroy it again
+                        part.graph = 0
             except CudaCallError:
                 if live is not None:
                     live.capture.status = CaptureStatus.INVALIDATED
@@ -769,18 +721,15 @@ class Capture:
         try:
             if live is None:
                 return True
-            if in_body(live) or _went_on(live):
+            part = live.parts.current
+            went_on = bool(live.decisions.bodies) and part is not None and bool(part.graph)  # behind a decision
+            if in_body(live) or went_on:
                 join_for_good(device, origin.ptr, device.capture_info(origin.ptr).graph)
             elif self._into is not None:
                 join_for_good(device, origin.ptr, self._into.handle, self._into.count)
         except CudaCallError:
             return False
         return True
-
-    def _is_gone(self, graph: int) -> None:
-        """Note that the driver's capture has ended with this graph, which the plan would otherwise destroy again."""
-        if self._live is not None and self._live.parts.current is not None and self._live.parts.current.graph == graph:
-            self._live.parts.current.graph = 0
 
     def _forget(self, origin: Any) -> None:
         """Let the ledger and the guard forget the capture."""
@@ -1170,11 +1119,6 @@ def _discard(inner: OpenCapture) -> None:
                 raise
 
 
-def _went_on(live: OpenCapture) -> bool:
-    """Whether the driver's capture continues in a graph of capturekit, after a decision on the device."""
-    return bool(live.decisions.bodies) and live.parts.current is not None and bool(live.parts.current.graph)
-
-
 def _drop_parts(live: OpenCapture) -> None:
     """Destroy the parts of a failed capture, except an unfinished one, which was abandoned already."""
     plan = live.parts.plan
@@ -1194,10 +1138,6 @@ def _plain(live: OpenCapture, made: ExecutableGraph) -> Callable[[], None]:
     return lambda: launch(executable, current().ptr)
 
 
-def _no_launch() -> None:
-    raise AssertionError('a graph with a plan is launched by it')
-
-
 #: What captures with ``into=`` hold until they are closed, because capturekit can't know when their graph is gone.
 HELD: list[Lease] = []
 
@@ -1210,13 +1150,6 @@ def let_go(lease: Lease) -> None:
 
 
 # -- reports --------------------------------------------------------------------------------------------------------
-
-
-def _note_causes(live: OpenCapture, error: BaseException) -> None:
-    """Note beside an exception of the block's own which refusals the block has caught before, the first one first."""
-    for text in notes(live.causes.before(*shown_with(error))):
-        if text not in getattr(error, '__notes__', ()):
-            error.add_note(text)
 
 
 def _add_cause(live: OpenCapture, fault: BaseException | None, error: BaseException) -> None:

@@ -5,17 +5,14 @@ CUDA C++ Programming Guide, "Conditional Graph Nodes".
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
 import dis
-import functools
-import linecache
 import re
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import CellType, FrameType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Self
 
@@ -28,6 +25,7 @@ from capturekit.launch.outside_arrays import is_installed, variables_of
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.source_line import Place, here, is_foreign_frame
+from capturekit.recorder.block_source import block_entered
 from capturekit.recorder.options import reports_refusal
 
 # -- places in which the user's code keeps values: which of them mean another array after the body of a decision ------
@@ -190,33 +188,10 @@ def is_used_again(frame: FrameType, name: str) -> bool:
 
 def way_out(frame: FrameType) -> tuple[str, Place] | None:
     """The ``break``, ``continue`` or ``return`` that leaves the ``with`` block which a frame enters."""
-    code = frame.f_code
-    outs = _ways_out(''.join(linecache.getlines(code.co_filename, frame.f_globals)))
-    inner = max((lines for lines in outs if frame.f_lineno in lines), key=lambda lines: lines.start, default=None)
-    found = outs[inner] if inner is not None else None
-    return found and (found[0], Place(code.co_filename, found[1], code.co_name))
-
-
-@functools.lru_cache(maxsize=16)
-def _ways_out(source: str) -> dict[range, tuple[str, int] | None]:
-    """By the lines of the head of each ``with`` statement: the first statement that leaves its block, and its line."""
-    try:
-        blocks = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.With)]
-    except (SyntaxError, ValueError):  # a file that has changed, or none
-        return {}
-    return {
-        range(node.lineno, max(node.body[0].lineno, node.lineno + 1)): next(_leaving(node.body, False), None)
-        for node in blocks
-    }
-
-
-def _leaving(nodes: Iterable[ast.AST], repeated: bool) -> Iterator[tuple[str, int]]:
-    for node in nodes:
-        if isinstance(node, ast.Return) or (isinstance(node, (ast.Break, ast.Continue)) and not repeated):
-            yield type(node).__name__.lower(), node.lineno
-        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            loops = isinstance(node, (ast.For, ast.While))
-            yield from _leaving(ast.iter_child_nodes(node), repeated or loops)
+    block, code = block_entered(frame), frame.f_code
+    if block is None or block.left is None:
+        return None
+    return block.left[0], Place(code.co_filename, block.left[1], code.co_name)
 
 
 def is_dropped(frame: FrameType | None) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.analysis.concurrency import Capacity, Obstacle, Study, most_at_once, shared
+from capturekit.analysis.concurrency import Obstacle, Study, most_at_once, shared
 from capturekit.analysis.node_memory import joined
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_accesses import Touched, linear
@@ -188,14 +188,14 @@ def node(number: int, lane: int = 0, **detail: Any) -> Node:
 
 
 def studied(
-    lanes: list[int], edges: list[tuple[int, int]], spans: list[tuple[float, float]], capacity: Capacity | None = None,
+    lanes: list[int], edges: list[tuple[int, int]], spans: list[tuple[float, float]], capacity: int = 0,
     devices: dict[int, int] | None = None, **detail: Any,
 ) -> ck.Concurrency:  # fmt: skip
     nodes = [node(n, lane, **detail) for n, lane in enumerate(lanes)]
     touched = {n: Touched((linear(BASE + 512 * n, 4, True),)) for n in range(len(nodes))}
     end = max(end for _start, end in spans)
     line_ = Timeline('measured', 1, end, end, end, 0.0, list(spans), [0.0] * len(spans))
-    return Study(nodes, edges, line_, touched, [], capacity or Capacity(), devices or {}).report
+    return Study(nodes, edges, line_, touched, [], capacity, devices or {}).report
 
 
 def test_the_figures_of_a_diamond() -> None:
@@ -211,27 +211,27 @@ def test_the_figures_of_a_diamond() -> None:
 
 def test_a_kernel_that_fills_the_device_is_named() -> None:
     spans = [(0.0, 40.0), (40.0, 80.0)]
-    report = studied([1, 2], [], spans, Capacity(132 * 2048), grid=(1056, 1, 1), block=(256, 1, 1))
+    report = studied([1, 2], [], spans, 132 * 2048, grid=(1056, 1, 1), block=(256, 1, 1))
     assert [one.nodes for one in report.obstacles if one.kind == 'fills the GPU'] == [(0,), (1,)]
     assert only(report, 'one after the other').nodes == (0, 1)
-    small = studied([1, 2], [], spans, Capacity(132 * 2048), grid=(16, 1, 1), block=(256, 1, 1))
+    small = studied([1, 2], [], spans, 132 * 2048, grid=(16, 1, 1), block=(256, 1, 1))
     assert not [one for one in small.obstacles if one.kind == 'fills the GPU']
 
 
 def test_a_kernel_does_not_fill_the_devices_beside_its_own() -> None:
     spans = [(0.0, 40.0), (10.0, 50.0)]
     where: Any = {'devices': {1: 0, 2: 1}, 'grid': (1056, 1, 1), 'block': (256, 1, 1)}
-    report = studied([1, 2], [], spans, Capacity(132 * 2048), **where)
+    report = studied([1, 2], [], spans, 132 * 2048, **where)
     assert not report.obstacles
     assert report.devices == {1: 0, 2: 1}
     assert 'lanes 1 and 2 (devices 0 and 1): 30.0 us, 75 %' in str(report)
-    apart = studied([1, 2], [], [(0.0, 40.0), (40.0, 80.0)], Capacity(132 * 2048), **where)
+    apart = studied([1, 2], [], [(0.0, 40.0), (40.0, 80.0)], 132 * 2048, **where)
     said = str(only(apart, 'one after the other'))
     assert 'lanes 1 and 2 (devices 0 and 1)' in said and 'one is over before' in said and 'fills' not in said
 
 
 def test_a_kernel_that_fills_the_device_alone_is_no_obstacle() -> None:
-    report = studied([1, 2], [(0, 1)], [(0, 40), (40, 80)], Capacity(132 * 2048), grid=(4000,), block=(256,))
+    report = studied([1, 2], [(0, 1)], [(0, 40), (40, 80)], 132 * 2048, grid=(4000,), block=(256,))
     assert not [one for one in report.obstacles if one.kind == 'fills the GPU']
 
 

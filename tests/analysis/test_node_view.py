@@ -120,15 +120,6 @@ def test_a_closed_graph_is_not_looked_into(sim: Any) -> None:
             look()
 
 
-def test_many_nodes(sim: Any) -> None:
-    x = sim.arange(4.0)
-    with ck.capture() as cap:
-        for _ in range(3000):
-            sim.add(x, 1, x)
-    nodes = cap.graph.nodes
-    assert len(nodes) == 3000 and {node.lane for node in nodes} == {0} and len(cap.graph.edges) == 2999
-
-
 def test_notebooks_show_graphs_and_recordings(sim: Any) -> None:
     x = sim.arange(4.0)
     with ck.capture() as cap:

@@ -84,14 +84,12 @@ def compared(cp: Any, program: Program, graphs: dict[str, Any], about: Any) -> I
     one, auto = found['one lane'], found['found']
     best = min((name for name in found if name.isdigit()), key=found.__getitem__)
     figures = {'one lane': one, f'{best} lanes by hand': found[best], 'found': auto}
-    if about.bound is not None:
-        figures['bound'] = about.bound.us
     yield Line(
         f'{program.title}: found / one lane',
         auto / one,
         OF_ONE,
         figures,
-        note=f'{about.in_short}; {about.times or about.untimed}; no order takes less than {about.bound}',
+        note=f'{about.in_short}; {about.times or about.untimed}',
     )
     yield Line(f'{program.title}: found / by hand', auto / found[best], OF_HAND, figures)
 

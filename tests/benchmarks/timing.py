@@ -56,7 +56,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def recorded(work: Callable[[Any], object], **options: Any) -> Any:
-    """A capture of ``work(cap)``, for generators: before Python 3.12 they can't open one themselves."""
+    """A capture of ``work(cap)``."""
     with capture(**options) as cap:
         work(cap)
     return cap

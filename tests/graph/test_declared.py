@@ -241,30 +241,6 @@ def test_a_block_across_a_checked_read_is_not_used(cp: Any) -> None:
     assert not cap.graph.relane().declared
 
 
-@pytest.mark.parametrize('pieces', [False, True])
-def test_blocks_within_parts(cp: Any, pieces: bool) -> None:
-    x, w, outs = cp.arange(8.0), cp.eye(2), [cp.zeros(8) for _ in range(4)]
-
-    def work() -> None:
-        for number, out in enumerate(outs):
-            plus_one(cp, out, x)
-            if number == 1:
-                assert pieces or float(x.sum()) > 1
-                x[:2] += cp.linalg.eigvalsh(w) if pieces else w[0]
-
-    rehearsal = None if pieces else ck.rehearse(work)
-    x[...] = cp.arange(8.0)
-    with ck.capture(rehearsal=rehearsal, pieces=pieces) as cap:
-        work()
-    report = cap.graph.relane()
-    assert report and [node.name for node in report.declared] == ['writes_first'] * 4
-    x[...] = cp.arange(8.0)
-    cap.graph.launch()
-    first, last = np.arange(8.0) + 1, np.arange(8.0) + 1
-    last[:2] += [1, 1] if pieces else [1, 0]
-    assert [values(out) for out in outs] == [first.tolist()] * 2 + [last.tolist()] * 2
-
-
 def test_outside_of_a_capture_nothing_happens(cp: Any) -> None:
     x, y = cp.arange(8.0), cp.zeros(8)
     plus_one(cp, y, x)

@@ -219,19 +219,6 @@ def test_host_functions_and_events_live_with_the_graph(cp: Any) -> None:
     assert second() is None
 
 
-def test_a_user_s_pool(cp: Any) -> None:
-    pool = cp.cuda.MemoryPool()
-    x = cp.arange(8.0)
-    graph, _ = recorded(lambda: x * 2, pool=pool)
-    other, y = recorded(lambda: x * 3, pool=pool)
-    graph.update(other)
-    graph.launch()
-    assert cp.allclose(y, x * 3)
-    del y, _
-    graph.close()
-    assert pool.used_bytes() == 0
-
-
 # -- refusals -------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -464,23 +463,3 @@ def test_a_block_is_left_and_not_ended_by_hand(cp: Any) -> None:
     with ck.capture():
         (live,) = GUARD.lives.values()
         assert unended(live).endswith('leave its block, `with ck.capture() as cap:`')
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason='later Pythons tell of a suspension')
-def test_a_coroutine_is_told_what_would_work(sim: Any) -> None:
-    def plain(x: Any) -> Any:
-        with ck.capture() as cap:
-            y = x * 2
-        cap.graph.launch()
-        return y
-
-    async def opens() -> None:
-        with ck.capture():
-            pass
-
-    async def calls() -> Any:
-        return plain(sim.ones(4))
-
-    with pytest.raises(ck.GeneratorError, match='into a plain function, and call that here'):
-        asyncio.run(opens())
-    assert asyncio.run(calls()).tolist() == [2] * 4

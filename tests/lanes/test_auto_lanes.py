@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.launch import graph_memory
 from capturekit.launch.graph_memory import Workspaces
 from tests.captured import capture, flag, values
-from tests.examples import examples
-from tests.lanes.test_relane import SAME, run, steps
+from tests.lanes.test_relane import SAME
 
 SIZE = 1 << 12
 
@@ -79,43 +76,6 @@ def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any, monkey
     assert late.relaned.compared == SAME
 
 
-@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(program=st.lists(steps, min_size=1, max_size=10), limit=st.sampled_from((None, 512, 2048, 1 << 16)))
-def test_ordinary_programs_give_the_same_bits(cp: Any, program: list[tuple[str, int, int]], limit: int | None) -> None:
-    inputs = [cp.linspace(n, n + 1, 16).reshape(4, 4) for n in range(4)]
-    start, found = [one.copy() for one in inputs], []
-    for options in ({}, {'lanes': 'auto', 'memory_limit': limit}):
-        with capture(**options) as cap:
-            arrays = list(inputs)
-            run(cp, program, arrays)
-        for _ in range(3):
-            for one, value in zip(inputs, start):
-                one[...] = value
-            cap.graph.launch()
-            found.append([cp.asnumpy(one).tobytes() for one in (*arrays, *inputs)])
-        assert not cap.graph.races()
-        if options:
-            assert cap.relaned.compared in ('', SAME)
-        cap.graph.close()
-    assert all(one == found[0] for one in found)
-
-
-def test_lanes_of_ones_own_are_kept_where_the_data_needs_them(cp: Any) -> None:
-    x, out = cp.arange(8.0), cp.zeros(8)
-    with ck.capture(lanes='auto') as cap, cap.fork(2) as (left, right):
-        with left:
-            a = cp.sin(x) + 1
-            b = cp.sin(x) + 2
-        with right:
-            c = cp.cos(x) + 3
-    with ck.capture(lanes='auto') as again:
-        cp.add(a + b, c, out=out)
-    cap.graph.launch()
-    again.graph.launch()
-    np.testing.assert_allclose(out.get(), 2 * np.sin(np.arange(8.0)) + np.cos(np.arange(8.0)) + 6)
-    assert cap.relaned and not again.relaned
-
-
 def test_a_loops_body_uses_its_memory_late_as_well(cp: Any) -> None:
     x, y, n, going = cp.ones(4), cp.ones(4), cp.zeros((), 'i8'), flag(cp)
     with ck.capture(lanes='auto') as cap:
@@ -134,24 +94,6 @@ def test_a_loops_body_uses_its_memory_late_as_well(cp: Any) -> None:
     for _ in range(2):
         cap.graph.launch()
         assert (values(x), values(y)) == ([host[0]] * 4, [host[1]] * 4)
-
-
-def test_a_rehearsed_block(cp: Any) -> None:
-    x, outs = cp.arange(4.0), [cp.zeros(4) for _ in range(2)]
-
-    def work() -> None:
-        if float(x.sum()) > 3:
-            cp.add(cp.sin(x), 3, out=outs[0])
-            cp.add(cp.sin(x), 4, out=outs[1])
-
-    rehearsal = ck.rehearse(work)
-    with ck.capture(rehearsal=rehearsal, lanes='auto') as cap:
-        work()
-    cap.graph.launch()
-    np.testing.assert_allclose([out.get() for out in outs], [np.sin(np.arange(4.0)) + n for n in (3, 4)])
-    x.fill(0)
-    with pytest.raises(ck.AssumptionError):
-        cap.graph.launch()
 
 
 def test_an_empty_block(cp: Any) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
@@ -17,7 +15,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_races import WRITES_FIRST
 from tests.captured import capture, values
-from tests.lanes.test_relane import SAME, quiet, run, steps
+from tests.lanes.test_relane import SAME
 
 N = 1000
 
@@ -48,28 +46,6 @@ def chained(cp: Any, x: Any, **options: Any) -> tuple[Any, Any]:
 
 
 # -- what launches give -----------------------------------------------------------------------------------------
-
-
-@quiet
-@given(program=st.lists(steps, min_size=2, max_size=8))
-def test_programs_that_are_timed_give_the_same_bits(sim: Any, program: list[tuple[str, int, int]]) -> None:
-    inputs = [sim.linspace(n, n + 1, 16).reshape(4, 4) for n in range(4)]
-    start = [one.copy() for one in inputs]
-    found = []
-    for rounds in (-1, 1):
-        with capture(**({'lanes': 'auto'} if rounds > 0 else {})) as cap:
-            arrays = list(inputs)
-            run(sim, program, arrays)
-        if rounds > 0:
-            cap.graph.relane(rounds=rounds)
-        for _ in range(2):
-            for one, value in zip(inputs, start):
-                one[...] = value
-            cap.graph.launch()
-            found.append([sim.asnumpy(one).tobytes() for one in (*arrays, *inputs)])
-        assert not cap.graph.races()
-        cap.graph.close()
-    assert all(one == found[0] for one in found)
 
 
 def test_a_branch_needs_two_temporaries_and_has_no_more(cp: Any) -> None:
@@ -157,17 +133,6 @@ def test_only_memory_of_its_own_is_packed(cp: Any) -> None:
         cap.graph.launch()
         assert right(cp, x, outs)
         cap.graph.close()
-
-
-def test_graphs_of_a_group_pack_what_each_has_alone(cp: Any) -> None:
-    x, group = cp.linspace(1, 2, N), ck.MemoryGroup()
-    both = [branches(cp, x, lanes='auto', memory=group) for _ in range(2)]
-    for launch in range(2):
-        x += launch
-        for cap, outs in both:
-            cap.graph.launch()
-            assert right(cp, x, outs)
-    assert [cap.graph.memory_bytes for cap, _outs in both] == [about(12 * 8192)] * 2
 
 
 # -- what undoes it ---------------------------------------------------------------------------------------------
@@ -266,18 +231,6 @@ def test_a_change_afterwards_keeps_the_packed_memory(cp: Any) -> None:
     assert cap.graph.relane() and cap.graph.edges == edges
 
 
-def test_a_graph_takes_over_one_that_was_not_launched(cp: Any) -> None:
-    x = cp.linspace(1, 2, N)
-    first, _outs = branches(cp, x)
-    first.graph.launch()
-    second, outs = branches(cp, x)
-    first.graph.update(second.graph, instantiate=True)
-    for launch in range(2):
-        x += launch
-        first.graph.launch()
-        assert right(cp, x, outs)
-
-
 def test_where_cuda_refuses_all_stays(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = sim.linspace(1, 2, N)
     device = current().device
@@ -318,100 +271,26 @@ def test_a_graph_that_is_closed_at_once_leaves_nothing(sim: Any) -> None:
 # -- by times ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def fastest(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Let launches of some take less time than all others, by the keys of their executable graphs."""
+@pytest.mark.parametrize('best', [contest.NEEDED, contest.RECORDED, 2])
+def test_the_fastest_order_is_packed(cp: Any, monkeypatch: pytest.MonkeyPatch, best: int) -> None:
+    def timed(_device: Any, start: Any, executables: Any, rounds: int, _stream: int) -> Any:
+        start()
+        return {one: (5.0 if one == best else 10.0,) * rounds for one in executables}
 
-    def choose(*names: Any) -> None:
-        def timed(_device: Any, start: Any, executables: Any, rounds: int, _stream: int) -> Any:
-            start()
-            return {one: (5.0 if one in names else 10.0,) * rounds for one in executables}
-
-        monkeypatch.setattr(contest, 'timed', timed)
-
-    return choose
-
-
-NEEDED, RECORDED = contest.NEEDED, contest.RECORDED
-
-
-@pytest.mark.parametrize(
-    ('names', 'best', 'is_packed'),
-    [
-        ((NEEDED, (NEEDED, False), (NEEDED, True)), NEEDED, True),
-        ((NEEDED, (NEEDED, False)), NEEDED, False),
-        ((2, (2, True)), 2, True),
-        ((RECORDED, (RECORDED, False)), RECORDED, False),
-        ((RECORDED,), RECORDED, True),
-        ((2,), RECORDED, True),
-    ],
-)
-def test_the_fastest_is_taken(cp: Any, fastest: Any, names: tuple[Any, ...], best: int, is_packed: bool) -> None:
+    monkeypatch.setattr(contest, 'timed', timed)
     x = cp.linspace(1, 2, N)
     cap, outs = branches(cp, x)
-    fastest(*names)
     report = cap.graph.relane(rounds=3)
-    assert report.times.chosen == (best, is_packed) and bool(report) is (best != RECORDED)
-    assert (report.packed is not None) is is_packed
+    assert report.times.best == best and bool(report) is (best != contest.RECORDED)
     for launch in range(2):
         x += launch
         cap.graph.launch()
         assert right(cp, x, outs), launch
-    assert not cap.graph.races()
-    if is_packed:
-        assert report.packed.settled and cap.graph.memory_bytes == about(4 * 8192 + report.packed.now)
-    else:
-        assert cap.graph.memory_bytes == about(16 * 8192)
-
-
-def test_what_is_slower_in_packed_memory_keeps_its_own(sim: Any, fastest: Any) -> None:
-    x = sim.linspace(1, 2, N)
-    cap, outs = branches(sim, x)
-    cap.graph.launch()
-    packed_bytes = cap.graph.memory_bytes
-    fastest(NEEDED)
-    report = cap.graph.relane(rounds=2)
-    assert report.times.packed == {} and cap.graph.memory_bytes == packed_bytes
-    cap.graph.launch()
-    assert right(sim, x, outs)
+    assert report.packed.settled and not cap.graph.races()
+    assert cap.graph.memory_bytes == about(4 * 8192 + report.packed.now)
 
 
 # -- relaned again before the first launch ------------------------------------------------------------------------
-
-
-def folds(cp: Any, **options: Any) -> tuple[Any, list[Any]]:
-    """Fits of a few steps: products of a long side, for which cuBLAS takes a workspace, of several branches."""
-    branches, rows, steps = (2, 64, 2) if current().simulated else (4, 10240, 8)
-    rng = np.random.default_rng(3)
-    sets = [
-        [cp.asarray(rng.standard_normal(shape), 'f4') for shape in ((rows, 64), (rows, 1))] for _ in range(branches)
-    ]
-    with capture(**options) as cap:
-        found = []
-        for a, b in sets:
-            w = cp.zeros((64, 1), 'f4')
-            for _ in range(steps):
-                w -= (a.T @ (a @ w - b)) * 5e-5 + w * 0.001
-            found.append(w)
-    return cap, found
-
-
-@pytest.mark.parametrize('rounds', [0, 2])
-def test_relaned_again_it_gives_the_same(cp: Any, rounds: int) -> None:
-    """What a library has besides the arrays that its call names is memory of the graph, wherever it lies now."""
-    plain, wanted = folds(cp)
-    cap, found = folds(cp, lanes='auto')
-    cap.graph.relane()
-    report = cap.graph.relane(rounds=rounds)
-    others = [cp.full(n, cp.nan) for n in range(1000, 60000, 1000)]  # memory that nobody holds is theirs
-    plain.graph.launch()
-    for _ in range(2 if current().simulated else 20):
-        cap.graph.launch()
-        assert [one.get().tobytes() for one in found] == [one.get().tobytes() for one in wanted]
-    shown = report if rounds else cap.relaned
-    assert shown is not None and len(others) == 59
-    # Where the recorded edges were the fastest, there is nothing to compare.
-    assert shown.compared == SAME or (rounds and shown.kept.startswith('it is not faster'))
 
 
 def test_packed_memory_is_kept_by_another_look(cp: Any) -> None:

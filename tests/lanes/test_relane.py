@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.lanes import new_order
+from capturekit.launch.declared import Declared
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_needed_order import closure
@@ -134,16 +134,6 @@ def test_only_a_report(cp: Any) -> None:
     assert (graph.edges, graph.graphExec) == (edges, executable)
 
 
-def test_a_second_time_nothing_is_done(cp: Any) -> None:
-    graph, outs, _x = chain(cp)
-    graph.relane()
-    executable = graph.graphExec
-    assert graph.relane() and graph.graphExec == executable
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
-    assert graph.relane().compared == SAME
-
-
 # -- what is not known ------------------------------------------------------------------------------------------
 
 
@@ -221,34 +211,25 @@ def test_a_loop_runs_as_often_as_before(cp: Any) -> None:
         assert [values(one) for one in (x, y, n, loop.passes)] == [[32.0] * 4, [243.0] * 4, [5], [5]]
 
 
-def test_checks_of_host_reads_stop_as_before(cp: Any) -> None:
-    x, outs = cp.arange(4.0), [cp.zeros(4) for _ in range(4)]
+def test_a_graph_in_several_parts_stays_as_it_was(cp: Any) -> None:
+    x, outs = cp.arange(4.0), [cp.zeros(4) for _ in range(2)]
 
     def work() -> None:
         cp.add(x, 1, out=outs[0])
-        cp.add(x, 2, out=outs[1])
         if float(x.sum()) > 3:
-            cp.add(x, 3, out=outs[2])
-            cp.add(x, 4, out=outs[3])
+            cp.add(x, 2, out=outs[1])
 
     rehearsal = ck.rehearse(work)
-    with ck.capture(rehearsal=rehearsal) as cap:
-        work()
-    report = cap.graph.relane()
-    assert report and report.compared == 'not compared: it is launched in several parts, with checks'
-    for out in outs:
-        out.fill(0)
-    cap.graph.launch()
-    assert [values(out)[0] for out in outs] == [1, 2, 3, 4]
+    for options in ({}, {'lanes': 'auto'}):
+        with ck.capture(rehearsal=rehearsal, **options) as cap:  # type: ignore[arg-type]
+            work()
+        report = cap.graph.relane()
+        assert not report and report.kept == 'it is launched in several parts'
+        cap.graph.launch()
+        assert [values(out)[0] for out in outs] == [1, 2]
     x.fill(0)
-    for out in outs:
-        out.fill(-1)
     with pytest.raises(ck.AssumptionError):
         cap.graph.launch()
-    assert [values(out)[0] for out in outs] == [1, 2, -1, -1]
-    x[...] = cp.arange(4.0)
-    cap.graph.launch()
-    assert [values(out)[0] for out in outs] == [1, 2, 3, 4]
 
 
 def test_a_graph_in_a_graph(cp: Any) -> None:
@@ -313,18 +294,6 @@ def test_the_first_launch_on_a_stream_of_its_own(cp: Any) -> None:
     assert [values(out) for out in outs] == wanted(4)
 
 
-def test_what_the_first_launch_changes_in_place_is_changed_once(cp: Any) -> None:
-    x, y = cp.zeros(8), cp.zeros(8)
-    with ck.capture() as cap:
-        cp.add(x, 1, out=x)
-        cp.add(y, 2, out=y)
-    report = cap.graph.relane()
-    for launch in (1, 2, 3):
-        cap.graph.launch()
-        assert (values(x), values(y)) == ([float(launch)] * 8, [2.0 * launch] * 8)
-    assert report.compared == SAME
-
-
 def test_without_memory_for_copies_nothing_is_compared(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, outs, _x = chain(cp)
     report = graph.relane()
@@ -335,6 +304,16 @@ def test_without_memory_for_copies_nothing_is_compared(cp: Any, monkeypatch: pyt
     monkeypatch.setattr('capturekit.graph.first_launch.FirstLaunch.run', full)
     graph.launch()
     assert report.compared == 'not compared: no memory for copies (64 bytes)'
+    assert [values(out) for out in outs] == wanted(4)
+
+
+def test_sums_in_no_fixed_order_are_not_compared(cp: Any) -> None:
+    graph, outs, _x = chain(cp)
+    (first, *_more) = current().device.graph_nodes(graph.graph)
+    graph._state.declared[first] = Declared(True, True, call='cupy.cuda.cub.cub_scan()')
+    report = graph.relane()
+    assert report and report.compared.startswith("not compared: sums of it (CUB's scan) are rounded in another order")
+    graph.launch()
     assert [values(out) for out in outs] == wanted(4)
 
 
@@ -436,23 +415,6 @@ def test_graphs_of_graphed_functions_are_refused(cp: Any) -> None:
     (graph,) = [variant.graph for variant in double.variants if variant.graph is not None]
     with pytest.raises(ck.UpdateError, match='the graph of a graphed function'):
         graph.relane()
-
-
-@pytest.mark.slow
-def test_ten_thousand_nodes(cp: Any) -> None:
-    """Work on a hundred arrays in turn; how long it takes is measured by tests.benchmarks."""
-    arrays = [cp.zeros(16) for _ in range(100)]
-    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
-        for step in range(100):
-            for array in arrays:
-                cp.add(array, step, out=array)
-    report = cap.graph.relane()
-    assert report and len(cap.graph.edges) == 9_900
-    assert set(cap.graph.edges) == {(a, a + 100) for a in range(9_900)}
-    cap.graph.launch()
-    assert report.compared == SAME
-    assert {value for array in arrays for value in values(array)} == {sum(range(100)) + 0.0}
-    assert len(list(itertools.chain(*report.graphs[0].picture()))) < 5_000
 
 
 def decided(cp: Any) -> tuple[ck.Graph, list[Any]]:

@@ -6,40 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.analysis.node_memory import TooManyError
 from capturekit.lanes import new_order
-from tests.analysis.test_races import N, record, told
 from tests.captured import values
-from tests.examples import examples
-from tests.lanes.test_relane import SAME, chain, one_lane, quiet, wanted
-
-
-@settings(quiet, max_examples=examples(80))
-@given(program=one_lane, moves=st.lists(st.permutations(range(4)), min_size=1, max_size=3))
-def test_after_rebinding_launches_give_the_same_bits(cp: Any, program: list[Any], moves: list[list[int]]) -> None:
-    """The two arrays of a program become others out of four, in any order; both graphs are changed alike."""
-    arrays = [cp.zeros(N, cp.float32) for _ in range(4)]
-    used = {array for op in told(program).ops for array, _bytes, _writes in op.touches()}
-    graphs = [record(cp, arrays[:2], program) for _ in range(2)]
-    graphs[1].relane()
-    now = {number: arrays[number] for number in used}
-    for places in moves:
-        pairs = [(now[number], arrays[places[number]]) for number in used]
-        now = {number: arrays[places[number]] for number in used}
-        results = []
-        for graph in graphs:
-            graph.rebind(*pairs)
-            for number, array in enumerate(arrays):
-                array[...] = cp.arange(N, dtype=cp.float32) / 7 * (number + 1)
-            graph.launch()
-            results.append([cp.asnumpy(array).tobytes() for array in arrays])
-        assert results[0] == results[1]
-    for graph in graphs:
-        graph.close()
+from tests.lanes.test_relane import SAME, chain, wanted
 
 
 def test_an_array_put_in_anothers_place_is_ordered(cp: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,11 +13,54 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit import render
 from capturekit.lanes import contest
+from capturekit.lanes.contest import behind_one, on_lanes
+from capturekit.lanes.new_order import laid
+from capturekit.model.dag import Order
 from tests.analysis.test_races import ARRAYS, N, Op, record
 from tests.captured import values
 from tests.examples import examples
-from tests.lanes.test_lane_order import closure
 from tests.lanes.test_relane import SAME, chain, one_lane, quiet, wanted
+
+
+def closure(count: int, edges: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """All pairs of nodes with a path from the first to the second, found step by step; lanes may turn numbers round."""
+    found = set(edges)
+    while more := {(a, d) for a, b in found for c, d in found if b == c} - found:
+        found |= more
+    return found
+
+
+edges_ = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=30)
+
+
+@settings(deadline=None, max_examples=examples(200))
+@given(edges=edges_, lanes=st.integers(1, 5))
+def test_lanes_are_rows_and_keep_the_order(edges: list[tuple[int, int]], lanes: int) -> None:
+    needed = sorted({(min(pair), max(pair)) for pair in edges if pair[0] != pair[1]})
+    pairs = on_lanes(Order(12, needed), lanes)
+    assert len({a for a, _b in pairs}) == len({b for _a, b in pairs}) == len(pairs), 'each is followed by one'
+    assert 12 - len(pairs) <= lanes
+    found = laid(12, needed, pairs)
+    assert closure(12, found) == closure(12, {*needed, *pairs})
+    assert all(edge not in closure(12, set(found) - {edge}) for edge in found)
+
+
+def test_branches_of_their_own_stay_whole() -> None:
+    """As one would lay them by hand: eight chains on four lanes, two of them on each, and a sum of all behind them."""
+    chains = {(n * 5 + step, n * 5 + step + 1) for n in range(8) for step in range(4)}
+    pairs = on_lanes(Order(41, [*chains, *((n * 5 + 4, 40) for n in range(8))]), 4)
+    assert len(pairs) == 37 and chains <= set(pairs)
+
+
+def test_one_beginning_is_the_shortest() -> None:
+    assert behind_one(Order(5, [(0, 1), (2, 1)]), [3.0, 1.0, 2.0, 2.5, 9.0]) == [(2, 0), (2, 3), (2, 4)]
+    assert behind_one(Order(4, [(0, 1)]), [2.0, 1.0, 1.0, 1.0], [(0, 1), (2, 3)]) == [(0, 1), (2, 3), (2, 0)]
+    assert behind_one(Order(3, [(0, 1), (1, 2)]), [1.0] * 3) == [] == behind_one(Order(0, []), [])
+
+
+def test_lanes_for_another_order_are_given_up() -> None:
+    assert laid(3, [(0, 1), (1, 2)], [(2, 0)]) == [(0, 1), (1, 2)]
+    assert laid(3, [(0, 2)], [(0, 1), (1, 2)]) == [(0, 1), (1, 2)]
 
 
 @pytest.fixture

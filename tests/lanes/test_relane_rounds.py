@@ -46,16 +46,14 @@ def test_the_faster_order_is_kept_with_its_figures(sim: Any) -> None:
 
 def test_the_recorded_order_is_kept_where_it_is_as_fast(sim: Any) -> None:
     graph, arrays = beside_long_work(sim)
-    edges, executable = graph.edges, graph.graphExec
+    edges = graph.edges
     report = graph.relane(rounds=3)
-    assert not report and report.loosened and (graph.edges, graph.graphExec) == (edges, executable)
+    assert not report and report.loosened and graph.edges == edges
     assert report.kept == (
         'it is not faster: 8.4 us as recorded, 8.4 us as the data needs it, '
-        '10.4 us so behind one node, 8.4 us on 2 lanes, by the model of the simulated device; '
-        'one chain of nodes takes 100 % of the time'
+        '10.4 us so behind one node, 10.4 us on 2 lanes, by the model of the simulated device'
     )
     assert report.kept in str(report) and graph.recording.edge_count == len(edges)
-    assert str(report).endswith('by the times of its nodes no order takes less than about 8.4 us (the longest path)')
     for launch in (1, 2):
         graph.launch()
         assert [values(one)[7] for one in arrays] == [1.0 * launch, 7.0 * launch, 7.0 * launch]
@@ -184,11 +182,17 @@ def test_memory_is_put_back_where_timing_ends_early(sim: Any, monkeypatch: pytes
     assert values(x) == values(y) == [1.0] * 8
 
 
-def test_faster_is_what_is_so_beyond_doubt() -> None:
-    assert OrderTimes((10.0, 11.0, 12.0, 30.0), (8.0, 8.0, 9.0, 9.0)).faster
-    assert not OrderTimes((10.0, 11.0, 12.0, 30.0), (8.0, 9.0, 13.0, 14.0)).faster
-    assert not OrderTimes((10.0,), (10.0,)).faster
-    assert OrderTimes((10.0, 12.0, 30.0), (8.0, 9.0, 9.5)).medians == (12.0, 9.0)
+@pytest.mark.parametrize(
+    ('recorded', 'needed', 'best'),
+    [
+        ((10.0, 11.0, 12.0, 30.0), (8.0, 8.0, 9.0, 9.0), -1),
+        ((10.0, 11.0, 12.0, 30.0), (8.0, 9.0, 13.0, 14.0), 0),
+        ((10.0,), (10.0,), 0),
+    ],
+)
+def test_faster_is_what_is_so_beyond_doubt(recorded: Any, needed: Any, best: int) -> None:
+    assert OrderTimes(recorded, needed).best == best
+    assert OrderTimes(recorded, needed, lanes={4: (1.0,)}).best == 4
     assert str(OrderTimes((1234.0,), (8.0,))) == '1,234.0 us as recorded, 8.0 us as the data needs it'
 
 

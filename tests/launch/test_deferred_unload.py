@@ -15,7 +15,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.launch import deferred_unload
-from capturekit.launch.deferred_unload import UNLOADING, Unloading
+from capturekit.launch.deferred_unload import Unloading
 from capturekit.model.lease import Lease
 from capturekit.recorder import capture as blocks
 from tests.compiled import compiled
@@ -161,31 +161,6 @@ def test_a_call_that_comes_when_nobody_holds_is_made(world: World) -> None:
     assert world.unloaded == [31]
 
 
-def test_another_cupy_in_between(world: World) -> None:
-    """The simulated one, while a graph of the real one lives: its modules stay put off, and everything comes back."""
-    put_off = Unloading()
-    leases: list[Lease] = []
-    leases.append(put_off.hold(world.platform))
-    leases.append(put_off.hold(SIMULATED))
-    world.unload(41)
-    leases.pop().release()
-    leases.append(put_off.hold(world.platform))
-    leases.pop().release()
-    world.unload(42)
-    assert world.unloaded == []
-    leases.pop().release()
-    assert world.unloaded == [41, 42]
-    assert world.pointer.value == world.address
-    leases.append(put_off.hold(SIMULATED))
-    leases.append(put_off.hold(world.platform))
-    world.unload(43)
-    leases.pop().release()
-    assert world.unloaded == [41, 42], 'what holds, holds everything'
-    leases.pop().release()
-    assert world.unloaded == [41, 42, 43]
-    assert put_off.unable == {}
-
-
 # -- what can't be found ------------------------------------------------------------------------------------------
 
 
@@ -269,10 +244,6 @@ def test_at_the_end_of_python_the_pointers_are_cupys(made: World) -> None:
 # -- who holds ----------------------------------------------------------------------------------------------------
 
 
-def held() -> int:
-    return UNLOADING.holders
-
-
 def test_captures_and_graphs_hold(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     put_off = Unloading()  # which no graph of another test holds
     monkeypatch.setattr(blocks, 'UNLOADING', put_off)
@@ -298,34 +269,3 @@ def test_captures_and_graphs_hold(sim: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert holders() == 0
     assert made == ['kernel']
     assert y is not None
-
-
-def test_captures_that_fail_hold_no_longer(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = sim.arange(4.0)
-    before = held()
-    with pytest.raises(ZeroDivisionError), ck.capture():
-        x * 2
-        1 / 0  # noqa: B018
-    assert held() == before
-    stream = sim.cuda.Stream(non_blocking=True)
-    with pytest.raises(ck.UnjoinedError), ck.capture() as cap:
-        stream.wait_event(cap.stream.record())
-        with stream:
-            x * 2
-    assert held() == before
-    device = sim.__capturekit_simulated__
-    for verb in ('begin_capture', 'graph_instantiate'):
-        with monkeypatch.context() as patch:
-            patch.setattr(device, verb, fails)
-            with pytest.raises(RuntimeError, match='made to fail'), ck.capture():
-                x * 2
-        assert held() == before
-    with monkeypatch.context() as patch:
-        patch.setattr(blocks, 'close_recording', fails)
-        with pytest.raises(RuntimeError, match='made to fail'), ck.capture():
-            x * 2
-    assert held() == before
-
-
-def fails(*_args: Any) -> Any:
-    raise RuntimeError('made to fail')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
 from collections.abc import Iterator
@@ -13,10 +12,8 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.launch.memory_group import Scratch, Slab
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.captured import capture
-from tests.guard.test_threads import in_thread
 
 SIZES = (3000, 5000, 4000)
 
@@ -73,18 +70,6 @@ def test_variants_of_a_function_share_temporaries(cp: Any) -> None:
         assert np.array_equal(fn(x).get(), right(x))
 
 
-def test_one_variant_takes_what_it_would_take_alone(cp: Any) -> None:
-    fn, pool = ck.graphed(chain), cp.cuda.MemoryPool()
-    (x,) = recorded(fn, cp, (4000,))
-    with cp.cuda.using_allocator(pool.malloc):
-        chain(x)
-        peak = pool.total_bytes()
-    place = -(-x.nbytes // 512) * 512
-    assert fn.memory is not None and fn.memory.memory_bytes <= peak + place
-    del fn
-    gc.collect()
-
-
 def test_results_and_arguments_are_not_shared(cp: Any) -> None:
     def both(x: Any, y: Any) -> Any:
         y += x
@@ -100,23 +85,6 @@ def test_results_and_arguments_are_not_shared(cp: Any) -> None:
             twice, thrice = results[call * len(pairs) + number]
             assert np.array_equal(twice.get(), 2.0 * np.arange(n))
             assert np.array_equal(thrice.get(), 3 * (np.ones(n) + (call + 1) * np.arange(n)))
-
-
-def test_state_is_carried_from_call_to_call(cp: Any) -> None:
-    class Mean:
-        def __init__(self) -> None:
-            self.total: Any = None
-
-        def add(self, x: Any) -> Any:
-            self.total = x * 1 if self.total is None else self.total * 0.5 + x * 2 - x
-            return self.total + 1
-
-    means, arrays = [Mean(), Mean()], [cp.arange(float(n)) for n in SIZES[:2]]
-    plain = [Mean(), Mean()]
-    adds = [ck.graphed(mean.add, memory=group) for group in (ck.MemoryGroup(),) for mean in means]
-    for _ in range(6):
-        for add, mean, x in zip(adds, plain, arrays):
-            assert np.array_equal(add(x).get(), mean.add(x.get()))
 
 
 def test_what_outlives_the_function_is_not_shared(cp: Any) -> None:
@@ -393,25 +361,3 @@ def test_launches_that_are_measured_take_turns(cp: Any) -> None:
         one.measure(launches=1, warmup=0, by='events')
         assert group.turns is not None and group.turns.last is stream
     assert not two.races(observe=True)
-
-
-def test_two_threads_do_not_take_the_same_piece() -> None:
-    """Another thread asks a capture's memory whether it holds an array, and may make its pool grow for that."""
-    meeting, pieces = threading.Barrier(2), [Slab(None, 0, 4096, 4096), Slab(None, 0, 8192, 4096)]
-
-    class Slow(ck.MemoryGroup):
-        def slabs(self, known: int) -> list[Any]:
-            with contextlib.suppress(threading.BrokenBarrierError):
-                meeting.wait(0.2)  # two that look at once would find the same
-            return pieces[known:]
-
-        def grow(self, size: int) -> None:
-            raise MemoryError(size)
-
-    scratch = Scratch(Slow())
-    running = [in_thread(lambda: scratch.take(4096, 0)[0]) for _ in range(2)]
-    for thread, _found in running:
-        thread.join(20)
-    assert sorted(found[0] for _thread, found in running) == [4096, 8192]
-    with pytest.raises(MemoryError):
-        scratch.take(4096, 0)

@@ -18,9 +18,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.node_reader import Kernel
-from capturekit.guard.open_capture import CollectiveRecord
-from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.outside_arrays import ArrayBlocks, held_by
+from capturekit.launch.outside_arrays import held_by
 from capturekit.recorder import capture as blocks
 from tests.recorder.test_teardown import unchanged
 
@@ -103,19 +101,6 @@ def free_bytes(sim: Any) -> int:
 def overwritten(sim: Any) -> list[Any]:
     """Arrays that take every place that is free."""
     return [sim.full(N, -1.0) for _ in range(8)]
-
-
-def test_without_keeping_a_launch_reads_what_came_later(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault that is guarded against is there on the simulated device, too."""
-    monkeypatch.setattr(blocks, 'keep_touched', lambda *_given: None)
-    x = sim.arange(float(N))
-    with ck.capture() as cap:
-        y = x * 2
-    del x
-    later = overwritten(sim)
-    cap.graph.launch()
-    assert y.get().tolist() == [-2.0] * N
-    assert later
 
 
 def test_the_simulated_device_keeps_what_the_code_drops(sim: Any) -> None:
@@ -279,15 +264,6 @@ def test_in_a_graph_of_several_parts_each_body_is_read(sim: Any, reader: Reader)
     assert free_bytes(sim) >= before
 
 
-def test_where_nodes_can_not_be_read_nothing_is_kept(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    live: Any = SimpleNamespace(
-        platform=SimpleNamespace(simulated=False, cupy=sim, device=SimpleNamespace(reader=None)),
-        memory=object(),
-        collectives=CollectiveRecord(),
-    )
-    blocks.keep_outside(live, [1])
-
-
 # -- what frames hold ---------------------------------------------------------------------------------------------
 
 
@@ -395,26 +371,6 @@ def test_looking_keeps_no_variable_alive(sim: Any) -> None:
 
 
 # -- blocks -------------------------------------------------------------------------------------------------------
-
-
-def test_blocks_are_found_by_any_address_in_them(sim: Any) -> None:
-    pool = sim.cuda.MemoryPool()
-    with sim.cuda.using_allocator(pool.malloc):
-        arrays = [sim.zeros(64) for _ in range(3)]
-        empty = sim.zeros(0)
-        last = sim.zeros(3)
-    memory = GraphMemory(sim)
-    found = ArrayBlocks([*arrays, arrays[1][5:], empty, last], memory)
-    for array in (*arrays, last):
-        start, size = int(array.data.mem.ptr), int(array.data.mem.size)
-        for address in (start, start + 1, start + size - 1):
-            assert found.at(address).mem is array.data.mem
-    assert found.at(min(int(a.data.mem.ptr) for a in (*arrays, last)) - 1) is None
-    ends = {int(a.data.mem.ptr) + int(a.data.mem.size) for a in (*arrays, last)}
-    for end in ends - {int(a.data.mem.ptr) for a in (*arrays, last)}:
-        assert found.at(end) is None
-    assert found.at(0) is found.at(1 << 60) is None
-    assert ArrayBlocks([], memory).at(1 << 40) is None
 
 
 def test_an_array_whose_allocation_was_refused_is_passed_over(sim: Any) -> None:

@@ -66,26 +66,6 @@ def test_conditions_are_booleans_and_whole_numbers(cp: Any, dtype: str) -> None:
     assert launched(cap, x, left) == [[1.0, 1.0], [0]]
 
 
-def test_loops_nest(cp: Any) -> None:
-    total, i, j = (cp.zeros((), 'i8') for _ in range(3))
-    more_i, more_j = flag(cp), flag(cp)
-    with ck.capture() as cap:
-        for array in (total, i):
-            array.fill(0)
-        more_i.fill(True)
-        with cap.while_(more_i) as outer:
-            j.fill(0)
-            cp.less(j, i, out=more_j)
-            with cap.while_(more_j) as inner:
-                total += 1
-                j += 1
-                cp.less(j, i, out=more_j)
-            i += 1
-            cp.less(i, 5, out=more_i)
-    for _ in range(2):
-        assert launched(cap, total, outer.passes, inner.passes) == [[0 + 1 + 2 + 3 + 4], [5], [4]]
-
-
 @contextlib.contextmanager
 def side_of(cap: Any, side: Any) -> Iterator[None]:
     side.wait_event(cap.stream.record())
@@ -323,16 +303,6 @@ def test_memory_dropped_in_a_loop_is_read_again_by_the_next_pass(cp: Any) -> Non
             cp.less(n, 4, out=going)
     assert launched(cap, out) == [[83.0] * 1024]
     assert DROPPED in ' '.join(step.text for step in cap.recording.notes)
-
-
-def test_memory_is_given_back(sim: Any) -> None:
-    x, going = sim.ones(1 << 16), flag(sim)
-    with ck.capture() as cap, cap.while_(going, limit=2):
-        sim.multiply(x + 1, 2, out=x)
-    assert cap.graph.memory_bytes >= x.nbytes
-    assert launched(cap, x[:2]) == [[10.0, 10.0]]
-    cap.graph.close()
-    assert cap.graph.memory_bytes == 0
 
 
 # -- beside the rest ------------------------------------------------------------------------------------------------
@@ -806,18 +776,6 @@ def test_behind_a_read_that_the_device_checks(cp: Any, how: str) -> None:
     assert not cap.stream.is_capturing() and good(cp)
 
 
-def test_going_on_behind_a_body_that_is_lost(cp: Any) -> None:
-    """Code that swallows what the body raised records on, and a read that is checked cuts the graph once more."""
-    x = cp.ones(2)
-    rehearsal = ck.rehearse(lambda: float(x[0]))
-    with pytest.raises(ck.CaptureError), ck.capture(rehearsal=rehearsal) as cap:
-        with contextlib.suppress(ck.CaptureError, CudaCallError), cap.if_(flag(cp)):
-            x += 1
-            lose(cap)
-        x += float(x[0])
-    assert cap.recording.outcome == 'failed' and good(cp)
-
-
 @pytest.mark.parametrize('lost', ['body', 'graph'])
 def test_in_a_graph_of_the_users(cp: Any, lost: str) -> None:
     """The error says what has become of that graph."""
@@ -840,26 +798,3 @@ def test_in_a_graph_of_the_users(cp: Any, lost: str) -> None:
     else:
         assert [note for note in said if 'CUDA has destroyed the graph of into=' in note]
     assert good(cp)
-
-
-def test_the_simulated_device_tells_what_a_gpu_does(sim: Any) -> None:
-    """A body whose capture ends unjoined is gone, and with the graph around it so is the process."""
-    device = sim.__capturekit_simulated__
-    graph = device.graph_create()
-    node, body = device.add_if(graph, (), device.condition_create(graph))
-    s, side, e = device.stream_create(True), device.stream_create(True), device.event_create()
-    device.begin_capture_to(s, body)
-    device.event_record(e, s)
-    device.stream_wait_event(side, e)
-    device.launch_host_func(side, lambda: None)
-    with pytest.raises(CudaCallError, match='Unjoined'):
-        device.end_capture(s)
-    with pytest.raises(CudaCallError):
-        device.graph_nodes(body)
-    for ends in (device.graph_destroy, device.graph_instantiate):
-        with pytest.raises(AssertionError, match='process ends'):
-            ends(graph)
-    with pytest.raises(AssertionError, match='process ends'):
-        device.node_destroy(node)
-    assert len(device.deaths) == 3
-    device.deaths.clear()

@@ -338,21 +338,6 @@ def test_eager_lanes_wait_and_answer(cp: Any) -> None:
     assert np.array_equal(y.get(), np.arange(4.0) * 2 + 1)
 
 
-def test_a_switch_of_lanes_asks_the_driver_once(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, asked = current().device, []
-    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap, cap.fork(2) as (left, _right):
-        for name in ('capture_info', 'stream_status'):  # the first of these asks the second on this device
-            ask = getattr(device, name)
-            monkeypatch.setattr(device, name, lambda s, ask=ask, name=name: asked.append((name, s)) or ask(s))
-        with left:
-            entered = len(asked)
-        assert entered == 2 and asked == [
-            (name, stream) for stream in (cap.stream.ptr, left.ptr) for name in ('capture_info', 'stream_status')
-        ]
-    switches = [step.lane for step in cap.recording.steps if step.kind == 'switch']
-    assert switches == [1, 0]
-
-
 def test_the_parents_allocator_notices_the_fork(cp: Any) -> None:
     """What a lane reads must not go to the stream that it was forked from, although that stays current."""
     x = cp.arange(4.0)

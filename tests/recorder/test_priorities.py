@@ -281,17 +281,6 @@ def test_a_capture_for_a_graph_that_is_there(cp: Any) -> None:
     assert hows == ['instantiated', 'updated', 'instantiated', 'instantiated']
 
 
-@pytest.mark.serial
-def test_measuring_tells_of_the_graph_as_it_runs(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, device, given = cp.arange(4.0), current().device, []
-    measure = device.graph_measure
-    monkeypatch.setattr(device, 'graph_measure', lambda *args: given.append(args[7]) or measure(*args))
-    for priority in (None, -1):
-        graph, _y = recorded(lambda priority=priority: branches(cp, x, priority=priority))
-        assert len(graph.measure(2, 1).nodes) == 3
-    assert given == [False, True]
-
-
 # -- functions and plans --------------------------------------------------------------------------------------------
 
 
@@ -311,20 +300,6 @@ def test_every_part_of_a_function_with_checks_heeds_them(cp: Any) -> None:
 
 
 # -- the way out ----------------------------------------------------------------------------------------------------
-
-
-def test_everything_is_given_back(sim: Any) -> None:
-    device, x = sim.__capturekit_simulated__, sim.arange(4.0)
-    left = []
-    for _ in range(4):
-        graph, _y = recorded(lambda: branches(sim, x))
-        graph.clone().close()
-        graph.update(recorded(lambda: branches(sim, x, priority=None))[0], instantiate=True)
-        graph.close()
-        gc.collect()
-        left.append((set(device.graphs), set(device.executables), len(device.streams)))
-    assert left[0][:2] == (set(), set())
-    assert left[1:] == left[:-1]  # streams of lanes stay, for the next fork
 
 
 def test_a_lost_capture_is_told_as_such(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def followed() -> Iterator[tuple[str, str]]:
     for head, _wrong, right in PROGRAMS:
         yield from ((text, whole(right)) for text in REMEDIES if text.startswith(head))
     for case in all_cases():
-        if case.needs or not isinstance(case.says, type) or sys.version_info < case.since:
+        if case.needs or not isinstance(case.says, type):
             continue
         with device():
             cp = importlib.import_module('cupy')
@@ -131,7 +131,6 @@ def followed() -> Iterator[tuple[str, str]]:
             yield from ((one, lesson.right) for one in said(lesson.wrong))
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason='some programs of the zoo need it')
 def test_every_remedy_is_followed_or_listed() -> None:
     rights: dict[str, list[str]] = {}
     for text, right in followed():

@@ -38,7 +38,7 @@ class Case:
     ``words`` stand in the remedy. ``rest``: what the broken program makes when its refused line is left out (``want``
     if None); ``goes_on`` is False where the refusal comes at the end of the capture, so that there is nothing left to
     go on. ``needs``: why the case can't be shown on the simulated device; ``module``: what else has to be installed on
-    a GPU; ``since``: the Python that it takes. ``first``: the number of its first line in the file.
+    a GPU. ``first``: the number of its first line in the file.
     """
 
     name: str
@@ -53,7 +53,6 @@ class Case:
     goes_on: bool = True
     needs: str = ''
     module: str = ''
-    since: tuple[int, int] = (3, 11)
 
     def __post_init__(self) -> None:
         self.broken, self.repair = (self.compiled(self.tree(mark)) for mark in '-+')
