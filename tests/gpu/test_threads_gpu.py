@@ -163,33 +163,6 @@ def test_a_device_wait_in_another_thread_waits_for_the_capture(wait: Callable[[]
     assert np.array_equal(b.get(), np.arange(N) + 2.0)
 
 
-def test_it_waits_for_all_captures() -> None:
-    x = warm()
-    opened, close = threading.Event(), threading.Event()
-
-    def second() -> None:
-        with cp.cuda.Stream(non_blocking=True), ck.capture() as cap:
-            y = x * 2
-            opened.set()
-            assert close.wait(30)
-        cap.graph.launch()
-        del y
-
-    with ck.capture() as cap:
-        y = x + 1
-        there = Started(second)
-        assert opened.wait(30)
-        other = Started(cp.cuda.runtime.deviceSynchronize)
-        time.sleep(0.1)
-    time.sleep(0.2)
-    assert other.waiting
-    close.set()
-    there.result()
-    other.result()
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(N) + 1.0)
-
-
 def test_two_capturing_threads_may_not_wait_for_the_device() -> None:
     """Each holds what the other waits for: no deadlock, since each has a capture of its own."""
     x = warm()
