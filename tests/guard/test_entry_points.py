@@ -12,7 +12,6 @@ import math
 import re
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
@@ -83,19 +82,6 @@ def test_methods_properties_and_inherited_names(entries: list[Entry]) -> None:
     assert Holder().method() == 'original'
 
 
-def test_counted(entries: list[Entry]) -> None:
-    installation = Installation()
-    for _ in range(3):
-        installation.install(Guarding())
-    for _ in range(2):
-        installation.uninstall()
-        assert Holder().method() == 'guarded original'
-    installation.uninstall()
-    assert Holder().method() == 'original'
-    with pytest.raises(RuntimeError, match='without install'):
-        installation.uninstall()
-
-
 def test_a_failed_install_rolls_back(entries: list[Entry]) -> None:
     entries.append(Entry(f'{HERE}.Holder', 'no_such_name', 'method'))
     installation = Installation()
@@ -109,27 +95,6 @@ def test_a_failed_install_rolls_back(entries: list[Entry]) -> None:
     installation.uninstall()
 
 
-def test_a_failing_restore_does_not_keep_the_others(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
-    installation = Installation()
-    installation.install(Guarding())
-    restore = patching._Slot.restore
-    failed = []
-
-    def failing(slot: Any) -> None:
-        restore(slot)
-        if slot.entry is entries[2]:
-            failed.append(slot)
-            raise MemoryError('no room')
-
-    monkeypatch.setattr(patching._Slot, 'restore', failing)
-    with pytest.raises(MemoryError):
-        installation.uninstall()
-    assert failed
-    assert Holder().method() == 'original'
-    assert Holder().value == 'original value'
-    assert not installation.installed
-
-
 class LintGuard:
     """Is asked instead of the guard in a thread that is linted."""
 
@@ -137,17 +102,6 @@ class LintGuard:
 
     def instead_of(self, verb: Any) -> Any:
         return lambda original, *args: f'shadow of {original(*args) if callable(original) else args[0]}'
-
-
-def test_a_shadow_is_asked_instead_of_the_guard(entries: list[Entry]) -> None:
-    installation = Installation()
-    installation.install(Guarding())
-    installation.inside.policy = LintGuard()
-    assert Holder().method() == 'shadow of original'
-    assert Holder().value == 'shadow of original value'
-    installation.inside.__enter__()
-    assert (Holder().method(), Holder().value) == ('original', 'original value')
-    installation.uninstall()
 
 
 def test_wrappers_look_like_what_they_stand_for(entries: list[Entry]) -> None:
@@ -289,50 +243,6 @@ def test_what_was_found_is_found_once_and_again_where_it_changed(
     assert 'method' in Other.__dict__, 'the holder is another'
     installation.uninstall()
     assert 'method' not in Other.__dict__
-
-
-def test_replaced_code_is_found_again_where_it_changed(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
-    entries[:] = [Entry(HERE, 'plain', 'method', 'code')]
-    installation = Installation()
-    installation.install(Guarding())
-    installation.uninstall()
-    monkeypatch.setattr(plain, '__code__', (lambda a: 'other code').__code__)
-    installation.install(Guarding())
-    assert plain(1) == 'guarded other code'
-    installation.uninstall()
-    monkeypatch.setattr(sys.modules[HERE], 'plain', lambda a: 'another function')
-    installation.install(Guarding())
-    assert plain(1) == 'guarded another function'
-    installation.uninstall()
-
-
-def test_a_copy_of_the_runtime_is_guarded_once_imported(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, copy = types.ModuleType('backend'), types.ModuleType('copy')
-    backend.call, copy.call, copy.only_here = (lambda: 'one'), (lambda: 'two'), (lambda: 'three')
-    monkeypatch.setitem(sys.modules, 'the_backend', backend)
-    monkeypatch.setattr(patching, 'RUNTIME', 'the_copy')
-    entries[:] = [
-        Entry('the_copy', 'call', 'method', 'function', also='the_backend'),
-        Entry('the_copy', 'only_in_later_versions', 'method', 'function', also='the_backend'),
-        Entry('json', 'no_such_thing', 'method', 'function', optional=True),
-    ]
-    installation = Installation()
-    installation.install(Guarding())
-    assert backend.call() == 'guarded one'
-    installation.uninstall()
-    monkeypatch.setitem(sys.modules, 'the_copy', copy)
-    installation.install(Guarding())
-    assert (backend.call(), copy.call()) == ('guarded one', 'guarded two')
-    known = installation._slots
-    installation.uninstall()
-    installation.install(Guarding())
-    assert installation._slots[0] is known[0], 'nothing has changed: nothing is looked for'
-    installation.uninstall()
-    monkeypatch.setitem(sys.modules, 'the_copy', backend)
-    installation.install(Guarding())
-    assert backend.call() == 'guarded one', 'two names of one module: wrapped once'
-    installation.uninstall()
-    assert (backend.call(), copy.call()) == ('one', 'two')
 
 
 # -- references that were taken before any capture, as array-agnostic packages take them, meet the guard all the sam --
@@ -627,34 +537,6 @@ SIMULATED = (
     'from capturekit.simulated.cupy.assembly import install\n'
     'install(SimulatedDevice(0))\n'
 )
-
-
-def test_resolve_names_what_is_missing() -> None:
-    with pytest.raises(AttributeError, match='nothing_of_that_name'):
-        resolve('json.nothing_of_that_name')
-    with pytest.raises(ImportError):
-        resolve('no_such_package_at_all')
-
-
-def test_importing_a_module_leaves_its_packages_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / 'a_package_of_ours'
-    package.mkdir()
-    (package / '__init__.py').write_text('function = "the package\'s own"\n')
-    (package / 'function.py').write_text('class Inner:\n    deep = 1\n')
-    (package / 'other.py').write_text('here = 2\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    name = package.name
-    assert resolve(f'{name}.function.Inner').deep == 1
-    assert resolve(name).function == "the package's own"
-    assert resolve(f'{name}.other').here == 2
-    first = sys.modules[f'{name}.other']
-    assert resolve(f'{name}.other') is first
-    for module in [m for m in sys.modules if m.partition('.')[0] == name]:
-        monkeypatch.delitem(sys.modules, module)
-    assert resolve(f'{name}.other').here == 2, 'it is imported again'
-    assert resolve(f'{name}.other') is not first
-    for module in [m for m in sys.modules if m.partition('.')[0] == name]:
-        del sys.modules[module]
 
 
 @pytest.mark.parametrize('which', ['simulated', 'real'])

@@ -48,18 +48,6 @@ def test_products_are_ordered_by_their_matrices(cp: Any) -> None:
     np.testing.assert_allclose(values(both), want)
 
 
-def test_a_product_in_a_row_keeps_its_order(cp: Any) -> None:
-    x, w = matrices(cp, 2)
-    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
-        y = x @ w @ w @ w
-    assert not cap.relaned
-    cap.graph.launch()
-    want = values(x)
-    for _ in range(3):
-        want = want @ values(w)
-    np.testing.assert_allclose(values(y), want)
-
-
 def test_what_reads_and_writes_say_is_added(sim: Any) -> None:
     a, b, c = matrices(sim, 3)
     with ck.capture(lanes='auto') as cap:
@@ -97,31 +85,6 @@ def test_lanes_by_hand_and_bodies(cp: Any) -> None:
     cap.graph.launch()
     np.testing.assert_allclose(values(out[0]), values(a) @ values(b))
     np.testing.assert_allclose(values(out[1]), values(a) @ values(c))
-
-
-def test_cloned_and_fused(cp: Any) -> None:
-    a, b, c = matrices(cp, 3)
-    with ck.capture(lanes='auto', fuse=True, options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
-        outs = [cp.tanh((a @ one) * 0.01) + n for n, one in enumerate((b, c))]
-    assert cap.relaned and cap.relaned.graphs[0].at_once[1] > 1
-    cap.graph.launch()
-    np.testing.assert_allclose(values(outs[0]), np.tanh((values(a) @ values(b)) * 0.01))
-    copy = cap.graph.clone()
-    assert copy.edges == cap.graph.edges
-    copy.launch()
-    np.testing.assert_allclose(values(outs[0]), np.tanh((values(a) @ values(b)) * 0.01))
-
-
-def test_rebound(sim: Any) -> None:
-    """On a GPU some kernels of cuBLAS refuse other addresses, as :meth:`Graph.rebind` says."""
-    a, b, c, other = matrices(sim, 4)
-    with ck.capture(lanes='auto') as cap:
-        outs = [a @ one for one in (b, c)]
-    edges = cap.graph.edges
-    cap.graph.rebind((b, other))
-    assert cap.graph.edges == edges and cap.graph.relane().called
-    cap.graph.launch()
-    np.testing.assert_allclose(values(outs[0]), values(a) @ values(other))
 
 
 @settings(quiet, max_examples=examples(40))

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, watch
-from capturekit.guard.verdicts import unended
+from capturekit.guard import watch
 from capturekit.model import counters
 from capturekit.model.rules import Mode
 from tests.command import started
@@ -70,18 +69,6 @@ def test_a_fork_that_is_joined(cp: Any, caplog: pytest.LogCaptureFixture, work: 
         with ck.fork(2) as (left, _right), left:
             cp.zeros(4)
     assert [note for note in cap.recording.notes if 'given no work' in note.text] == said(caplog) == []
-
-
-def test_lanes_that_are_joined_by_way_of_another(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
-    origin, side, third = (cp.cuda.Stream(non_blocking=True) for _ in range(3))
-    with watch(), origin:
-        origin.begin_capture()
-        forked(cp, origin, third, work=True)
-        forked(cp, origin, side, work=True)
-        side.wait_event(third.record())
-        origin.wait_event(side.record())
-        origin.end_capture()
-    assert said(caplog) == []
 
 
 def test_a_copy_to_the_host(tmp_path: Path) -> None:
@@ -458,12 +445,6 @@ def test_a_join_by_an_early_event_is_told_as_one(cp: Any, early: bool) -> None:
                 y += 1
     assert ('before its last work' in str(found.value)) is early
     assert ('and then worked on again' in str(found.value)) is not early
-
-
-def test_a_block_is_left_and_not_ended_by_hand(cp: Any) -> None:
-    with ck.capture():
-        (live,) = GUARD.lives.values()
-        assert unended(live).endswith('leave its block, `with ck.capture() as cap:`')
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason='later Pythons tell of a suspension')
