@@ -119,6 +119,8 @@ def traces() -> list[str]:
         found.append(f'{len(GUARD.lives)} captures are open')
     if GUARD.state.placeholders:
         found.append('streams stand in for the legacy one')
+    if GUARD.state.under_way or GUARD.state.waiting:
+        found.append('calls of threads are under way or wait for captures')
     if GUARD.allocators.kept:
         found.append(f'allocators of {len(GUARD.allocators.kept)} threads are kept for later')
     if not gc.isenabled():
@@ -192,6 +194,8 @@ def sweep() -> None:
     GUARD.lives.clear()
     GUARD.state.placeholders.clear()
     GUARD.allocators.kept.clear()
+    GUARD.state.under_way.clear()
+    GUARD.state.waiting = 0
     while GUARD.installation.installed:
         GUARD.uninstall()
     gc.enable()

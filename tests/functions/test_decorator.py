@@ -74,6 +74,7 @@ def test_a_keyboard_interrupt_while_recording(cp: Any, seam: bool) -> None:
             w[...] = w + 1
     assert graphed_once
     assert w.get().tolist() == [7.0] * 4
+    GUARD.state.under_way.clear()  # the function reads GUARD, so what it held during the wait is put back as well
 
 
 @pytest.mark.parametrize('where', ['launch', 'draw'])
