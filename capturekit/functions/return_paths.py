@@ -8,11 +8,15 @@ called it without others between, and does not show them.
 from __future__ import annotations
 
 import ctypes
+import dis
+import inspect
 import sys
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
+
+from capturekit.functions.code_reads import VARIABLES, loader_of, plain_steps
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 #: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
@@ -99,16 +103,79 @@ class ReturnPaths:
     def __init__(self) -> None:
         #: The calls, and the ids of code, between which others may have come.
         self._through_others: set[tuple[Caller, int]] = set()
+        #: By the id of code and an offset in it: the variable of the function that it hands all its arguments to.
+        self._wrapped: dict[tuple[int, int], str | None] = {}
 
     def enters(self, caller: Caller, frame: FrameType) -> None:
         """Note that a call has entered a function."""
         key = caller, id(frame.f_code)
-        if key not in self._through_others and not was_called_directly(frame):
+        if key not in self._through_others and not was_called_directly(frame) and not self._is_handed_on(frame):
             self._through_others.add(key)
+
+    def _is_handed_on(self, frame: FrameType) -> bool:
+        """Whether a wrapper has called this function with all that it was given: ``wrapped(*args, **named)``.
+
+        Python calls it by code written in C, from 3.12.2 on where calls are watched, and does not show that this code
+        does nothing else. Solvers whose methods are decorated need it.
+        """
+        below = frame.f_back
+        if below is None:
+            return False
+        key = id(below.f_code), below.f_lasti
+        if key not in self._wrapped:
+            self._wrapped[key] = _wrapped_in(below.f_code, below.f_lasti)
+        variable, wrapper = self._wrapped[key], function_of(below)
+        if variable is None or wrapper is None or wrapper.__closure__ is None:
+            return False
+        function = wrapper.__closure__[below.f_code.co_freevars.index(variable)].cell_contents
+        function = function.__func__ if type(function) is MethodType else function
+        return type(function) is FunctionType and function.__code__ is frame.f_code
 
     def is_direct(self, caller: Caller, code: CodeType) -> bool:
         """Whether a call has entered code only directly."""
         return (caller, id(code)) not in self._through_others
+
+
+def _wrapped_in(code: CodeType, offset: int) -> str | None:
+    """The variable of the enclosing code whose function a call like ``f(x, *args, **named)`` calls; None of others.
+
+    ``args`` and ``named`` are the code's own. Of anything else, as in ``f(*map(g, xs))``, the call makes a tuple first.
+    """
+    steps, own = plain_steps(code), _given_together(code)
+    place = next((number for number, step in enumerate(steps) if step.offset == offset), 0)
+    if steps[place].opname != 'CALL_FUNCTION_EX':
+        return None
+    last = place - 1
+    while last and (steps[last].opname in _NAMED or (steps[last].argval in own[1:] and _loads(steps[last]))):
+        last -= 1
+    load = loader_of(steps, place)
+    if steps[last].argrepr != 'INTRINSIC_LIST_TO_TUPLE':
+        if not _loads(steps[last]) or steps[last].argval not in own[:1]:
+            return None
+        load = last - 1 - (steps[last - 1].opname == 'PUSH_NULL')
+        if any(step.is_jump_target for step in steps[load + 1 : place]):
+            return None
+    is_enclosing = load is not None and steps[load].opname == 'LOAD_DEREF' and steps[load].argval in code.co_freevars
+    return steps[load].argval if load is not None and is_enclosing else None
+
+
+#: What puts named arguments into a call, beside the instruction that loads them.
+_NAMED = ('BUILD_MAP', 'DICT_MERGE', 'PUSH_NULL')
+
+
+def _loads(step: dis.Instruction) -> bool:
+    return step.opname in VARIABLES
+
+
+def _given_together(code: CodeType) -> tuple[str, ...]:
+    """The names of ``*args`` and ``**named``; none of those that code has not both, or that get other values."""
+    first = code.co_argcount + code.co_kwonlyargcount
+    own = code.co_varnames[first : first + 2] if code.co_flags & _BOTH == _BOTH else ()
+    stored = {step.argval for step in plain_steps(code) if step.opname.startswith(('STORE_', 'DELETE_'))}
+    return own if stored.isdisjoint(own) else ()
+
+
+_BOTH = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def is_jaxs(value: Any) -> bool:
