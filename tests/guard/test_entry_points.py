@@ -6,14 +6,12 @@ import ast
 import collections
 import functools
 import importlib.metadata
-import inspect
 import json
 import math
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, entry_points, patching
+from capturekit.guard import entry_points, patching
 from capturekit.guard.entry_points import ENTRIES, Entry
 from capturekit.guard.patching import Installation, resolve
 from capturekit.model.rules import ROWS, Answer, Operation
@@ -219,15 +217,9 @@ def test_readings_of_an_attribute_are_told(entries: list[Entry]) -> None:
     assert 'ptr' not in Instance.__dict__
 
 
-def test_what_was_found_is_found_once_and_again_where_it_changed(
-    entries: list[Entry], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changed_is_found_again(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     installation = Installation()
     installation.install(Guarding())
-    known = installation._slots
-    installation.uninstall()
-    installation.install(Guarding())
-    assert all(slot is before for slot, before in zip(installation._slots, known, strict=True))
     installation.uninstall()
 
     monkeypatch.setattr(Holder, 'method', lambda self: 'changed')
@@ -248,28 +240,18 @@ def test_what_was_found_is_found_once_and_again_where_it_changed(
 # -- references that were taken before any capture, as array-agnostic packages take them, meet the guard all the sam --
 
 
-NAMES = ('svd', 'eigh', 'lstsq', 'pinv', 'eigvalsh', 'cond', 'matrix_rank')
-
-
 class Backend:
     """As packages do that serve several array libraries."""
 
     def __init__(self, cp: Any) -> None:
-        self.table = {name: getattr(cp.linalg, name) for name in NAMES}
         self.svd = cp.linalg.svd
         self.thin = functools.partial(cp.linalg.svd, full_matrices=False)
-        self.copyto = cp.copyto
         self.asnumpy = cp.asnumpy
-
-    def norm(self, y: Any) -> Any:
-        return self.table['svd'](y)[1]
 
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     'an attribute': lambda backend, y: backend.svd(y),
     'a partial': lambda backend, y: backend.thin(y),
-    'in a method': lambda backend, y: backend.norm(y),
-    **{name: lambda backend, y, name=name: backend.table[name](*[y] * (1 + (name == 'lstsq'))) for name in NAMES},
 }
 
 
@@ -279,21 +261,20 @@ def test_calls_that_no_capture_can_hold_are_refused(cp: Any, call: str) -> None:
     x = cp.arange(16.0).reshape(4, 4) + cp.eye(4)
     with ck.capture() as cap:
         y = x * 2
-        with pytest.raises(ck.UnsupportedCallError, match=r'cupy\.linalg\.\w+\(\)'):
+        with pytest.raises(ck.UnsupportedCallError, match=r'cupy\.linalg\.svd\(\)'):
             CALLS[call](backend, y)
         y += 1
     cap.graph.launch()
     assert np.array_equal(y.get(), x.get() * 2 + 1)
 
 
-@pytest.mark.parametrize('call', ['an attribute', 'a partial', 'in a method'])
+@pytest.mark.parametrize('call', CALLS)
 def test_they_are_made_between_two_graphs(cp: Any, call: str) -> None:
     backend = Backend(cp)
     x = cp.diag(cp.arange(1.0, 5.0))
     with ck.capture(pieces=True) as cap:
         y = x * 2
-        found = CALLS[call](backend, y)
-        values = (found if call == 'in a method' else found[1]) + 1
+        values = CALLS[call](backend, y)[1] + 1
     cap.graph.launch()
     assert np.allclose(np.sort(values.get()), [3, 5, 7, 9])
 
@@ -330,31 +311,6 @@ def test_every_function_that_a_capture_answers_otherwise_is_met(sim: Any) -> Non
 
 #: Not met: asking whether a stream captures harms no capture.
 LEFT_ALONE = {'streamIsCapturing'}
-
-
-def test_calls_with_and_without_a_stream_are_told_apart() -> None:
-    held = 0
-    for entry in ENTRIES:
-        if (
-            entry.holder == 'cupy.cuda.memory.MemoryPointer'
-            or 'memcpy' in entry.name
-            or entry.name.startswith('memset')
-        ):
-            ours = entry.method in ('pointer_copy', 'copy', 'captured_call')
-            assert ours == entry.name.lower().endswith('async'), entry
-            held += 1
-        elif entry.name == 'free_all_blocks':
-            assert entry.method == 'pool_free', entry
-            held += 1
-    assert held > 20
-    functions = {(entry.name, entry.verb) for entry in ENTRIES if entry.kind == 'function'}
-    assert len(functions) == len(dict(functions)), 'one function under two names is one call'
-
-
-def test_verbs_that_several_calls_share_are_given_the_row() -> None:
-    for entry in ENTRIES:
-        first = next(iter(inspect.signature(attrgetter(entry.verb)(GUARD)).parameters))
-        assert (first == 'entry') == entry.given, entry
 
 
 def test_every_seam_that_was_met_on_a_gpu_is_in_the_table() -> None:

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver import library_accesses
-from capturekit.driver.cuda import current
 from capturekit.driver.vendor_libraries import NAMES
 from capturekit.guard import watch
-from capturekit.model.errors import CudaCallError
 from tests.captured import capture, flag
 from tests.examples import examples
 from tests.lanes.test_relane import SAME, quiet
@@ -58,14 +56,6 @@ def test_what_reads_and_writes_say_is_added(sim: Any) -> None:
     assert set(cap.graph.edges) == {(0, 1)}, 'the first product is said to read c as well'
     cap.graph.launch()
     assert values(first).tobytes() == values(second).tobytes()
-
-
-def test_without_the_arguments_nothing_is_known(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b, c = matrices(sim, 3)
-    monkeypatch.setattr('capturekit.guard.libraries.of_cublas', lambda name, args: None)
-    with ck.capture(lanes='auto') as cap:
-        a @ b, a @ c
-    assert not cap.relaned and len(cap.relaned.fixed) == 2 and not cap.relaned.called
 
 
 def test_lanes_by_hand_and_bodies(cp: Any) -> None:
@@ -245,20 +235,6 @@ def test_memory_that_is_freed_behind_a_checked_read_is_refused(cp: Any) -> None:
         y = b * 4
     cap.graph.launch()
     assert y.get().tolist() == [4.0] * 3
-
-
-def test_the_simulated_device_refuses_such_a_body(sim: Any) -> None:
-    device = current().device
-    graph = device.graph_create()
-    condition = device.condition_create(graph)
-    _, body = device.add_if(graph, (), condition)
-    stream = sim.cuda.Stream(non_blocking=True)
-    device.begin_capture_to(stream.ptr, body)
-    pointer = sim.cuda.runtime.mallocAsync(64, stream.ptr)
-    sim.cuda.runtime.freeAsync(pointer, stream.ptr)
-    device.end_capture(stream.ptr)
-    with pytest.raises(CudaCallError, match='InvalidValue'):
-        device.graph_instantiate(graph)
 
 
 # -- libraries on a stream that nobody has forked ------------------------------------------------------------------
