@@ -78,9 +78,6 @@ def fused(nodes: Sequence[Item], free: Collection[int], **more: Any) -> list[tup
     return [one.nodes for one in fusion(nodes, free, **more).kernels]
 
 
-# -- shapes -----------------------------------------------------------------------------------------------------
-
-
 # -- runs -------------------------------------------------------------------------------------------------------
 
 

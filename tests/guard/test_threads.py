@@ -36,8 +36,9 @@ def in_thread(fn: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, found
 
 
-def test_eight_captures_at_once(sim: Any) -> None:
-    x = sim.arange(8, dtype='f8')
+def test_eight_captures_at_once(cp: Any) -> None:
+    x = cp.arange(8, dtype='f8')
+    x * 2 + (x + 1)  # its kernels are compiled before
     barrier = threading.Barrier(8)
 
     def record(k: int) -> Any:
