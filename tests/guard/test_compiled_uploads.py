@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -149,24 +148,6 @@ def test_cupys_compiled_code_asks_a_subclass_of_its_pointers() -> None:
     memory = cupy.cuda.UnownedMemory(4096, 64, None, 0)
     Pointer(memory, 0).copy_from_async(512, 8, None)
     assert asked == [(512, 8, None)]
-
-
-def test_another_thread_beside_the_capture(cp: Any) -> None:
-    found: list[Any] = []
-
-    def work() -> None:
-        with cp.cuda.Stream(non_blocking=True) as stream:
-            found.append(cp.arange(3.0).take([2, 0]))
-            stream.synchronize()
-
-    x = cp.arange(3.0)
-    with ck.capture() as cap:
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        y = x.take([0, 1])
-    cap.graph.launch()
-    assert (y.get().tolist(), found[0].get().tolist()) == ([0.0, 1.0], [2.0, 0.0])
 
 
 #: Many small arrays joined: CuPy's kernel for them reads a table of addresses that it uploads.

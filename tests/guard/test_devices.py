@@ -161,17 +161,6 @@ def test_a_graph_of_several_devices_launches_on_any_stream(cp: Any) -> None:
     np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1) + 2)
 
 
-def test_an_unjoined_lane_of_another_device_is_named(cp: Any) -> None:
-    xs, side = arrays(cp), side_of(cp, 1)
-    with pytest.raises(ck.UnjoinedError) as info:
-        with ck.capture() as cap:
-            side.wait_event(cap.stream.record())
-            with cp.cuda.Device(1), side:
-                xs[1] += 1
-    assert info.value.lane == 1
-    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
-
-
 # -- devices without a lane -----------------------------------------------------------------------------------
 
 
@@ -378,18 +367,6 @@ def test_copies_between_devices_are_recorded(cp: Any, how: str, on: int, to: int
     np.testing.assert_array_equal(value(cp, target), 0)
     cap.graph.launch()
     np.testing.assert_array_equal(value(cp, target), of(cp, 1 - to))
-
-
-def test_a_copy_made_on_the_current_device(cp: Any) -> None:
-    xs = arrays(cp)
-    with ck.capture() as cap, cap.fork(devices=[1]) as (lane,), lane:
-        y, z = xs[0].copy(), cp.asarray(xs[0])
-    assert (y.device.id, z.device.id) == (1, 1)
-    assert [node.kind for node in cap.graph.nodes] == ['memcpy', 'memcpy']
-    xs[0] += 1
-    cap.graph.launch()
-    for one in (y, z):
-        np.testing.assert_array_equal(value(cp, one), of(cp, 0) + 1)
 
 
 @pytest.mark.parametrize('there', [True, False])

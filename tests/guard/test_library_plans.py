@@ -71,26 +71,6 @@ def test_each_kind_of_transform(cp: Any, kind: str) -> None:
     assert same(y, transform(cp, x * 2))
 
 
-def test_several_plans_and_a_rehearsed_read(cp: Any) -> None:
-    x, w = numbers(cp, (131,), 'c16'), numbers(cp, (139,), 'c16')
-
-    def step() -> Any:
-        y = cp.fft.fft(x)
-        factor = float(abs(y[0]))
-        cp.fft.config.get_plan_cache().clear()
-        return cp.fft.fft(w * factor)[:131] + y
-
-    wanted = step()
-    with ck.capture(rehearsal=ck.rehearse(step)) as cap:
-        cp.fft.config.get_plan_cache().clear()
-        y = step()
-    cap.graph.launch()
-    assert same(y, wanted)
-    x *= 2
-    with pytest.raises(ck.AssumptionError):
-        cap.graph.launch()
-
-
 def test_a_graphed_function_whose_plans_are_dropped(cp: Any) -> None:
     @ck.graphed
     def step(x: Any) -> Any:

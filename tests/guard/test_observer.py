@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, LISTENERS, watch
+from capturekit.guard import GUARD, watch
 from capturekit.guard.observer import Observer
 from capturekit.model.errors import CaptureError
-from capturekit.model.recording import Recording
 
 pytestmark = pytest.mark.usefixtures('no_garbage')
 
@@ -151,19 +150,6 @@ def test_work_that_escapes_runs_and_is_named_at_its_line(cp: Any) -> None:
     assert one.message.splitlines()[0].startswith('Work on stream')
 
 
-def test_without_a_with_statement_work_goes_to_the_legacy_stream(cp: Any) -> None:
-    (stream, _other), x = two(cp), numbers(cp)
-    with observing() as observer:
-        stream.begin_capture()
-        y = x + 1
-        stream.end_capture()
-        assert y.get().tolist() == [1, 2, 3, 4]
-        free(stream)
-    (one,) = observer.found
-    assert one.name == 'EscapedWorkError'
-    assert '`begin_capture()` does not make its stream current' in one.message
-
-
 def test_a_loss_that_only_the_pool_sees_is_one_finding(sim: Any) -> None:
     stream, x = sim.cuda.Stream(), sim.arange(1 << 16)
     with observing() as observer:
@@ -269,21 +255,6 @@ def test_work_that_escapes_from_a_block_runs(cp: Any) -> None:
     assert [one.name for one in observer.found] == ['EscapedWorkError', 'LegacyStreamError']
 
 
-def test_blocks_that_adapt_go_on_adapting(cp: Any) -> None:
-    (side, _other), x = two(cp), numbers(cp)
-    with observing() as observer:
-        with ck.capture(strict=False) as cap:
-            with side:
-                y = x + 1
-            side.synchronize()
-            z = y * 2
-        cap.graph.launch()
-        assert z.get().tolist() == [2, 4, 6, 8]
-        assert len(cap.recording.adaptations) >= 2
-        cap.graph.close()
-    assert observer.found == []
-
-
 def test_graphed_functions_are_left_to_the_guard(cp: Any) -> None:
     @ck.graphed
     def step(x: Any) -> Any:
@@ -317,29 +288,3 @@ def test_a_legal_script_is_as_it_was(cp: Any) -> None:
         assert w.get().tolist() == [2, 3]
         cap.graph.close()
     assert observer.found == []
-
-
-def test_recordings_of_observed_captures_are_heard(sim: Any) -> None:
-    heard: list[Recording] = []
-
-    def hear(recording: Recording, graph: Any) -> None:
-        heard.append(recording)
-
-    stream, side = two(sim)
-    LISTENERS.append(hear)
-    try:
-        with observing():
-            for call in (stream.synchronize, lambda: None):
-                with stream:
-                    stream.begin_capture()
-                    side.wait_event(stream.record())
-                    with side:
-                        sim.zeros(3)
-                    answer_of(sim, call)
-                    answer_of(sim, stream.end_capture)
-    finally:
-        LISTENERS.remove(hear)
-    assert [one.outcome for one in heard] == ['failed', 'failed']
-    first, second = ([step.text for step in one.steps if step.kind == 'finding'] for one in heard)
-    assert first[0].startswith('let through: SynchronizationError: Stream.synchronize()')
-    assert second[0].startswith('let through: UnjoinedError')
