@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.code_reads import VARIABLES, loader_of, plain_steps
+from capturekit.functions.code_reads import loader_of, plain_steps
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 #: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
@@ -137,45 +137,41 @@ class ReturnPaths:
 
 
 def _wrapped_in(code: CodeType, offset: int) -> str | None:
-    """The variable of the enclosing code whose function a call like ``f(x, *args, **named)`` calls; None of others.
-
-    ``args`` and ``named`` are the code's own. Of anything else, as in ``f(*map(g, xs))``, the call makes a tuple first.
-    """
-    steps, own = plain_steps(code), _given_together(code)
+    """The variable of the enclosing code whose function a call like ``f(x, *args, **named)`` calls; None of others."""
+    steps = plain_steps(code)
     place = next((number for number, step in enumerate(steps) if step.offset == offset), 0)
-    if steps[place].opname != 'CALL_FUNCTION_EX':
-        return None
-    last = place - 1
-    while last and (steps[last].opname in _NAMED or (steps[last].argval in own[1:] and _loads(steps[last]))):
-        last -= 1
-    load = loader_of(steps, place)
-    if steps[last].argrepr != 'INTRINSIC_LIST_TO_TUPLE':
-        if not _loads(steps[last]) or steps[last].argval not in own[:1]:
-            return None
-        load = last - 1 - (steps[last - 1].opname == 'PUSH_NULL')
-        if any(step.is_jump_target for step in steps[load + 1 : place]):
-            return None
+    load = loader_of(steps, place) if gets_a_tuple(code, steps, place) else None
     is_enclosing = load is not None and steps[load].opname == 'LOAD_DEREF' and steps[load].argval in code.co_freevars
     return steps[load].argval if load is not None and is_enclosing else None
 
 
-#: What puts named arguments into a call, beside the instruction that loads them.
-_NAMED = ('BUILD_MAP', 'DICT_MERGE', 'PUSH_NULL')
+def gets_a_tuple(code: CodeType, steps: list[dis.Instruction], place: int) -> bool:
+    """Whether an instruction is a call like ``f(x, *args, **named)``, whose code shows that it has a tuple to hand on.
+
+    Of anything else, as in ``f(*map(g, xs))``, the call makes a tuple first, so it may call others.
+    """
+    if steps[place].opname != 'CALL_FUNCTION_EX':
+        return False
+    above = int(sys.version_info >= (3, 14) or bool(steps[place].arg))  # a place for named arguments
+    for number in range(place - 1, -1, -1):
+        step = steps[number]
+        if steps[number + 1].is_jump_target or 'JUMP' in step.opname or above < 0:
+            return False
+        if not above:
+            made = step.opname in ('LIST_TO_TUPLE', 'BUILD_TUPLE') or step.argrepr == 'INTRINSIC_LIST_TO_TUPLE'
+            given = step.opname.startswith('LOAD_FAST') and step.argval == _own_arguments(code)
+            return made or given
+        above -= dis.stack_effect(step.opcode, step.arg, jump=False)
+    return False
 
 
-def _loads(step: dis.Instruction) -> bool:
-    return step.opname in VARIABLES
-
-
-def _given_together(code: CodeType) -> tuple[str, ...]:
-    """The names of ``*args`` and ``**named``; none of those that code has not both, or that get other values."""
-    first = code.co_argcount + code.co_kwonlyargcount
-    own = code.co_varnames[first : first + 2] if code.co_flags & _BOTH == _BOTH else ()
-    stored = {step.argval for step in plain_steps(code) if step.opname.startswith(('STORE_', 'DELETE_'))}
-    return own if stored.isdisjoint(own) else ()
-
-
-_BOTH = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+def _own_arguments(code: CodeType) -> str | None:
+    """The name of ``*args``; None if code has none, or gives it other values."""
+    if not code.co_flags & inspect.CO_VARARGS:
+        return None
+    name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    stored = any(step.argval == name for step in plain_steps(code) if step.opname.startswith(('STORE_', 'DELETE_')))
+    return None if stored else name
 
 
 def is_jaxs(value: Any) -> bool:
