@@ -35,7 +35,6 @@ RATIOS = (
     'kmeans, per call: graphed / eager',
     'conjugate_gradient, per call: graphed / eager',
     'conjugate gradients, 256 x 256: decided on the device / on the host',
-    'Black-Scholes, 4,000,000 options: fused / recorded',
     'recording 1,000 operations in place: watched / not watched, per op',
     'CuPy op, no capture open: watched / not watched',
     'memory, operations on eight arrays: 20 variants of a graphed function / eager',

@@ -63,7 +63,7 @@ def test_relaning_and_rebinding(sim: Any, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(timing, 'REPEATS', 1)
     monkeypatch.setattr(graphs, 'MEGA', 1 << 10)
     monkeypatch.setattr(graphs, 'GIGA', 1 << 10)
-    assert [line.error for line in (*graphs.relaning(sim, 200), *graphs.rebinding(sim))] == [''] * 18
+    assert [line.error for line in (*graphs.relaning(sim, 200), *graphs.rebinding(sim))] == [''] * 12
 
 
 def test_a_wrong_way_is_an_error_and_the_others_go_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,6 +294,15 @@ def copying(dtype: str) -> ElementOperation:
     return ElementOperation('out0 = in0', '', parameters, (('in0_type', dtype), ('out0_type', dtype)), True)
 
 
+def array_operand(dtype: str, data: bytes, reads: bool, writes: bool, sure: bool) -> ElementOperand | None:
+    """The array that an argument of a kernel of CuPy's is; None where it has another form."""
+    ndim = axes(len(data))
+    if ndim < 0:
+        return None
+    address, _size, *words = struct.unpack(f'{len(data) // _WORD}q', data)
+    return ElementOperand(dtype, address, tuple(words[:ndim]), tuple(words[ndim:]), None, reads, writes, sure)
+
+
 def of_node(name: str, operation: ElementOperation | str, arguments: Sequence[Argument]) -> Elementwise | str:
     """What a node with these arguments, the last of which is CuPy's index, computes."""
     if isinstance(operation, Rounded):
@@ -309,14 +318,10 @@ def of_node(name: str, operation: ElementOperation | str, arguments: Sequence[Ar
         if parameter.kind == SCALAR:
             found.append(ElementOperand(parameter.dtype, number=argument.data))
             continue
-        ndim = axes(len(argument.data))
-        if ndim < 0:
+        operand = array_operand(parameter.dtype, argument.data, not first, parameter.written, first)
+        if operand is None:
             return 'it has arguments of another form than its kernel'
-        words = struct.unpack(f'{len(argument.data) // _WORD}q', argument.data)
-        shape, strides = words[2 : 2 + ndim], words[2 + ndim :]
-        found.append(
-            ElementOperand(parameter.dtype, words[0], shape, strides, None, not first, parameter.written, first)
-        )
+        found.append(operand)
     if not any(one.writes for one in found):
         return 'it writes nothing'
     dtypes = {p.dtype for p in operation.parameters}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -142,7 +142,7 @@ def name_of(names: Sequence[str], text: Sequence[str]) -> str:
     return f'cupy_fused_{words}_{digest}'
 
 
-def _function(operation: ElementOperation, number: int, fast: bool = False) -> str:
+def _function(operation: ElementOperation, number: int, fast: bool) -> str:
     """An operation as a function, in a namespace with the names of its types and its preamble."""
     types = [f'typedef {_C_TYPES[dtype]} {name};' for name, dtype in operation.types]
     taken = ['const ptrdiff_t i', *(_taken(p, operation.ufunc) for p in operation.parameters)]
@@ -192,12 +192,53 @@ def _cast(of: str, to: str, code: str) -> str:
     return f'({code}) != {_C_TYPES[of]}()' if wanted == 'b' else f'({code}).real()'
 
 
-# -- its arrays --------------------------------------------------------------------------------------------------
+def functions(operations: Iterable[ElementOperation], fast: bool) -> list[str]:
+    """The functions of operations in their order, behind all headers that they include."""
+    operations = list(operations)
+    includes = dict.fromkeys(line.strip() for one in operations for line in _INCLUDE.findall(one.preamble))
+    return [*includes, *(_function(one, number, fast) for number, one in enumerate(operations))]
 
 
-def _array(place: FusedPlace) -> bytes:
-    ndim = len(place.shape)
-    return struct.pack(f'{2 + 2 * ndim}q', place.address, prod(place.shape), *place.shape, *place.strides)
+# -- its arguments -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FusedArgument:
+    """A parameter of the kernel: how CuPy declares it, its bytes, which elements it is, and how C++ declares it."""
+
+    declared: str
+    data: bytes
+    place: FusedPlace | None = None
+    code: str = ''
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of a number or of an array's elements."""
+        return self.declared.split()[-2]
+
+    @classmethod
+    def array(cls, name: str, place: FusedPlace, raw: str = '') -> FusedArgument:
+        """The elements of a place."""
+        ndim = len(place.shape)
+        data = struct.pack(f'{2 + 2 * ndim}q', place.address, prod(place.shape), *place.shape, *place.strides)
+        kind = ('' if place.stores else 'const ') + _C_TYPES[place.dtype]
+        return cls(f'{raw}{place.dtype} {name}', data, place, f'const ck_array<{kind}, {ndim}> {name}')
+
+    @classmethod
+    def number(cls, name: str, dtype: str, data: bytes) -> FusedArgument:
+        """A number."""
+        return cls(f'{dtype} {name}', data, None, f'const {_C_TYPES[dtype]} {name}')
+
+
+def index_of(kernel: FusedKernel) -> bytes:
+    """CuPy's index of a kernel's elements: their number, the shape, the place of a thread."""
+    ndim = len(kernel.shape)
+    return struct.pack(f'{1 + 2 * ndim}q', kernel.size, *kernel.shape, *[0] * ndim)
+
+
+def _power(number: int) -> int:
+    """The power of two that is not smaller."""
+    return 1 << max(number - 1, 0).bit_length()
 
 
 def contiguous(place: FusedPlace) -> bool:

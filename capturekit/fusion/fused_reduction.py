@@ -19,14 +19,14 @@ import numpy as np
 
 from capturekit.fusion.fused_kernel import (
     _C_TYPES,
-    _INCLUDE,
     _SEALS,
+    FusedArgument,
     FusedKernel,
     FusedPlace,
     FusedStep,
-    _array,
-    _function,
     contiguous,
+    functions,
+    index_of,
     narrow,
 )
 from capturekit.fusion.reduction import Reduction
@@ -61,33 +61,21 @@ class FusedReduction:
 # -- its arguments ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Argument:
-    """An argument: how it is declared, its bytes, its dtype, and which elements it is."""
-
-    declared: str
-    data: bytes
-    dtype: str
-    place: FusedPlace | None = None
-
-
-def _inputs(kernel: FusedReduction) -> Iterator[_Argument]:
+def _inputs(kernel: FusedReduction) -> Iterator[FusedArgument]:
     """Arrays that are only read, numbers, the numbers of the reduction's own code, and the zero of the seals."""
     for n, place in enumerate(kernel.places):
         if place.loads and not place.stores:
-            yield _Argument(f'{place.dtype} ck_m{n}', _array(place), place.dtype, place)
+            yield FusedArgument.array(f'ck_m{n}', place)
     for n, (dtype, data) in enumerate((*kernel.front.numbers, *kernel.behind.numbers)):
-        yield _Argument(f'{dtype} ck_n{n}', data, dtype)
+        yield FusedArgument.number(f'ck_n{n}', dtype, data)
     for one, given in zip(kernel.reduction.code.inputs, kernel.inputs):
         if one.number:
-            yield _Argument(f'{one.dtype} {one.name}', given, one.dtype)
-    yield _Argument('uint32 ck_zero', struct.pack('I', 0), 'uint32')
+            yield FusedArgument.number(one.name, one.dtype, given)
+    yield FusedArgument.number('ck_zero', 'uint32', struct.pack('I', 0))
 
 
-def _outputs(kernel: FusedReduction) -> Iterator[_Argument]:
-    for n, place in enumerate(kernel.places):
-        if place.stores:
-            yield _Argument(f'{place.dtype} ck_m{n}', _array(place), place.dtype, place)
+def _outputs(kernel: FusedReduction) -> list[FusedArgument]:
+    return [FusedArgument.array(f'ck_m{n}', place) for n, place in enumerate(kernel.places) if place.stores]
 
 
 def declared(kernel: FusedReduction) -> tuple[str, str]:
@@ -98,9 +86,7 @@ def declared(kernel: FusedReduction) -> tuple[str, str]:
 def arguments(kernel: FusedReduction) -> list[bytes]:
     """The bytes of its arguments, CuPy's indices and the block's stride last."""
     found = [one.data for one in (*_inputs(kernel), *_outputs(kernel))]
-    for half in (kernel.front, kernel.behind):
-        ndim = len(half.shape)
-        found.append(struct.pack(f'{1 + 2 * ndim}q', half.size, *half.shape, *[0] * ndim))
+    found += [index_of(half) for half in (kernel.front, kernel.behind)]
     return [*found, struct.pack('i', kernel.reduction.stride)]
 
 
@@ -111,7 +97,7 @@ def infos(kernel: FusedReduction, cupy: Any) -> tuple[Any, ...]:
     scalar, index = import_module('cupy._core._scalar').CScalar, import_module('cupy._core._carray').Indexer
     make = import_module('cupy._core._kernel')._ArgInfo
 
-    def info(one: _Argument) -> Any:
+    def info(one: FusedArgument) -> Any:
         if one.place is None:
             return make(3, scalar, np.dtype(one.dtype), 0, True, True)
         place = one.place
@@ -178,20 +164,13 @@ def parts(kernel: FusedReduction) -> SourceParts:
     after += [
         f'{_by("_i", p)}_raw_ck_m{n}[_out_ind.get()] = ck_v{n};' for n, p in enumerate(behind.places, first) if p.stores
     ]
-    lines = [loads, steps, [at, *stores] if stores else [], inputs, before, after, [_functions(known, fast)]]
+    lines = [loads, steps, [at, *stores] if stores else [], inputs, before, after, [_SEALS, *functions(known, fast)]]
     return SourceParts(values, *map('\n'.join, lines))
 
 
 def _by(number: str, place: FusedPlace) -> str:
     """What all elements have is stored with the first one."""
     return f'if ({number} == 0) ' if place.one else ''
-
-
-def _functions(known: dict[Any, int], fast: bool) -> str:
-    includes: dict[str, None] = {}
-    for operation in known:
-        includes.update(dict.fromkeys(line.strip() for line in _INCLUDE.findall(operation.preamble)))
-    return '\n'.join([_SEALS, *includes, *(_function(operation, number, fast) for operation, number in known.items())])
 
 
 def _step(step: FusedStep, first: tuple[int, int], of: str, at: str, known: dict[Any, int], fast: bool) -> list[str]:

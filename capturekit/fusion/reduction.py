@@ -18,11 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.driver.cupy_kernels import _memo, axes
+from capturekit.driver.cupy_kernels import _memo
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.library_accesses import Rows
 from capturekit.driver.node_accesses import Access, Touched, linear
-from capturekit.fusion.elementwise import _BEYOND, _SUMS, ARRAY, PRODUCTS, SCALAR, ElementOperand, Rounded
+from capturekit.fusion.elementwise import (
+    _BEYOND,
+    _SUMS,
+    ARRAY,
+    PRODUCTS,
+    SCALAR,
+    ElementOperand,
+    Rounded,
+    array_operand,
+)
+from capturekit.fusion.fused_kernel import _C_TYPES, _power
 
 _WORD = 8
 #: Parameters that follow the arrays and numbers: the index of the inputs, that of the outputs, the block's stride.
@@ -121,27 +131,32 @@ class Reduction:
 # -- from CuPy's memory of what it has compiled -----------------------------------------------------------------
 
 
+#: What CuPy makes a function of, in order, by what remembers the functions; '_' is not asked for.
+_REMEMBERED = {
+    '_reduction._SimpleReductionKernel_get_cached_function': (
+        'each combine result reduce_type params infos types name block identity _ _ preamble options'
+    ),
+    '_reduction._ReductionKernel_get_cached_function': (
+        '_ _ params infos types name block reduce_type identity each combine result preamble options'
+    ),
+    '_cub_reduction._SimpleCubReductionKernel_get_cached_function': (
+        'each combine result reduce_type params infos types name block identity preamble options _'
+    ),
+}
+_TEMPLATES = tuple(_REMEMBERED)[:2]
+
+
 def reductions() -> dict[int, ReductionCode | str]:
     """The codes of all reduction kernels that CuPy has compiled, by function; or why one can not be fused."""
-    return {function: code_of(made) for function, made in _remembered()}
+    return {function: code_of(made) for maker in _TEMPLATES for function, made in _remembered(maker)}
 
 
-def _remembered() -> Iterable[tuple[int, Made]]:
-    module = sys.modules.get('cupy._core._reduction')
-    for key, function in _memo(getattr(module, '_SimpleReductionKernel_get_cached_function', None)):
-        if len(key[1]) == 14 and hasattr(function, 'ptr'):
-            each, combine, result, kind, params, infos, types, name, block, identity, _in, _out, preamble, options = (
-                key[1]
-            )
-            more = (identity, each, combine, result, types, preamble, options)
-            yield int(function.ptr), Made(name, block, kind, params, infos, *more)
-    for key, function in _memo(getattr(module, '_ReductionKernel_get_cached_function', None)):
-        if len(key[1]) == 14 and hasattr(function, 'ptr'):
-            _nin, _nout, params, infos, types, name, block, kind, identity, each, combine, result, preamble, options = (
-                key[1]
-            )
-            more = (identity, each, combine, result, types, preamble, options)
-            yield int(function.ptr), Made(name, block, kind, params, infos, *more)
+def _remembered(maker: str) -> Iterator[tuple[int, Made]]:
+    module, _, name = maker.partition('.')
+    names = _REMEMBERED[maker].split()
+    for key, function in _memo(getattr(sys.modules.get(f'cupy._core.{module}'), name, None)):
+        if len(key[1]) == len(names) and hasattr(function, 'ptr'):
+            yield int(function.ptr), Made(**{of: given for of, given in zip(names, key[1]) if of != '_'})
 
 
 def code_of(made: Made) -> ReductionCode | str:
@@ -209,13 +224,11 @@ def of_node(info: Any, code: ReductionCode | str, arguments: Sequence[Argument])
         if one.number:
             operands.append(ElementOperand(one.dtype, number=argument.data))
             continue
-        ndim = axes(len(argument.data))
-        if ndim < 0:
-            return other
-        words = struct.unpack(f'{len(argument.data) // _WORD}q', argument.data)
         written = one is code.output
-        shape, strides = words[2 : 2 + ndim], words[2 + ndim :]
-        operands.append(ElementOperand(one.dtype, words[0], shape, strides, None, not written, written, written))
+        operand = array_operand(one.dtype, argument.data, not written, written, written)
+        if operand is None:
+            return other
+        operands.append(operand)
     inner, outer = (_shape(one.data) for one in arguments[-_OWN:-1])
     arrays = [one.shape for one in operands[:-1] if one.number is None]
     if not arrays or any(shape != inner for shape in arrays) or operands[-1].shape != outer or 0 in (*inner, *outer):
@@ -237,11 +250,6 @@ def _shape(index: bytes) -> tuple[int, ...]:
 # that the last bits differ: only those who do not need them get it.
 
 
-#: Types of C++, by dtype, of those that CUB adds in the dtype itself.
-_C_TYPES = {
-    'int32': 'int', 'int64': 'long long', 'uint32': 'unsigned int', 'uint64': 'unsigned long long',
-    'float32': 'float', 'float64': 'double',
-}  # fmt: skip
 _LARGEST = '(a > b || a != a) ? a : b'
 _SMALLEST = '(a < b || a != a) ? a : b'
 #: For each of CUB's operations the expression that combines two values.
@@ -340,11 +348,6 @@ def threads(length: int) -> tuple[int, int]:
     return block, 1 << (block // length).bit_length() - 1 if length < _SHORT else 1
 
 
-def _power(number: int) -> int:
-    """The power of two that is not smaller."""
-    return 1 << max(number - 1, 0).bit_length()
-
-
 def _code(rows: Rows, block: int, length: int) -> ReductionCode:
     kind, combine, identity = _C_TYPES[rows.dtype], _COMBINED[rows.operation], _identity(rows)
     names = ('type_in0_raw', 'type_out0_raw')
@@ -379,26 +382,20 @@ def _identity(rows: Rows) -> str:
 # remembers what it made a function of. Kernels of two passes are left to CUB. Tested with CuPy 14.2.
 
 
-#: How many arguments CuPy makes such a kernel of.
-_GIVEN = 13
 #: How the length of a row is called in CUB's kernels, and what it is in CuPy's.
 _ROW, _LENGTH = '_segment_size', '(_in_ind.size() / _out_ind.size())'
 
 
 def block_codes() -> dict[int, ReductionCode]:
     """The codes of kernels of one pass that CuPy has compiled, by function."""
-    module = sys.modules.get('cupy._core._cub_reduction')
     found: dict[int, ReductionCode] = {}
-    for key, function in _memo(getattr(module, '_SimpleCubReductionKernel_get_cached_function', None)):
-        if len(key[1]) != _GIVEN or not hasattr(function, 'ptr'):
-            continue
-        each, combine, result, kind, params, infos, types, name, block, identity, preamble, options, _items = key[1]
-        own = (None,) * _OWN  # what CuPy's template has behind the arrays, where these have two sizes
-        more = (identity, each, combine, result.replace(_ROW, _LENGTH), types, preamble, options)
-        code = code_of(Made(name, block, kind, (*params[:2], *own), (*infos[:2], *own), *more))
+    own = (None,) * _OWN  # what CuPy's template has behind the arrays, where these have two sizes
+    for function, made in _remembered('_cub_reduction._SimpleCubReductionKernel_get_cached_function'):
+        params, infos = (*made.params[:2], *own), (*made.infos[:2], *own)
+        code = code_of(replace(made, params=params, infos=infos, result=made.result.replace(_ROW, _LENGTH)))
         code = code.does if isinstance(code, Rounded) else code
         if isinstance(code, ReductionCode):
-            found[int(function.ptr)] = replace(code, library=True)
+            found[function] = replace(code, library=True)
     return found
 
 

@@ -20,12 +20,13 @@ import numpy as np
 from capturekit.fusion.elementwise import ElementOperation, Piece, sealed
 from capturekit.fusion.fused_kernel import (
     _C_TYPES,
-    _INCLUDE,
     _SEALS,
+    FusedArgument,
     FusedKernel,
     FusedPlace,
-    _array,
-    _function,
+    _power,
+    functions,
+    index_of,
     narrow,
 )
 
@@ -87,11 +88,6 @@ def layout_of(kernel: FusedKernel) -> TileLayout:
     together = _TOGETHER if columns >= _SHORT and kernel.size >= _MANY else 1
     along = min(THREADS if rows == 1 else _ALONG, _power(-(-columns // together)))
     return TileLayout(rows, columns, together, (along, min(THREADS // along, _power(rows))), _narrow(kernel))
-
-
-def _power(number: int) -> int:
-    """The power of two that is not smaller."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 def _narrow(kernel: FusedKernel) -> bool:
@@ -505,15 +501,6 @@ def _largest(place: FusedPlace) -> int:
 
 
 @dataclass(frozen=True)
-class FusedArgument:
-    """A parameter of the kernel: as ``cupy.ElementwiseKernel`` declares it, as C++ does, and its bytes."""
-
-    declared: str
-    code: str
-    data: bytes
-
-
-@dataclass(frozen=True)
 class Source:
     """A kernel's source but for its name, its parameters (those that are only read first), and how it is launched."""
 
@@ -551,13 +538,12 @@ def source(kernel: FusedKernel) -> Source:
     layout = layout_of(kernel)
     numbers, known = SourceNumbers(layout.narrow), _known(kernel)
     body = '\n'.join(_body(kernel, layout, numbers, known))
-    inputs = [*_arrays(kernel), *_given(kernel)]
-    inputs += [_word(name, number) for name, number in numbers.named()]
-    inputs.append(_word('ck_zero', 0))
-    outputs = [_argument(f'ck_m{n}', place) for n, place in enumerate(kernel.places) if place.stores]
-    ndim = len(kernel.shape)
-    index = struct.pack(f'{1 + 2 * ndim}q', kernel.size, *kernel.shape, *[0] * ndim)
-    last = FusedArgument('', f'const ck_index<{ndim}> ck_at', index)
+    inputs = list(_arrays(kernel))
+    inputs += [FusedArgument.number(f'ck_n{n}', dtype, data) for n, (dtype, data) in enumerate(kernel.numbers)]
+    words = (*numbers.named(), ('ck_zero', 0))
+    inputs += [FusedArgument.number(name, 'uint32', struct.pack('I', number)) for name, number in words]
+    outputs = [FusedArgument.array(f'ck_m{n}', place) for n, place in enumerate(kernel.places) if place.stores]
+    last = FusedArgument('', index_of(kernel), code=f'const ck_index<{len(kernel.shape)}> ck_at')
     return Source(tuple(inputs), tuple(outputs), last, _functions(kernel, layout, known), body, layout)
 
 
@@ -575,36 +561,15 @@ def _functions(kernel: FusedKernel, layout: TileLayout, known: dict[ElementOpera
     parts = [_SEALS, f'typedef {kind} ck_int;', f'typedef unsigned {kind} ck_uint;', ACCESS]
     if any(place.pieces for place in kernel.places):
         parts.append(JOINS)
-    for operation in known:
-        parts += dict.fromkeys(line.strip() for line in _INCLUDE.findall(operation.preamble))
-    return '\n'.join([*parts, *(_function(one, number, kernel.fast) for one, number in known.items())])
-
-
-# -- parameters -------------------------------------------------------------------------------------------------
+    return '\n'.join([*parts, *functions(known, kernel.fast)])
 
 
 def _arrays(kernel: FusedKernel) -> Iterator[FusedArgument]:
     """The arrays that are only read, and parts of arrays."""
     for n, place in enumerate(kernel.places):
-        yield from (_argument(f'ck_s{n}_{k}', part, 'raw ') for k, part in enumerate(place.parts))
+        yield from (FusedArgument.array(f'ck_s{n}_{k}', part, 'raw ') for k, part in enumerate(place.parts))
         if place.loads and not place.stores and not place.pieces:
-            yield _argument(f'ck_m{n}', place)
-
-
-def _argument(name: str, place: FusedPlace, raw: str = '') -> FusedArgument:
-    kind = ('' if place.stores else 'const ') + _C_TYPES[place.dtype]
-    code = f'const ck_array<{kind}, {len(place.shape)}> {name}'
-    return FusedArgument(f'{raw}{place.dtype} {name}', code, _array(place))
-
-
-def _given(kernel: FusedKernel) -> Iterator[FusedArgument]:
-    """The numbers among the operands."""
-    for n, (dtype, data) in enumerate(kernel.numbers):
-        yield FusedArgument(f'{dtype} ck_n{n}', f'const {_C_TYPES[dtype]} ck_n{n}', data)
-
-
-def _word(name: str, number: int) -> FusedArgument:
-    return FusedArgument(f'uint32 {name}', f'const unsigned int {name}', struct.pack('I', number))
+            yield FusedArgument.array(f'ck_m{n}', place)
 
 
 # -- the body ---------------------------------------------------------------------------------------------------

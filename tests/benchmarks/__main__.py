@@ -52,7 +52,7 @@ def machine(cp: Any) -> dict[str, str]:
 
 def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:
     """The parts of a table by name; ``small``: sizes for the simulated device, ``timed``: else it is only checked."""
-    from tests.benchmarks import costs, graphed, graphs, jobs, lanes, peaks, peers, watching, wild, workloads
+    from tests.benchmarks import costs, deciding, graphed, graphs, lanes, peaks, peers, watching, wild, workloads
 
     if table == 'lanes':
         return lanes.parts(cp, small, timed)
@@ -70,11 +70,9 @@ def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:
         'nodes': costs.nodes,
         'updating': graphs.updating,
         'relaning': graphs.relaning,
-        'fusion': jobs.fusion,
-        'jobs': jobs.main_jobs,
         'graphed': graphed.calls,
         'stateful': graphed.stateful,
-        'deciding': jobs.deciding,
+        'deciding': deciding.deciding,
         'rebinding': graphs.rebinding,
         'watching': watching.lines,
     }

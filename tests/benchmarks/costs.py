@@ -162,71 +162,19 @@ def launching(cp: Any) -> Iterator[Line]:
             yield Line(f'graph.launch() / {name}', found['graph.launch()'] / found[name])
 
 
-class Counted:
-    """Records ``count`` operations in place and says how long each part took, in seconds per node."""
-
-    def __init__(self, cp: Any, count: int) -> None:
-        self.cp = cp
-        self.count = count
-        self.x = cp.zeros(64, 'f4')
-        cp.add(self.x, 1, self.x)
-        self.parts: dict[str, list[dict[str, float]]] = {'capturekit': [], 'bare': []}
-
-    def _operations(self) -> None:
-        add, x = self.cp.add, self.x
-        for _ in range(self.count):
-            add(x, 1, x)
-
-    def _note(self, kind: str, parts: dict[str, float]) -> float:
-        self.parts[kind].append({name: value / self.count for name, value in parts.items()})
-        return sum(parts.values()) / self.count
-
-    def guarded(self) -> float:
-        start = now()
-        with ck.capture() as cap:
-            self._operations()
-            recorded = now()
-        made = now()
-        assert cap.recording.node_count == self.count
-        cap.graph.close()
-        return self._note('capturekit', {'record': recorded - start, 'end and instantiate': made - recorded})
-
-    def bare(self) -> float:
-        cp, runtime = self.cp, self.cp.cuda.runtime
-        start = now()
-        stream = cp.cuda.Stream(non_blocking=True)
-        with stream:
-            runtime.streamBeginCapture(stream.ptr, runtime.streamCaptureModeRelaxed)
-            self._operations()
-            recorded = now()
-            graph = runtime.streamEndCapture(stream.ptr)
-            ended = now()
-            handle = runtime.graphInstantiate(graph)
-            made = now()
-        runtime.graphExecDestroy(handle)
-        runtime.graphDestroy(graph)
-        return self._note('bare', {'record': recorded - start, 'end': ended - recorded, 'instantiate': made - ended})
-
-    def split(self, kind: str, warm: int) -> str:
-        rows = self.parts[kind][warm:]
-        return ' + '.join(f'{part} {statistics.median(row[part] for row in rows) * 1e6:.3g}' for part in rows[0])
-
-
 def nodes(cp: Any, sizes: tuple[int, ...] = (100, 1_000, 10_000, 100_000)) -> Iterator[Line]:
     """The cost of a node by the number of nodes: recording, ending and instantiating."""
     totals: dict[str, list[float]] = {'capturekit': [], 'bare': []}
     for count in sizes:
-        counted = Counted(cp, count)
         repeats, warm = {100: (25, 3), 1_000: (15, 2), 10_000: (5, 1)}.get(count, (2, 0))
         line = compared(
             f'{count:,} nodes: capturekit / bare CuPy, per node',
-            {'capturekit': counted.guarded, 'bare': counted.bare},
+            counted(cp, count),
             'capturekit',
             'bare',
             repeats,
             warm=warm,
         )
-        line.note = '; '.join(f'{kind}: {counted.split(kind, warm)} us' for kind in line.medians)
         for kind, value in line.medians.items():
             totals[kind].append(value)
         yield line
@@ -238,3 +186,37 @@ def nodes(cp: Any, sizes: tuple[int, ...] = (100, 1_000, 10_000, 100_000)) -> It
             target=target,
             medians={f'{count:,}': value for count, value in zip(sizes, values)},
         )
+
+
+def counted(cp: Any, count: int) -> dict[str, Callable[[], float]]:
+    """Two ways to a graph of ``count`` operations in place, which return the seconds of a node."""
+    add, x, runtime = cp.add, cp.zeros(64, 'f4'), cp.cuda.runtime
+    add(x, 1, x)
+
+    def operations() -> None:
+        for _ in range(count):
+            add(x, 1, x)
+
+    def guarded() -> float:
+        start = now()
+        with ck.capture() as cap:
+            operations()
+        taken = now() - start
+        assert cap.recording.node_count == count
+        cap.graph.close()
+        return taken / count
+
+    def bare() -> float:
+        start = now()
+        stream = cp.cuda.Stream(non_blocking=True)
+        with stream:
+            runtime.streamBeginCapture(stream.ptr, runtime.streamCaptureModeRelaxed)
+            operations()
+            graph = runtime.streamEndCapture(stream.ptr)
+            handle = runtime.graphInstantiate(graph)
+        taken = now() - start
+        runtime.graphExecDestroy(handle)
+        runtime.graphDestroy(graph)
+        return taken / count
+
+    return {'capturekit': guarded, 'bare': bare}

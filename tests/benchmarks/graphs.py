@@ -1,7 +1,4 @@
-"""What a graph that is there costs to change: update it, aim it at other arrays, give it the edges that the data needs.
-
-Nothing is gained by ``relane()`` where the data needs the order (one array), nor where a kernel fills the device.
-"""
+"""What a graph that is there costs to change: update it, aim it at other arrays, give it the edges that data needs."""
 
 from __future__ import annotations
 
@@ -9,15 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import capturekit as ck
-from capturekit.driver.cuda import current
-from tests.benchmarks.timing import Line, compared, finished, no_garbage_collection, recorded, seconds
+from tests.benchmarks.timing import Line, compared, finished, recorded, seconds
 
 KILO, MEGA, GIGA = 1 << 10, 1 << 20, 1 << 30
 
 
 def updating(cp: Any) -> Iterator[Line]:
-    """A row of kernels of each length, updated in place against instantiated, and one node against all; both
-    definitions are there before anything is timed."""
+    """A row of kernels of each length, recorded again: into the graph that is there, or into a new one."""
     x = cp.arange(1024, dtype='f8')
 
     def record(count: int, value: float) -> Callable[..., None]:
@@ -28,34 +23,9 @@ def updating(cp: Any) -> Iterator[Line]:
         return work
 
     for count in (10, 100, 1_000, 10_000):
-        graph, other = (recorded(record(count, value), lines=False).graph for value in (1.0, 2.0))
-        repeats = 25 if count < 10_000 else 7
-        with no_garbage_collection():
-            yield _by_the_driver(graph, other, f'{count:,} nodes', repeats)
-            yield _recorded_again(graph, record(count, 3.0), f'{count:,} nodes', repeats)
-            yield _one_node(graph, count, repeats)
+        graph = recorded(record(count, 1.0), lines=False).graph
+        yield _recorded_again(graph, record(count, 3.0), f'{count:,} nodes', 25 if count < 10_000 else 7)
         graph.close()
-        other.close()
-
-
-def _by_the_driver(graph: ck.Graph, other: ck.Graph, nodes: str, repeats: int) -> Line:
-    device = current().device
-    made: list[int] = []
-    definitions = [other.graph, graph.graph]
-
-    def update() -> float:
-        definitions.reverse()
-        return seconds(lambda: device.graph_exec_update(graph.graphExec, definitions[0]))
-
-    def instantiate() -> float:
-        taken = seconds(lambda: made.append(device.graph_instantiate(other.graph)))
-        device.graph_exec_destroy(made.pop())
-        return taken
-
-    name = f'{nodes}: cudaGraphExecUpdate / cudaGraphInstantiate'
-    line = compared(name, {'update': update, 'instantiate': instantiate}, 'update', 'instantiate', repeats, target=1.0)
-    assert device.graph_exec_update(graph.graphExec, graph.graph) == ('', 0)
-    return line
 
 
 def _recorded_again(graph: ck.Graph, work: Callable[[], None], nodes: str, repeats: int) -> Line:
@@ -79,16 +49,6 @@ def _recorded_again(graph: ck.Graph, work: Callable[[], None], nodes: str, repea
     calls = {'update': lambda: seconds(update), 'record': anew_and_closed}
     name = f'{nodes} recorded again: with update=graph / without'
     return compared(name, calls, 'update', 'record', repeats, target=1.0)
-
-
-def _one_node(graph: ck.Graph, count: int, repeats: int) -> Line:
-    values = iter(range(1 << 30))
-    calls = {
-        'set_kernel': lambda: seconds(lambda: graph.set_kernel(count - 1, args={1: float(next(values))})),
-        'disable and enable': lambda: seconds(lambda: (graph.disable(0), graph.enable(0))),
-    }
-    name = f'{count:,} nodes: one kernel given another scalar / a node disabled and enabled'
-    return compared(name, calls, 'set_kernel', 'disable and enable', repeats)
 
 
 def rebinding(cp: Any) -> Iterator[Line]:
@@ -134,7 +94,7 @@ def _rebound(cp: Any, nodes: int, size: str, nbytes: int) -> Line:
 
 
 def relaning(cp: Any, nodes: int = 10_000, within: float = 3.0) -> Iterator[Line]:
-    """The time of relaning, then launches of graphs of one lane."""
+    """The time of relaning."""
     arrays = [cp.zeros(16) for _ in range(100)]
     taken = []
     for _ in range(3):
@@ -145,9 +105,6 @@ def relaning(cp: Any, nodes: int = 10_000, within: float = 3.0) -> Iterator[Line
     best = min(taken)
     name = f'{nodes:,} nodes: relane() / {within:.0f} s'
     yield Line(name, best / within, target=1.0, medians={'relane': best * 1e6})
-    for count in (1, 8, 64):
-        for size in (KILO, 4 * MEGA):
-            yield _relaned(cp, count, size)
 
 
 def _on_arrays(cp: Any, arrays: list[Any], nodes: int) -> Callable[[Any], None]:
@@ -158,19 +115,3 @@ def _on_arrays(cp: Any, arrays: list[Any], nodes: int) -> Callable[[Any], None]:
             cp.add(arrays[node % len(arrays)], 1, out=arrays[node % len(arrays)])
 
     return record
-
-
-def _relaned(cp: Any, count: int, size: int) -> Line:
-    """The same work recorded twice on one lane, and one of the two relaned."""
-    arrays = [[cp.zeros(size) for _ in range(count)] for _ in range(2)]
-    graphs = [recorded(_on_arrays(cp, some, 256), lines=False).graph for some in arrays]
-    report = graphs[1].relane()
-    for graph in graphs:
-        graph.launch()
-    assert all(bool((a == b).all()) for a, b in zip(*arrays))
-    calls = {name: finished(cp, graph.launch) for name, graph in zip(('recorded', 'relaned'), graphs)}
-    name = f'256 nodes on {count} arrays of {size * 8 >> 10:,} kB, one lane: relaned / recorded'
-    line = compared(name, calls, 'relaned', 'recorded', 15, note=report.kept or report.compared)
-    for graph in graphs:
-        graph.close()
-    return line

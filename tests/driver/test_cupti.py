@@ -246,18 +246,6 @@ def test_copies_and_host_functions_are_told(device: Watched, monkeypatch: pytest
     assert close(device.line(g).nodes, [(0, 4), (4, 12), (12, 14)])
 
 
-def test_the_nodes_of_a_child_graph_are_one(device: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    g, handles = device.graph([(KERNEL, 3.0), (KERNEL, 4.0), (KERNEL, 5.0)], [(0, 1), (1, 2)])
-    inside = cupti._inside
-
-    def child(reader: Any, node: int, kind: str, all_kinds: bool = False) -> list[int]:
-        return handles[1:] if node == handles[1] else inside(reader, node, kind, all_kinds)
-
-    monkeypatch.setattr(cupti, '_inside', child)
-    monkeypatch.setattr(device.reader, 'handles', lambda graph: handles[:2])
-    assert list(device.traced(g).nodes.values()) == [[(0.0, 3.0)] * 3, [(3.0, 12.0)] * 3]
-
-
 def test_a_launch_that_was_not_seen_whole_is_left_out(device: Watched) -> None:
     device.blind = 3  # the second launch after the first, which is not told
     g, _handles = device.graph(DIAMOND, EDGES)
@@ -465,19 +453,6 @@ def test_where_calls_were_watched_cupti_stays(both: Both) -> None:
     both.watcher.watched = True
     assert both.graph_measure(g, g, STREAM, 1, 0).note == cupti.WATCHED
     assert both.cupti.open() == [True, False, False, set()]
-
-
-def test_a_device_that_refuses_to_instantiate_detaches_cupti(device: Watched) -> None:
-    g, _ = device.graph(DIAMOND, EDGES)
-
-    def refuses(g: int, by_node_priority: bool = False) -> int:
-        Watched.graph_instantiate(device, g)
-        device.graph_exec_destroy(g)
-        raise CudaCallError(Code.cudaErrorMemoryAllocation, 'graphInstantiate')
-
-    device.graph_instantiate = refuses  # type: ignore[method-assign]
-    with pytest.raises(CudaCallError):
-        device.traced(g)
 
 
 def test_beside_another_profiler_events_are_taken(both: Both) -> None:

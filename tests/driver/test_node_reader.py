@@ -458,19 +458,6 @@ def cuda_device() -> CudaDevice:
     return device
 
 
-def test_a_device_reads_the_scalars_of_several_graphs(driver: Driver) -> None:
-    device = cuda_device()
-    kernel = driver.function('cupy_multiply__float64_float_float64', (0, ARRAY), (24, 8), (32, ARRAY))
-    graphs = [
-        driver.graph(driver.node(kernel, [words(1, 2, 3), struct.pack('<d', value), words(1, 2, 3)], [0, 24, 32]))
-        for value in (1.5, 2.5)
-    ]
-    assert device.graph_scalars(graphs) == [
-        ('cupy_multiply__float64_float_float64', 1, 'float64', value) for value in (1.5, 2.5)
-    ]
-    assert device.reader is device.reader is not None
-
-
 @pytest.mark.parametrize('error', [LookupError('not loaded'), OSError('no such file')])
 def test_a_device_whose_driver_can_not_be_reached(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fails(_part: str) -> str:

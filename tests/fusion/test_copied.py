@@ -171,16 +171,3 @@ def test_a_kernel_stands_for_a_copy_that_comes_last(cp: Any) -> None:
     assert (y == (other - 2) * other + 1).all()
     copy.launch()
     assert (y == expected).all()
-
-
-def test_a_graph_with_such_a_kernel_takes_over_another(cp: Any) -> None:
-    x, y = cp.linspace(-3, 3, 64), cp.zeros(64)
-    graphs = []
-    for given in (x, x + 1):
-        with ck.capture(fuse=True) as cap:
-            total = last_of_all(cp, given, y) * 2
-        graphs.append(cap.graph)
-    assert graphs[0].update(graphs[1])
-    graphs[0].launch()
-    given = x + 1
-    assert (y == (given - 2) * given + 1).all() and (total == y * 2).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -159,20 +158,3 @@ def test_two_kernels_that_reduce_together() -> None:
 def test_halves_that_are_not_understood(given: tuple[int, int]) -> None:
     """A prime number of elements, too few blocks, too few elements."""
     assert halves(*given) == []
-
-
-def test_the_types_of_such_a_reduction_are_cupys(monkeypatch: pytest.MonkeyPatch) -> None:
-    from capturekit.fusion import fused_reduction
-
-    given: list[Any] = []
-
-    def create(*args: Any) -> str:
-        given.append(args)
-        raise ValueError('seen')
-
-    monkeypatch.setitem(sys.modules, 'cupy._core._reduction', SimpleNamespace(_create_reduction_function_code=create))
-    monkeypatch.setitem(sys.modules, 'cupy._core._kernel', SimpleNamespace(_TypeMap=lambda pairs: ('types', pairs)))
-    kernel = replace(fused(), reduction=reduction())
-    with pytest.raises(ValueError, match='seen'):
-        fused_reduction.source(kernel, 'name', (), (), 4)
-    assert ('types', (('type_in0_raw', np.float32), ('type_out0_raw', np.float32), ('IndexT', np.int32))) in given[0]

@@ -10,7 +10,6 @@ import pytest
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
 from capturekit.fusion.lines import joined
 from capturekit.fusion.runs import Item
-from capturekit.fusion.source import source
 from tests.fusion.compared import fused
 from tests.fusion.test_runs import BASE, BLOCK, array, fusion, item, memory, to
 
@@ -117,21 +116,6 @@ def test_copies_of_bytes_are_parts_as_well() -> None:
     assert [one.copies for one in found.kernels] == [(0, 1)]
     pieces = found.kernels[0].kernel.places[-1].pieces
     assert pieces == (Piece(BASE, (32,), (4,), (40,), (8,)), Piece(BASE + 128, (8,), (4,), (40,), (0,)))
-
-
-def test_the_source_takes_each_element_from_its_part() -> None:
-    pieces = (Piece(BASE, (5, 7), (ROW, 4), (5, 8), (0, 1)), Piece(BASE + 28, (5, 1), (ROW, 0), (5, 8), (0, 0)))
-    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
-    kernel = fusion(line, [1]).kernels[0].kernel
-    assert kernel.places[-1].pieces == pieces
-    # the operations of these nodes have no code: what loads the elements is looked at alone
-    plain = type(kernel)(kernel.shape, kernel.places, kernel.numbers, ())
-    made = source(plain)
-    reads, writes, functions, code = made.text
-    assert reads.startswith('float32 ck_m0, raw float32 ck_s2_0, raw float32 ck_s2_1, uint32 ck_g0')
-    assert writes == 'float32 ck_m1' and ' ck_join(' in functions
-    assert 'ck_join<1, true, 0>(' in code and 'ck_far(ck_s2_1.data, ck_d0 - ' in code
-    assert all(len(one.data) == 4 for one in made.inputs if one.declared.startswith('uint32'))
 
 
 def test_copies_over_what_a_run_writes_behind_them_stay() -> None:

@@ -112,16 +112,6 @@ def test_each_thread_does_so_much_work_at_most() -> None:
     assert fused([*line, reader], [2]) == [tuple(range(MOST_ONES + 1))]
 
 
-def test_all_values_of_a_kernel_are_so_much_work_at_most() -> None:
-    count = MOST_ONES // 2 + 1
-    first = [item(n, one(5 if n else 0), to_one(5)) for n in range(count)]
-    second = [item(count + 1 + n, one(6 if n else 0), to_one(6)) for n in range(count)]
-    reader, other = item(count, array(3), every(5), to(4)), item(2 * count + 1, array(4), every(6), to(4))
-    kernels = fused([*first, reader, *second, other], [5, 6])
-    assert sorted(len(found) for found in kernels) == [count, count + 2]
-    assert sorted(len(found) for found in fused([*first, reader, *second[:1], other], [5, 6])) == [count + 3]
-
-
 def test_of_several_values_each_is_in_the_kernel() -> None:
     nodes = [QUOTIENT, item(1, one(0), to_one(5)), item(2, every(2), every(5), to(4))]
     assert fused(nodes, [2, 5]) == [(0, 1, 2)]
@@ -166,12 +156,6 @@ def test_a_kernel_that_was_lost_sight_of_is_not_moved() -> None:
     more = item(0, array(60, (2,)), to(61, shape=(2,)))
     nodes = [*sizes, item(0, array(3), to(4)), *again, more, Item(0, 'unknown', None), item(1, *COPIED)]
     assert all(len(nodes) - 1 not in found for found in fused(nodes, []))
-
-
-def test_work_beside_is_so_much_at_most() -> None:
-    several = [item(n, one(1 if n else 0), to_one(1)) for n in range(MOST_ONES + 1)]
-    assert fused([*several, item(MOST_ONES + 1, array(3), to(4))], []) == [tuple(range(MOST_ONES + 1))]
-    assert fused([*several[:-1], item(MOST_ONES, array(3), to(4))], []) == [tuple(range(MOST_ONES + 1))]
 
 
 def test_a_copied_element_is_read_where_it_was() -> None:

@@ -12,20 +12,14 @@ import pytest
 from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, copying
-from capturekit.fusion.lines import Definition, Does, Fusion, Liveness, fusion_of, lines_of
+from capturekit.fusion.lines import Definition, Does, Fusion, Liveness, fusion_of
 from capturekit.fusion.reduction import Reduction
 from capturekit.fusion.runs import (
-    MOST_MEMBERS,
     FusionPlan,
     Item,
     access_of,
-    apart,
-    common,
-    kernel_of,
     key_of,
     runs_of,
-    shortest,
-    split,
 )
 from capturekit.model.dag import Order
 
@@ -84,37 +78,6 @@ def fused(nodes: Sequence[Item], free: Collection[int], **more: Any) -> list[tup
     return [one.nodes for one in fusion(nodes, free, **more).kernels]
 
 
-# -- shapes -----------------------------------------------------------------------------------------------------
-
-
-def test_axes_that_lie_one_after_the_other_are_joined() -> None:
-    assert shortest((2, 3, 4), (48, 16, 4)) == ((24,), (4,))
-    assert shortest((2, 1, 4), (16, 99, 4)) == ((8,), (4,))
-    assert shortest((3, 4), (0, 4)) == ((3, 4), (0, 4))
-    assert shortest((3, 4), (0, 0)) == ((12,), (0,))
-    assert shortest((1, 1), (8, 8)) == ((), ())
-
-
-def test_shapes_are_split_into_one_that_fits_all() -> None:
-    assert common([(24,), (2, 12), (6, 4)]) == (2, 3, 4)
-    assert common([(6,), (2, 3), (3, 2)]) is None
-    assert common([(), ()]) == ()
-
-
-@pytest.mark.parametrize('shape, strides', [((24,), (4,)), ((2, 12), (0, 8)), ((6, 4), (4, 24)), ((24,), (-4,))])
-def test_a_split_array_has_the_same_elements(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    def places(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-        return [sum(i * s for i, s in zip(index, strides)) for index in np.ndindex(shape)]
-
-    whole = (2, 3, 4)
-    assert places(whole, split(shape, strides, whole)) == places(shape, strides)
-
-
-def test_elements_that_lie_across_each_other_are_not_apart() -> None:
-    assert apart((3, 4), (16, 4), 4) and apart((3, 4), (-16, 4), 4)
-    assert not apart((3, 4), (0, 4), 4) and not apart((3,), (2,), 4) and not apart((3, 4), (12, 4), 4)
-
-
 # -- runs -------------------------------------------------------------------------------------------------------
 
 
@@ -164,20 +127,6 @@ def test_elements_that_are_written_twice_are_in_no_run() -> None:
     line = [item(0, array(0, (10, 10)), row), item(1, array(0), to(2))]
     plan = runs_of(line)
     assert members(plan) == [] and plan.why[0] == 'it writes elements more than once'
-
-
-def test_memory_used_again_for_another_dtype_stays_in_registers() -> None:
-    line = [
-        item(0, array(0), to(1)),
-        item(1, array(1), to(2)),
-        item(2, array(2), to(1, dtype='float64')),
-        item(3, array(1, dtype='float64'), to(3)),
-    ]
-    plan = runs_of(line)
-    assert members(plan) == [[0, 1, 2, 3]]
-    gone = {key.dtype: use.gone for key, use in plan.runs[0].used.items() if key.address == BASE + BLOCK}
-    assert gone == {'float32': 2, 'float64': -1}
-    assert members(runs_of(line, frozenset({2}))) == [[0, 1], [2, 3]]
 
 
 def test_memory_is_used_in_turns_by_arrays_of_other_dtypes() -> None:
@@ -240,11 +189,6 @@ def test_one_operation_does_not_write_across_what_it_reads() -> None:
     assert fused(nodes, [0]) == []
 
 
-def test_a_run_has_at_most_so_many_members() -> None:
-    line = [item(0, array(0), to(1)), *(item(n, array(1), to(1)) for n in range(1, MOST_MEMBERS + 5))]
-    assert [len(one) for one in members(runs_of(line))] == [MOST_MEMBERS, 5]
-
-
 # -- what is written --------------------------------------------------------------------------------------------
 
 
@@ -284,42 +228,7 @@ def test_of_an_array_that_is_gone_the_rest_may_belong_to_another() -> None:
     assert [key.address - BASE for key, needed in live.stores(run, run.members).items() if needed] == [2 * BLOCK]
 
 
-def test_a_kernel_has_registers_for_what_it_does_not_write() -> None:
-    line = [
-        item(0, array(0, (10, 10)), ElementOperand('float32', number=b'abcd'), to(1, shape=(10, 10))),
-        item(1, array(1), to(2)),
-    ]
-    run = runs_of(line).runs[0]
-    kernel = kernel_of(run, {key: key.address == BASE + 2 * BLOCK for key in run.used})
-    assert kernel.shape == (N,) and kernel.numbers == (('float32', b'abcd'),)
-    assert [(one.loads, one.stores) for one in kernel.places] == [(True, False), (False, False), (False, True)]
-    assert [step.operands for step in kernel.steps] == [(0, -1, 1), (1, 2)]
-
-
-def test_free_memory_is_left_out_of_ranges() -> None:
-    free = FreeMemory([(10, 20), (20, 25), (40, 50)])
-    assert free.pieces == [(10, 25), (40, 50)]
-    assert list(free.rest(0, 60)) == [(0, 10), (25, 40), (50, 60)]
-    assert (
-        list(free.rest(12, 45)) == [(25, 40)]
-        and list(free.rest(11, 24)) == []
-        and list(free.rest(60, 70)) == [(60, 70)]
-    )
-    assert [free.meets(Access(at, (5,), (1,), 1, True)) for at in (4, 6, 25, 36, 50)] == [
-        False,
-        True,
-        False,
-        True,
-        False,
-    ]
-
-
 # -- a whole definition -----------------------------------------------------------------------------------------
-
-
-def test_lines_end_where_lanes_meet() -> None:
-    order = Order(6, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)])
-    assert sorted(lines_of(order)) == [[0, 1], [2], [3], [4, 5]]
 
 
 def test_the_edges_of_what_is_left_keep_the_order() -> None:

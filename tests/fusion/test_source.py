@@ -17,7 +17,7 @@ from capturekit.fusion.elementwise import (
     sealed,
     written_first,
 )
-from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep, contiguous, name_of, narrow
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep, name_of
 from capturekit.fusion.source import source
 
 BASE = 1 << 40
@@ -231,23 +231,3 @@ def test_a_node_has_the_operands_that_its_arguments_say() -> None:
     copy = of_node('cupy_copy', ufunc('out0 = in0', 'f4 f4'), [Argument(one) for one in data])
     assert not isinstance(copy, str) and copy.copies
     assert of_node('x', ufunc('out0 = -in0', 'f4 f4'), [Argument(data[0])]) == 'it has other arguments than its kernel'
-
-
-def test_one_element_is_stored_by_the_first_thread() -> None:
-    value = FusedPlace('float32', BASE + 4096, (8,), (0,), False, True)
-    made = source(FusedKernel((8,), (place('float32', True, False), value), (), (FusedStep(NEGATIVE, (0, 1)),)))
-    assert made.body.splitlines()[-1] == 'if (ck_flat == 0) *ck_m1.data = ck_v1[0];'
-    small = FusedPlace('float32', BASE + 4096, (1,), (0,), False, True)
-    made = source(
-        FusedKernel((1,), (place('float32', True, False, 0, (1,)), small), (), (FusedStep(NEGATIVE, (0, 1)),))
-    )
-    assert made.body.splitlines()[-1].startswith('ck_store(')
-
-
-def test_arrays_are_described_as_cupy_does() -> None:
-    whole, turned = (
-        FusedPlace('float32', 0, (3, 4), (16, 4), True, False),
-        FusedPlace('float32', 0, (3, 4), (4, 12), True, False),
-    )
-    assert contiguous(whole) and not contiguous(turned)
-    assert narrow(whole) and not narrow(FusedPlace('float32', 0, (1 << 30,), (4,), True, False))

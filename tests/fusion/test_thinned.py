@@ -72,21 +72,6 @@ def test_a_mean_is_computed_once(cp: Any, x: Any) -> None:
     assert not graph.races()
 
 
-def test_a_node_that_stands_for_another_is_not_changed_alone(cp: Any, x: Any) -> None:
-    with ck.capture(fuse=True) as cap:
-        mean = x.max(axis=0)
-        lane = cp.dot(mean, mean)
-        again = x.max(axis=0)
-        other = again[::2] * 2
-        del again
-    assert lane.shape == () and other.shape == (16,)
-    if any('computed the same' in why for _node, why in cap.fused.unneeded):
-        with pytest.raises(UpdateError, match='made of 2 recorded nodes'):
-            cap.graph.set_kernel(0, args={0: x})
-    cap.graph.launch()
-    assert other.get().tobytes() == (x.max(axis=0)[::2] * 2).get().tobytes()
-
-
 def test_what_changed_in_between_is_computed_again(cp: Any, x: Any) -> None:
     start = x + 1
 

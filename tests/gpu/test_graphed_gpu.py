@@ -113,18 +113,6 @@ def test_generators_go_on_as_they_do_eagerly(sim: Any) -> None:
     assert 'recorded' in {variant.state for variant in fn.variants}
 
 
-def test_big_strided_and_other_dtypes(sim: Any) -> None:
-    def make(_cp: Any) -> Any:
-        return lambda a, b, c: (a * 2 + b, c[::-1], b.astype('c8') * 1j)
-
-    def call(cp: Any) -> Any:
-        a = cp.arange(1 << 21, dtype='f4').reshape(1 << 10, -1)
-        return a[:, ::2], a.copy().T[: 1 << 10], cp.arange(33, dtype='i1')[1:]
-
-    fn = twins(sim, make, [call] * 4)
-    assert {variant.state for variant in fn.variants} == {'recorded'}
-
-
 def test_a_pool_that_functions_share(sim: Any) -> None:
     """Functions may take from one pool; none overwrites what another has returned."""
     pool = sim.cuda.MemoryPool()

@@ -9,7 +9,6 @@ import pytest
 
 import capturekit as ck
 from tests.gpu import workloads
-from tests.gpu.world import status
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
@@ -81,24 +80,3 @@ def test_the_stencil_recorded_equals_the_stencil_run() -> None:
         assert np.array_equal(cp.asnumpy(plates['recorded']), want)
     assert kinds(cap.graph)['lanes'] == 3  # each step's fork takes the two streams of the one before
     assert not np.array_equal(want, cp.asnumpy(workloads.plate(cp)))
-
-
-def test_the_stencil_by_events_as_existing_code_has_them() -> None:
-    """The same step with streams and events of the program's own, nothing of capturekit's inside the block."""
-    u, v = workloads.plate(cp), workloads.plate(cp)
-    want_u, want_v = u.copy(), v.copy()
-    workloads.heat(cp, want_u, want_v, workloads.one_stream, 2)
-    side = cp.cuda.Stream(non_blocking=True)
-    middle = u.shape[0] // 2
-    with ck.capture() as cap:
-        main = cp.cuda.get_current_stream()
-        for old, new in ((u, v), (v, u)):
-            side.wait_event(main.record())
-            with side:
-                workloads.heat_rows(cp, old, new, 1, middle)
-            workloads.heat_rows(cp, old, new, middle, u.shape[0] - 1)
-            main.wait_event(side.record())
-    assert status(side) == 'None'
-    cap.graph.launch()
-    assert np.array_equal(cp.asnumpy(u), cp.asnumpy(want_u))
-    assert kinds(cap.graph)['lanes'] == 2

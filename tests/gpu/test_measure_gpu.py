@@ -124,16 +124,6 @@ def test_two_lanes_that_must_overlap() -> None:
     assert off(graph, spins, line) == []
 
 
-def test_two_nodes_of_one_lane_beside_another() -> None:
-    spins = Spins(5)
-    graph = lanes(spins, [[60, 90], [200]])
-    line = graph.measure()
-    _, first, second, beside, _ = nodes_of(line)
-    assert first[1] <= second[0]
-    assert beside[0] < first[1] and second[1] <= beside[1]
-    assert off(graph, spins, line) == []
-
-
 def test_the_parts_are_the_whole() -> None:
     """Of a row the sum of all nodes is what a plain launch takes, and so is the span: in marks there is more."""
     spins = Spins(8)

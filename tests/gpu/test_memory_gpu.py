@@ -186,65 +186,6 @@ def test_a_block_is_kept_while_an_old_library_handle_reads_it() -> None:
     runtime.cudaEventDestroy(event)
 
 
-def test_two_lanes_that_may_run_together_never_share_a_block() -> None:
-    """Many temporaries on two open lanes at once: whatever one drops is not given to the other before the join."""
-    x = warm()
-    with ck.capture() as cap, cap.fork(2) as (left, right):
-        addresses: list[set[int]] = [set(), set()]
-        for _ in range(20):
-            for seen, lane in zip(addresses, (left, right)):
-                with lane:
-                    y = x + 1
-                    seen.add(y.data.ptr)
-                    del y
-        assert not addresses[0] & addresses[1]
-    cap.graph.launch()
-    cp.cuda.Device().synchronize()
-
-
-# -- reuse where the order allows it --------------------------------------------------------------------------------
-
-
-def test_a_chain_of_a_thousand_temporaries_holds_a_few_blocks() -> None:
-    x = warm()
-    with ck.capture() as cap:
-        y = x
-        for _ in range(1000):
-            y = y + 1
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(N) + 1000.0)
-    assert cap.graph.memory_bytes <= 4 * BLOCK
-
-
-def rounds_of_forks(x: Any, count: int) -> ck.Graph:
-    """``count`` times: two lanes with ten temporaries each, joined again."""
-    with ck.capture() as cap:
-        total = cp.zeros(N)
-        for _ in range(count):
-            with cap.fork(2) as (left, right):
-                with left:
-                    a = chain(x)
-                with right:
-                    b = chain(x)
-            total += a + b
-            del a, b
-    cap.graph.launch()
-    assert np.array_equal(total.get(), (np.arange(N) + 10.0) * 2 * count)
-    return cap.graph
-
-
-def chain(x: Any) -> Any:
-    for _ in range(10):
-        x = x + 1
-    return x
-
-
-def test_lanes_use_blocks_again_after_their_join() -> None:
-    x = warm()
-    once, often = rounds_of_forks(x, 1), rounds_of_forks(x, 20)
-    assert often.memory_bytes <= 2 * once.memory_bytes
-
-
 def test_closing_gives_the_memory_back() -> None:
     warm()
     with ck.capture() as cap:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from tests.gpu.world import Started, captured_nodes, in_thread, node_count, status, world
+from tests.gpu.world import Started, captured_nodes, in_thread, node_count, status
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
@@ -26,44 +26,6 @@ def warm() -> Any:
         del made
     cp.cuda.Device().synchronize()
     return x
-
-
-def one_capture(number: int, together: threading.Barrier, rounds: int = 5) -> list[int]:
-    """Capture, launch and check, several times; the blocks of all threads are open at once. Return the node counts."""
-    nodes = []
-    with cp.cuda.Stream(non_blocking=True) as own:
-        x = cp.full(N, float(number))
-        for _ in range(rounds):
-            with ck.capture() as cap:
-                together.wait(30)
-                a = x + 1
-                with cap.fork(2) as (left, right):
-                    with left:
-                        b = a * 2
-                        for _ in range(number):
-                            b = b + 1
-                    with right:
-                        c = a * 3
-                d = b + c
-                together.wait(30)
-            for _ in range(2):
-                cap.graph.launch()
-            want = (number + 1.0) * 5 + number
-            assert (d.get(stream=own) == want).all(), (number, want)
-            nodes.append(node_count(cap.graph.graph))
-            assert cap.recording.node_count == nodes[-1]
-    return nodes
-
-
-@pytest.mark.parametrize('count', [2, 8])
-def test_captures_in_as_many_threads_at_once(count: int) -> None:
-    warm()
-    before = world()
-    together = threading.Barrier(count)
-    threads = [Started(lambda n=n: one_capture(n, together)) for n in range(count)]
-    for number, thread in enumerate(threads):
-        assert thread.result(60) == [4 + number] * 5
-    assert world() == before
 
 
 def test_each_captures_in_a_mode_of_its_own() -> None:
@@ -161,33 +123,6 @@ def test_a_device_wait_in_another_thread_waits_for_the_capture(wait: Callable[[]
     assert other.result() >= closing
     cap.graph.launch()
     assert np.array_equal(b.get(), np.arange(N) + 2.0)
-
-
-def test_it_waits_for_all_captures() -> None:
-    x = warm()
-    opened, close = threading.Event(), threading.Event()
-
-    def second() -> None:
-        with cp.cuda.Stream(non_blocking=True), ck.capture() as cap:
-            y = x * 2
-            opened.set()
-            assert close.wait(30)
-        cap.graph.launch()
-        del y
-
-    with ck.capture() as cap:
-        y = x + 1
-        there = Started(second)
-        assert opened.wait(30)
-        other = Started(cp.cuda.runtime.deviceSynchronize)
-        time.sleep(0.1)
-    time.sleep(0.2)
-    assert other.waiting
-    close.set()
-    there.result()
-    other.result()
-    cap.graph.launch()
-    assert np.array_equal(y.get(), np.arange(N) + 1.0)
 
 
 def test_two_capturing_threads_may_not_wait_for_the_device() -> None:

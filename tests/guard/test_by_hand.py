@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import gc
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit import guard
 from capturekit.cli.main import main
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, watch
@@ -86,17 +83,6 @@ def test_work_in_place_is_held_back_and_told_at_the_end(watched: Any, non_blocki
     np.testing.assert_array_equal(x.get(), np.arange(4.0))
 
 
-def test_work_in_place_is_told_where_the_stream_is_entered(watched: Any) -> None:
-    cp = watched
-    x = cp.arange(4.0)
-    s = cp.cuda.Stream(non_blocking=True)
-    s.begin_capture()
-    x += 1
-    with pytest.raises(ck.EscapedWorkError), s:
-        pass
-    went_on(cp, s, x)
-
-
 @pytest.mark.parametrize('in_place', [True, False])
 def test_work_on_another_stream_that_was_current(watched: Any, in_place: bool) -> None:
     cp = watched
@@ -146,15 +132,6 @@ def test_questions_meanwhile_are_about_the_legacy_stream(watched: Any) -> None:
     went_on(cp, s, x)
 
 
-def test_empty_arrays_are_no_work(watched: Any) -> None:
-    cp = watched
-    x = cp.arange(4.0)
-    s = cp.cuda.Stream(non_blocking=True)
-    s.begin_capture()
-    cp.empty(3)
-    went_on(cp, s, x)
-
-
 def test_two_captures_at_once(watched: Any) -> None:
     cp = watched
     x = cp.arange(4.0)
@@ -187,6 +164,9 @@ def test_an_allocation_that_the_mode_keeps_away(watched: Any, mode: int) -> None
         s.begin_capture(mode)
         with pytest.raises(ck.UnsupportedCallError, match='mode of this capture') as found:
             cp.zeros(3 << 20)
+        error: Any = found.value
+        assert isinstance(error, cp.cuda.runtime.CUDARuntimeError)
+        assert error.status == Code.cudaErrorStreamCaptureUnsupported
         assert 'which is relaxed' in found.value.remedy
         assert "mode='relaxed'" not in found.value.remedy
         cp.multiply(x, 2, out=y)
@@ -299,18 +279,6 @@ def test_remedies_of_all_rules() -> None:
         assert not re.search(r'\bcap\.|mode=', without_cap(rule.waited)), rule.name
 
 
-@pytest.mark.parametrize('path', sorted(Path(guard.__file__).parent.glob('*.py')), ids=lambda path: path.stem)
-def test_remedies_written_where_they_are_raised(path: Path) -> None:
-    """Whatever a component says of ``cap`` has words for scripts without one."""
-    if path.stem in ('captures', 'conditional_bodies', 'remedies') or path.stem.startswith('lint_'):
-        return  # these speak of decisions, rehearsals and lints, which a script has from capturekit only
-    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
-        if isinstance(node, ast.keyword) and node.arg == 'remedy':
-            said = ''.join(part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant))
-            if 'ck.capture(' not in said and '@ck.graphed' not in said:  # which ask for a block themselves
-                assert not re.search(r'\bcap\.|ck\.|mode=|strict=', without_cap(said)), said
-
-
 @pytest.mark.parametrize('current', [True, False])
 def test_a_lost_capture_is_told_in_the_words_of_the_script(watched: Any, current: bool) -> None:
     """Also where another stream is kept out, whose own capture was lost with it."""
@@ -392,28 +360,20 @@ def test_a_view_keeps_its_array(cp: Any) -> None:
         np.testing.assert_array_equal(kept['z'].get(), [[0, 3], [5, 7]])
 
 
-def test_what_the_capture_allocated_is_left_out(cp: Any) -> None:
+def test_arrays_that_the_graph_does_not_need_may_go(cp: Any) -> None:
+    """Those that it does not use, and those that the capture itself allocated."""
     x, stream = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
     cp.cuda.Stream.null.synchronize()
     with watch(), stream:
+        beside = cp.ones(4)
         stream.begin_capture()
         between = x * 2
         y = between + 1
         graph = stream.end_capture()
-        del between
+        del between, beside
         graph.launch(stream)
         stream.synchronize()
         np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2 + 1)
-
-
-def test_arrays_that_the_graph_does_not_use_may_go(cp: Any) -> None:
-    with watch():
-        beside = cp.ones(4)
-        graph, kept, stream = recorded(cp)
-        del beside
-        graph.launch(stream)
-        stream.synchronize()
-        np.testing.assert_array_equal(kept['y'].get(), np.arange(4.0) * 2)
 
 
 def test_memory_that_lives_without_an_array(cp: Any) -> None:
@@ -605,23 +565,6 @@ def test_a_mode_that_forbids_to_wait_for_other_streams(cp: Any, begun: Any, mode
             x.get(stream=other)
     assert not isinstance(found.value, ck.HostReadError)
     launched(cp, made)
-    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
-
-
-def test_the_outer_of_two_captures_by_hand(cp: Any) -> None:
-    x, other = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
-    s, t = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
-    with watch(), ExitStack() as current:
-        current.enter_context(s)
-        s.begin_capture()
-        y = x * 2
-        current.enter_context(t)
-        t.begin_capture()
-        with pytest.raises(ck.HostReadError):
-            y.get(stream=other)
-        t.end_capture()
-        graph = s.end_capture()
-    launched(cp, [graph])
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
 
 

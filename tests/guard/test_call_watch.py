@@ -58,16 +58,6 @@ def test_cupy_s_captures_are_known_as_its_own(ended: list[FollowedCapture], sim:
     assert [one.maker for one in ended] == ['cupy', 'capturekit']
 
 
-def test_a_new_capture_on_the_stream_has_no_loss(ended: list[FollowedCapture]) -> None:
-    device = current().device
-    stream = lose(device)
-    assert WATCH.loss(stream) is not None
-    device.begin_capture(stream)
-    assert WATCH.loss(stream) is None and [one.loss for one in WATCH.open_captures()] == [None]
-    device.end_capture(stream)
-    assert WATCH.loss(stream) is None
-
-
 def test_a_failure_of_the_watch_reaches_nobody(ended: list[FollowedCapture], monkeypatch: Any) -> None:
     device = current().device
     monkeypatch.setattr(Follower, '_judged', lambda *_: 1 / 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -53,19 +52,6 @@ def test_a_constant_that_is_changed_in_the_block_begins_anew(cp: Any) -> None:
     for _ in range(3):
         cap.graph.launch()
         assert y.get().tolist() == [2.0, 3.0, 4.0]
-
-
-def test_on_lanes(cp: Any) -> None:
-    x = cp.arange(3.0)
-    with ck.capture() as cap:
-        with cap.fork(2) as (left, right):
-            with left:
-                a = x.take([2, 0])
-            with right:
-                b = x.take([1, 1])
-        y = a + b
-    cap.graph.launch()
-    assert y.get().tolist() == [3.0, 1.0]
 
 
 def test_graphed_functions_record_it(cp: Any) -> None:
@@ -132,17 +118,6 @@ def test_pointers_are_plain_ones_after_the_capture(cp: Any) -> None:
     assert isinstance(y.data, cp.cuda.MemoryPointer) and type(y.data + 8) is cp.cuda.MemoryPointer
 
 
-def test_other_memory_has_cupys_own_pointers(cp: Any) -> None:
-    """CuPy looks for exactly its own class where CUB's reductions pass memory to a kernel."""
-    x = cp.arange(3.0)
-    with ck.capture() as cap:
-        assert type(cp.cuda.alloc(32)) is cp.cuda.MemoryPointer
-        assert type((x * 2).data) is cp.cuda.MemoryPointer
-        y = x + 1
-    cap.graph.launch()
-    assert y.get().tolist() == [1.0, 2.0, 3.0]
-
-
 @pytest.mark.parametrize('elements', [3, 5000])
 @pytest.mark.parametrize('name', ['any', 'all', 'argmax', 'argmin', 'mean', 'sum', 'max', 'prod', 'var'])
 def test_reductions_of_whole_arrays(cp: Any, name: str, elements: int) -> None:
@@ -175,24 +150,6 @@ def test_cupys_compiled_code_asks_a_subclass_of_its_pointers() -> None:
     assert asked == [(512, 8, None)]
 
 
-def test_another_thread_beside_the_capture(cp: Any) -> None:
-    found: list[Any] = []
-
-    def work() -> None:
-        with cp.cuda.Stream(non_blocking=True) as stream:
-            found.append(cp.arange(3.0).take([2, 0]))
-            stream.synchronize()
-
-    x = cp.arange(3.0)
-    with ck.capture() as cap:
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        y = x.take([0, 1])
-    cap.graph.launch()
-    assert (y.get().tolist(), found[0].get().tolist()) == ([0.0, 1.0], [2.0, 0.0])
-
-
 #: Many small arrays joined: CuPy's kernel for them reads a table of addresses that it uploads.
 JOINED: dict[str, Callable[[Any, list[Any]], Any]] = {
     'concatenate': lambda cp, xs: cp.concatenate(xs),
@@ -221,14 +178,6 @@ def test_many_small_arrays_are_joined(cp: Any, how: str, count: int) -> None:
         assert (y.dtype, y.flags.f_contiguous, y.shape) == (wanted.dtype, wanted.flags.f_contiguous, wanted.shape)
     by_table = how != 'with a dtype'  # else CuPy copies one by one
     assert any('joined 8 at a time' in step.text for step in cap.recording.steps) == by_table
-
-
-def test_many_arguments_are_joined_in_a_graphed_function(cp: Any) -> None:
-    fn = ck.graphed(lambda *xs: cp.concatenate(xs) + 1)
-    for n in range(6):
-        xs = [cp.arange(2.0) * k + n for k in range(12)]
-        assert fn(*xs).get().tolist() == (np.concatenate([x.get() for x in xs]) + 1).tolist()
-    assert fn.variants[0].launches >= 3
 
 
 def test_arrays_that_do_not_fit_are_refused_by_cupy(cp: Any) -> None:

@@ -61,19 +61,6 @@ def test_leaving_a_lane_brings_its_device_back(cp: Any) -> None:
     assert np.array_equal(value(cp, y), of(cp, 0) * 2) and np.array_equal(value(cp, z), of(cp, 0) + 1)
 
 
-def test_devices_may_be_named_twice_and_in_any_order(cp: Any) -> None:
-    xs = arrays(cp)
-    found = []
-    with ck.capture() as cap, cap.fork(3, devices=[1, cp.cuda.Device(0), 1], priority=(0, None, -1)) as lanes:
-        for lane in lanes:
-            with lane:
-                found.append(xs[lane.device] - 1)
-    assert [array.device.id for array in found] == [1, 0, 1]
-    cap.graph.launch()
-    for array in found:
-        np.testing.assert_array_equal(value(cp, array), of(cp, array.device.id) - 1)
-
-
 def test_the_same_scope_eagerly(cp: Any) -> None:
     xs = arrays(cp)
     found = []
@@ -174,27 +161,6 @@ def test_a_graph_of_several_devices_launches_on_any_stream(cp: Any) -> None:
     np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1) + 2)
 
 
-def test_an_unjoined_lane_of_another_device_is_named(cp: Any) -> None:
-    xs, side = arrays(cp), side_of(cp, 1)
-    with pytest.raises(ck.UnjoinedError) as info:
-        with ck.capture() as cap:
-            side.wait_event(cap.stream.record())
-            with cp.cuda.Device(1), side:
-                xs[1] += 1
-    assert info.value.lane == 1
-    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
-
-
-def test_an_exception_on_another_device_leaves_all_as_it_was(cp: Any) -> None:
-    xs = arrays(cp)
-    with pytest.raises(ZeroDivisionError):
-        with ck.capture() as cap, cap.fork(devices=[1]) as (lane,), lane:
-            xs[1] += 1
-            raise ZeroDivisionError
-    assert cp.cuda.get_current_stream() == cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
-    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
-
-
 # -- devices without a lane -----------------------------------------------------------------------------------
 
 
@@ -227,20 +193,6 @@ def test_work_on_a_device_without_a_lane_is_refused(cp: Any, work: Callable[...,
     del y
 
 
-def test_work_after_a_stream_of_the_device_was_left(cp: Any) -> None:
-    """With the stream left, the device is still current: the legacy stream is, again."""
-    xs, side = arrays(cp), side_of(cp, 1)
-    with pytest.raises(ck.EscapedWorkError, match='on device 1'):
-        with ck.capture() as cap:
-            side.wait_event(cap.stream.record())
-            with cp.cuda.Device(1):
-                with side:
-                    xs[1] += 1
-                cap.stream.wait_event(side.record())
-                xs[1] *= 2
-    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
-
-
 def test_a_device_without_a_lane_may_be_visited(cp: Any) -> None:
     """Nothing is wrong as long as no work is sent: streams are made, arrays are made and not filled."""
     xs = arrays(cp)
@@ -255,16 +207,6 @@ def test_a_device_without_a_lane_may_be_visited(cp: Any) -> None:
     assert y.device.id == 1
     cap.graph.launch()
     np.testing.assert_array_equal(value(cp, y), of(cp, 1) * 2)
-
-
-def test_an_exception_on_a_visit_is_the_one_that_goes_on(cp: Any) -> None:
-    xs = arrays(cp)
-    with pytest.raises(ZeroDivisionError) as info:
-        with ck.capture(), cp.cuda.Device(1):
-            xs[1] *= 2
-            raise ZeroDivisionError
-    assert 'on device 1' in ''.join(info.value.__notes__)
-    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
 
 
 def test_escaped_work_that_was_caught_is_told_at_the_end(cp: Any) -> None:
@@ -306,19 +248,6 @@ def test_adapting_takes_a_wait_for_the_other_device_for_a_join(cp: Any) -> None:
         y = z.copy()
     cap.graph.launch()
     np.testing.assert_array_equal(value(cp, y), of(cp, 1) * 2)
-
-
-def test_waiting_for_another_device_is_refused(cp: Any) -> None:
-    with pytest.raises(ck.SynchronizationError):
-        with ck.capture() as cap, cap.fork(devices=[1]):
-            cp.cuda.Device(1).synchronize()
-
-
-def test_the_legacy_stream_of_another_device_is_refused(cp: Any) -> None:
-    with pytest.raises(ck.LegacyStreamError):
-        with ck.capture() as cap, cap.fork(devices=[1]) as (lane,), lane:
-            with cp.cuda.Stream.null:
-                pass
 
 
 def test_a_device_that_takes_no_part_may_be_waited_for(cp: Any) -> None:
@@ -440,18 +369,6 @@ def test_copies_between_devices_are_recorded(cp: Any, how: str, on: int, to: int
     np.testing.assert_array_equal(value(cp, target), of(cp, 1 - to))
 
 
-def test_a_copy_made_on_the_current_device(cp: Any) -> None:
-    xs = arrays(cp)
-    with ck.capture() as cap, cap.fork(devices=[1]) as (lane,), lane:
-        y, z = xs[0].copy(), cp.asarray(xs[0])
-    assert (y.device.id, z.device.id) == (1, 1)
-    assert [node.kind for node in cap.graph.nodes] == ['memcpy', 'memcpy']
-    xs[0] += 1
-    cap.graph.launch()
-    for one in (y, z):
-        np.testing.assert_array_equal(value(cp, one), of(cp, 0) + 1)
-
-
 @pytest.mark.parametrize('there', [True, False])
 def test_what_cupy_rearranges_over_there_is_refused(cp: Any, there: bool) -> None:
     """CuPy goes to the other device by itself, to what is current there, in no order with anything."""
@@ -536,15 +453,6 @@ def both(cp: Any) -> tuple[Any, list[Any]]:
                     made.append(xs[lane.device] * 2)
         total = made[0] + made[1].copy()
     return cap, [*xs, *made, total]
-
-
-def test_pictures_show_the_device_of_each_lane(cp: Any) -> None:
-    cap, _ = both(cp)
-    recording = cap.graph.describe()
-    for render in (ck.render.to_text, ck.render.to_svg, ck.render.to_html):
-        assert 'lane 2, device 1' in render(recording)
-    assert ck.Recording.from_json(recording.to_json()).devices == [0, 1]
-    assert [node.lane for node in cap.graph.nodes] == [1, 2, 0, 0]
 
 
 def test_races_are_found_across_devices(cp: Any) -> None:

@@ -6,15 +6,12 @@ import ast
 import collections
 import functools
 import importlib.metadata
-import inspect
 import json
 import math
 import re
 import subprocess
 import sys
-import types
 from collections.abc import Callable
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, entry_points, patching
+from capturekit.guard import entry_points, patching
 from capturekit.guard.entry_points import ENTRIES, Entry
 from capturekit.guard.patching import Installation, resolve
 from capturekit.model.rules import ROWS, Answer, Operation
@@ -83,19 +80,6 @@ def test_methods_properties_and_inherited_names(entries: list[Entry]) -> None:
     assert Holder().method() == 'original'
 
 
-def test_counted(entries: list[Entry]) -> None:
-    installation = Installation()
-    for _ in range(3):
-        installation.install(Guarding())
-    for _ in range(2):
-        installation.uninstall()
-        assert Holder().method() == 'guarded original'
-    installation.uninstall()
-    assert Holder().method() == 'original'
-    with pytest.raises(RuntimeError, match='without install'):
-        installation.uninstall()
-
-
 def test_a_failed_install_rolls_back(entries: list[Entry]) -> None:
     entries.append(Entry(f'{HERE}.Holder', 'no_such_name', 'method'))
     installation = Installation()
@@ -109,27 +93,6 @@ def test_a_failed_install_rolls_back(entries: list[Entry]) -> None:
     installation.uninstall()
 
 
-def test_a_failing_restore_does_not_keep_the_others(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
-    installation = Installation()
-    installation.install(Guarding())
-    restore = patching._Slot.restore
-    failed = []
-
-    def failing(slot: Any) -> None:
-        restore(slot)
-        if slot.entry is entries[2]:
-            failed.append(slot)
-            raise MemoryError('no room')
-
-    monkeypatch.setattr(patching._Slot, 'restore', failing)
-    with pytest.raises(MemoryError):
-        installation.uninstall()
-    assert failed
-    assert Holder().method() == 'original'
-    assert Holder().value == 'original value'
-    assert not installation.installed
-
-
 class LintGuard:
     """Is asked instead of the guard in a thread that is linted."""
 
@@ -137,17 +100,6 @@ class LintGuard:
 
     def instead_of(self, verb: Any) -> Any:
         return lambda original, *args: f'shadow of {original(*args) if callable(original) else args[0]}'
-
-
-def test_a_shadow_is_asked_instead_of_the_guard(entries: list[Entry]) -> None:
-    installation = Installation()
-    installation.install(Guarding())
-    installation.inside.policy = LintGuard()
-    assert Holder().method() == 'shadow of original'
-    assert Holder().value == 'shadow of original value'
-    installation.inside.__enter__()
-    assert (Holder().method(), Holder().value) == ('original', 'original value')
-    installation.uninstall()
 
 
 def test_wrappers_look_like_what_they_stand_for(entries: list[Entry]) -> None:
@@ -265,15 +217,9 @@ def test_readings_of_an_attribute_are_told(entries: list[Entry]) -> None:
     assert 'ptr' not in Instance.__dict__
 
 
-def test_what_was_found_is_found_once_and_again_where_it_changed(
-    entries: list[Entry], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changed_is_found_again(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     installation = Installation()
     installation.install(Guarding())
-    known = installation._slots
-    installation.uninstall()
-    installation.install(Guarding())
-    assert all(slot is before for slot, before in zip(installation._slots, known, strict=True))
     installation.uninstall()
 
     monkeypatch.setattr(Holder, 'method', lambda self: 'changed')
@@ -291,75 +237,20 @@ def test_what_was_found_is_found_once_and_again_where_it_changed(
     assert 'method' not in Other.__dict__
 
 
-def test_replaced_code_is_found_again_where_it_changed(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
-    entries[:] = [Entry(HERE, 'plain', 'method', 'code')]
-    installation = Installation()
-    installation.install(Guarding())
-    installation.uninstall()
-    monkeypatch.setattr(plain, '__code__', (lambda a: 'other code').__code__)
-    installation.install(Guarding())
-    assert plain(1) == 'guarded other code'
-    installation.uninstall()
-    monkeypatch.setattr(sys.modules[HERE], 'plain', lambda a: 'another function')
-    installation.install(Guarding())
-    assert plain(1) == 'guarded another function'
-    installation.uninstall()
-
-
-def test_a_copy_of_the_runtime_is_guarded_once_imported(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, copy = types.ModuleType('backend'), types.ModuleType('copy')
-    backend.call, copy.call, copy.only_here = (lambda: 'one'), (lambda: 'two'), (lambda: 'three')
-    monkeypatch.setitem(sys.modules, 'the_backend', backend)
-    monkeypatch.setattr(patching, 'RUNTIME', 'the_copy')
-    entries[:] = [
-        Entry('the_copy', 'call', 'method', 'function', also='the_backend'),
-        Entry('the_copy', 'only_in_later_versions', 'method', 'function', also='the_backend'),
-        Entry('json', 'no_such_thing', 'method', 'function', optional=True),
-    ]
-    installation = Installation()
-    installation.install(Guarding())
-    assert backend.call() == 'guarded one'
-    installation.uninstall()
-    monkeypatch.setitem(sys.modules, 'the_copy', copy)
-    installation.install(Guarding())
-    assert (backend.call(), copy.call()) == ('guarded one', 'guarded two')
-    known = installation._slots
-    installation.uninstall()
-    installation.install(Guarding())
-    assert installation._slots[0] is known[0], 'nothing has changed: nothing is looked for'
-    installation.uninstall()
-    monkeypatch.setitem(sys.modules, 'the_copy', backend)
-    installation.install(Guarding())
-    assert backend.call() == 'guarded one', 'two names of one module: wrapped once'
-    installation.uninstall()
-    assert (backend.call(), copy.call()) == ('one', 'two')
-
-
 # -- references that were taken before any capture, as array-agnostic packages take them, meet the guard all the sam --
-
-
-NAMES = ('svd', 'eigh', 'lstsq', 'pinv', 'eigvalsh', 'cond', 'matrix_rank')
 
 
 class Backend:
     """As packages do that serve several array libraries."""
 
     def __init__(self, cp: Any) -> None:
-        self.table = {name: getattr(cp.linalg, name) for name in NAMES}
         self.svd = cp.linalg.svd
         self.thin = functools.partial(cp.linalg.svd, full_matrices=False)
-        self.copyto = cp.copyto
-        self.asnumpy = cp.asnumpy
-
-    def norm(self, y: Any) -> Any:
-        return self.table['svd'](y)[1]
 
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     'an attribute': lambda backend, y: backend.svd(y),
     'a partial': lambda backend, y: backend.thin(y),
-    'in a method': lambda backend, y: backend.norm(y),
-    **{name: lambda backend, y, name=name: backend.table[name](*[y] * (1 + (name == 'lstsq'))) for name in NAMES},
 }
 
 
@@ -369,34 +260,22 @@ def test_calls_that_no_capture_can_hold_are_refused(cp: Any, call: str) -> None:
     x = cp.arange(16.0).reshape(4, 4) + cp.eye(4)
     with ck.capture() as cap:
         y = x * 2
-        with pytest.raises(ck.UnsupportedCallError, match=r'cupy\.linalg\.\w+\(\)'):
+        with pytest.raises(ck.UnsupportedCallError, match=r'cupy\.linalg\.svd\(\)'):
             CALLS[call](backend, y)
         y += 1
     cap.graph.launch()
     assert np.array_equal(y.get(), x.get() * 2 + 1)
 
 
-@pytest.mark.parametrize('call', ['an attribute', 'a partial', 'in a method'])
+@pytest.mark.parametrize('call', CALLS)
 def test_they_are_made_between_two_graphs(cp: Any, call: str) -> None:
     backend = Backend(cp)
     x = cp.diag(cp.arange(1.0, 5.0))
     with ck.capture(pieces=True) as cap:
         y = x * 2
-        found = CALLS[call](backend, y)
-        values = (found if call == 'in a method' else found[1]) + 1
+        values = CALLS[call](backend, y)[1] + 1
     cap.graph.launch()
     assert np.allclose(np.sort(values.get()), [3, 5, 7, 9])
-
-
-def test_the_host_reads_through_an_early_name(cp: Any) -> None:
-    backend = Backend(cp)
-    x = cp.arange(4.0)
-    with ck.capture() as cap:
-        y = x * 2
-        with pytest.raises(ck.HostReadError):
-            backend.asnumpy(y)
-    cap.graph.launch()
-    assert backend.asnumpy(y).tolist() == [0, 2, 4, 6]
 
 
 # -- the table of entry points: what it has a row for, how verbs are named, and that each name is there and restored --
@@ -420,31 +299,6 @@ def test_every_function_that_a_capture_answers_otherwise_is_met(sim: Any) -> Non
 
 #: Not met: asking whether a stream captures harms no capture.
 LEFT_ALONE = {'streamIsCapturing'}
-
-
-def test_calls_with_and_without_a_stream_are_told_apart() -> None:
-    held = 0
-    for entry in ENTRIES:
-        if (
-            entry.holder == 'cupy.cuda.memory.MemoryPointer'
-            or 'memcpy' in entry.name
-            or entry.name.startswith('memset')
-        ):
-            ours = entry.method in ('pointer_copy', 'copy', 'captured_call')
-            assert ours == entry.name.lower().endswith('async'), entry
-            held += 1
-        elif entry.name == 'free_all_blocks':
-            assert entry.method == 'pool_free', entry
-            held += 1
-    assert held > 20
-    functions = {(entry.name, entry.verb) for entry in ENTRIES if entry.kind == 'function'}
-    assert len(functions) == len(dict(functions)), 'one function under two names is one call'
-
-
-def test_verbs_that_several_calls_share_are_given_the_row() -> None:
-    for entry in ENTRIES:
-        first = next(iter(inspect.signature(attrgetter(entry.verb)(GUARD)).parameters))
-        assert (first == 'entry') == entry.given, entry
 
 
 def test_every_seam_that_was_met_on_a_gpu_is_in_the_table() -> None:
@@ -627,34 +481,6 @@ SIMULATED = (
     'from capturekit.simulated.cupy.assembly import install\n'
     'install(SimulatedDevice(0))\n'
 )
-
-
-def test_resolve_names_what_is_missing() -> None:
-    with pytest.raises(AttributeError, match='nothing_of_that_name'):
-        resolve('json.nothing_of_that_name')
-    with pytest.raises(ImportError):
-        resolve('no_such_package_at_all')
-
-
-def test_importing_a_module_leaves_its_packages_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / 'a_package_of_ours'
-    package.mkdir()
-    (package / '__init__.py').write_text('function = "the package\'s own"\n')
-    (package / 'function.py').write_text('class Inner:\n    deep = 1\n')
-    (package / 'other.py').write_text('here = 2\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    name = package.name
-    assert resolve(f'{name}.function.Inner').deep == 1
-    assert resolve(name).function == "the package's own"
-    assert resolve(f'{name}.other').here == 2
-    first = sys.modules[f'{name}.other']
-    assert resolve(f'{name}.other') is first
-    for module in [m for m in sys.modules if m.partition('.')[0] == name]:
-        monkeypatch.delitem(sys.modules, module)
-    assert resolve(f'{name}.other').here == 2, 'it is imported again'
-    assert resolve(f'{name}.other') is not first
-    for module in [m for m in sys.modules if m.partition('.')[0] == name]:
-        del sys.modules[module]
 
 
 @pytest.mark.parametrize('which', ['simulated', 'real'])

@@ -52,45 +52,6 @@ def test_draws_over_there_go_on_as_eagerly(cp: Any) -> None:
     assert np.array_equal(wanted, found)
 
 
-@pytest.mark.parametrize('launching', [0, 1])
-def test_a_draw_is_made_where_it_was_recorded(cp: Any, launching: int) -> None:
-    """Whichever device is current at the launch: the generators are those of the devices of the capture."""
-    out = arrays(cp, N)
-    with ck.capture() as cap:
-        out[0][...] = cp.random.random(N)
-        with cap.fork(devices=[1]) as (there,), there:
-            out[1][...] = cp.random.random(N)
-    seed_all(cp, 8)
-    with cp.cuda.Device(launching):
-        cap.graph.launch()
-    found = [value(cp, one) for one in out]
-    seed_all(cp, 8)
-    for device in (0, 1):
-        with cp.cuda.Device(device):
-            assert np.array_equal(value(cp, cp.random.random(N)), found[device])
-
-
-def test_a_call_between_parts_is_made_over_there(cp: Any) -> None:
-    """The decomposition works with this launch's matrix, and the work behind it is in the graph."""
-    xs = arrays(cp, N)
-    for device in (0, 1):
-        with cp.cuda.Device(device):
-            cp.linalg.eigh(cp.eye(N))
-    with cp.cuda.Device(1):
-        out = cp.zeros(N)
-    with ck.capture(pieces=True, strict=False) as cap:
-        doubled = xs[0] * 2
-        with cp.cuda.Device(1):
-            y = cp.asarray(doubled)
-            values, _ = cp.linalg.eigh(cp.outer(y, y))
-            out[...] = values * 3
-    for n in range(3):
-        xs[0][...] = cp.arange(float(N)) + n
-        cap.graph.launch()
-        x = 2 * (np.arange(float(N)) + n)
-        assert np.allclose(value(cp, out)[-1], 3 * (x @ x)) and np.allclose(value(cp, out)[:-1], 0, atol=1e-6)
-
-
 def test_a_failed_call_between_parts_changes_no_stream(cp: Any) -> None:
     xs = arrays(cp, N)
     with ck.capture(pieces=True, strict=False) as cap:

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver import library_accesses
-from capturekit.driver.cuda import current
 from capturekit.driver.vendor_libraries import NAMES
 from capturekit.guard import watch
-from capturekit.model.errors import CudaCallError
 from tests.captured import capture, flag
 from tests.examples import examples
 from tests.lanes.test_relane import SAME, quiet
@@ -48,18 +46,6 @@ def test_products_are_ordered_by_their_matrices(cp: Any) -> None:
     np.testing.assert_allclose(values(both), want)
 
 
-def test_a_product_in_a_row_keeps_its_order(cp: Any) -> None:
-    x, w = matrices(cp, 2)
-    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
-        y = x @ w @ w @ w
-    assert not cap.relaned
-    cap.graph.launch()
-    want = values(x)
-    for _ in range(3):
-        want = want @ values(w)
-    np.testing.assert_allclose(values(y), want)
-
-
 def test_what_reads_and_writes_say_is_added(sim: Any) -> None:
     a, b, c = matrices(sim, 3)
     with ck.capture(lanes='auto') as cap:
@@ -70,14 +56,6 @@ def test_what_reads_and_writes_say_is_added(sim: Any) -> None:
     assert set(cap.graph.edges) == {(0, 1)}, 'the first product is said to read c as well'
     cap.graph.launch()
     assert values(first).tobytes() == values(second).tobytes()
-
-
-def test_without_the_arguments_nothing_is_known(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b, c = matrices(sim, 3)
-    monkeypatch.setattr('capturekit.guard.libraries.of_cublas', lambda name, args: None)
-    with ck.capture(lanes='auto') as cap:
-        a @ b, a @ c
-    assert not cap.relaned and len(cap.relaned.fixed) == 2 and not cap.relaned.called
 
 
 def test_lanes_by_hand_and_bodies(cp: Any) -> None:
@@ -97,31 +75,6 @@ def test_lanes_by_hand_and_bodies(cp: Any) -> None:
     cap.graph.launch()
     np.testing.assert_allclose(values(out[0]), values(a) @ values(b))
     np.testing.assert_allclose(values(out[1]), values(a) @ values(c))
-
-
-def test_cloned_and_fused(cp: Any) -> None:
-    a, b, c = matrices(cp, 3)
-    with ck.capture(lanes='auto', fuse=True, options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
-        outs = [cp.tanh((a @ one) * 0.01) + n for n, one in enumerate((b, c))]
-    assert cap.relaned and cap.relaned.graphs[0].at_once[1] > 1
-    cap.graph.launch()
-    np.testing.assert_allclose(values(outs[0]), np.tanh((values(a) @ values(b)) * 0.01))
-    copy = cap.graph.clone()
-    assert copy.edges == cap.graph.edges
-    copy.launch()
-    np.testing.assert_allclose(values(outs[0]), np.tanh((values(a) @ values(b)) * 0.01))
-
-
-def test_rebound(sim: Any) -> None:
-    """On a GPU some kernels of cuBLAS refuse other addresses, as :meth:`Graph.rebind` says."""
-    a, b, c, other = matrices(sim, 4)
-    with ck.capture(lanes='auto') as cap:
-        outs = [a @ one for one in (b, c)]
-    edges = cap.graph.edges
-    cap.graph.rebind((b, other))
-    assert cap.graph.edges == edges and cap.graph.relane().called
-    cap.graph.launch()
-    np.testing.assert_allclose(values(outs[0]), values(a) @ values(other))
 
 
 @settings(quiet, max_examples=examples(40))
@@ -282,20 +235,6 @@ def test_memory_that_is_freed_behind_a_checked_read_is_refused(cp: Any) -> None:
         y = b * 4
     cap.graph.launch()
     assert y.get().tolist() == [4.0] * 3
-
-
-def test_the_simulated_device_refuses_such_a_body(sim: Any) -> None:
-    device = current().device
-    graph = device.graph_create()
-    condition = device.condition_create(graph)
-    _, body = device.add_if(graph, (), condition)
-    stream = sim.cuda.Stream(non_blocking=True)
-    device.begin_capture_to(stream.ptr, body)
-    pointer = sim.cuda.runtime.mallocAsync(64, stream.ptr)
-    sim.cuda.runtime.freeAsync(pointer, stream.ptr)
-    device.end_capture(stream.ptr)
-    with pytest.raises(CudaCallError, match='InvalidValue'):
-        device.graph_instantiate(graph)
 
 
 # -- libraries on a stream that nobody has forked ------------------------------------------------------------------

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, watch
-from capturekit.guard.verdicts import unended
+from capturekit.guard import watch
 from capturekit.model import counters
 from capturekit.model.rules import Mode
 from tests.command import started
@@ -69,18 +68,6 @@ def test_a_fork_that_is_joined(cp: Any, caplog: pytest.LogCaptureFixture, work: 
         with ck.fork(2) as (left, _right), left:
             cp.zeros(4)
     assert [note for note in cap.recording.notes if 'given no work' in note.text] == said(caplog) == []
-
-
-def test_lanes_that_are_joined_by_way_of_another(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
-    origin, side, third = (cp.cuda.Stream(non_blocking=True) for _ in range(3))
-    with watch(), origin:
-        origin.begin_capture()
-        forked(cp, origin, third, work=True)
-        forked(cp, origin, side, work=True)
-        side.wait_event(third.record())
-        origin.wait_event(side.record())
-        origin.end_capture()
-    assert said(caplog) == []
 
 
 def test_a_copy_to_the_host(tmp_path: Path) -> None:

@@ -117,16 +117,6 @@ def test_an_event_of_a_failed_block(cp: Any) -> None:
         event.synchronize()
 
 
-def test_other_events_stay_as_they_are(cp: Any) -> None:
-    stream, outside = cp.cuda.Stream(non_blocking=True), cp.cuda.Event()
-    outside.record(stream)
-    with ck.capture() as cap:
-        cp.zeros(4)
-    assert type(outside) is cp.cuda.Event
-    outside.synchronize()
-    cap.graph.launch()
-
-
 def test_the_event_dies_with_its_last_name(cp: Any) -> None:
     graph, event = recorded(cp)
     gone = weakref.ref(event)

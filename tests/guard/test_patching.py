@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -109,40 +108,3 @@ def test_behind_a_wrapper_is_what_was_there(installation: Installation) -> None:
     assert installation.original_of(function) is ORIGINAL
     assert installation.original_of(Shelf.Made) is CLASS
     assert installation.original_of(self_made := object()) is self_made
-
-
-@pytest.mark.parametrize(
-    'left_out',
-    [
-        Entry(HERE, 'function', 'function', loaded='no_such_module'),
-        Entry('no_such_module', 'function', 'function', optional=True),
-        Entry(HERE, 'no_such_name', 'function', optional=True),
-    ],
-)
-def test_entries_that_may_lack_are_left_out(left_out: Entry, entries: list[Entry]) -> None:
-    entries[:] = [left_out]
-    installation = Installation()
-    installation.install(Guarding())
-    assert installation.originals == {}
-    installation.uninstall()
-
-
-def test_entries_of_a_module_that_must_be_there_are_missed(entries: list[Entry]) -> None:
-    entries[:] = [Entry('no_such_module', 'function', 'function')]
-    with pytest.raises(ImportError, match='no_such_module'):
-        Installation().install(Guarding())
-
-
-@pytest.mark.parametrize('name', [patching.RUNTIME, patching.NCCL, 'cupy.cuda.nccl'])
-def test_a_module_that_comes_later_is_looked_for_again(
-    name: str, installation: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrappers = []
-    for module in (None, None, type(sys)(name)):
-        installation.uninstall()
-        if module is not None:
-            monkeypatch.setitem(sys.modules, name, module)
-        installation.install(Guarding())
-        wrappers.append(function)
-    assert wrappers[0] is wrappers[1]
-    assert wrappers[1] is not wrappers[2]

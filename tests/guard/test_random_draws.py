@@ -113,26 +113,3 @@ def test_the_generator_that_cupy_makes_in_a_block_is_seeded_once(cp: Any, monkey
     found.append(y.get())
     cp.random.seed(3)
     assert np.array_equal(found, [cp.random.rand(2).get() for _ in range(2)])
-
-
-def test_a_generator_of_the_block_is_seeded_by_each_launch(cp: Any) -> None:
-    with ck.capture() as cap:
-        y = cp.random.RandomState(3).random_sample(2)
-    wanted = cp.random.RandomState(3).random_sample(2).get()
-    for _ in range(2):
-        cap.graph.launch()
-        assert np.array_equal(y.get(), wanted)
-
-
-def test_a_draw_outside_is_refused_and_no_launch_draws(cp: Any) -> None:
-    x, side = cp.zeros(4), cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        with pytest.raises(ck.EscapedWorkError), side:
-            cp.random.choice(4, 4, replace=False)
-        x += 1
-    cp.random.seed(3)
-    wanted = cp.random.rand(2).get()
-    cp.random.seed(3)
-    cap.graph.launch()
-    assert np.array_equal(cp.random.rand(2).get(), wanted)
-    assert x.get().tolist() == [1.0] * 4

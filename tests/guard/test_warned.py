@@ -66,17 +66,6 @@ def test_filters_of_the_callers_module_count(sim: Any, code: dict[str, Any]) -> 
     assert not log
 
 
-def test_an_error_leaves_a_capture_as_it_is(sim: Any, code: dict[str, Any]) -> None:
-    x, y = sim.ones(3), sim.full((), 5.0)
-    with ck.capture() as cap:
-        with warnings.catch_warnings(), pytest.raises(RuntimeWarning, match='told'):
-            warnings.simplefilter('error')
-            code['told'](x, y)
-        z = x + 1
-    cap.graph.launch()
-    assert z.get().tolist() == [2, 2, 2]
-
-
 def test_a_function_with_such_a_warning_is_launched(sim: Any, code: dict[str, Any]) -> None:
     told = code['told']
 

@@ -15,7 +15,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from tests.guard.test_verdicts import Foreign, escaping, null_block
+from tests.guard.test_exchange import Other
 
 Call = Callable[[SimpleNamespace], Any]
 
@@ -47,6 +47,16 @@ def around(s: SimpleNamespace, call: Call) -> Any:
     s.here().wait_event(s.side.record())
     s.c = s.a + s.b
     return s.c
+
+
+def escaping(s: SimpleNamespace) -> None:
+    with s.outside:
+        s.x * 2
+
+
+def null_block(s: SimpleNamespace) -> None:
+    with s.null:
+        s.w += 1
 
 
 TROUBLES: dict[str, tuple[str, Call]] = {
@@ -90,7 +100,7 @@ TROUBLES: dict[str, tuple[str, Call]] = {
     'cupy graph.launch': ('graph-launch', lambda s: s.cupy_graph.launch()),
     'svd': ('seam', lambda s: s.cp.linalg.svd(s.eye)),
     'eigh': ('seam', lambda s: s.cp.linalg.eigh(s.eye)),
-    "another lane's array": ('sync-captured', lambda s: s.cp.asarray(Foreign(s.b, s.side.ptr))),
+    "another lane's array": ('sync-captured', lambda s: s.cp.asarray(Other(s.b, s.side.ptr))),
     'a generator without a seed': ('UnsupportedCallError', lambda s: s.cp.random.default_rng()),
 }  # fmt: skip
 
@@ -117,7 +127,7 @@ CLEAN: dict[str, Call] = {
     'a stream outside, made current and left': lambda s: touched(s),
     'is_capturing': lambda s: s.side.is_capturing(),
     'flags': lambda s: (s.side.is_non_blocking, s.rt.streamGetFlags(s.side.ptr)),
-    'own exchange': lambda s: s.cp.asarray(Foreign(s.a, 1 if s.here().ptr in (0, 1) else s.here().ptr)),
+    'own exchange': lambda s: s.cp.asarray(Other(s.a, 1 if s.here().ptr in (0, 1) else s.here().ptr)),
     'pool freed': lambda s: s.cp.get_default_memory_pool().free_all_blocks(),
     'allocation': lambda s: s.cp.empty(3),
     'a capture inside': lambda s: captured_inside(s),

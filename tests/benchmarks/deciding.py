@@ -1,0 +1,39 @@
+"""Solvers that decide when they are done: on the host against on the device, waited for. Results are checked first."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.timing import Line, compared, finished
+
+SAMPLE = Path(__file__).parents[2] / 'samples' / 'on_the_device.py'
+
+
+def deciding(cp: Any) -> Iterator[Line]:
+    """The solvers of ``samples/on_the_device.py``: the loop of the host against one launch that decides on the device.
+    Both ways make the same number of steps, and give the same numbers."""
+    spec = importlib.util.spec_from_file_location('on_the_device', SAMPLE)
+    assert spec is not None and spec.loader is not None
+    sample = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sample)
+    for side in (64, 256, 1024):
+        for name, (job, answer) in sample.jobs(side).items():
+            yield _solved(cp, f'{name}, {side} x {side}', job, answer)
+
+
+def _solved(cp: Any, name: str, job: Any, answer: Callable[[], Any]) -> Line:
+    steps = job.on_the_host()
+    wanted = answer().copy()
+    graph, loop = job.recorded()
+    graph.launch()
+    error = float(abs(answer() - wanted).max() / abs(wanted).max())
+    assert int(loop.passes) == steps and error < 1e-9, f'{name}: the device went another way'
+    calls = {'on the device': finished(cp, graph.launch), 'on the host': finished(cp, job.on_the_host)}
+    line = compared(f'{name}: decided on the device / on the host', calls, 'on the device', 'on the host', 5)
+    faster = line.medians['on the host'] / line.medians['on the device']
+    line.note = f'{steps} steps; {faster:.2f} times as fast; largest difference {error:.2g}'
+    graph.close()
+    return line
