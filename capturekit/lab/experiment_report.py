@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -153,6 +154,32 @@ class Experiment(Shown):
     def svg(self) -> str:
         """The medians with their quartiles over the number of lanes, as an SVG document."""
         return to_svg(self._head(), self._subtitle(), list(self._series()))
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the same with matplotlib, into ``axes`` or a new figure; return the axes.
+
+        Raises:
+            ImportError: matplotlib is not installed; :meth:`svg` does not need it.
+        """
+        try:
+            axes = axes or importlib.import_module('matplotlib.pyplot').subplots()[1]
+        except ImportError as error:
+            raise ImportError(
+                'plot() draws with matplotlib, which is not installed here: pip install matplotlib; svg() does without'
+            ) from error
+        for series in self._series():
+            lanes = [point.lanes for point in series.points]
+            medians = [point.median for point in series.points]
+            spread = [
+                [point.median - point.low for point in series.points],
+                [point.high - point.median for point in series.points],
+            ]
+            style = '--' if series.dashed else '-'
+            axes.errorbar(lanes, medians, yerr=spread, linestyle=style, marker='o', capsize=3, label=series.name)
+        axes.set(title=self._head(), xlabel='lanes', ylabel='us')
+        if any(row.times_us for row in self.rows):
+            axes.legend()
+        return axes
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {'text/plain': str(self), 'image/svg+xml': self.svg()}

@@ -1,7 +1,7 @@
 """Pictures of recordings: text, DOT, SVG, a page and a trace. Each is made of plain data, and is a string.
 
-For recordings with a timeline there are also a table and an SVG of the times. Each picture is in a module of its own,
-which is imported when the picture is first asked for.
+For recordings with a timeline there are also a table and an SVG of the times, and a Matplotlib figure. Each picture is
+in a module of its own, which is imported when the picture is first asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from capturekit.model.recording import SHOWN_AS, WRITTEN_AS
 
 if TYPE_CHECKING:
     from capturekit.render.dot import to_dot
+    from capturekit.render.figure import to_timeline_figure
     from capturekit.render.html import to_frame, to_html
     from capturekit.render.svg import to_svg
     from capturekit.render.text import to_text
@@ -27,6 +28,7 @@ __all__ = [
     'to_html',
     'to_svg',
     'to_text',
+    'to_timeline_figure',
     'to_timeline_svg',
     'to_timeline_text',
     'to_trace',
@@ -41,6 +43,7 @@ _LATER = {
     'to_html': 'html',
     'to_svg': 'svg',
     'to_text': 'text',
+    'to_timeline_figure': 'figure',
     'to_timeline_svg': 'timeline',
     'to_timeline_text': 'timeline',
     'to_trace': 'trace',

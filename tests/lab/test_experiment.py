@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -378,6 +380,21 @@ def test_any_times_can_be_drawn(points: list[tuple[int, float, float, bool]], na
     root = ElementTree.fromstring(to_svg(name, name, [Series(name, drawn), Series('none', ())]))
     for circle in root.iter('{http://www.w3.org/2000/svg}circle'):
         assert 0 <= float(circle.get('cy', '-1')) <= float(root.get('height', '0'))
+
+
+def test_plot_draws_a_line_for_each_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into axes of matplotlib's shape: the library itself is no dependency."""
+    drawn: list[tuple[Any, ...]] = []
+    axes = types.SimpleNamespace(
+        errorbar=lambda *args, **kwargs: drawn.append((*args, kwargs)), set=lambda **kwargs: None, legend=lambda: None
+    )
+    assert made().plot(axes) is axes
+    labels = [kwargs['label'] for _lanes, _medians, kwargs in drawn]
+    assert labels == ['eager, round robin', 'eager, blocks', 'graph, round robin', 'graph, blocks']
+    assert drawn[0][0] == [1, 2, 4] and drawn[1][0] == [1]
+    monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    with pytest.raises(ImportError, match='pip install matplotlib'):
+        made().plot()
 
 
 def test_a_race_that_makes_no_difference_is_found_all_the_same(sim: Any) -> None:

@@ -192,7 +192,8 @@ def test_everything_that_reads_a_graph_reads_such_edges(sim: Any, fastest: Any) 
     graph.describe()
     recording = graph.recording
     for name in render.__all__:
-        assert getattr(render, name)(recording), name
+        if name not in ('to_timeline_figure', 'show', 'save'):
+            assert getattr(render, name)(recording), name
     assert graph.svg()
     graph.launch()
     assert [values(out) for out in outs] == wanted(4)

@@ -1,11 +1,13 @@
-"""Pictures of measured recordings: a table, an SVG with an axis of time, the trace, the page's data."""
+"""Pictures of measured recordings: a table, an SVG with an axis of time, the trace, the page's data, Matplotlib's."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from capturekit.render import (
     to_html,
     to_svg,
     to_text,
+    to_timeline_figure,
     to_timeline_svg,
     to_timeline_text,
     to_trace,
@@ -116,7 +119,7 @@ def test_all_pictures_are_sound(recording: Recording) -> None:
     if picture.timeline is None:
         assert data['times'] is None
         assert trace['otherData']['times'].startswith('no times are known')
-        for make in (to_timeline_svg, to_timeline_text):
+        for make in (to_timeline_svg, to_timeline_text, to_timeline_figure):
             with pytest.raises(ValueError, match=r'graph\.measure\(\)'):
                 make(recording)
         return
@@ -183,6 +186,33 @@ def test_flows_of_a_trace_begin_and_end_inside_of_their_slices() -> None:
     for event in events:
         if event['ph'] in 'sf':
             assert any(tid == event['tid'] and a <= event['ts'] <= b for tid, a, b in slices), event
+
+
+# -- Matplotlib -----------------------------------------------------------------------------------------------
+
+
+def test_a_figure(tmp_path: Path) -> None:
+    pytest.importorskip('matplotlib', reason='Matplotlib is not installed')
+    recording = measured()
+    recording.graph[1].name = 'a$_{x}$ <b>'
+    figure = to_timeline_figure(recording)
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ['lane 0', 'lane 1', 'lane 2']
+    bars = [path for bar in axes.collections for path in bar.get_paths()]
+    assert len(bars) == 10
+    assert max(path.vertices[:, 0].max() for path in bars) == 100
+    assert 'measured over 20 launches' in axes.get_xlabel()
+    for ending in ('svg', 'png'):
+        figure.savefig(tmp_path / f'times.{ending}')
+    to_timeline_figure(ran(large())).savefig(tmp_path / 'large.png')
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition('.')[0] == 'matplotlib']:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    with pytest.raises(ImportError, match='pip install matplotlib'):
+        to_timeline_figure(measured())
 
 
 def test_a_measured_graph_of_the_simulated_device(sim: Any) -> None:
