@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import watch
+from capturekit.guard import GUARD, watch
+from capturekit.guard.verdicts import unended
 from capturekit.model import counters
 from capturekit.model.rules import Mode
 from tests.command import started
