@@ -65,7 +65,7 @@ def finish(
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
     paths = _paths(run)
     _follow_times(run)
-    changes = StateChanges(run, paths)
+    changes = StateChanges(run)
     carries = carries and not any(paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
     _doubts(run, failure, paths)
