@@ -188,7 +188,7 @@ def _objects_of(run: RunRecord) -> tuple[list[tuple[Any, type, Any, Any]], list[
     watched = {id(entry.holder) for entry in run.values.entries.values()}
     objects: list[tuple[Any, type, Any, Any]] = []
     missing: list[Any] = [
-        (itself, mapping, frozenset(names), where) for mapping, names, where in run.attributes.absent.values()
+        (itself, mapping, frozenset(names), where) for mapping, names, where in run.holders.absent.values()
     ]
     for holder in run.holders.by_id.values():
         if holder.layout.dictionary is not None and holder.missing:
