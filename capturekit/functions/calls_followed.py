@@ -78,7 +78,6 @@ from capturekit.functions.watched_values import (
     Doubts,
     NamesUsed,
     ObjectUses,
-    Unsettled,
     WatchedValues,
     is_hash_of_a_value,
 )
@@ -380,19 +379,19 @@ def record_of(
     given: WatchedCall, uncollected: Uncollected, lines: LinesRun, before: Before, time: FollowTime
 ) -> RunRecord:
     """Make the parts of a watch. Each gets those before it that it uses; the values tell of what they meet."""
-    ownership, doubts, unsettled = Ownership(given.skip), Doubts(given.skip), Unsettled()
+    ownership, doubts = Ownership(given.skip), Doubts(given.skip)
     names, uses, code = NamesUsed(), ObjectUses(given.is_array), CodeMet()
     library = LibraryState(ownership)
-    values = WatchedValues(given.is_array, doubts, unsettled)
+    values = WatchedValues(given.is_array, doubts)
     hidden = HiddenParts(values)
-    holders = Holders(values, library, names, unsettled, ownership, doubts, time)
+    holders = Holders(values, library, names, ownership, doubts, time)
     functions = FunctionsFound(values, holders, library, ownership, before, time)
-    met = ValuesMet(values, holders, hidden, functions, library, names, uses, unsettled, ownership, uncollected)
+    met = ValuesMet(values, holders, hidden, functions, library, names, uses, ownership, uncollected)
     values.note = met.note
     arguments = GivenValues(values, holders, uses, doubts, before, time, given.arguments, given.ignore)
     asked = NamesAsked(values, holders, names, ownership, lines, before)
     code_watch = CodeWatch(
-        values, holders, names, asked, arguments, code, uses, unsettled, library, doubts, lines, before,
+        values, holders, names, asked, arguments, code, uses, library, doubts, lines, before,
         given.array,
     )  # fmt: skip
     libraries = LibraryUses(values, holders, library, functions, code_watch, ownership, doubts)
@@ -466,12 +465,9 @@ class PythonCalls:
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
         if code.co_name == '__del__' and arguments and id(type(arguments[0])) in self._uses.finalized:
             self._uses.finalized[id(type(arguments[0]))][1] -= 1
-        if code.co_name == '__init__' and arguments:
-            if id(arguments[0]) not in self._holders.by_id:
-                self._before.made(arguments[0])
-                self._uses.makes(type(arguments[0]))
-            elif self._before.had(arguments[0]):
-                self._code.begun_again.add(id(code))
+        if code.co_name == '__init__' and arguments and id(arguments[0]) not in self._holders.by_id:
+            self._before.made(arguments[0])
+            self._uses.makes(type(arguments[0]))
         for number, argument in enumerate(arguments):
             if code.co_varnames[number] != '.0' and (self._ignore is None or not self._ignore(argument)):
                 self._values.at = f'argument {code.co_varnames[number]} of {code.co_name}'

@@ -106,7 +106,7 @@ class CarriedPlace:
 
     def arrays(self, array: type) -> list[Any] | None:
         """The arrays that are here when a call begins; None if a launch can't begin with this value."""
-        raise NotImplementedError
+        return []
 
     def before(self) -> Any:
         """What :meth:`end` needs to restore the present value."""
@@ -125,11 +125,11 @@ class CarriedPlace:
 
     def after(self) -> Any:
         """The value that a run has put there."""
-        raise NotImplementedError
+        return self.read()
 
     def change(self, value: Any) -> None:
         """Change the place as a run does; ``value`` is what :meth:`after` returned, with the arrays of a launch."""
-        raise NotImplementedError
+        self.put(value)
 
 
 class StoredPlace(CarriedPlace):
@@ -159,12 +159,6 @@ class StoredPlace(CarriedPlace):
     def begin(self, left: Iterator[Any]) -> None:
         if self.forms is not None:
             self.put(put_together(self.form, [next(left) for _ in self.forms]))
-
-    def after(self) -> Any:
-        return self.read()
-
-    def change(self, value: Any) -> None:
-        self.put(value)
 
 
 #: By so much counters are moved while a function is recorded.

@@ -44,7 +44,6 @@ from capturekit.functions.watched_values import (
     Doubts,
     NamesUsed,
     ObjectUses,
-    Unsettled,
     WatchedValues,
     is_hashed_by_value,
 )
@@ -107,8 +106,6 @@ class CodeMet:
         self.direct = ReturnPaths()
         #: The user's code, and the globals of its functions, by id.
         self.globals_of: dict[int, tuple[CodeType, int]] = {}
-        #: Code of an ``__init__`` that was given an object which was there before.
-        self.begun_again: set[int] = set()
         #: By dictionary of a module: the code that ran, the user's and libraries'.
         self.ran_in: dict[int, tuple[dict[str, Any], list[CodeType]]] = {}
 
@@ -414,7 +411,6 @@ class CodeWatch:
         given: GivenValues,
         code: CodeMet,
         uses: ObjectUses,
-        unsettled: Unsettled,
         library: LibraryState,
         doubts: Doubts,
         lines: LinesRun,
@@ -422,7 +418,7 @@ class CodeWatch:
         array: type | None = None,
     ) -> None:
         self._values, self._holders, self._names = values, holders, names
-        self._asked, self._given, self._code, self._uses, self._unsettled = asked, given, code, uses, unsettled
+        self._asked, self._given, self._code, self._uses = asked, given, code, uses
         self._library, self._doubts, self._lines, self._array = library, doubts, lines, array
         self.sets = SetsSeen(before.had)
         self.clock = ClockReadings()
@@ -525,10 +521,10 @@ class CodeWatch:
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:
         if name in own:
-            asks = self._unsettled.asks_all
+            asks = self._values.asks_all
             self._values.watch('global', own, name, own[name], ('builtin', ''), own)
             # code that names getattr says which attributes it reads with it, or that it can't
-            self._unsettled.asks_all = asks
+            self._values.asks_all = asks
         else:
             self._holders.absent.setdefault(id(own), (own, set(), 'builtin {}'))[1].add(name)
 

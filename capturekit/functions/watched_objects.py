@@ -93,7 +93,6 @@ from capturekit.functions.watched_values import (
     Holder,
     NamesUsed,
     ObjectUses,
-    Unsettled,
     WatchedValues,
     held_in_closure,
     itself,
@@ -260,12 +259,11 @@ class Holders:
         values: WatchedValues,
         library: LibraryState,
         names: NamesUsed,
-        unsettled: Unsettled,
         ownership: Ownership,
         doubts: Doubts,
         time: FollowTime,
     ) -> None:
-        self._values, self._library, self._names, self._unsettled = values, library, names, unsettled
+        self._values, self._library, self._names = values, library, names
         self._ownership, self._doubts, self._time = ownership, doubts, time
         #: By the id of what is held.
         self.by_id: dict[int, Holder] = {}
@@ -284,7 +282,7 @@ class Holders:
 
     def settle(self) -> None:
         """Watch the attributes of the objects that were noted."""
-        left = self._unsettled
+        left = self._values
         while left.pending or left.also or left.asks_all or left.asked_names:
             self._time.check_limit()
             if left.asked_names:
@@ -739,12 +737,11 @@ class ValuesMet:
         library: LibraryState,
         names: NamesUsed,
         uses: ObjectUses,
-        unsettled: Unsettled,
         ownership: Ownership,
         uncollected: Uncollected,
     ) -> None:
         self._values, self._holders, self._hidden, self._functions = values, holders, hidden, functions
-        self._library, self._names, self._uses, self._unsettled = library, names, uses, unsettled
+        self._library, self._names, self._uses = library, names, uses
         self._ownership, self._uncollected = ownership, uncollected
         #: Whether a value was met from which code gets far, without names.
         self.far = False
@@ -784,24 +781,24 @@ class ValuesMet:
         finds = False
         if among(cls, (operator.attrgetter, operator.methodcaller)):
             texts = [text for text in value.__reduce__()[1] if type(text) is str]
-            self._unsettled.asked_names.update(part for text in texts for part in text.split('.'))
+            self._values.asked_names.update(part for text in texts for part in text.split('.'))
         if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
             finds = self._finds_names(value)
-            self._unsettled.asks_all = self._unsettled.asks_all or not (value is format or finds)
+            self._values.asks_all = self._values.asks_all or not (value is format or finds)
         if any(value is one for one in MAKERS) or (among(cls, UNBOUND) and value.__name__ in _METHODS_BY_NAME):
-            self._unsettled.asks_all = True
+            self._values.asks_all = True
         if cls is FunctionType:
             self.reached.add(id(value))
             self._functions.know(value)
             # if a library's decorator made it, it holds what it decorates
             if self._ownership.skip(value.__code__.co_filename):
-                self._unsettled.also += [(part, self._values.at) for part in held_in_closure(value)]
+                self._values.also += [(part, self._values.at) for part in held_in_closure(value)]
         if compiling.is_memoized(value):
             self._values.watch_state(compiling.FORGOTTEN, compiling.remembers())
         if value is not self._values.named and reads_unknown(value):
             self._values.opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
         if not finds and (not self._values.is_array(value) or not in_package(cls)):
-            self._unsettled.pending.append(value)
+            self._values.pending.append(value)
 
     def _finds_names(self, value: Any) -> bool:
         """Whether a module's ``__getattr__`` is what finds attributes of an object: it gets names that are in code."""
