@@ -8,11 +8,15 @@ called it without others between, and does not show them.
 from __future__ import annotations
 
 import ctypes
+import dis
+import inspect
 import sys
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
+
+from capturekit.functions.code_reads import loader_of, plain_steps
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 #: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
@@ -99,16 +103,75 @@ class ReturnPaths:
     def __init__(self) -> None:
         #: The calls, and the ids of code, between which others may have come.
         self._through_others: set[tuple[Caller, int]] = set()
+        #: By the id of code and an offset in it: the variable of the function that it hands all its arguments to.
+        self._wrapped: dict[tuple[int, int], str | None] = {}
 
     def enters(self, caller: Caller, frame: FrameType) -> None:
         """Note that a call has entered a function."""
         key = caller, id(frame.f_code)
-        if key not in self._through_others and not was_called_directly(frame):
+        if key not in self._through_others and not was_called_directly(frame) and not self._is_handed_on(frame):
             self._through_others.add(key)
+
+    def _is_handed_on(self, frame: FrameType) -> bool:
+        """Whether a wrapper has called this function with all that it was given: ``wrapped(*args, **named)``.
+
+        Python calls it by code written in C, from 3.12.2 on where calls are watched, and does not show that this code
+        does nothing else. Solvers whose methods are decorated need it.
+        """
+        below = frame.f_back
+        if below is None:
+            return False
+        key = id(below.f_code), below.f_lasti
+        if key not in self._wrapped:
+            self._wrapped[key] = _wrapped_in(below.f_code, below.f_lasti)
+        variable, wrapper = self._wrapped[key], function_of(below)
+        if variable is None or wrapper is None or wrapper.__closure__ is None:
+            return False
+        function = wrapper.__closure__[below.f_code.co_freevars.index(variable)].cell_contents
+        function = function.__func__ if type(function) is MethodType else function
+        return type(function) is FunctionType and function.__code__ is frame.f_code
 
     def is_direct(self, caller: Caller, code: CodeType) -> bool:
         """Whether a call has entered code only directly."""
         return (caller, id(code)) not in self._through_others
+
+
+def _wrapped_in(code: CodeType, offset: int) -> str | None:
+    """The variable of the enclosing code whose function a call like ``f(x, *args, **named)`` calls; None of others."""
+    steps = plain_steps(code)
+    place = next((number for number, step in enumerate(steps) if step.offset == offset), 0)
+    load = loader_of(steps, place) if gets_a_tuple(code, steps, place) else None
+    is_enclosing = load is not None and steps[load].opname == 'LOAD_DEREF' and steps[load].argval in code.co_freevars
+    return steps[load].argval if load is not None and is_enclosing else None
+
+
+def gets_a_tuple(code: CodeType, steps: list[dis.Instruction], place: int) -> bool:
+    """Whether an instruction is a call like ``f(x, *args, **named)``, whose code shows that it has a tuple to hand on.
+
+    Of anything else, as in ``f(*map(g, xs))``, the call makes a tuple first, so it may call others.
+    """
+    if steps[place].opname != 'CALL_FUNCTION_EX':
+        return False
+    above = int(sys.version_info >= (3, 14) or bool(steps[place].arg))  # a place for named arguments
+    for number in range(place - 1, -1, -1):
+        step = steps[number]
+        if steps[number + 1].is_jump_target or 'JUMP' in step.opname or above < 0:
+            return False
+        if not above:
+            made = step.opname in ('LIST_TO_TUPLE', 'BUILD_TUPLE') or step.argrepr == 'INTRINSIC_LIST_TO_TUPLE'
+            given = step.opname.startswith('LOAD_FAST') and step.argval == _own_arguments(code)
+            return made or given
+        above -= dis.stack_effect(step.opcode, step.arg, jump=False)
+    return False
+
+
+def _own_arguments(code: CodeType) -> str | None:
+    """The name of ``*args``; None if code has none, or gives it other values."""
+    if not code.co_flags & inspect.CO_VARARGS:
+        return None
+    name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    stored = any(step.argval == name for step in plain_steps(code) if step.opname.startswith(('STORE_', 'DELETE_')))
+    return None if stored else name
 
 
 def is_jaxs(value: Any) -> bool:

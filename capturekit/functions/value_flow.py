@@ -57,7 +57,7 @@ from capturekit.functions.recorded_number import (
     is_called_by,
     is_only_called,
 )
-from capturekit.functions.return_paths import TELLS, Caller, is_jaxs, is_plain, returns_for
+from capturekit.functions.return_paths import TELLS, Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
 from capturekit.functions.state_changes import (
     ASKED_FOR,
     PlaceUses,
@@ -390,7 +390,7 @@ class CodeThatRan:
         if number is None:
             return False
         step, name = code.steps[number], code.steps[number].argval
-        if code.steps[place].opname == 'CALL_FUNCTION_EX':  # it may call others, to make a tuple of its arguments
+        if code.steps[place].opname == 'CALL_FUNCTION_EX' and not gets_a_tuple(code.code, code.steps, place):
             return False
         if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
             return returns_for(self.global_in(code, name), inner)
@@ -467,9 +467,11 @@ class CodeThatRan:
     def _of_module(self, code: RanCode, place: int) -> bool:
         """Whether an instruction loads an attribute of a module, whose attributes are compared."""
         before = code.steps[place - 1] if place and code.steps[place].opname in ('LOAD_ATTR', 'LOAD_METHOD') else None
-        if before is None or before.opname != 'LOAD_GLOBAL' or code.steps[place].is_jump_target:
+        if before is None or code.steps[place].is_jump_target:
             return False
-        return type(self.global_in(code, before.argval)) is ModuleType
+        if before.opname == 'LOAD_DEREF':
+            return type(self.variable_of_closures(before.argval)) is ModuleType
+        return before.opname == 'LOAD_GLOBAL' and type(self.global_in(code, before.argval)) is ModuleType
 
     def codes(self, owner: int = 0) -> list[RanCode]:
         """The code with this id; all code that ran if that is 0."""
