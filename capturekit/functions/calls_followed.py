@@ -68,19 +68,16 @@ from capturekit.functions.understood import (
     reads,
 )
 from capturekit.functions.watched_objects import (
-    Attributes,
     FunctionsFound,
     GivenValues,
     HiddenParts,
     Holders,
-    OutOfSight,
     ValuesMet,
 )
 from capturekit.functions.watched_values import (
     Doubts,
     NamesUsed,
     ObjectUses,
-    Unsettled,
     WatchedValues,
     is_hash_of_a_value,
 )
@@ -107,14 +104,13 @@ class LibraryUses:
         self,
         values: WatchedValues,
         holders: Holders,
-        attributes: Attributes,
         library: LibraryState,
         functions: FunctionsFound,
         code_watch: CodeWatch,
         ownership: Ownership,
         doubts: Doubts,
     ) -> None:
-        self._values, self._holders, self._attributes, self._library = values, holders, attributes, library
+        self._values, self._holders, self._library = values, holders, library
         self._functions, self._code_watch, self._ownership, self._doubts = functions, code_watch, ownership, doubts
         #: The code of CuPy's compiler, and its frame while it makes a kernel.
         self.compiler: CodeType | None = None
@@ -242,7 +238,7 @@ class LibraryUses:
         cls: Any = frame.f_locals.get(code.co_varnames[0]) if code.co_name in _BY_VALUE_OR_NAME else None
         if issubclass(type(cls), enum.EnumMeta):
             for name in ('_value2member_map_', '_member_map_', '_missing_'):
-                self._attributes.search_class(cls, name)
+                self._holders.search_class(cls, name)
             self._holders.settle()
 
     def _package(self, frame: FrameType, top: str, name: str) -> bool:
@@ -367,8 +363,6 @@ class RunRecord:
     library: LibraryState
     values: WatchedValues
     hidden: HiddenParts
-    attributes: Attributes
-    out_of_sight: OutOfSight
     holders: Holders
     functions: FunctionsFound
     met: ValuesMet
@@ -385,26 +379,24 @@ def record_of(
     given: WatchedCall, uncollected: Uncollected, lines: LinesRun, before: Before, time: FollowTime
 ) -> RunRecord:
     """Make the parts of a watch. Each gets those before it that it uses; the values tell of what they meet."""
-    ownership, doubts, unsettled = Ownership(given.skip), Doubts(given.skip), Unsettled()
+    ownership, doubts = Ownership(given.skip), Doubts(given.skip)
     names, uses, code = NamesUsed(), ObjectUses(given.is_array), CodeMet()
     library = LibraryState(ownership)
-    values = WatchedValues(given.is_array, doubts, unsettled)
+    values = WatchedValues(given.is_array, doubts)
     hidden = HiddenParts(values)
-    attributes = Attributes(values, names, library, ownership, doubts)
-    out_of_sight = OutOfSight(attributes, ownership, time)
-    holders = Holders(values, attributes, out_of_sight, library, names, unsettled, ownership, doubts, time)
-    functions = FunctionsFound(values, attributes, library, ownership, before, time)
-    met = ValuesMet(values, holders, hidden, functions, library, names, uses, unsettled, ownership, uncollected)
+    holders = Holders(values, library, names, ownership, doubts, time)
+    functions = FunctionsFound(values, holders, library, ownership, before, time)
+    met = ValuesMet(values, holders, hidden, functions, library, names, uses, ownership, uncollected)
     values.note = met.note
     arguments = GivenValues(values, holders, uses, doubts, before, time, given.arguments, given.ignore)
-    asked = NamesAsked(values, holders, attributes, names, ownership, lines, before)
+    asked = NamesAsked(values, holders, names, ownership, lines, before)
     code_watch = CodeWatch(
-        values, holders, attributes, names, asked, arguments, code, uses, unsettled, library, doubts, lines, before,
+        values, holders, names, asked, arguments, code, uses, library, doubts, lines, before,
         given.array,
     )  # fmt: skip
-    libraries = LibraryUses(values, holders, attributes, library, functions, code_watch, ownership, doubts)
+    libraries = LibraryUses(values, holders, library, functions, code_watch, ownership, doubts)
     return RunRecord(
-        ownership, doubts, names, uses, code, library, values, hidden, attributes, out_of_sight, holders, functions,
+        ownership, doubts, names, uses, code, library, values, hidden, holders, functions,
         met, arguments, asked, code_watch, libraries, lines, before, given.array,
     )  # fmt: skip
 
@@ -428,7 +420,7 @@ class PythonCalls:
     def __init__(self, run: RunRecord, outermost: CodeType) -> None:
         self._values, self._holders, self._hidden, self._functions = run.values, run.holders, run.hidden, run.functions
         self._code, self._code_watch, self._given, self._uses = run.code, run.code_watch, run.given, run.uses
-        self._library, self._libraries, self._out_of_sight = run.library, run.libraries, run.out_of_sight
+        self._library, self._libraries = run.library, run.libraries
         self._lines, self._ownership, self._doubts, self._before = run.lines, run.ownership, run.doubts, run.before
         self._ignore, self._outermost = run.given.ignore, outermost
         #: The frame of Python's import system while a module is imported.
@@ -473,12 +465,9 @@ class PythonCalls:
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
         if code.co_name == '__del__' and arguments and id(type(arguments[0])) in self._uses.finalized:
             self._uses.finalized[id(type(arguments[0]))][1] -= 1
-        if code.co_name == '__init__' and arguments:
-            if id(arguments[0]) not in self._holders.by_id:
-                self._before.made(arguments[0])
-                self._uses.makes(type(arguments[0]))
-            elif self._before.had(arguments[0]):
-                self._code.begun_again.add(id(code))
+        if code.co_name == '__init__' and arguments and id(arguments[0]) not in self._holders.by_id:
+            self._before.made(arguments[0])
+            self._uses.makes(type(arguments[0]))
         for number, argument in enumerate(arguments):
             if code.co_varnames[number] != '.0' and (self._ignore is None or not self._ignore(argument)):
                 self._values.at = f'argument {code.co_varnames[number]} of {code.co_name}'
@@ -527,7 +516,7 @@ class PythonCalls:
             self._code_watch.collect(frame, code)
             return known
         if code.co_name != '<module>' and not is_ours(code.co_filename):
-            self._out_of_sight.name(code.co_names, self._holders.by_id.values())
+            self._holders.name_out_of_sight(code.co_names)
         if SEEDED in code.co_names and self._lines.told:
             self._lines.follow_calls(code)
         if is_cupys(frame.f_globals.get('__name__')):

@@ -106,7 +106,7 @@ class CarriedPlace:
 
     def arrays(self, array: type) -> list[Any] | None:
         """The arrays that are here when a call begins; None if a launch can't begin with this value."""
-        raise NotImplementedError
+        return []
 
     def before(self) -> Any:
         """What :meth:`end` needs to restore the present value."""
@@ -125,11 +125,11 @@ class CarriedPlace:
 
     def after(self) -> Any:
         """The value that a run has put there."""
-        raise NotImplementedError
+        return self.read()
 
     def change(self, value: Any) -> None:
         """Change the place as a run does; ``value`` is what :meth:`after` returned, with the arrays of a launch."""
-        raise NotImplementedError
+        self.put(value)
 
 
 class StoredPlace(CarriedPlace):
@@ -160,22 +160,16 @@ class StoredPlace(CarriedPlace):
         if self.forms is not None:
             self.put(put_together(self.form, [next(left) for _ in self.forms]))
 
-    def after(self) -> Any:
-        return self.read()
-
-    def change(self, value: Any) -> None:
-        self.put(value)
-
 
 #: By so much counters are moved while a function is recorded.
 _ELSEWHERE = (1 << 40) + 12345
 
 
 class Counter(CarriedPlace):
-    """A whole number that the function only adds ``delta`` to."""
+    """A whole number that the function only adds constants to, ``delta`` in all."""
 
-    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], delta: int) -> None:
-        super().__init__(entry, path)
+    def __init__(self, entry: WatchedValue, delta: int) -> None:
+        super().__init__(entry, ())
         self.delta = delta
 
     def arrays(self, array: type) -> list[Any] | None:
@@ -191,11 +185,11 @@ class Counter(CarriedPlace):
         return None
 
     def change(self, value: Any) -> None:
-        holder, key = self.holder(), self.path[-1] if self.path else self.entry.key
+        holder = self.holder()
         if holder is None:
             self.put(self.read() + self.delta)
         else:
-            holder[key] += self.delta  # in one step, so that a destructor which calls the function counts, too
+            holder[self.entry.key] += self.delta  # in one step, so that a destructor which calls the function counts
 
 
 class NumberPlace(CarriedPlace):

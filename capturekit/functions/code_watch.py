@@ -39,12 +39,11 @@ from capturekit.functions.return_paths import Caller, ReturnPaths
 from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.settings import DEPTH, settings_of
 from capturekit.functions.understood import INTERFACES
-from capturekit.functions.watched_objects import Attributes, GivenValues, Holders
+from capturekit.functions.watched_objects import GivenValues, Holders
 from capturekit.functions.watched_values import (
     Doubts,
     NamesUsed,
     ObjectUses,
-    Unsettled,
     WatchedValues,
     is_hashed_by_value,
 )
@@ -107,8 +106,6 @@ class CodeMet:
         self.direct = ReturnPaths()
         #: The user's code, and the globals of its functions, by id.
         self.globals_of: dict[int, tuple[CodeType, int]] = {}
-        #: Code of an ``__init__`` that was given an object which was there before.
-        self.begun_again: set[int] = set()
         #: By dictionary of a module: the code that ran, the user's and libraries'.
         self.ran_in: dict[int, tuple[dict[str, Any], list[CodeType]]] = {}
 
@@ -269,13 +266,12 @@ class NamesAsked:
         self,
         values: WatchedValues,
         holders: Holders,
-        attributes: Attributes,
         names: NamesUsed,
         ownership: Ownership,
         lines: LinesRun,
         before: Before,
     ) -> None:
-        self._values, self._holders, self._attributes = values, holders, attributes
+        self._values, self._holders = values, holders
         self._names, self._ownership, self._lines, self._before = names, ownership, lines, before
         #: Code that calls ``getattr`` or its like, and where: see :class:`capturekit.functions.code_reads.CodeNames`.
         self._asking: dict[int, CodeType] = {}
@@ -348,7 +344,7 @@ class NamesAsked:
             if holder is None or holder.kind != 'object' or not holder.owned:
                 return False
             for name in sorted(holder.start.keys() | holder.slots.keys()):
-                self._attributes.attribute_of(holder, name)
+                self._holders.attribute_of(holder, name)
             self._names.full[id(value)] = value
         elif takes or of_thread:
             self._names.takes_new = True
@@ -359,7 +355,7 @@ class NamesAsked:
         for base in bases_of(cls)[:-1]:
             if id(base) not in self._names.full:
                 self._names.full[id(base)] = base
-                self._attributes.class_names(
+                self._holders.class_names(
                     cls, [name for name in dictionary_of_class(base) if not name.startswith('__')]
                 )
         return True
@@ -410,21 +406,19 @@ class CodeWatch:
         self,
         values: WatchedValues,
         holders: Holders,
-        attributes: Attributes,
         names: NamesUsed,
         asked: NamesAsked,
         given: GivenValues,
         code: CodeMet,
         uses: ObjectUses,
-        unsettled: Unsettled,
         library: LibraryState,
         doubts: Doubts,
         lines: LinesRun,
         before: Before,
         array: type | None = None,
     ) -> None:
-        self._values, self._holders, self._attributes, self._names = values, holders, attributes, names
-        self._asked, self._given, self._code, self._uses, self._unsettled = asked, given, code, uses, unsettled
+        self._values, self._holders, self._names = values, holders, names
+        self._asked, self._given, self._code, self._uses = asked, given, code, uses
         self._library, self._doubts, self._lines, self._array = library, doubts, lines, array
         self.sets = SetsSeen(before.had)
         self.clock = ClockReadings()
@@ -509,7 +503,7 @@ class CodeWatch:
         self._modules_asked(frame, names.modules)
         self._holders.name(names.attributes, names.strings)
         for cls in self._given.of_class:
-            self._attributes.class_names(cls, self._names.attributes)
+            self._holders.class_names(cls, self._names.attributes)
         for base in bases_of(self._array) if self._array is not None else ():
             if not base.__flags__ & _IMMUTABLE:
                 self._library.inside_of(base, dictionary_of_class(base))
@@ -522,17 +516,17 @@ class CodeWatch:
         if name in start:
             self.watch_global(values, name, start[name], file)
         else:
-            self._attributes.absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
+            self._holders.absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
         return name in start
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:
         if name in own:
-            asks = self._unsettled.asks_all
+            asks = self._values.asks_all
             self._values.watch('global', own, name, own[name], ('builtin', ''), own)
             # code that names getattr says which attributes it reads with it, or that it can't
-            self._unsettled.asks_all = asks
+            self._values.asks_all = asks
         else:
-            self._attributes.absent.setdefault(id(own), (own, set(), 'builtin {}'))[1].add(name)
+            self._holders.absent.setdefault(id(own), (own, set(), 'builtin {}'))[1].add(name)
 
     def recursion(self, frame: FrameType) -> None:
         """Note code that calls itself: it may reach the limit of calls in calls."""
@@ -566,7 +560,7 @@ class CodeWatch:
                 self._names.opens_modules = True
                 holder = self._holders.by_id.get(id(sys))
                 if holder is not None:
-                    self._attributes.attribute_of(holder, MODULES)
+                    self._holders.attribute_of(holder, MODULES)
 
     def watch_global(self, values: dict[str, Any], name: str, value: Any, file: str) -> None:
         """Watch a global of a module."""

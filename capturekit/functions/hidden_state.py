@@ -14,7 +14,7 @@ import functools
 import io
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from operator import is_
 from types import CodeType
@@ -125,18 +125,16 @@ def logger_state(value: Any) -> list[Any]:
     What handlers have taken in and keep in memory belongs to it: a run that changes that is no run to repeat.
     """
     found: list[Any] = [_outdated(value)]
-    at = value
-    _add(found, value.manager)
+    parts, at = [value.manager], value
     while at is not None:
-        _add(found, at)
-        _add_all(found, at.filters)
+        parts += [at, *at.filters]
         for handler in at.handlers:
-            _add(found, handler)
-            _add_all(found, handler.filters)
-            _add(found, handler.formatter)
-            for one in _attributes_in(handler).values():
-                _add_kept(found, one)
+            parts += [handler, *handler.filters, handler.formatter]
+            found += map(_kept_by, _attributes_in(handler).values())
         at = at.parent
+    for one in parts:
+        attributes = _attributes_in(one)
+        found += (one, type(one), *attributes, *attributes.values())
     return found
 
 
@@ -171,28 +169,14 @@ def _attributes_in(value: Any) -> dict[str, Any]:
     return found
 
 
-def _add(found: list[Any], value: Any) -> None:
-    """Add an object, its class and its attributes."""
-    found += (value, type(value))
-    attributes = _attributes_in(value)
-    found += attributes
-    found += attributes.values()
-
-
-def _add_all(found: list[Any], values: Iterable[Any]) -> None:
-    for value in values:
-        _add(found, value)
-
-
-def _add_kept(found: list[Any], value: Any) -> None:
-    """Add how much a handler keeps, or what it has written to a file in memory."""
+def _kept_by(value: Any) -> Any:
+    """How much an attribute of a handler keeps, or what was written to a file in memory; None for others."""
     cls = type(value)
     if among(cls, _GROWS):
-        found.append(len(value))
-    elif among(cls, _FILES_IN_MEMORY):
-        found.append(held_by(value))
-    elif module_of(cls) in ('queue', '_queue'):
-        found.append(value.qsize())
+        return len(value)
+    if among(cls, _FILES_IN_MEMORY):
+        return held_by(value)
+    return value.qsize() if module_of(cls) in ('queue', '_queue') else None
 
 
 _WRAPPER: Any = io.TextIOWrapper

@@ -10,15 +10,13 @@ looked at, on lines that ran: each has to begin a pattern that is understood.
 
 from __future__ import annotations
 
-import builtins
 import dis
-import functools
 import gc
 import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +39,6 @@ from capturekit.functions.carried_state import (
     parts_of,
 )
 from capturekit.functions.code_reads import call_of, instructions_of, line_number, single_steps
-from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
@@ -62,16 +59,8 @@ OPENERS: tuple[Any, ...] = (
 Use = Callable[[list[dis.Instruction], int], set[int]]
 _Steps = list[dis.Instruction]
 _COPY, _SWAP = ('COPY', 1), ('SWAP', 2)
-#: How Python copies a container and a key, and how it puts a new item below them.
-_COPIES_BOTH = [('COPY', 2), ('COPY', 2)]
-_SINKS = [('SWAP', 3), ('SWAP', 2)]
-#: Instructions that put one value on the stack.
-_LOADS = frozenset(
-    'LOAD_CONST LOAD_SMALL_INT LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_DEREF LOAD_GLOBAL LOAD_NAME'.split()
-)
 _OF_GLOBALS = ('LOAD_GLOBAL', 'LOAD_NAME')
 _OF_PLACES = ('LOAD_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')
-_STORES = ('STORE_', 'DELETE_')
 _FORMATTING = frozenset({'format', 'format_map', 'Formatter', 'vformat', 'Template'})
 _LEFT_OUT = ('CACHE', 'EXTENDED_ARG', 'NOP', 'PUSH_NULL')
 _NAMING = frozenset({*dis.hasname, *dis.hasfree})
@@ -164,50 +153,6 @@ def may_use_docstrings(code: CodeType, foreign: bool) -> bool:
     return reads and not (foreign and _FORMATTING.isdisjoint(code.co_names))
 
 
-def stores(code: CodeType, lines: set[int] | None, name: str) -> bool:
-    """Whether code stores something, on lines that ran, under a name that other code may load."""
-    if name not in (*code.co_names, *code.co_cellvars, *code.co_freevars):
-        return False
-    steps = instructions_of(code)
-    return any(one.argval == name and one.opname.startswith(_STORES) and _ran(one, lines) for one in steps)
-
-
-def makes_a_class(code: CodeType, lines: set[int] | None, is_function: Callable[[dis.Instruction], bool]) -> bool:
-    """Whether code may call ``type`` with a dict of methods, whose names are seen nowhere.
-
-    ``is_function``: whether what an instruction loads is a function, and no class of classes.
-    """
-    if 'type' not in code.co_names:
-        return False
-    steps = [one for one in instructions_of(code) if one.opname not in ('CACHE', 'EXTENDED_ARG', 'NOP')]
-    ran = [number for number, one in enumerate(steps) if _ran(one, lines)]
-    many = {number for number in ran if steps[number].opname.startswith('CALL') and _may_pass_three(steps[number])}
-    for number in ran:
-        load = steps[number]
-        if load.opname not in (*_OF_PLACES, 'LOAD_METHOD') or not many:
-            continue
-        call = call_of(steps, number)
-        if load.argval == 'type':
-            if call is None or steps[call].arg != 1 or not steps[call].opname.startswith('CALL'):
-                return True
-        elif call is not None and is_function(load):
-            many.discard(call)
-    return bool(many)
-
-
-def _may_pass_three(one: dis.Instruction) -> bool:
-    return one.arg == 3 or one.opname == 'CALL_FUNCTION_EX'
-
-
-def beginning(code: CodeType, steps: _Steps, number: int) -> set[int]:
-    """The instruction that stores an attribute of the object that ``__init__`` is given."""
-    itself = code.co_varnames[0] if code.co_argcount else None
-    stored = steps[number].opname == 'STORE_ATTR' and not steps[number].is_jump_target and number > 0
-    kept = all(one.argval != itself for one in steps if one.opname.startswith(('STORE_FAST', 'DELETE_FAST')))
-    loads = stored and steps[number - 1].opname in ('LOAD_FAST', 'LOAD_FAST_BORROW')
-    return {number} if kept and loads and steps[number - 1].argval == itself else set()
-
-
 def storing(steps: _Steps, number: int) -> set[int]:
     """The instruction that stores an attribute."""
     return {number} if steps[number].opname == 'STORE_ATTR' else set()
@@ -224,97 +169,22 @@ def appending(steps: _Steps, number: int) -> set[int]:
 
 
 def counting(steps: _Steps, number: int) -> set[int]:
-    """The instructions that load and store the value, if this one begins ``place += amount``.
-
-    The amount may be anything that is read without a call: it does not come from the value, whose other uses are
-    understood, too.
-    """
+    """The instructions that load and store the value, if this one begins ``place += 1``, or with another constant."""
     load = steps[number]
     attribute = load.opname == 'LOAD_ATTR'
-    if load.opname not in _OF_PLACES:
+    found = steps[number + 1 : number + (5 if attribute else 4)]
+    if load.opname not in _OF_PLACES or len(found) < 3 + attribute or any(one.is_jump_target for one in found):
         return set()
-    end = _after_the_amount(steps, number + 1)
-    found = [] if end is None else steps[end : end + (2 if attribute else 1)]
-    if end is None or len(found) < (2 if attribute else 1) or any(one.is_jump_target for one in found):
+    amount, adds, store = found[0], found[1], found[-1]
+    if type(amount.argval) is not int or amount.opname not in ('LOAD_CONST', 'LOAD_SMALL_INT'):
         return set()
-    store = found[-1]
-    if attribute and (_plainly(found[0]) != _SWAP or number == 0 or _plainly(steps[number - 1]) != _COPY):
+    if adds.opname != 'BINARY_OP' or adds.argrepr not in ('+=', '-='):
+        return set()
+    if attribute and (_plainly(found[2]) != _SWAP or number == 0 or _plainly(steps[number - 1]) != _COPY):
         return set()
     if store.opname != load.opname.replace('LOAD', 'STORE') or store.argval != load.argval:
         return set()
-    return {number, end + len(found) - 1}
-
-
-def counting_item(counted: Any) -> Use:
-    """The use of a dict of which items are loaded and stored by constant keys, and one item only counts."""
-
-    def use(steps: _Steps, number: int) -> set[int]:
-        following = steps[number + 1 :]
-        if steps[number].opname not in _OF_PLACES or not following or 'NULL' in steps[number].argrepr:
-            return set()
-        key = following[0]
-        if key.opname != 'LOAD_CONST' or type(key.argval) is not str or key.is_jump_target:
-            return set()
-        copies = _begins_with(steps, number + 2, _COPIES_BOTH)
-        item = number + 2 + copies
-        if item >= len(steps) or steps[item].is_jump_target:
-            return set()
-        if key.argval != counted:
-            stores = not copies and steps[item].opname == 'STORE_SUBSCR'
-            return {number} if stores or _loads_an_item(steps[item]) else set()
-        return {number} if _counts_an_item(steps, number + 2) else set()
-
-    return use
-
-
-def _counts_an_item(steps: _Steps, number: int) -> bool:
-    """Whether these instructions, before which a dict and a key were loaded, add an amount to the item."""
-    item = number + _begins_with(steps, number, _COPIES_BOTH)
-    loads = number < item < len(steps) and _loads_an_item(steps[item]) and not steps[item].is_jump_target
-    end = _after_the_amount(steps, item + 1) if loads else None
-    sinks = 0 if end is None else _begins_with(steps, end, _SINKS)
-    if end is None or not sinks:
-        return False
-    stored = steps[end : end + sinks + 1]
-    plain = len(stored) == sinks + 1 and stored[-1].opname == 'STORE_SUBSCR'
-    return plain and not any(one.is_jump_target for one in stored)
-
-
-def _begins_with(steps: _Steps, number: int, wanted: list[tuple[str, Any]]) -> int:
-    """How many instructions stand there of this sequence: all or none."""
-    found = steps[number : number + len(wanted)]
-    stands = [_plainly(one) for one in found] == wanted and not any(one.is_jump_target for one in found)
-    return len(wanted) if stands else 0
-
-
-def _loads_an_item(one: dis.Instruction) -> bool:
-    return one.opname == 'BINARY_SUBSCR' or (one.opname == 'BINARY_OP' and one.argrepr == '[]')
-
-
-def _after_the_amount(steps: _Steps, number: int) -> int | None:
-    """The instruction after the one that adds what is loaded from here on; None if that is not understood."""
-    depth = 0
-    while number < len(steps) and not (depth == 1 and _adds_in_place(steps[number])):
-        taken, depth = _needs(steps[number], depth)
-        if not taken or steps[number].is_jump_target:
-            return None
-        number += 1
-    return None if number == len(steps) or steps[number].is_jump_target else number + 1
-
-
-def _adds_in_place(one: dis.Instruction) -> bool:
-    return one.opname == 'BINARY_OP' and one.argrepr in ('+=', '-=')
-
-
-def _needs(one: dis.Instruction, depth: int) -> tuple[bool, int]:
-    """Whether an instruction reads a part of the amount, and how many values of it lie on the stack then."""
-    if one.opname in _LOADS and 'NULL' not in one.argrepr:
-        return True, depth + 1
-    if one.opname == 'LOAD_ATTR' and 'NULL' not in one.argrepr:
-        return depth > 0, depth
-    if one.opname in ('BINARY_SUBSCR', 'BINARY_OP'):
-        return depth > 1, depth - 1
-    return one.opname == 'UNARY_NEGATIVE' and depth > 0, depth
+    return {number, number + len(found)}
 
 
 def _ran(one: dis.Instruction, lines: set[int] | None) -> bool:
@@ -335,10 +205,6 @@ def _texts(constants: Any) -> Iterator[str]:
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
 _OF_OBJECTS = ('attribute', 'slot')
-#: Methods of an amount by which it sees the number that it is added to, whatever function stands there.
-_REFLECTED = frozenset({'__radd__', '__rsub__'})
-#: The types of functions that make no class.
-_FUNCTIONS: tuple[Any, ...] = (FunctionType, BuiltinFunctionType, type(functools.lru_cache(len)), np.ufunc)
 #: The types of numbers that launches reckon with.
 _RECKONED = (int, float, np.float64)
 #: So many other numbers earlier runs have found where others than the function change a number at nearly each call.
@@ -363,14 +229,10 @@ class NewNumber(NamedTuple):
 
 
 class StateChanges:
-    """The changes of one run, collected value by value; ``carried`` returns those that launches make again.
+    """The changes of one run, collected value by value; ``carried`` returns those that launches make again."""
 
-    ``paths``: which of the watched values the run can have read.
-    """
-
-    def __init__(self, run: RunRecord, paths: ReadPaths) -> None:
+    def __init__(self, run: RunRecord) -> None:
         self._run = run
-        self._paths = paths
         self._array = run.array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, PlaceChange]] = {}
         self._met: set[int] | None = None
@@ -510,8 +372,8 @@ class StateChanges:
             if not self._only_grows(entry, change.kept, now):
                 raise NotUnderstood
             return GrowingList(entry, now, len(now) - len(change.kept.parts))
-        if type(before) is int and type(now) is int and self._counts(entry, change.path):
-            return Counter(entry, change.path, now - before)
+        if type(before) is int and type(now) is int and not change.path and self._is_only(entry, counting):
+            return Counter(entry, now - before)
         if not self._may_be_put(now, change.path) or any(map(self._was_there, made_in(now))):
             raise NotUnderstood
         return StoredPlace(entry, change.path)
@@ -574,32 +436,6 @@ class StateChanges:
 
     # -- counters and lists that grow -------------------------------------------------------------------------
 
-    def _counts(self, entry: WatchedValue, path: tuple[Any, ...]) -> bool:
-        """Whether all that happens to a whole number is that amounts are added which do not depend on it."""
-        use: Use = counting
-        if path:
-            if len(path) > 1 or entry.kept.kind != 'dict' or self._is_held(entry):
-                return False
-            use = counting_item(path[0])
-        codes = self._run.code.codes.values()
-        named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
-        reflected = named or any(
-            entry.key in _REFLECTED and self._paths.reads(entry) for entry in self._run.values.entries.values()
-        )
-        reflected = reflected or any(
-            makes_a_class(code, self._run.lines.of(code), self._is_function) for code, foreign in codes if not foreign
-        )
-        return not reflected and self._is_only(entry, use)
-
-    def _is_function(self, load: dis.Instruction) -> bool:
-        """Whether all that the run has found under the name that is loaded are functions."""
-        name = load.argval
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
-        if not found and load.opname == 'LOAD_GLOBAL':
-            found = [getattr(builtins, name, None)]
-        stored = any(stores(code, self._run.lines.of(code), name) for code in self._run.code.own())
-        return bool(found) and not stored and all(type(_inner(one)) in _FUNCTIONS for one in found)
-
     def _is_held(self, entry: WatchedValue) -> bool:
         """Whether what a place holds is a part of another watched value, too, or has the attributes of an object."""
         if any(id(one.mapping) == id(entry.value) for one in self._run.values.entries.values()):
@@ -622,7 +458,9 @@ class StateChanges:
         codes = [(code, foreign) for code, foreign in run.code.codes.values() if not is_ours(code.co_filename)]
         docstrings = '__doc__' in run.names.strings or any(may_use_docstrings(*one) for one in codes)
         uses = PlaceUses(name, entry.kind == 'attribute' and not self._are_globals(entry), docstrings)
-        return all(not uses.named_in(code) if foreign else self._only_used(uses, code, use) for code, foreign in codes)
+        return all(
+            not uses.named_in(code) if foreign else uses.only(code, run.lines.of(code), use) for code, foreign in codes
+        )
 
     def _are_globals(self, entry: WatchedValue) -> bool:
         """Whether code that ran has the attributes of an object as its globals."""
@@ -633,13 +471,6 @@ class StateChanges:
         plain = type(change.kept.value) in _PLAIN and not change.path
         return plain and entry.kind == 'attribute' and self._is_only(entry, storing)
 
-    def _only_used(self, uses: PlaceUses, code: CodeType, use: Use) -> bool:
-        """Whether code uses places in one way only, or gives values to objects that this run made."""
-        lines = self._run.lines.of(code)
-        if code.co_name == '__init__' and id(code) not in self._run.code.begun_again:
-            return uses.only(code, lines, lambda steps, number: use(steps, number) | beginning(code, steps, number))
-        return uses.only(code, lines, use)
-
     def _only_grows(self, entry: WatchedValue, kept: Kept, now: list[Any]) -> bool:
         """Whether a list has only got new items, which launches can append, and is used in no other way."""
         count = len(kept.parts)
@@ -648,13 +479,6 @@ class StateChanges:
         if any(difference(part, item) is not None for part, item in zip(kept.parts, now)):
             return False
         return all(self._is_state(item) for item in now[count:]) and not self._is_held(entry)
-
-
-def _inner(function: Any) -> Any:
-    """What a ``functools.partial`` calls in the end; else the function itself."""
-    while type(function) is functools.partial:
-        function = function.func
-    return function
 
 
 def opens(entry: WatchedValue) -> bool:

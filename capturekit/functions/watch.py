@@ -25,7 +25,7 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import FollowTime, TooLong
 from capturekit.functions.outcomes import GivenNumbers
 from capturekit.functions.ownership import default_skip
-from capturekit.functions.settings import FORGETS_IN_CONTEXTS, forget_ours, routines_now, settings_now, shown_before
+from capturekit.functions.settings import forget_ours, routines_now, settings_now, shown_before
 from capturekit.functions.watched_values import OtherNumbers
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
@@ -179,16 +179,12 @@ class Watch:
             return environment
 
     def _note_warnings(self) -> None:
-        """Watch that Python remembers which warnings lines that ran have shown, in this run or before it."""
+        """Note which lines that ran have shown warnings, in this run or before it."""
         for values, codes in self._run.code.ran_in.values():
             shown = shown_before(values, codes, self._lines.of)
-            if shown is None:
-                continue
-            at = f'{os.path.basename(shown.code.co_filename)}:{shown.line}'
-            if FORGETS_IN_CONTEXTS or not shown.are_remembered():
+            if shown is not None:
+                at = f'{os.path.basename(shown[0].co_filename)}:{shown[1]}'
                 self._run.doubts.unwatchable.append(f'the function warns at {at}, which a launch would not do')
-            else:
-                self._run.values.watch_state(f'that Python has shown the warnings of {at}', shown.are_remembered)
 
     def _chained(self, frame: FrameType, event: str, argument: Any) -> None:
         self._profile(frame, event, argument)

@@ -93,7 +93,6 @@ from capturekit.functions.watched_values import (
     Holder,
     NamesUsed,
     ObjectUses,
-    Unsettled,
     WatchedValues,
     held_in_closure,
     itself,
@@ -238,19 +237,139 @@ def is_uncompiled(value: Any) -> bool:
     return among(type(versions), (dict, OrderedDict)) and not versions
 
 
-class Attributes:
-    """Watches attributes by their names."""
+#: What the standard library reads from a member of an enumeration for ``value`` and ``name``.
+_OF_MEMBERS = frozenset({'_value_', '_name_'})
+#: What the user gives to objects of libraries that call it.
+_MADE_BY_USERS = (FunctionType, types.MethodType, functools.partial)
+#: How many items of a tuple or list are examined.
+_PARTS = 100
+
+
+_MODULE_DICT = vars(ModuleType)['__dict__'].__get__
+
+#: The clock is asked for one of so many objects: that takes longer than to look at one.
+_SELDOM = 16
+
+
+class Holders:
+    """Holds the objects that a run used, and watches their attributes by the names that code asks them for."""
 
     def __init__(
-        self, values: WatchedValues, names: NamesUsed, library: LibraryState, ownership: Ownership, doubts: Doubts
+        self,
+        values: WatchedValues,
+        library: LibraryState,
+        names: NamesUsed,
+        ownership: Ownership,
+        doubts: Doubts,
+        time: FollowTime,
     ) -> None:
-        self._values, self._names, self._library = values, names, library
-        self._ownership, self._doubts = ownership, doubts
+        self._values, self._library, self._names = values, library, names
+        self._ownership, self._doubts, self._time = ownership, doubts, time
+        #: By the id of what is held.
+        self.by_id: dict[int, Holder] = {}
+        #: The user's classes, with the names in them, and their bases and names, each by id.
+        self.classes: dict[int, tuple[type, set[str]]] = {}
+        self.bases: dict[int, tuple[type, tuple[Any, ...]]] = {}
         #: By the id of a dictionary of a class or of globals: it, the names that were sought in vain, and the words
         #: that say where.
         self.absent: dict[int, tuple[Any, set[str], str]] = {}
         #: The names that code looks up in classes.
         self._sought: dict[tuple[int, str], type] = {}
+        #: The names in libraries' code that ran, and those that code written in C asks for; and by class, which of them
+        #: were sought.
+        self._names_out_of_sight: set[str] = set(ASKED_IN_C)
+        self._sought_names: dict[int, tuple[type, set[str]]] = {}
+
+    def settle(self) -> None:
+        """Watch the attributes of the objects that were noted."""
+        left = self._values
+        while left.pending or left.also or left.asks_all or left.asked_names:
+            self._time.check_limit()
+            if left.asked_names:
+                asked, left.asked_names = left.asked_names, set()
+                self.name(asked, asked)
+            if left.asks_all:
+                left.asks_all = False
+                self.by_unseen_names()
+            if left.pending:
+                self._hold(left.pending.pop())
+            if not left.also:
+                continue
+            value, at = left.also.pop()
+            if type(value) is not ModuleType and not issubclass(type(value), type):
+                self._values.watch('bound', value, '', value, (at, ''), None, functools.partial(itself, value))
+
+    def _hold(self, value: Any) -> None:
+        cls = type(value)
+        if id(value) in self.by_id:
+            return
+        owned, whole = True, False
+        if issubclass(cls, ModuleType):
+            owned = not self._ownership.is_foreign_module(value)
+            layout, kind = layout_of(cls)._replace(dictionary=_MODULE_DICT), 'module'
+            self.hold_class(cls)
+        elif issubclass(cls, type):
+            owned = not self._ownership.is_foreign_class(value)
+            layout, kind = ClassLayout(None, {}), 'class'
+            self._library.of_library(value)
+            self.hold_class(value)
+            self.hold_class(cls)
+            if not owned and (in_package(value) or not made_by_class_statement(value)):
+                return
+        elif cls is FunctionType or issubclass(cls, AsFunction):
+            owned = cls is not FunctionType or not self._ownership.skip(value.__code__.co_filename)
+            layout, kind = layout_of(cls)._replace(slots={}), 'function'
+        else:
+            layout, kind = layout_of(cls), 'object'
+            owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._ownership.is_foreign_class(cls)
+            if cls is threading.local:
+                layout = ClassLayout(of_this_thread, {})
+            whole = is_whole(cls) and not is_logger(cls)
+            if owned:
+                self.hold_class(cls)
+            else:
+                self._library.of_library(cls)
+            if not owned and not layout.dictionary and not layout.slots:
+                return
+        slots = {name: layout.read_slot(value, name) for name in layout.slots}
+        start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
+        if not owned and kind in ('module', 'function') and layout.dictionary is not None:
+            self._library.foreign[id(value)] = f'{kind} {value.__name__}', layout.dictionary(value)
+        holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
+        self.by_id[id(value)] = holder
+        self.attributes_of(holder, self._names.attributes, True)
+        self._watch_out_of_sight(holder, self._names_out_of_sight)
+
+    def hold_class(self, cls: type) -> None:
+        """Watch the bases of a class, and the special methods, which Python looks up without a name in code."""
+        if id(cls) in self.bases or self._ownership.is_foreign_class(cls):
+            return
+        self.bases[id(cls)] = (cls, form_of_class(cls))
+        for base in bases_of(cls):
+            if id(base) not in self.classes and not self._ownership.is_foreign_class(base):
+                self.classes[id(base)] = (base, set(dictionary_of_class(base)))
+        self.class_names(cls, SPECIAL)
+
+    def by_unseen_names(self) -> None:
+        """Note that code may ask any object for any attribute, as ``vars`` and ``dataclasses.replace`` do."""
+        self._doubts.unwatchable.append('the function reads attributes by names that are not in its code')
+
+    def name(self, names: Iterable[str], strings: Iterable[str] = ()) -> None:
+        """Watch attributes that were not named before, of all objects noted so far."""
+        new = set(names) - self._names.attributes
+        asked = set(strings) - self._names.strings
+        if not OPENING.isdisjoint(asked) or (self._names.finds and '__getattr__' in new):
+            self.by_unseen_names()
+        for name in sorted(asked & OUT_OF_SIGHT):
+            self._doubts.unwatchable.append(f'the function asks for the attribute {name}: what that reads is not known')
+        self._names.of_cupy |= asked & (OF_ARRAYS | OF_DEVICES)
+        self._names.attributes |= new
+        self._names.strings |= asked
+        if new or asked:
+            for number, holder in enumerate(list(self.by_id.values())):
+                if number % _SELDOM == 0:
+                    self._time.check_limit()
+                self.attributes_of(holder, new | asked, False)
 
     def attributes_of(self, holder: Holder, names: Iterable[str], at_first: bool) -> None:
         """Watch the attributes with these names; ``at_first``: also those that count without being named."""
@@ -383,34 +502,11 @@ class Attributes:
         for name in sorted(names):
             self.search_class(cls, name)
 
-
-#: What the standard library reads from a member of an enumeration for ``value`` and ``name``.
-_OF_MEMBERS = frozenset({'_value_', '_name_'})
-#: What the user gives to objects of libraries that call it.
-_MADE_BY_USERS = (FunctionType, types.MethodType, functools.partial)
-#: How many items of a tuple or list are examined.
-_PARTS = 100
-
-
-class OutOfSight:
-    """The names that code out of sight has, and where they were sought."""
-
-    def __init__(self, attributes: Attributes, ownership: Ownership, time: FollowTime) -> None:
-        self._attributes, self._ownership, self._time = attributes, ownership, time
-        #: The names in libraries' code that ran, and those that code written in C asks for.
-        self._names_out_of_sight: set[str] = set(ASKED_IN_C)
-        #: By class, which of them were sought.
-        self._sought_names: dict[int, tuple[type, set[str]]] = {}
-
-    def held(self, holder: Holder) -> None:
-        """Watch, of an object that the run came to, what code out of sight has named so far."""
-        self._watch_out_of_sight(holder, self._names_out_of_sight)
-
-    def name(self, names: Iterable[str], holders: Iterable[Holder]) -> None:
+    def name_out_of_sight(self, names: Iterable[str]) -> None:
         """Watch, of the user's objects and classes, what code of a library names: it may ask them for that."""
         new = set(names) - self._names_out_of_sight - OF_PYTHON
         self._names_out_of_sight |= new
-        for holder in list(holders) if new else ():
+        for holder in list(self.by_id.values()) if new else ():
             self._time.check_limit()
             self._watch_out_of_sight(holder, new)
 
@@ -421,7 +517,7 @@ class OutOfSight:
             self._search_names(holder.value, names)
             return
         for name in sorted(names & (holder.start.keys() | holder.slots.keys())):
-            self._attributes.attribute_of(holder, name)
+            self.attribute_of(holder, name)
         if holder.kind == 'object':
             if holder.layout.dictionary is not None:
                 holder.missing.update(names - holder.start.keys())
@@ -435,133 +531,11 @@ class OutOfSight:
         for base in bases_of(cls) if new else ():
             members = dictionary_of_class(base)
             for name in sorted(new & members.keys()):
-                self._attributes.search_class(cls, name)
+                self.search_class(cls, name)
             new = new - members.keys()
             if new and not self._ownership.is_foreign_class(base):
                 what = f'attribute {{}} of class {name_of(base)}'
-                self._attributes.absent.setdefault(id(base), (members, set(), what))[1].update(new)
-
-
-_MODULE_DICT = vars(ModuleType)['__dict__'].__get__
-
-#: The clock is asked for one of so many objects: that takes longer than to look at one.
-_SELDOM = 16
-
-
-class Holders:
-    """Holds the objects that a run used, and the names by which code asks them for attributes."""
-
-    def __init__(
-        self,
-        values: WatchedValues,
-        attributes: Attributes,
-        out_of_sight: OutOfSight,
-        library: LibraryState,
-        names: NamesUsed,
-        unsettled: Unsettled,
-        ownership: Ownership,
-        doubts: Doubts,
-        time: FollowTime,
-    ) -> None:
-        self._values, self._attributes, self._out_of_sight, self._library = values, attributes, out_of_sight, library
-        self._names, self._unsettled, self._ownership = names, unsettled, ownership
-        self._doubts, self._time = doubts, time
-        #: By the id of what is held.
-        self.by_id: dict[int, Holder] = {}
-        #: The user's classes, with the names in them, and their bases and names, each by id.
-        self.classes: dict[int, tuple[type, set[str]]] = {}
-        self.bases: dict[int, tuple[type, tuple[Any, ...]]] = {}
-
-    def settle(self) -> None:
-        """Watch the attributes of the objects that were noted."""
-        left = self._unsettled
-        while left.pending or left.also or left.asks_all or left.asked_names:
-            self._time.check_limit()
-            if left.asked_names:
-                asked, left.asked_names = left.asked_names, set()
-                self.name(asked, asked)
-            if left.asks_all:
-                left.asks_all = False
-                self.by_unseen_names()
-            if left.pending:
-                self._hold(left.pending.pop())
-            if not left.also:
-                continue
-            value, at = left.also.pop()
-            if type(value) is not ModuleType and not issubclass(type(value), type):
-                self._values.watch('bound', value, '', value, (at, ''), None, functools.partial(itself, value))
-
-    def _hold(self, value: Any) -> None:
-        cls = type(value)
-        if id(value) in self.by_id:
-            return
-        owned, whole = True, False
-        if issubclass(cls, ModuleType):
-            owned = not self._ownership.is_foreign_module(value)
-            layout, kind = layout_of(cls)._replace(dictionary=_MODULE_DICT), 'module'
-            self.hold_class(cls)
-        elif issubclass(cls, type):
-            owned = not self._ownership.is_foreign_class(value)
-            layout, kind = ClassLayout(None, {}), 'class'
-            self._library.of_library(value)
-            self.hold_class(value)
-            self.hold_class(cls)
-            if not owned and (in_package(value) or not made_by_class_statement(value)):
-                return
-        elif cls is FunctionType or issubclass(cls, AsFunction):
-            owned = cls is not FunctionType or not self._ownership.skip(value.__code__.co_filename)
-            layout, kind = layout_of(cls)._replace(slots={}), 'function'
-        else:
-            layout, kind = layout_of(cls), 'object'
-            owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._ownership.is_foreign_class(cls)
-            if cls is threading.local:
-                layout = ClassLayout(of_this_thread, {})
-            whole = is_whole(cls) and not is_logger(cls)
-            if owned:
-                self.hold_class(cls)
-            else:
-                self._library.of_library(cls)
-            if not owned and not layout.dictionary and not layout.slots:
-                return
-        slots = {name: layout.read_slot(value, name) for name in layout.slots}
-        start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
-        if not owned and kind in ('module', 'function') and layout.dictionary is not None:
-            self._library.foreign[id(value)] = f'{kind} {value.__name__}', layout.dictionary(value)
-        holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
-        self.by_id[id(value)] = holder
-        self._attributes.attributes_of(holder, self._names.attributes, True)
-        self._out_of_sight.held(holder)
-
-    def hold_class(self, cls: type) -> None:
-        """Watch the bases of a class, and the special methods, which Python looks up without a name in code."""
-        if id(cls) in self.bases or self._ownership.is_foreign_class(cls):
-            return
-        self.bases[id(cls)] = (cls, form_of_class(cls))
-        for base in bases_of(cls):
-            if id(base) not in self.classes and not self._ownership.is_foreign_class(base):
-                self.classes[id(base)] = (base, set(dictionary_of_class(base)))
-        self._attributes.class_names(cls, SPECIAL)
-
-    def by_unseen_names(self) -> None:
-        """Note that code may ask any object for any attribute, as ``vars`` and ``dataclasses.replace`` do."""
-        self._doubts.unwatchable.append('the function reads attributes by names that are not in its code')
-
-    def name(self, names: Iterable[str], strings: Iterable[str] = ()) -> None:
-        """Watch attributes that were not named before, of all objects noted so far."""
-        new = set(names) - self._names.attributes
-        asked = set(strings) - self._names.strings
-        if not OPENING.isdisjoint(asked) or (self._names.finds and '__getattr__' in new):
-            self.by_unseen_names()
-        for name in sorted(asked & OUT_OF_SIGHT):
-            self._doubts.unwatchable.append(f'the function asks for the attribute {name}: what that reads is not known')
-        self._names.of_cupy |= asked & (OF_ARRAYS | OF_DEVICES)
-        self._names.attributes |= new
-        self._names.strings |= asked
-        if new or asked:
-            for number, holder in enumerate(list(self.by_id.values())):
-                if number % _SELDOM == 0:
-                    self._time.check_limit()
-                self._attributes.attributes_of(holder, new | asked, False)
+                self.absent.setdefault(id(base), (members, set(), what))[1].update(new)
 
 
 class FunctionsFound:
@@ -570,13 +544,13 @@ class FunctionsFound:
     def __init__(
         self,
         values: WatchedValues,
-        attributes: Attributes,
+        holders: Holders,
         library: LibraryState,
         ownership: Ownership,
         before: Before,
         time: FollowTime,
     ) -> None:
-        self._values, self._attributes, self._library = values, attributes, library
+        self._values, self._holders, self._library = values, holders, library
         self._ownership, self._before, self._time = ownership, before, time
         #: By the id of code: the functions that have it.
         self.known: dict[int, list[FunctionType]] = {}
@@ -694,7 +668,7 @@ class FunctionsFound:
                 found = members.get(name)
                 inner = _unwrapped(found)
                 if type(inner) is FunctionType and inner.__code__ is code:
-                    self._attributes.class_attribute(cls, name, found)
+                    self._holders.class_attribute(cls, name, found)
                     yield inner
                     break
 
@@ -763,12 +737,11 @@ class ValuesMet:
         library: LibraryState,
         names: NamesUsed,
         uses: ObjectUses,
-        unsettled: Unsettled,
         ownership: Ownership,
         uncollected: Uncollected,
     ) -> None:
         self._values, self._holders, self._hidden, self._functions = values, holders, hidden, functions
-        self._library, self._names, self._uses, self._unsettled = library, names, uses, unsettled
+        self._library, self._names, self._uses = library, names, uses
         self._ownership, self._uncollected = ownership, uncollected
         #: Whether a value was met from which code gets far, without names.
         self.far = False
@@ -808,24 +781,24 @@ class ValuesMet:
         finds = False
         if among(cls, (operator.attrgetter, operator.methodcaller)):
             texts = [text for text in value.__reduce__()[1] if type(text) is str]
-            self._unsettled.asked_names.update(part for text in texts for part in text.split('.'))
+            self._values.asked_names.update(part for text in texts for part in text.split('.'))
         if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
             finds = self._finds_names(value)
-            self._unsettled.asks_all = self._unsettled.asks_all or not (value is format or finds)
+            self._values.asks_all = self._values.asks_all or not (value is format or finds)
         if any(value is one for one in MAKERS) or (among(cls, UNBOUND) and value.__name__ in _METHODS_BY_NAME):
-            self._unsettled.asks_all = True
+            self._values.asks_all = True
         if cls is FunctionType:
             self.reached.add(id(value))
             self._functions.know(value)
             # if a library's decorator made it, it holds what it decorates
             if self._ownership.skip(value.__code__.co_filename):
-                self._unsettled.also += [(part, self._values.at) for part in held_in_closure(value)]
+                self._values.also += [(part, self._values.at) for part in held_in_closure(value)]
         if compiling.is_memoized(value):
             self._values.watch_state(compiling.FORGOTTEN, compiling.remembers())
         if value is not self._values.named and reads_unknown(value):
             self._values.opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
         if not finds and (not self._values.is_array(value) or not in_package(cls)):
-            self._unsettled.pending.append(value)
+            self._values.pending.append(value)
 
     def _finds_names(self, value: Any) -> bool:
         """Whether a module's ``__getattr__`` is what finds attributes of an object: it gets names that are in code."""

@@ -45,20 +45,6 @@ class Doubts:
         return '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
 
 
-class Unsettled:
-    """What was met since the attributes of objects were watched last; :class:`Holders` takes it from here."""
-
-    def __init__(self) -> None:
-        #: The objects that were met.
-        self.pending: list[Any] = []
-        #: What values are bound to, and where these are: it is watched with its contents.
-        self.also: list[tuple[Any, str]] = []
-        #: The names that objects such as an ``attrgetter`` ask others for.
-        self.asked_names: set[str] = set()
-        #: Whether something was met that asks others for any attribute.
-        self.asks_all = False
-
-
 class NamesUsed:
     """The names in code, and the names that code has as texts; :class:`Holders` adds to them."""
 
@@ -335,7 +321,7 @@ class WatchedValues:
     <capturekit.functions.watched_objects.ValuesMet.note>`.
     """
 
-    def __init__(self, is_array: IsArray, doubts: Doubts, unsettled: Unsettled) -> None:
+    def __init__(self, is_array: IsArray, doubts: Doubts) -> None:
         self.is_array = is_array
         self.note: Callable[[Any], None] = _nothing
         self.keeper = Keeper(is_array, met=self.meet)
@@ -350,7 +336,13 @@ class WatchedValues:
         #: What a module calls for names that it does not have, while it is met as that.
         self.finder: Any = None
         self._doubts = doubts
-        self._unsettled = unsettled
+        #: What was met since the attributes of objects were watched last, which :class:`Holders` takes: objects; what
+        #: values are bound to, and where these are (it is watched with its contents); names that objects such as an
+        #: ``attrgetter`` ask others for; and whether something was met that asks others for any attribute.
+        self.pending: list[Any] = []
+        self.also: list[tuple[Any, str]] = []
+        self.asked_names: set[str] = set()
+        self.asks_all = False
         self._kept = 0
 
     def watch(
@@ -365,14 +357,14 @@ class WatchedValues:
             return entry
         before, self.at = self.at, entry.where()
         outer, self.meetings.entry = self.meetings.entry, entry
-        asks, self.named = self._unsettled.asks_all, value
+        asks, self.named = self.asks_all, value
         if kind == 'function' and key == '__code__':
             entry.kept = Kept('same', value)
         else:
             entry.kept = self.keeper.keep(value)
         if (any(value is one for one in MAKERS) or among(type(value), UNBOUND)) and key == value.__name__:
             # code that calls it by its own name says which attributes it reads, or that it can't
-            self._unsettled.asks_all = asks
+            self.asks_all = asks
         self._kept += self.keeper.count
         if entry.kept.kind == 'big' or self._kept > LIMIT:
             self._doubts.unwatchable.append(f'{self.at} holds too many values to compare at each call')
@@ -401,7 +393,7 @@ class WatchedValues:
 
     def keep_also(self, value: Any) -> None:
         """Keep what a value is bound to, with its contents."""
-        self._unsettled.also.append((value, self.at))
+        self.also.append((value, self.at))
 
     def end(self) -> None:
         """Tell nobody any more: who is told holds this object, and so all that was met."""

@@ -65,7 +65,7 @@ def finish(
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
     paths = _paths(run)
     _follow_times(run)
-    changes = StateChanges(run, paths)
+    changes = StateChanges(run)
     carries = carries and not any(paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
     _doubts(run, failure, paths)
@@ -188,7 +188,7 @@ def _objects_of(run: RunRecord) -> tuple[list[tuple[Any, type, Any, Any]], list[
     watched = {id(entry.holder) for entry in run.values.entries.values()}
     objects: list[tuple[Any, type, Any, Any]] = []
     missing: list[Any] = [
-        (itself, mapping, frozenset(names), where) for mapping, names, where in run.attributes.absent.values()
+        (itself, mapping, frozenset(names), where) for mapping, names, where in run.holders.absent.values()
     ]
     for holder in run.holders.by_id.values():
         if holder.layout.dictionary is not None and holder.missing:
