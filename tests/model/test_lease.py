@@ -92,7 +92,7 @@ class Stranger(Strange):
     pass
 
 
-def test_objects_of_classes_and_of_those_below_are_found_once_and_not_held() -> None:
+def test_objects_of_classes_are_found_once_and_not_held() -> None:
     made = [Kept(), Below(), Beside(), Strange(), Stranger()]
     pretending = Pretends()
     below, above = made[1:3], made[4:]

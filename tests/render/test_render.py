@@ -139,7 +139,7 @@ def test_boxes_that_may_run_together_share_a_column() -> None:
     assert (ways[0, 1], ways[2, 3], ways[2, 5], ways[4, 8], ways[7, 8]) == ('along', 'fork', 'fork', 'join', 'join')
 
 
-def test_spans_are_drawn_where_there_are_no_nodes_and_steps_where_there_are_no_spans() -> None:
+def test_spans_stand_for_nodes_and_steps_for_spans() -> None:
     picture, steps = (lay_out(Recording.load(KEPT / f'{name}.json')) for name in ('spans', 'steps'))
     assert (picture.of, steps.of) == ('spans', 'steps')
     assert [(box.short, box.kind) for box in picture.boxes[:2]] == [
@@ -382,7 +382,7 @@ def test_view_and_show_write_by_the_ending_and_view_prints(
         MEASURED.show('lanes.png')
 
 
-def test_view_needs_no_cupy_and_survives_head_and_terminals_of_ascii(tmp_path: Path) -> None:
+def test_view_needs_no_cupy_and_survives_head_and_ascii(tmp_path: Path) -> None:
     (tmp_path / 'cupy.py').write_text('raise ImportError("CuPy is not to be imported")')
     large().save(tmp_path / 'large.json')
     environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}{os.pathsep}{ROOT}', 'PYTHONIOENCODING': 'ascii'}

@@ -70,7 +70,7 @@ def test_they_look_as_kept_and_text_ends_with_the_table() -> None:
     assert 'relaxed mode, strict=False, capturekit 0.1.0, CuPy 14.2.0, 100.00 us measured over 20 launches\n' in text
 
 
-def test_the_table_names_the_longest_nodes_and_a_lane_is_busy_once_at_a_time() -> None:
+def test_the_table_names_the_longest_nodes() -> None:
     rows = to_timeline_text(measured()).split('\nlongest')[1].splitlines()[1:]
     assert [row.split()[0] for row in rows][:3] == ['#3', '#8', '#5']
     assert rows[0].split() == ['#3', 'sin', 'kernel', '40.50', '20.50', '0.25', 'train.py:7']
