@@ -12,9 +12,9 @@ import ctypes
 import os
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from types import BuiltinFunctionType, FrameType, ModuleType
+from types import BuiltinFunctionType, CellType, FrameType, ModuleType
 from typing import Any
 
 from capturekit.driver.cuda import Platform
@@ -25,6 +25,7 @@ from capturekit.model.source_line import is_foreign
 
 #: Values below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32
+_WORD = ctypes.sizeof(ctypes.c_void_p)
 _get_var = getattr(ctypes.pythonapi, 'PyFrame_GetVar', None)
 if _get_var is not None:
     _get_var.restype, _get_var.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.py_object]
@@ -33,21 +34,24 @@ _SINGLE = frozenset({int, float, complex, bool, str, bytes, type(None), BuiltinF
 #: The folders of installed packages; and whether modules are in one, by their files.
 _FOLDERS = ('site-packages', 'dist-packages')
 _installed: dict[str, bool] = {}
-#: Whether a function's variables can be read as ``f_locals``. Before Python 3.13 that makes a dictionary, the one that
-#: the function may have got from ``locals()``, and it keeps all of them alive until the function returns.
+#: Whether a function's variables can be read as ``f_locals``. Before Python 3.13 that keeps all of them alive until the
+#: function returns, and writes them into what it may have got from ``locals()``.
 _PLAIN = sys.version_info >= (3, 13)
-#: References to that dictionary where only the frame has it: its own, a name's and an argument's.
-_UNSHARED = 3
 #: A flag of code: a function's, whose variables are not kept in a dictionary.
 _OPTIMIZED = 1
 
 
 def held_by(frame: FrameType | None, array: type) -> list[Any]:
-    """The arrays that the variables of a frame and of its callers hold, at most one container deep."""
+    """The arrays that the variables of a frame and of its callers hold, at most one container deep.
+
+    All arrays of the process where Python can't read frames.
+    """
     found: dict[int, Any] = {}
     modules: set[int] = set()
     while frame is not None:
-        values = list((frame.f_locals if _PLAIN else variables_of(frame)).values())
+        if not _readable(frame):
+            return instances(array)
+        values = _variables(frame)
         if id(frame.f_globals) not in modules:
             modules.add(id(frame.f_globals))
             values += list(frame.f_globals.values())
@@ -77,25 +81,68 @@ def names_of(frame: FrameType | None, array: type) -> dict[str, Any]:
 
 
 def variables_of(frame: FrameType) -> dict[str, Any]:
-    """The variables of a frame. Reading them leaves no trace."""
+    """The variables of a frame; none where reading them would keep them alive."""
     if _PLAIN or not frame.f_code.co_flags & _OPTIMIZED:
         return dict(frame.f_locals)
-    return _assigned(frame)
+    return dict(_assigned(frame)) if _readable(frame) else {}
 
 
-def _assigned(frame: FrameType) -> dict[str, Any]:
+def _variables(frame: FrameType) -> list[Any]:
+    """The values of a frame's variables. Reading them leaves no trace."""
+    code = frame.f_code
+    if _PLAIN or not code.co_flags & _OPTIMIZED:
+        return list(frame.f_locals.values())
+    return [value for _, value in _assigned(frame)]
+
+
+def _readable(frame: FrameType) -> bool:
+    """Whether a frame's variables can be read without a trace."""
+    return _PLAIN or _get_var is not None or not frame.f_code.co_flags & _OPTIMIZED or _slots(frame) is not None
+
+
+def _assigned(frame: FrameType) -> Iterator[tuple[str, Any]]:
     """The variables of a function that have a value, before Python 3.13."""
-    if _get_var is None:  # Python 3.11
-        values = frame.f_locals
-        found = dict(values)
-        if sys.getrefcount(values) == _UNSHARED:
-            values.clear()
-        return found
-    code, found = frame.f_code, {}
-    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
-        with suppress(NameError):  # not assigned yet
-            found[name] = _get_var(frame, name)
-    return found
+    code = frame.f_code
+    names = dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+    if _get_var is None:
+        yield from _in_slots(frame, names)
+        return
+    for name in names:
+        try:
+            value = _get_var(frame, name)
+        except NameError:  # not assigned yet
+            continue
+        yield name, value
+
+
+def _slots(frame: FrameType) -> int | None:
+    """Where a frame of Python 3.11 keeps its function's variables; None where it does not look as expected.
+
+    They begin after nine words of the frame's inner frame.
+    """
+    if sys.version_info >= (3, 12) or sys.implementation.name != 'cpython':
+        return None
+    words = (ctypes.c_size_t * (FrameType.__basicsize__ // _WORD)).from_address(id(frame))
+    code, values = id(frame.f_code), id(frame.f_globals)
+    inner = (ctypes.c_size_t * 9).from_address(words[3])
+    return words[3] + 9 * _WORD if (inner[4], inner[1], inner[5]) == (code, values, id(frame)) else None
+
+
+def _in_slots(frame: FrameType, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """The variables of a frame of Python 3.11, read where they lie."""
+    code, start = frame.f_code, _slots(frame)
+    assert start is not None
+    boxed = {*code.co_cellvars, *code.co_freevars}
+    slots = (ctypes.c_size_t * len(names)).from_address(start)
+    for name, address in zip(names, slots):
+        if not address:
+            continue
+        value = ctypes.cast(address, ctypes.py_object).value
+        if name in boxed and type(value) is CellType:
+            with suppress(ValueError):  # not assigned yet
+                yield name, value.cell_contents
+        else:
+            yield name, value
 
 
 def _inside(value: Any, array: type) -> Iterable[Any]:
