@@ -90,7 +90,7 @@ class Around:
         self.quasi = self.quasi_twin = 0
         if loaded(CURAND):
             self.state, self.twin = (cp.random.RandomState(7) for _ in range(2))
-            with suppress(NotImplementedError):  # the stand-in has no quasi-random generators
+            if hasattr(curand, 'CURAND_RNG_QUASI_SOBOL64'):  # the stand-in has no quasi-random generators
                 self.quasi, self.quasi_twin = (
                     curand.createGenerator(curand.CURAND_RNG_QUASI_SOBOL64) for _ in range(2)
                 )
