@@ -194,6 +194,8 @@ class _spbase:
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, _spbase):
             return runtime_calls.public['cupyx.cusparse'].spgemm(self, other)
+        if self.format not in ('csr', 'csc'):
+            return self.tocsr() @ other
         vendor.use(vendor.cusparse)
         return self._launch('product', np.matmul, other)
 

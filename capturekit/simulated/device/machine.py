@@ -170,6 +170,8 @@ class SimulatedDevice:
         self._used: dict[int, int] = {}
         self._lies_on: dict[int, int] = {}
         self.launches = 0
+        #: How many pieces of work each stream was given, those that were recorded not counted.
+        self.submitted: dict[int, int] = {}
         #: Functions that are called with what each of these pieces touches, by the thread that gives it.
         self.told_of_work: list[Callable[[Touched], None]] = []
         self.spare_streams: dict[Any, list[Any]] = {}
@@ -611,6 +613,7 @@ class SimulatedDevice:
                 if capture is not None:
                     self._add(stream, capture, work, name, kind, given)
                     return True
+            self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
             queued = self._queue(s, work)
         for tell in self.told_of_work:
             tell(given_to(kind, given))
