@@ -133,7 +133,9 @@ def test_transforms_and_reductions_beside_each_other(gpu: Any, name: str) -> Non
         cap.graph.launch()
         for a, b in zip(found, wanted):
             assert a.get().tobytes() == b.get().tobytes()
-    assert cap.relaned.compared == 'the same as with the recorded edges'
+    # Not even where no order rounds, as here, are sums of CUB's scan compared.
+    compared = 'not compared: sums of it' if name == 'running sum' else 'the same as with the recorded edges'
+    assert str(cap.relaned.compared).startswith(compared)
 
 
 #: The array is the first argument or the last.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,8 +25,6 @@ pytestmark = pytest.mark.gpu
 def test_a_case_of_the_zoo_from_end_to_end(case: Case) -> None:
     if case.module and importlib.util.find_spec(case.module) is None:
         pytest.skip(f'{case.module} is not installed')
-    if sys.version_info < case.since:
-        pytest.skip(f'from Python {case.since[0]}.{case.since[1]} on')
     assert in_process(f'from tests.zoo.trial import whole\nprint(whole({case.name!r}))').splitlines()[-1] == 'whole'
 
 
