@@ -58,7 +58,7 @@ from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
 #: Why nothing fits call after call.
-_DIFFERENT = 'what it depends on besides its arguments is different at nearly each call'
+_DIFFERENT = 'what it reads besides its arguments is another one at nearly each call'
 #: Why a change of Python state is not repeated by launches: for good, and for now.
 _LATER = "with checks='later' launches repeat no changes of Python state"
 _MEANWHILE = 'another thread was in a graphed function, too, and what each has changed can not be told apart'

@@ -297,7 +297,6 @@ class CarriedState:
                     raise errors.UnsupportedCallError(
                         f'The change of {place.where()}',
                         rule='It differs from the change in the eager run.',
-                        remedy='Let it depend on the arguments alone.',
                     )
         finally:
             for place, value in before:

@@ -103,5 +103,4 @@ class NoCompiler:
                 "CuPy's compiler",
                 location=here(),
                 rule='The function sets a profile function, or compiles again at each call what CuPy forgets.',
-                remedy='Make kernels once, outside of the function.',
             )

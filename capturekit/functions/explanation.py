@@ -107,7 +107,8 @@ def told_in_turn(kinds: Iterable[tuple[Any, list[Said]]]) -> list[str]:
     return lines
 
 
-_REMEDIES = (
+#: What a reason begins with, and what would change it.
+REMEDIES = (
     ('the function changes a setting or a log', 'Do that outside of the function.'),
     ('the function changes', 'Return the new value, and let the caller store it.'),
     ('the function creates', 'Return the new value, and let the caller store it; or create it before the first call.'),
@@ -116,7 +117,6 @@ _REMEDIES = (
     ('the function draws', 'Draw with cupy.random, or pass what was drawn.'),
     ('the function reads time.', 'Read the clock outside of the function.'),
     ('the function reads or writes a file', 'Do that outside of the function.'),
-    ('the function starts or feeds a thread', 'Let the caller talk to the thread.'),
     ('the function opens a capture', 'Leave that capture out: the decorator records the function.'),
     ('the function is', 'Decorate a plain function, which returns its results.'),
     ('the function warns', 'Repair what the warning says, or filter it before the call.'),
@@ -125,7 +125,6 @@ _REMEDIES = (
     ('an argument lies on an array', 'Pass another array, or a copy.'),
     ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
-    ('what it depends on', 'Pass what changes as an array.'),
     ('another thread', 'Let one thread call it first, until it is recorded.'),
     ('it uses locks', 'Do that outside of the function.'),
     ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
@@ -209,7 +208,8 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
 
 def remedy_for(reason: str, otherwise: str = OTHERWISE) -> str:
     """What would change a reason; ``otherwise``, where no more is known."""
-    return next((words for start, words in _REMEDIES if reason.startswith(start)), otherwise)
+    reason = reason.removeprefix('TypeError: ')  # what is no result of a graph is told by one
+    return next((words for start, words in REMEDIES if reason.startswith(start)), otherwise)
 
 
 def _of(variant: Variant) -> list[Said]:

@@ -529,7 +529,6 @@ def _given_up(
         'A number that the host reads and computes with',
         location=stage.at,
         rule=f'{rule}, so the program may go another way from here on. The graph was stopped there.',
-        remedy='Use @ck.graphed, which runs such a call eagerly.',
     )
 
 

@@ -169,7 +169,6 @@ def must_draw_later(live: OpenCapture) -> None:
         raise errors.UnsupportedCallError(
             'Random numbers that the host draws, beside numbers that it reads and reckons with',
             rule='The function is recorded in pieces.',
-            remedy='Draw on the device: make `rng = cupy.random.default_rng()` once, outside of it.',
         )
 
 

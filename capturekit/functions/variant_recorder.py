@@ -206,7 +206,6 @@ class VariantRecorder:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
                 rule='The function is recorded in pieces.',
-                remedy='Pass it as an array: cp.asarray(value).',
             )
 
     def _arguments(self, given: Any) -> tuple[Any, dict[str, Any]]:
@@ -400,7 +399,6 @@ class VariantRecorder:
                 raise errors.UnsupportedCallError(
                     "A result in memory that is not the graph's",
                     rule='It is neither an argument nor one of the arrays that the function is known to reach.',
-                    remedy='Pass it as an argument.',
                 )
             return Result('kept', array=array)
         return Result('new')

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import capturekit
+from capturekit.functions.explanation import OTHERWISE, REMEDIES
 from capturekit.guard.remedies import _INSTEAD
 from capturekit.model.rules import RULES, VARIANTS
 
@@ -17,17 +18,17 @@ _PACKAGE = Path(capturekit.__file__).parent
 def remedies() -> dict[str, str]:
     """Each remedy and the file that makes it; ``{}`` stands for what is filled in."""
     found: dict[str, str] = {}
-    for path in sorted(_PACKAGE.rglob('*.py')):
-        source = path.read_text()
-        if 'remedy' in source and path.name != 'rules.py':
-            tree = ast.parse(source)
-            known = dict(_known(tree))
-            for node in ast.walk(tree):
-                for value in _values(node):
-                    found.update((text, str(path.relative_to(_PACKAGE))) for text in _texts(value, known))
+    trees = {path: ast.parse(path.read_text()) for path in sorted(_PACKAGE.rglob('*.py')) if path.name != 'rules.py'}
+    places = dict(place for tree in trees.values() for place in _places(tree))
+    for path, tree in trees.items():
+        known = dict(_known(tree))
+        for node in ast.walk(tree):
+            for value in _values(node, places):
+                found.update((text, str(path.relative_to(_PACKAGE))) for text in _texts(value, known))
     for rules, file in (RULES, 'model/rules.py'), (VARIANTS, 'model/rules.py'):
         found.update((text, file) for rule in rules.values() for text in (rule.remedy, rule.waited) if text)
     found.update((text, 'guard/remedies.py') for text in _INSTEAD.values())
+    found.update((text, 'functions/explanation.py') for text in (OTHERWISE, *dict(REMEDIES).values()))
     return found
 
 
@@ -40,12 +41,24 @@ def _known(tree: ast.Module) -> Iterator[tuple[str, list[ast.expr]]]:
             yield node.name, _returned(node)
 
 
+def _places(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Functions that take a remedy, and at which place of a call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            names = [one.arg for one in node.args.args if one.arg != 'self']
+            if 'remedy' in names and node.name != '__init__':
+                yield node.name, names.index('remedy')
+
+
 def _returned(function: ast.FunctionDef) -> list[ast.expr]:
     return [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
 
 
-def _values(node: ast.AST) -> Iterator[ast.expr]:
+def _values(node: ast.AST, places: Mapping[str, int]) -> Iterator[ast.expr]:
     """What is given as, or stored in, ``remedy``; what a property of that name returns; what refusals get by place."""
+    if isinstance(node, ast.Call):
+        place = places.get(getattr(node.func, 'attr', getattr(node.func, 'id', '')), len(node.args))
+        yield from node.args[place : place + 1]
     if isinstance(node, ast.keyword) and node.arg == 'remedy':
         yield node.value
     elif isinstance(node, ast.FunctionDef) and node.name == 'remedy' and node.args.args[0].arg == 'self':

@@ -1,7 +1,8 @@
 """Every remedy is followed as it is written: a program that is told it, and the same program with it, which is right.
 
 The programs stand in ``programs.diff``, as those of ``capturekit explain`` do. A name is the beginning of the remedy
-that the wrong program is told. Programs have the streams and the event of ``_GIVEN``; where one launches nothing,
+that the wrong program is told. Those of ``functions.diff`` are told by a warning that a function runs eagerly, and are
+launched with the remedy. Programs have the streams and the event of ``_GIVEN``; where one launches nothing,
 ``graph`` or ``cap.graph`` is launched at its end; where it asserts nothing, ``y`` is twice ``x`` then. The programs of
 the zoo, and the examples of ``explain``, count as well where they have the code of the remedy as the message writes it.
 """
@@ -19,7 +20,9 @@ from pathlib import Path
 
 import pytest
 
+import capturekit as ck
 from capturekit.cli.examples import LESSONS, _side, program
+from capturekit.functions import policy
 from capturekit.guard import GUARD, watch
 from capturekit.model.errors import CudaCallError
 from capturekit.simulated import SimulatedDevice, install, uninstall
@@ -27,20 +30,13 @@ from tests.remedies.found import remedies, told, which
 from tests.zoo.cases import all_cases
 from tests.zoo.trial import run_broken
 
-_PARTS = [part.partition('\n') for part in (Path(__file__).parent / 'programs.diff').read_text()[3:].split('\n== ')]
-#: Calls that stand in a block, and have to stand after it.
-_OUTSIDE = {
-    'Measure outside of it.': 'first.graph.measure(launches=1)',
-    'Verify outside of it.': 'first.graph.verify(lambda a: a * 2, x, outputs=y)',
-    'Lint outside of it.': 'ck.lint(lambda: x + 1)',
-    'Experiment outside of it.': 'ck.experiment([lambda: x + 1], lanes=(1,))',
-    'Ask outside of it, or without observe=True.': 'first.graph.races(observe=True)',
-    'Ask outside of it, or without rounds=.': 'first.graph.relane(rounds=2)',
-}
-_BESIDE = 'with ck.capture() as first: y = x * 2\nwith ck.capture() as cap:\n    z = x * 3\n'
-_THEN = 'assert getattr(found, "ok", True)\ncap.graph.launch(); first.graph.launch()\nassert cp.allclose(z - y, x)\n'
+_PARTS, _OF_FUNCTIONS = (
+    [part.partition('\n') for part in (Path(__file__).parent / name).read_text()[3:].split('\n== ')]
+    for name in ('programs.diff', 'functions.diff')
+)
 PROGRAMS = [(head, _side(code, '-'), _side(code, '+')) for head, _, code in _PARTS]
-PROGRAMS += [(head, f'{_BESIDE}    {call}\n', f'{_BESIDE}found = {call}\n{_THEN}') for head, call in _OUTSIDE.items()]
+GRAPHED = [(head, _side(code, '-'), _side(code, '+')) for head, _, code in _OF_FUNCTIONS]
+_LAUNCHED = '\nassert any(one.launches for one in f.variants)'
 REMEDIES = remedies()
 #: The beginnings of remedies that no program follows, each with its reason. This may only shrink.
 UNTESTED = [line.partition(' | ')[0] for line in Path(__file__).with_name('untested.txt').read_text().splitlines()]
@@ -86,14 +82,16 @@ def said(code: str) -> list[str]:
     Why a strict function can't be recorded is told with the remedy that a block would be told.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(record=True) as shown:
             warnings.simplefilter('ignore')
+            warnings.simplefilter('always', ck.PerformanceWarning)
             run(code)
+        heard = [str(one.message) for one in shown if one.category is ck.PerformanceWarning]
+        return [text for text in REMEDIES if any(f' {text.rstrip(".")}.' in words for words in heard)]
     except Exception as error:
         reason = str(getattr(error, 'rule', '')) if 'strict=True' in code else ''
         own = which(str(getattr(error, 'remedy', '')), REMEDIES)
         return [*([own] if own else []), *[text for text in REMEDIES if len(text) > 12 and text.rstrip('.') in reason]]
-    return []
 
 
 def whole(right: str) -> str:
@@ -108,16 +106,18 @@ def whole(right: str) -> str:
     return first + ''.join(asserted)
 
 
-@pytest.mark.parametrize('number', range(len(PROGRAMS)), ids=[head[:40] for head, *_ in PROGRAMS])
-def test_a_remedy_is_told_and_its_program_is_right(number: int) -> None:
-    head, wrong, right = PROGRAMS[number]
+@pytest.mark.parametrize('number', range(len(PROGRAMS + GRAPHED)), ids=[head[:40] for head, *_ in PROGRAMS + GRAPHED])
+def test_a_remedy_is_told_and_its_program_is_right(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, 'TOLD', 6)
+    head, wrong, right = (PROGRAMS + GRAPHED)[number]
     assert any(one.startswith(head) for one in said(_GIVEN + wrong))
-    run(_GIVEN + whole(right).replace('\nassert ', '\ncp.cuda.Device().synchronize()\nassert '))
+    launched = _LAUNCHED if number >= len(PROGRAMS) else ''
+    run(_GIVEN + whole(right).replace('\nassert ', '\ncp.cuda.Device().synchronize()\nassert ') + launched)
 
 
 def followed() -> Iterator[tuple[str, str]]:
     """Remedies and programs that follow them: ours, those of the zoo and of the examples."""
-    for head, _wrong, right in PROGRAMS:
+    for head, _wrong, right in PROGRAMS + GRAPHED:
         yield from ((text, whole(right)) for text in REMEDIES if text.startswith(head))
     for case in all_cases():
         if case.needs or not isinstance(case.says, type):
