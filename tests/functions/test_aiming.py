@@ -57,7 +57,7 @@ def views_of_the_argument(x: Any, _y: Any) -> Any:
 
 def after_a_larger_temporary(x: Any, _y: Any) -> Any:
     wide = x[:4].reshape(4, 1) * x + 1.0
-    total = wide.sum()
+    total = wide[0] + wide[3]  # no kernel of CUB's, whose arguments are not known
     del wide
     return x * 2.0 + total  # may get the block of what was there before, which reached beyond it
 
