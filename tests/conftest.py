@@ -7,8 +7,8 @@ run where they are asked for. Where all tests are asked for, more is left out: w
 on the newest Python, which runs all this, too, and more of such a list (``MANY``). Who names a folder or a file runs
 what is in it, also what tests the tests (``NAMED``).
 
-Hypothesis tries 25 examples, and 35 where ``HYPOTHESIS_PROFILE=ci`` asks for more. Both try the same ones in every
-run, so that whoever runs the tests gets what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
+Hypothesis tries 25 examples, the same ones in every run, so that whoever runs the tests gets what CI got;
+``HYPOTHESIS_PROFILE=search`` draws new ones, and 400.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from tests.frozen import pass_over
 from tests.late import Late, Spins, wanted
 
 settings.register_profile('quick', max_examples=QUICK, derandomize=True)
-settings.register_profile('ci', max_examples=35, derandomize=True)
 settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries: 25 of a hundred by default, 60 where the profile ``ci`` is loaded."""
+"""How many examples Hypothesis tries: 25 of a hundred, and 400 where the profile ``search`` is loaded."""
 
 from __future__ import annotations
 

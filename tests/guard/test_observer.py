@@ -191,18 +191,6 @@ def test_calls_on_a_lost_capture_are_no_findings(cp: Any) -> None:
     assert len(observer.found) == 1
 
 
-def test_one_line_that_is_met_often_is_one_finding(sim: Any) -> None:
-    streams, x = [sim.cuda.Stream(non_blocking=True) for _ in range(3)], sim.arange(4.0)
-    with observing() as observer:
-        for stream in streams:
-            with stream:
-                stream.begin_capture()
-                assert 'is capturing' in answer_of(sim, x.get)
-                stream.end_capture()
-    (one,) = observer.found
-    assert one.count == 3
-
-
 def test_every_thread_is_observed(sim: Any) -> None:
     answers: list[str] = []
 

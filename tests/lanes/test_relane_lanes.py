@@ -16,10 +16,9 @@ from capturekit.lanes import contest
 from capturekit.lanes.contest import behind_one, on_lanes
 from capturekit.lanes.new_order import laid
 from capturekit.model.dag import Order
-from tests.analysis.test_races import ARRAYS, N, Op, record
 from tests.captured import values
 from tests.examples import examples
-from tests.lanes.test_relane import SAME, chain, one_lane, quiet, wanted
+from tests.lanes.test_relane import SAME, chain, wanted
 
 
 def closure(count: int, edges: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
@@ -198,28 +197,6 @@ def test_everything_that_reads_a_graph_reads_such_edges(sim: Any, fastest: Any) 
     graph.launch()
     assert [values(out) for out in outs] == wanted(4)
     graph.close()
-
-
-@settings(quiet, max_examples=examples(60))
-@given(program=one_lane, lanes=st.sampled_from((2, 4)))
-def test_random_programs_give_equal_bits(cp: Any, fastest: Any, program: list[Op], lanes: int) -> None:
-    fastest(lanes)
-    found = []
-    for relaned in (False, True):
-        arrays = [cp.zeros(N, cp.float32) + n for n in range(ARRAYS)]
-        graph = record(cp, arrays, program)
-        recorded = closure(len(graph.nodes), set(graph.edges))
-        if relaned:
-            report = graph.relane(rounds=1)
-            needed = closure(len(graph.nodes), set(report.graphs[0].needed))
-            now = closure(len(graph.nodes), set(graph.edges))
-            assert needed <= now and (report or now == recorded)
-            assert not report.times or report.times.best != lanes or rows(graph) <= lanes
-        for _ in range(3):
-            graph.launch()
-        found.append([one.get().tobytes() for one in arrays])
-        graph.close()
-    assert found[0] == found[1]
 
 
 def test_the_picture_has_every_order(cp: Any, fastest: Any) -> None:

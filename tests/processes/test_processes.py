@@ -57,34 +57,32 @@ def by_torchrun(size: int) -> Callable[[int], dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize('size', [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_training_started_as_torchrun_does(size: int) -> None:
+def test_training_started_as_torchrun_does() -> None:
     command = ['-m', 'capturekit', 'run', '--simulate', 'samples/torchrun_training.py']
-    ran = together(size, command, by_torchrun(size))
+    ran = together(3, command, by_torchrun(3))
     assert all(code == 0 for code, _out, _err in ran), ran
     lines = ran[0][1].splitlines()
-    assert lines[0] == f'{size} ranks on the simulated device: 20 nodes'
+    assert lines[0] == '3 ranks on the simulated device: 20 nodes'
     found = re.fullmatch(r'loss (\S+) before, (\S+) after 10 steps; weights 0e\+00 from the eager ones', lines[1])
     assert found is not None and float(found[2]) < float(found[1])
     assert not any(out for _code, out, _err in ran[1:]), 'rank 0 alone prints'
 
 
-@pytest.mark.parametrize('size', [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_stencil_started_as_mpirun_does(size: int, tmp_path: Path) -> None:
+def test_stencil_started_as_mpirun_does(tmp_path: Path) -> None:
     here = str(Path(__file__).parent)  # mpi4py of this folder, which needs no MPI
     ran = together(
-        size,
+        3,
         ['-m', 'capturekit', 'run', '--simulate', 'samples/mpi_stencil.py'],
         lambda rank: {
             'TEST_RANK': str(rank),
-            'TEST_SIZE': str(size),
+            'TEST_SIZE': '3',
             'TEST_PLACE': str(tmp_path / 'mpi'),
             'PYTHONPATH': os.pathsep.join((here, str(ROOT))),
         },
     )
     assert all(code == 0 for code, _out, _err in ran), ran
     lines = ran[0][1].splitlines()
-    assert re.fullmatch(rf'24 x 24 on {size} ranks, the simulated device: \d+ nodes', lines[0])
+    assert re.fullmatch(r'24 x 24 on 3 ranks, the simulated device: \d+ nodes', lines[0])
     assert re.fullmatch(r'after 8 steps: \d+\.\d+ in all, off by (0|\de-1\d)(e\+00)?', lines[1])
 
 
