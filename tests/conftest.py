@@ -68,7 +68,7 @@ LONG = (
 #: asked for, too: each watches calls, which takes a tenth of a second. Not where each step of a call fails in its turn.
 FEW, MANY = 3, 8
 EACH_STEP = ('functions/test_calls_in_calls.py', 'functions/test_failed_launches.py')
-#: Of the programs of the corpus those of the guide are run, and where slow ones are asked for, all.
+#: Of the corpus the guide's programs are run, and where slow ones are asked for, those of all rules.
 CORPUS = 'corpus/test_corpus.py::test_programs_are_right_and_launched_as_they_say['
 #: Takes each mend of the package out, to see that random programs find what it mends: for who changes the programs.
 NAMED = ('agreement/test_blocks.py::test_a_cause', 'agreement/test_python_programs.py::test_a_cause')
@@ -172,7 +172,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
 
 
-def spread(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
+def spread(cases: list[Any], count: int) -> list[Any]:
     """So many of a list, at equal distances."""
     return [cases[number * len(cases) // count] for number in range(count)] if len(cases) > count else cases
 

@@ -57,12 +57,6 @@ def test_the_script_gets_cupys_answers_and_the_report_comes_last(tmp_path: Path)
     assert len(lines) == 9
 
 
-def test_without_it_the_same_script_is_refused(tmp_path: Path) -> None:
-    ran = run(tmp_path, LOSES)
-    assert ran.returncode == 1
-    assert 'SynchronizationError: Stream.done' in ran.stderr and 'let through' not in ran.stderr
-
-
 @pytest.mark.parametrize(
     ('ending', 'status'), [('sys.exit(7)', 7), ('sys.exit()', 0), ('1 / 0', 1), ('raise KeyboardInterrupt', 130)]
 )

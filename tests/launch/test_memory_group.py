@@ -145,21 +145,6 @@ def test_changed_graphs_share_as_well(cp: Any, options: dict[str, Any]) -> None:
 # -- turns ---------------------------------------------------------------------------------------------------------
 
 
-def test_launches_on_several_streams_take_turns(late: Any) -> None:
-    fn = ck.graphed(chain)
-    arrays = recorded(fn, late, (1 << 18, 1 << 17, 1 << 16))
-    late.cuda.runtime.deviceSynchronize()
-    streams = [late.cuda.Stream(non_blocking=True) for _ in range(3)]
-    found = []
-    for number in range(30):
-        x = arrays[number % 3]
-        with streams[number * 7 % 5 % 3]:
-            found.append((x, fn(x)))
-    late.cuda.runtime.deviceSynchronize()
-    for x, got in found:
-        assert np.array_equal(got.get(), right(x))
-
-
 def test_launches_of_several_threads_take_turns(late: Any) -> None:
     group = ck.MemoryGroup()
     fns = [ck.graphed(lambda x, k=k: chain(x) * k, memory=group) for k in range(1, 4)]

@@ -146,32 +146,6 @@ def test_an_array_dropped_after_the_block_stays(sim: Any, reader: Reader) -> Non
     assert memory() is None, 'and no longer than the graph'
 
 
-def test_an_array_dropped_in_the_block_stays(sim: Any, reader: Reader) -> None:
-    x = sim.arange(float(N))
-    with ck.capture() as cap:
-        hold(cap, sim)
-        before = int(x.data.ptr)
-        x = x * 2
-        reader.tell(MULTIPLY, before, x)
-    later = overwritten(sim)
-    cap.graph.launch()
-    assert np.array_equal(x.get(), np.arange(N) * 2)
-    assert later
-
-
-def test_what_the_graph_does_not_use_is_not_kept(sim: Any, reader: Reader) -> None:
-    x, idle = sim.arange(float(N)), sim.arange(float(N))
-    with ck.capture() as cap:
-        hold(cap, sim)
-        y = x * 2
-        reader.tell(MULTIPLY, x, y)
-    memory = weakref.ref(idle.data.mem)
-    del idle
-    gc.collect()
-    assert memory() is None
-    cap.graph.launch()
-
-
 def test_a_pool_of_the_users_own(sim: Any, reader: Reader) -> None:
     """Arrays from the same pool as the graph's are none of the graph's."""
     pool = sim.cuda.MemoryPool()

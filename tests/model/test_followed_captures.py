@@ -170,20 +170,6 @@ def test_work_of_a_capture_that_is_not_followed_does_not_escape(told: Told) -> N
     assert one.findings == []
 
 
-def test_lanes_that_are_not_joined_are_told_with_their_lines(told: Told) -> None:
-    one = told.begin(16)
-    told(_O.EVENT_RECORD, 16, event=5)
-    told.process.at = Place('program.py', 9, 'step')
-    told(_O.WAIT_EVENT, 32, event=5)
-    told.process.at = Place('program.py', 10, 'step')
-    told(_O.WORK, 32)
-    told(_O.END_CAPTURE, 16, code=904)
-    assert one.loss is not None and one.loss.kind == 'unjoined'
-    (lane,) = one.loss.lanes
-    assert lane.startswith('lane 1 (stream 0x20) forked from lane 0 at program.py:9')
-    assert 'last used at program.py:10' in lane and told.ended == [one]
-
-
 def test_a_capture_whose_loss_nobody_saw_says_so(told: Told) -> None:
     one = told.begin(16)
     told.lose(16)

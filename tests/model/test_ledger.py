@@ -24,56 +24,6 @@ def fork(t: Ledger, event: int, source: int, *streams: int) -> None:
         t.wait(stream, event, at=f'fork {stream}')
 
 
-def join(t: Ledger, event: int, stream: int, into: int) -> None:
-    t.record(event, stream)
-    t.wait(into, event, at=f'join {stream}')
-
-
-def unjoined(t: Ledger) -> list[int]:
-    return [lane.stream for lane in t.captures[0].unjoined()]
-
-
-def test_a_lane_without_work_needs_no_join(ledger: Ledger) -> None:
-    fork(ledger, E1, ORIGIN, A)
-    assert unjoined(ledger) == []
-    ledger.work(A)
-    assert unjoined(ledger) == [A]
-
-
-def test_joined_and_worked_on_again(ledger: Ledger) -> None:
-    fork(ledger, E1, ORIGIN, A)
-    ledger.work(A)
-    join(ledger, E2, A, ORIGIN)
-    assert unjoined(ledger) == []
-    ledger.work(A, at='again')
-    assert unjoined(ledger) == [A]
-    assert ledger.captures[0].lanes[1].last_use == 'again'
-    assert ledger.captures[0].lanes[1].joined_at == f'join {A}'
-    join(ledger, E2, A, ORIGIN)
-    assert unjoined(ledger) == []
-
-
-def test_an_event_stands_for_where_it_was_last_recorded(ledger: Ledger) -> None:
-    fork(ledger, E1, ORIGIN, A)
-    ledger.record(E2, A)
-    ledger.work(A)
-    ledger.wait(ORIGIN, E2)
-    assert unjoined(ledger) == [A], 'the event was recorded before the work'
-    ledger.record(E2, A)
-    ledger.wait(ORIGIN, E2)
-    assert unjoined(ledger) == []
-
-
-def test_joins_through_a_third_lane(ledger: Ledger) -> None:
-    fork(ledger, E1, ORIGIN, A, B)
-    ledger.work(A)
-    ledger.work(B)
-    join(ledger, E2, A, B)
-    assert unjoined(ledger) == [A, B]
-    join(ledger, E3, B, ORIGIN)
-    assert unjoined(ledger) == []
-
-
 def test_order(ledger: Ledger) -> None:
     fork(ledger, E1, ORIGIN, A, B)
     a, b = ledger.lane(A), ledger.lane(B)
@@ -145,19 +95,6 @@ def test_no_node_a_lost_capture_and_no_capture_differ() -> None:
     assert last_node(CaptureInfo(CaptureStatus.ACTIVE, 1, 1)) == 0
     assert last_node(CaptureInfo(CaptureStatus.INVALIDATED)) == -1
     assert last_node(CaptureInfo(CaptureStatus.NONE)) == -2
-
-
-def test_an_event_recorded_again_outside_forks_nothing(ledger: Ledger) -> None:
-    ledger.record(E1, ORIGIN)
-    ledger.record(E1, C)
-    assert ledger.event_state(E1) is EventState.OUTSIDE
-    assert ledger.wait(A, E1) is None and ledger.lane(A) is None
-    ledger.record(E1, ORIGIN)
-    assert ledger.event_state(E1) is EventState.CAPTURED
-    forked = ledger.wait(A, E1)
-    assert forked is not None and forked is ledger.lane(A)
-    ledger.record(E2, A)
-    assert ledger.wait(ORIGIN, E2) is None, 'a join is no fork'
 
 
 def test_what_is_told_of_events_afterwards(ledger: Ledger) -> None:
