@@ -148,7 +148,7 @@ def test_the_svg_is_well_formed_and_has_every_box(recording: Recording) -> None:
     assert all(left <= float(x) <= width and top <= float(y) <= height for x, y in corners)
 
 
-@pytest.mark.parametrize('nodes', [10, 400, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('nodes', [10, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('make', [to_timeline_svg, to_timeline_text, to_html, to_trace, to_svg, to_text, to_dot])
 def test_ten_and_ten_thousand_nodes(make: Any, nodes: int) -> None:
     recording = ran(large(nodes))
