@@ -34,7 +34,7 @@ def _raise_elsewhere(_number: int, _frame: FrameType | None) -> None:
     raise _Elsewhere
 
 
-@pytest.fixture
+@pytest.fixture(params=[signal.SIGINT, signal.SIGALRM], ids=['Ctrl-C', 'another signal'])
 def number(request: Any) -> Iterator[int]:
     kinds = {signal.SIGINT: signal.default_int_handler, signal.SIGALRM: _raise_elsewhere}
     before = signal.signal(request.param, kinds[request.param])
@@ -126,9 +126,7 @@ def chosen(seen: list[tuple[object, ...]]) -> list[int]:
 
 
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
-@pytest.mark.parametrize(
-    ('number', 'part'), [*((signal.SIGINT, part) for part in range(3)), (signal.SIGALRM, 1)], indirect=['number']
-)
+@pytest.mark.parametrize('part', range(3))
 def test_interrupted_at_any_place(sim: Any, number: int, part: int) -> None:
     """Of all places a part is tried: the others are alike."""
     x, s, a = sim.arange(8.0), *(sim.cuda.Stream(non_blocking=True) for _ in range(2))
