@@ -38,7 +38,7 @@ from capturekit.functions.kinds import (
     to_front,
 )
 from capturekit.functions.options import Options
-from capturekit.functions.outcomes import OtherOutcome
+from capturekit.functions.outcomes import NOTHING, OtherOutcome
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
@@ -233,8 +233,7 @@ class Answering:
         LOG.info('%s: %s; this call runs eagerly', self.tally.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
         if self._may_reckon(given) and variant.may_reckon(error) and self._has_arguments(given, variant):
-            assert variant.environment is not None
-            variant.reckon(variant.environment.reckoned.reads)
+            variant.reckon(variant.reckonable.reads)
             return self._again(given.beginning_with(None), drawn, CHECKED)
         variant.missed += 1
         if variant.reckons_with_state and variant.missed >= max(policy.HOPE, variant.launches // policy.HOPE):
@@ -281,9 +280,11 @@ class Answering:
             watch = self._watch(given, rehearsal, uncollected)
             with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
                 result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
-        environment, reason = None, lazy(self._fn)
+        environment, reckoned, reason = None, NOTHING, lazy(self._fn)
         if watch is not None:
             kind.seconds += watch.seconds
+            reckoned = watch.environment.reckoned
+        if watch is not None and not self._options.pure:
             environment = watch.environment
             reason = environment.written() or next(iter(rehearsal.effects), None) or reason
             if reason and environment.not_repeated and reason.startswith(CHANGES):
@@ -293,11 +294,14 @@ class Answering:
                 return result
             reason = reason or shape_of_change(before, args) or given_back(environment, result, given.is_array)
             environment = None if environment.too_much else environment
-        return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
+        return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result, reckoned), fitted)
 
     def _watch(self, given: Given, rehearsal: Rehearsal, uncollected: Uncollected) -> Watch | None:
-        """What watches the run; None with ``pure=True``, the promise that nothing but the arguments counts."""
-        if self._options.pure:
+        """What watches the run; None with ``pure=True``, the promise that nothing but the arguments counts.
+
+        Where numbers among these go has to be known all the same.
+        """
+        if self._options.pure and given.numbers is None:
             return None
         begun = TURNS.mark()
 
@@ -334,10 +338,11 @@ class Answering:
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)
         variant.numbers = () if given.numbers is None else given.numbers.values
+        variant.reckonable = run.reckoned
         if (kind.reckons_with_arguments or variant.reckons_with_state) and not variant.reason:
             reckon_with_arguments(self._fn, given, variant, self._options)
         if not variant.reason and run.environment is not None and self._reckons_at_once(given, variant):
-            variant.reckon(run.environment.reckoned.reads)
+            variant.reckon(variant.reckonable.reads)
         if variant.reason:
             self.tally.say(variant.reason)
         else:

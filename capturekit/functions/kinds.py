@@ -364,10 +364,10 @@ def reckon_with_arguments(fn: Any, given: Given, variant: Variant, options: Opti
 
     The variant is recorded with those of its first run, as all else that it assumes is of that run.
     """
-    numbers, environment = given.numbers, variant.environment
-    if numbers is None or variant.arguments or environment is None or options.later:
+    numbers = given.numbers
+    if numbers is None or variant.arguments or variant.environment is None or options.later:
         return False
-    if not set(numbers.names(fn)) <= environment.reckoned.parameters:
+    if not set(numbers.names(fn)) <= variant.reckonable.parameters:
         return False
     given.kind.reckons_with_arguments = True
     variant.arguments = [ArgumentNumber(value) for value in variant.numbers]

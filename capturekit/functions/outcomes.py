@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from capturekit.model import errors
+from capturekit.model.source_line import Place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,7 +128,7 @@ class ReckonedOperators(NamedTuple):
 
     The value is whether a number that comes out is followed, too. ``places``: where what they call is found, by the id
     of the namespace and the name. ``readers``: the calls of functions that read an array, as ``float(a)`` does.
-    ``stores``: the names of attributes in which they are stored.
+    ``stores``: the names of attributes in which they are stored. ``refused``: where more is done with a number.
     """
 
     at: dict[tuple[int, int], bool]
@@ -135,6 +136,7 @@ class ReckonedOperators(NamedTuple):
     places: dict[tuple[int, str], FunctionPlace]
     readers: set[tuple[int, int]]
     stores: set[str]
+    refused: list[Place]
 
 
 class Reckoned(NamedTuple):
@@ -154,7 +156,7 @@ class GivenNumbers(NamedTuple):
 
 
 def no_operators() -> ReckonedOperators:
-    return ReckonedOperators({}, [], {}, set(), set())
+    return ReckonedOperators({}, [], {}, set(), set(), [])
 
 
 NOTHING = Reckoned(frozenset(), no_operators())

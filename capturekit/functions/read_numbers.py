@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from capturekit.functions.carried_state import NumberPlace
+from capturekit.functions.number_arguments import ROOM as ROOM_OF_CALLS
 from capturekit.functions.number_arguments import WIDTH, Unfit
 from capturekit.functions.outcomes import (
     ArgumentNumber,
@@ -341,14 +342,18 @@ class NumberRead(Seam):
 
 
 class ReadNumbers:
-    """The numbers of one recording. ``reads`` are those that are reckoned with, and ``operators`` what takes them."""
+    """The numbers of one recording. ``operators``: what takes them; ``place``: where the graph finds them, eight bytes
+    each. ``reads`` are those that are reckoned with, which the graph that ``live`` records reads."""
 
-    def __init__(self, cupy: Any, live: OpenCapture, reads: list[Read], operators: ReckonedOperators) -> None:
-        self.cupy, self._live, self._reads = cupy, live, reads
-        self._operators = operators
-        #: Where the graph puts what is read, and where it finds the numbers: eight bytes each.
-        self._room = GUARD.uploads.upload(live, np.zeros(len(reads) * WIDTH, 'u1'))
-        self._place = GUARD.uploads.upload(live, np.zeros(ROOM * WIDTH, 'u1'))
+    #: How many numbers may meet arrays.
+    most = ROOM
+
+    def __init__(
+        self, cupy: Any, place: Any, operators: ReckonedOperators, reads: Sequence[Read] = (), live: Any = None
+    ) -> None:
+        self.cupy, self._place, self._operators, self._live, self._reads = cupy, place, operators, live, reads
+        #: Where the graph puts what is read.
+        self._room: Any = GUARD.uploads.upload(live, np.zeros(len(reads) * WIDTH, 'u1')) if reads else None
         self._kinds: list[type] = []
         self._numbers: dict[Any, Number] = {}
         self._arrays: dict[tuple[int, str], Any] = {}
@@ -430,7 +435,7 @@ class ReadNumbers:
         if key not in self._arrays:
             stage = self._stage()
             at = sum(len(stage.slots) for stage in self._stages)
-            must_fit(at, dtype, ROOM)
+            must_fit(at, dtype, self.most)
             stage.slots.append((number._index, dtype))
             self._arrays[key] = self.cupy.ndarray((), dtype, self._place.data + at * WIDTH)
         return self._arrays[key]
@@ -465,7 +470,8 @@ class ReadNumbers:
 
     def must_be_given(self) -> None:
         """Raise if CuPy has not handed on a number for each read, or if a launch would draw other random numbers."""
-        must_draw_later(self._live)
+        if self._live is not None:
+            must_draw_later(self._live)
         if self._asked != self._read_there:
             raise unfollowed('it is read in another way than by item()')
 
@@ -499,13 +505,17 @@ class ReadNumbers:
         try:
             for value in stage.read():
                 self._add(value)
-            with numpys_warnings_raised() if self._by_numpy else nullcontext():
-                self._compute(stage)
-            numbers = in_bytes([(self._found[index], dtype) for index, dtype in stage.slots])
+            self._bring(stage, self._place)
         except (ArithmeticError, ValueError, Unfit) as error:
             raise _given_up(stage, f'Reckoning with it raises {error!r}') from None
+
+    def _bring(self, stage: _Stage, place: Any) -> None:
+        """Compute, and bring the numbers to the device."""
+        with numpys_warnings_raised() if self._by_numpy else nullcontext():
+            self._compute(stage)
+        numbers = in_bytes([(self._found[index], dtype) for index, dtype in stage.slots])
         if numbers.size:
-            to = self._place.data + stage.first * WIDTH
+            to = place.data + stage.first * WIDTH
             to.copy_from_host_async(numbers.ctypes.data, numbers.nbytes, self.cupy.cuda.get_current_stream())
 
     def _compute(self, stage: _Stage) -> None:
@@ -522,6 +532,35 @@ class ReadNumbers:
         self._found.append(value)
 
 
+class NumberSlots(ReadNumbers):
+    """The numbers of each call, for one graph: the host computes with them before the launch, and compares none.
+
+    ``place`` is the graph's copy of what :func:`capturekit.functions.number_arguments.room` makes; ``values`` are the
+    numbers of the call that is recorded.
+    """
+
+    most = ROOM_OF_CALLS
+
+    def __init__(self, cupy: Any, place: Any, operators: ReckonedOperators, values: Sequence[Any]) -> None:
+        super().__init__(cupy, place, operators)
+        self._stages.append(_Stage(0, list, 0, None))
+        self.numbers = [self._new(value) for value in values]
+
+    def compared(self, _plain: Callable[..., bool], _operands: tuple[Number, ...]) -> bool:
+        """Refuse a comparison."""
+        raise unfollowed('it is compared with another number')
+
+    def fill(self, target: Any, values: Sequence[Any]) -> None:
+        """Bring the numbers of a call to the device, on CuPy's current stream. Raises Unfit."""
+        self._found = []
+        try:
+            for value in values:
+                self._add(value)
+            self._bring(self._stages[0], target)
+        except (ArithmeticError, ValueError) as error:
+            raise Unfit(str(error)) from error
+
+
 def _given_up(
     stage: _Stage, rule: str, kind: type[errors.AssumptionError] = errors.AssumptionError
 ) -> errors.AssumptionError:
@@ -532,11 +571,12 @@ def _given_up(
     )
 
 
-def numbers_of(cupy: Any, live: OpenCapture, variant: Variant, operators: ReckonedOperators) -> ReadNumbers:
+def numbers_of(cupy: Any, live: OpenCapture, variant: Variant) -> ReadNumbers:
     """Let reads of a variant, and attributes, give numbers with which launches reckon anew."""
     assert live.parts.answers is not None
     reads = [variant.rehearsal.reads[number] for number in sorted(variant.reckoned)]
-    numbers, others = ReadNumbers(cupy, live, reads, operators), live.parts.answers.late
+    place = GUARD.uploads.upload(live, np.zeros(ROOM * WIDTH, 'u1'))
+    numbers, others = ReadNumbers(cupy, place, variant.reckonable.operators, reads, live), live.parts.answers.late
     live.parts.answers.late = lambda read, array: numbers.take(read, array) or others(read, array)
     state = [] if variant.carried is None else variant.carried.numbers()
     numbers.take_state([*state, *variant.arguments])

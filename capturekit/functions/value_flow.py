@@ -69,7 +69,7 @@ from capturekit.functions.state_changes import (
 from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of
 from capturekit.model.host_reads import Read, Site
-from capturekit.model.source_line import is_ours
+from capturekit.model.source_line import Place, is_ours
 
 #: A function of CuPy that copies an array to the host.
 COPIES = 'asnumpy'
@@ -551,6 +551,7 @@ class ValueFlow:
         self.attributes: set[str] = set()
         self.outcomes: set[ReadOutcome] = set()
         self._todo: list[StackedValue] = []
+        self._last: tuple[RanCode, int] | None = None
         self._seen: set[Any] = set()
         #: The names of attributes where the value is stored.
         self.stores: set[str] = set()
@@ -585,10 +586,18 @@ class ValueFlow:
             self._seen.add(key)
             self._todo.append(held)
 
+    def at(self) -> Iterator[Place]:
+        """The line to which it was followed last."""
+        if self._last is not None:
+            code, number = self._last
+            line = line_number(code.steps[number]) or code.code.co_firstlineno
+            yield Place(code.code.co_filename, line, code.code.co_name)
+
     def _follow(self, held: StackedValue) -> None:
         """Follow what lies on the stack to the instruction that takes it."""
         above = held.above
         for number in range(held.place + 1, len(held.code.steps)):
+            self._last = held.code, number
             one = held.code.steps[number]
             if one.is_jump_target:
                 break
@@ -1063,6 +1072,7 @@ def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: Reck
         else:
             flow.all_of(*of)
     except (Counts, NotArithmetic):
+        operators.refused.extend(flow.at())
         return None
     operators.stores.update(flow.stores)
     return flow.operators

@@ -11,7 +11,7 @@ import numpy as np
 from capturekit.functions.array_blocks import whole_extent
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
-from capturekit.functions.outcomes import ArgumentNumber, Kept
+from capturekit.functions.outcomes import NOTHING, ArgumentNumber, Kept
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.graph.executable import Graph
 from capturekit.launch.array_extent import extent
@@ -23,7 +23,6 @@ from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.shown import preformatted
 
 if TYPE_CHECKING:
-    from capturekit.functions.recorded_number import NumberSlots  # only what records with numbers loads it
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
 
@@ -49,7 +48,8 @@ class Variant:
         relaned: with ``lanes='auto'``, what :meth:`Graph.relane <capturekit.Graph.relane>` says of it; None before.
     """
 
-    #: The host reads with whose values launches reckon, by number.
+    #: What launches may reckon with; and the host reads with whose values they do, by number.
+    reckonable = NOTHING
     reckoned: frozenset[int] = frozenset()
     #: How many of its launches have met another value than it assumes.
     missed = 0
@@ -92,7 +92,7 @@ class Variant:
         #: How launches are ordered with the caller's streams; None if they need no order.
         self.stream_order: StreamOrder | None = None
         #: The number arguments that the graph reads; and how many launches are still compared because of them.
-        self.slots: NumberSlots | None = None
+        self.slots: Any = None
         self.untried = 0
         #: Calls that returned before their checks were done.
         self.unsettled: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -145,9 +145,9 @@ class Variant:
 
     def may_reckon(self, error: errors.AssumptionError) -> bool:
         """Whether launches can reckon with the value of the read whose check has failed."""
-        if self.reckoned or self.environment is None or error.location is None:
+        if self.reckoned or error.location is None:
             return False
-        return any(self.rehearsal.reads[number].at == error.location for number in self.environment.reckoned.reads)
+        return any(self.rehearsal.reads[number].at == error.location for number in self.reckonable.reads)
 
     @property
     def checks(self) -> int:

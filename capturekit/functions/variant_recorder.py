@@ -13,7 +13,15 @@ from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.options import Options
-from capturekit.functions.read_numbers import LateReads, ReadNumbers, as_recorded, numbers_of, or_numbers, source_of
+from capturekit.functions.read_numbers import (
+    LateReads,
+    NumberSlots,
+    ReadNumbers,
+    as_recorded,
+    numbers_of,
+    or_numbers,
+    source_of,
+)
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
@@ -29,7 +37,7 @@ from capturekit.functions.recordable import (
     values_of,
     wait_for_others,
 )
-from capturekit.functions.recorded_number import NumberSlots
+from capturekit.functions.recorded_number import unfollowed
 from capturekit.functions.running import Result, runner_of
 from capturekit.functions.settings import PRODUCTS
 from capturekit.functions.stream_order import StreamOrder
@@ -95,7 +103,6 @@ class VariantRecorder:
         self.copies = self.has_table = True
         self.caller: Caller | None = None
         self.late: LateReads | None = None
-        self.slots: NumberSlots | None = None
         parted = bool(variant.checks or variant.rehearsal.seams or variant.reckons)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
         self.relanes = options.lanes == 'auto' and not parted
@@ -126,8 +133,8 @@ class VariantRecorder:
                 live.caller = self.caller = Caller(stream)
                 self.caller.filled = [*self.variant.rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
-                traced = self.slots or self.numbers
-                watched, withheld = nullcontext() if traced is None else traced.watched(), GUARD.output.withheld()
+                watched = nullcontext() if self.numbers is None else self.numbers.watched()
+                withheld = GUARD.output.withheld()
                 with watched, self._no_compiler(), withheld, errors.unseen():
                     result = given.call(self.fn, args, kwargs, self.places)
                 if self.numbers is not None:
@@ -135,8 +142,6 @@ class VariantRecorder:
                 must_not_refuse(live, made)
                 self._close(live, result)
             self._must_be_whole(live, capture.graph)
-            if self.slots is not None:
-                self.slots.ended()
             again = self._to_record_anew(live, capture.graph, leaves)
             if again is not None:
                 return again.record(given, pieces)
@@ -214,9 +219,12 @@ class VariantRecorder:
             return given.arguments(self.places)  # type: ignore[no-any-return]
         if self.variant.arguments:
             return given.arguments(self.places, [one.number for one in self.variant.arguments])  # type: ignore[no-any-return]
-        numbers = given.numbers
-        self.slots = NumberSlots(self.platform.cupy, self.places[-1], self.fn, numbers.names(self.fn), numbers.values)
-        return given.arguments(self.places, self.slots.numbers)  # type: ignore[no-any-return]
+        known = self.variant.reckonable
+        if self.numbers is not None or not known.parameters.issuperset(given.numbers.names(self.fn)):
+            raise unfollowed('more is done with it than arithmetic', next(iter(known.operators.refused), None))
+        slots = NumberSlots(self.platform.cupy, self.places[-1], known.operators, given.numbers.values)
+        self.numbers = slots
+        return given.arguments(self.places, slots.numbers)  # type: ignore[no-any-return]
 
     def _must_be_whole(self, live: OpenCapture, graph: Graph) -> None:
         environment = self.variant.environment
@@ -252,7 +260,7 @@ class VariantRecorder:
         known = environment.arrays() if environment is not None else []
         keep_what_they_write(live, self.variant.rehearsal.seams, known)
         if environment is not None and self.variant.reckons:
-            self.numbers = numbers_of(self.platform.cupy, live, self.variant, environment.reckoned.operators)
+            self.numbers = numbers_of(self.platform.cupy, live, self.variant)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
             for array in known:
                 GUARD.draws.back_up(live, array)
@@ -407,7 +415,8 @@ class VariantRecorder:
         """Finish the variant, and the call with which it was recorded."""
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
-        variant.slots, variant.untried = self.slots, policy.COMPARED if self.slots or self.numbers else 0
+        variant.slots = self.numbers if isinstance(self.numbers, NumberSlots) else None
+        variant.untried = policy.COMPARED if self.numbers else 0
         products = graph._state.plan is not None or bool(live.recorder.called) or not only_cupys(graph._state)
         if variant.environment is not None and not products:
             variant.environment.leave_out(PRODUCTS)

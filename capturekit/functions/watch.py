@@ -23,7 +23,7 @@ from capturekit.functions.collector import OF_COLLECTOR, Before
 from capturekit.functions.compiling import compiler_code, profile_again
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import FollowTime, TooLong
-from capturekit.functions.outcomes import GivenNumbers
+from capturekit.functions.outcomes import NOTHING, GivenNumbers, Reckoned
 from capturekit.functions.ownership import default_skip
 from capturekit.functions.settings import forget_ours, routines_now, settings_now, shown_before
 from capturekit.functions.watched_values import OtherNumbers
@@ -242,6 +242,8 @@ class WatchedRun:
     rehearsal: Rehearsal
     reason: str
     result: Any
+    #: What launches may reckon with.
+    reckoned: Reckoned = NOTHING
 
     @property
     def whole(self) -> Any:
