@@ -54,7 +54,21 @@ _REMEMBERED = 1024
 
 def instructions_of(code: CodeType) -> list[dis.Instruction]:
     """The instructions of code. Do not change the list."""
-    return _remembered(_instructions, code, dis.get_instructions)
+    return _remembered(_instructions, code, lambda code: map(_named_as_before, dis.get_instructions(code)))
+
+
+#: Instructions of Python 3.14 that do the same as others did before, or as others do.
+_AS_BEFORE = {
+    'LOAD_FAST_BORROW': 'LOAD_FAST',
+    'LOAD_FAST_BORROW_LOAD_FAST_BORROW': 'LOAD_FAST_LOAD_FAST',
+    'LOAD_SMALL_INT': 'LOAD_CONST',
+}
+
+
+def _named_as_before(one: dis.Instruction) -> dis.Instruction:
+    """An instruction under the name that it has in Python 3.13; its number stays, as the stack's depth goes by it."""
+    name = 'BINARY_SUBSCR' if one.opname == 'BINARY_OP' and one.argrepr == '[]' else _AS_BEFORE.get(one.opname)
+    return one if name is None else one._replace(opname=name)
 
 
 def single_steps(code: CodeType) -> list[dis.Instruction]:
@@ -88,7 +102,7 @@ def _stored_apart(one: dis.Instruction) -> list[dis.Instruction]:
 
 def _single(instruction: dis.Instruction) -> list[dis.Instruction]:
     """An instruction, those of which it is made where it loads two variables, or none where it does nothing."""
-    if instruction.opname in ('CACHE', 'EXTENDED_ARG'):
+    if instruction.opname in ('CACHE', 'EXTENDED_ARG', 'NOT_TAKEN'):
         return []
     if not instruction.opname.startswith('LOAD_FAST') or type(instruction.argval) is not tuple:
         return [instruction]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Sequence
 from types import ModuleType
@@ -13,6 +12,7 @@ import numpy as np
 from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.arrays import root_of
+from capturekit.guard.manual_captures import others_of
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.outside_arrays import OutsideMemory, arrays_at, words_of
 from capturekit.launch.plan import Backup
@@ -185,13 +185,13 @@ def must_leave_nothing(live: OpenCapture) -> None:
             remedy='Use `with stream:` and `with device:`.',
         )
     for reference in caller.made:
-        thing = reference()
-        if thing is None:
+        held = [reference()]
+        if held[0] is None:
             continue
         ours = [*live.events, *live.streams.values(), live.awaited_event]
-        if sys.getrefcount(thing) > 2 + sum(one is thing for one in ours) * 2:
+        if others_of(held) > sum(one is held[0] for one in ours) * 2:
             raise errors.UnsupportedCallError(
-                f'The function makes a {type(thing).__name__} and keeps it',
+                f'The function makes a {type(held[0]).__name__} and keeps it',
                 rule=f'{_LEFT}.',
                 remedy='Make it before, and pass it; or drop it before the function returns.',
             )

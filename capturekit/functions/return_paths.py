@@ -21,14 +21,16 @@ from capturekit.functions.code_reads import loader_of, plain_steps
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 #: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
 #: (``pycore_frame.h``).
-_WORDS_OF_FRAMES = {(3, 11): (0, 1, 4, 5), (3, 12): (2, 3, 0, 6), (3, 13): (2, 3, 0, 6)}
+_WORDS_OF_FRAMES = {(3, 11): (0, 1, 4, 5), (3, 12): (2, 3, 0, 6), (3, 13): (2, 3, 0, 6), (3, 14): (2, 3, 0, 6)}
+#: The bit that Python 3.14 sets in a word of a frame which holds no reference of its own: its caller has one.
+_BORROWED = 1
 _Word = ctypes.c_size_t
 _Inner = _Word * 7
 #: Which word of a frame leads to the inner frame.
 _INNER = 3
 #: Where an inner frame shows whether C called it: from 3.12 on, this word leads to the frame below, which is one of C
 #: then; in 3.11 a byte says so.
-_BELOW = {(3, 12): 1, (3, 13): 1}
+_BELOW = {(3, 12): 1, (3, 13): 1, (3, 14): 1}
 _ENTRY = {(3, 11): 8 * _WORD + 4}
 
 
@@ -55,8 +57,8 @@ def function_of(frame: FrameType) -> FunctionType | None:
     inner = _inner(frame, *_HERE[1:])
     if inner is None:
         return None
-    function = _HERE[0]
-    found = ctypes.cast(inner[function], ctypes.py_object).value if inner[function] else None
+    function = inner[_HERE[0]] & ~_BORROWED
+    found = ctypes.cast(function, ctypes.py_object).value if function else None
     return found if type(found) is FunctionType and found.__code__ is frame.f_code else None
 
 

@@ -102,6 +102,7 @@ from capturekit.functions.watched_values import (
     read_unguarded,
 )
 from capturekit.guard import GUARD
+from capturekit.guard.manual_captures import others_of
 from capturekit.model.class_layout import (
     MISSING,
     ClassLayout,
@@ -819,8 +820,8 @@ _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
 
 #: From so many elements on, those are left out first that hold no others.
 _SEARCHED = 1_000
-#: The references to the owner of a view's memory that nobody else has: the view's, and two while it is asked for them.
-_ALONE = 3
+#: The references to the owner of a view's memory that nobody else has: the view's, and one while it is asked for them.
+_ALONE = 2
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
 #: Classes whose objects hold no others, and are compared by value.
 _NUMBERS = frozenset({int, float, complex, bool, str, bytes, type(None)})
@@ -831,7 +832,7 @@ def shares_memory(array: Any) -> bool:
     base = np.ndarray.base.__get__(array)
     if base is None:
         return False
-    return type(base) is not np.ndarray or sys.getrefcount(base) > _ALONE
+    return type(base) is not np.ndarray or others_of([base]) > _ALONE
 
 
 class GivenValues:
