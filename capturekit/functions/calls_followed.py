@@ -31,10 +31,10 @@ from capturekit.functions.ownership import (
     Ownership,
     asked_by_user,
     asks_for_backends,
-    called_by,
     is_cupys,
     is_followed,
     is_library_frame,
+    is_of_signature,
     python_module,
 )
 from capturekit.functions.return_paths import Caller
@@ -177,7 +177,7 @@ class LibraryUses:
             return
         if not asked_by_user(frame.f_back, self._ownership.skip):
             return
-        if module == 'inspect' and called_by(frame, 'signature'):
+        if is_of_signature(frame):
             return
         self.calls.add((module, name))
         if not is_followed(code.co_filename, name):
@@ -567,7 +567,7 @@ class CallsInC:
             return
         what = (owner_of(function), function.__name__)
         if what[1] in READERS and what[0] == 'builtins':
-            if python_module(code.co_filename) == 'inspect' and called_by(frame, 'signature'):
+            if is_of_signature(frame):
                 return
             if (known is not None and not known[1]) or asked_by_user(frame, self._ownership.skip):
                 self._asked.asked(frame, what[1] == 'hasattr')

@@ -20,6 +20,9 @@ from capturekit.functions.number_arguments import takes
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, INTERFACES, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import MISSING, among, dictionary_of_class, found_in_class, layout_of
 
+#: Instructions that name an attribute, a global or a variable of a closure. Python 3.14 lists LOAD_DEREF elsewhere.
+NAMING = frozenset({*dis.hasname, *dis.hasfree, dis.opmap['LOAD_DEREF']})
+
 
 def names_shown(instructions: list[dis.Instruction]) -> set[str]:
     """The names that instructions use; ``dis`` does not show how code uses any others."""

@@ -296,11 +296,15 @@ def asked_by_user(frame: FrameType | None, skip: Callable[[str], bool]) -> bool:
     return False
 
 
-def called_by(frame: FrameType, function: str) -> bool:
-    """True if a function of this name has called the frame, and nothing but code of their module was between."""
-    outer, file = frame.f_back, frame.f_code.co_filename
-    while outer is not None and outer.f_code.co_filename == file:
-        if outer.f_code.co_name == function:
+#: The modules of ``inspect.signature``: Python 3.14 looks annotations up in the second.
+_OF_SIGNATURES = ('inspect', 'annotationlib')
+
+
+def is_of_signature(frame: FrameType) -> bool:
+    """True if ``inspect.signature`` has called the frame, and nothing but code of its modules was between."""
+    outer: FrameType | None = frame
+    while outer is not None and python_module(outer.f_code.co_filename) in _OF_SIGNATURES:
+        if outer.f_code.co_name == 'signature' and outer is not frame:
             return True
         outer = outer.f_back
     return False

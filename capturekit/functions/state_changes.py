@@ -38,7 +38,7 @@ from capturekit.functions.carried_state import (
     objects_in,
     parts_of,
 )
-from capturekit.functions.code_reads import call_of, instructions_of, line_number, single_steps
+from capturekit.functions.code_reads import NAMING, call_of, instructions_of, line_number, single_steps
 from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
@@ -62,8 +62,7 @@ _COPY, _SWAP = ('COPY', 1), ('SWAP', 2)
 _OF_GLOBALS = ('LOAD_GLOBAL', 'LOAD_NAME')
 _OF_PLACES = ('LOAD_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')
 _FORMATTING = frozenset({'format', 'format_map', 'Formatter', 'vformat', 'Template'})
-_LEFT_OUT = ('CACHE', 'EXTENDED_ARG', 'NOP', 'PUSH_NULL')
-_NAMING = frozenset({*dis.hasname, *dis.hasfree})
+_LEFT_OUT = ('CACHE', 'EXTENDED_ARG', 'NOP', 'NOT_TAKEN', 'PUSH_NULL')
 
 
 class PlaceUses:
@@ -99,7 +98,7 @@ class PlaceUses:
         return named <= understood
 
     def _names(self, one: dis.Instruction) -> bool:
-        named = one.opcode in _NAMING and one.argval == self._name
+        named = one.opcode in NAMING and one.argval == self._name
         return named and not (self._of_attributes and one.opname in _OF_GLOBALS)
 
     def _in_texts(self, code: CodeType) -> bool:

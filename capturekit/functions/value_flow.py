@@ -82,8 +82,6 @@ _FOUND |= {(math, name): function for name, function in OF_MATH.items()}
 #: The kinds of watched values that are attributes.
 _PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
-#: The instructions that name an attribute, a global or a variable of a closure.
-_BY_NAME = frozenset({*dis.hasname, *dis.hasfree})
 #: The flags of code with ``*args`` or ``**kwargs``.
 _VARIABLE = 0x0C
 _WORDS = re.compile(r'\w+')

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
 from typing import Any
 
-import pytest
-
 from capturekit.functions.return_paths import function_of
 from tests.frozen import frozen
 
