@@ -197,7 +197,7 @@ FOLLOWED: dict[str, frozenset[str]] = {
 #: Modules that use the addresses of objects, but only to tell one object from another.
 BY_ADDRESS = _set('copy reprlib json.encoder pprint inspect')
 #: Modules whose internals are not affected by the user's code, and are skipped as a whole.
-WHOLE = _set('logging warnings traceback abc _abc _py_abc enum linecache _weakrefset tokenize __future__')
+WHOLE = _set('logging warnings _py_warnings traceback abc _abc _py_abc enum linecache _weakrefset tokenize __future__')
 
 #: Stands for the attribute ``flags`` where code may read any flag of an array, also ``owndata``.
 FLAGS = 'flags as a whole'

@@ -53,6 +53,18 @@ def test_static_and_class_methods(sim: Any) -> None:
     Methods.__dict__['of_class'].clear()
 
 
+def test_lists_of_a_closure_are_counted_anew(sim: Any) -> None:
+    found: list[float] = []
+
+    @ck.graphed
+    def step(x: Any) -> Any:
+        found.append(0.0)
+        return x * len(found)
+
+    assert [step(sim.ones(1)).item() for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+
+
+
 def test_copies_and_pickles_are_the_function(sim: Any) -> None:
     doubled(sim.ones(3))
     assert copy.deepcopy({'fn': doubled})['fn'] is doubled is copy.copy(doubled)
