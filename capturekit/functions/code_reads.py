@@ -60,18 +60,11 @@ def instructions_of(code: CodeType) -> list[dis.Instruction]:
     return _remembered(_instructions, code, lambda code: map(_named_as_before, dis.get_instructions(code)))
 
 
-#: Instructions of Python 3.14 that do the same as others did before, or as others do.
-_AS_BEFORE = {
-    'LOAD_FAST_BORROW': 'LOAD_FAST',
-    'LOAD_FAST_BORROW_LOAD_FAST_BORROW': 'LOAD_FAST_LOAD_FAST',
-    'LOAD_SMALL_INT': 'LOAD_CONST',
-}
-
-
 def _named_as_before(one: dis.Instruction) -> dis.Instruction:
-    """An instruction under the name that it has in Python 3.13; its number stays, as the stack's depth goes by it."""
-    name = 'BINARY_SUBSCR' if one.opname == 'BINARY_OP' and one.argrepr == '[]' else _AS_BEFORE.get(one.opname)
-    return one if name is None else one._replace(opname=name)
+    """An instruction under the name of Python 3.13 that means the same; it keeps the number of its own Python."""
+    name = one.opname.replace('_BORROW', '').replace('SMALL_INT', 'CONST')
+    name = 'BINARY_SUBSCR' if name == 'BINARY_OP' and one.argrepr == '[]' else name
+    return one if name == one.opname else one._replace(opname=name)
 
 
 def single_steps(code: CodeType) -> list[dis.Instruction]:

@@ -472,6 +472,7 @@ class Holders:
         if (id(cls), name) in self._sought:
             return
         self._sought[id(cls), name] = cls
+        self.class_names(cls, _KEPT_AS.get(name, ()))
         found = False
         for base in bases_of(cls):
             foreign = self._ownership.is_foreign_class(base)
@@ -818,6 +819,8 @@ _METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in METHODS_BY_NAME)
 _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
 
 
+#: What a class keeps under other names: from Python 3.14 on its annotations, which are made when they are asked for.
+_KEPT_AS = dict.fromkeys(('__annotations__', '__annotate__'), ('__annotations_cache__', '__annotate_func__'))
 #: From so many elements on, those are left out first that hold no others.
 _SEARCHED = 1_000
 #: The references to the owner of a view's memory that nobody else has: the view's, and one while it is asked for them.

@@ -55,14 +55,17 @@ def test_static_and_class_methods(sim: Any) -> None:
 
 def test_lists_of_a_closure_are_counted_anew(sim: Any) -> None:
     found: list[float] = []
-
-    @ck.graphed
-    def step(x: Any) -> Any:
-        found.append(0.0)
-        return x * len(found)
-
+    step = ck.graphed(lambda x: (found.append(0.0), x * len(found))[1])
     assert [step(sim.ones(1)).item() for _ in range(6)] == [1, 2, 3, 4, 5, 6]
 
+
+def test_annotations_of_a_class_count_at_each_call(sim: Any) -> None:
+    class Kind: ...
+
+    step = ck.graphed(lambda x: x * Kind.__annotations__['factor'])
+    for factor in (2.0, 2.0, 2.0, 2.0, 3.0):
+        Kind.__annotations__ = {'factor': factor}
+        assert step(sim.ones(1)).item() == factor
 
 
 def test_copies_and_pickles_are_the_function(sim: Any) -> None:
