@@ -54,6 +54,7 @@ from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError
 from capturekit.model.pytree import held_in, put_together, take_apart
+from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed, unpacked
 from capturekit.recorder.capture import Capture
 from capturekit.recorder.options import CaptureOptions
@@ -221,7 +222,9 @@ class VariantRecorder:
             return given.arguments(self.places, [one.number for one in self.variant.arguments])  # type: ignore[no-any-return]
         known = self.variant.reckonable
         if self.numbers is not None or not known.parameters.issuperset(given.numbers.names(self.fn)):
-            raise unfollowed('more is done with it than arithmetic', next(iter(known.operators.refused), None))
+            code = getattr(self.fn, '__code__', None)
+            head = None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
+            raise unfollowed('more is done with it than arithmetic', next(iter(known.operators.refused), head))
         slots = NumberSlots(self.platform.cupy, self.places[-1], known.operators, given.numbers.values)
         self.numbers = slots
         return given.arguments(self.places, slots.numbers)  # type: ignore[no-any-return]
