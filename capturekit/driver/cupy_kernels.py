@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from types import ModuleType
 from typing import Any
@@ -55,16 +56,33 @@ def axes(size: int) -> int:
     return -1 if odd else found
 
 
+#: What was found for a function, with the name and the sizes of a node. Whoever made the function was there when its
+#: node was first met, so that kernels which are made later change nothing.
+_FOUND: dict[tuple[str, tuple[int, ...], int], tuple[KernelParameter, ...]] = {}
+
+
 class Forms:
-    """The parameters of CuPy's kernels, by the function or the name that a node has, as things are when it is made."""
+    """The parameters of CuPy's kernels, by the function or the name that a node has, as things are when it is made.
+
+    Where a function is new, all objects of Python may be looked through for the kernel, which takes milliseconds.
+    """
+
+    #: How many functions CuPy remembered at the last look.
+    _remembered = 0
 
     def __init__(self) -> None:
-        self._kernels: dict[str, list[Any]] = {}
-        self._of: dict[tuple[str, tuple[int, ...], int], tuple[KernelParameter, ...]] = {}
         self._compiled: dict[int, _Compiled] = dict(_remembered())
+        if len(self._compiled) < Forms._remembered:  # `cupy.clear_memo()`: handles are given to other functions now
+            _FOUND.clear()
+        Forms._remembered = len(self._compiled)
+
+    @cached_property
+    def _kernels(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
         for one in _objects():
-            self._kernels.setdefault(str(one.name), []).append(one)
+            found.setdefault(str(one.name), []).append(one)
             self._compiled.update(_compilations(one))
+        return found
 
     def of(self, name: str, sizes: tuple[int, ...], function: int = 0) -> tuple[KernelParameter, ...]:
         """The parameters of the kernel of this name, whose node has arguments of so many bytes; () if not known.
@@ -72,11 +90,14 @@ class Forms:
         ``function`` is the driver's handle of it, 0 if that is not known.
         """
         key = (name, sizes, function)
-        if key not in self._of:
-            compiled = self._compiled.get(function)
-            found = [] if compiled is None else list(_forms(compiled, '', sizes))
-            self._of[key] = _agreed(found) if found else self._find(name, sizes)
-        return self._of[key]
+        found = _FOUND.get(key) if function else None
+        if found is None:
+            known = function in self._compiled or (bool(self._kernels) and function in self._compiled)
+            forms = list(_forms(self._compiled[function], '', sizes)) if known else []
+            found = _agreed(forms) if forms else self._find(name, sizes)
+            if function:
+                _FOUND[key] = found
+        return found
 
     def _find(self, name: str, sizes: tuple[int, ...]) -> tuple[KernelParameter, ...]:
         base, _, words = name.rpartition('__')

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capturekit.driver import cupy_kernels
 from capturekit.driver.cupy_kernels import Forms, KernelParameter
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_accesses import Access, copied, covers, kernel_accesses, linear, overlap
@@ -157,7 +158,9 @@ I0, I1, I2 = 8, 24, 40
 def forms() -> Forms:
     pytest.importorskip('cupy', reason='CuPy is not installed')
     with thawed():  # CuPy's kernels are found among the collector's objects
-        return Forms()
+        found = Forms()
+        assert found.of('cupy_sum', (A1, A0, I1, I0, 4))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -191,8 +194,24 @@ def test_kernels_that_modules_have_are_found_after_a_freeze(forms):
         'cupy_sum': (A1, A0, I1, I0, 4),
     }
     with frozen():
-        found = Forms()
-    assert [name for name, given in cases.items() if not found.of(name, given)] == []
+        assert [name for name, given in cases.items() if not Forms().of(name, given)] == []
+
+
+def test_kernels_are_looked_for_once_for_each_function(monkeypatch):
+    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
+    memo = memo_of(sys.modules['cupy._core._kernel']._get_elementwise_kernel)
+    monkeypatch.setattr(cupy_kernels, '_FOUND', {})
+    monkeypatch.setattr(Forms, '_remembered', 0)
+    looks, look = [], cupy_kernels._objects
+    monkeypatch.setattr(cupy_kernels, '_objects', lambda: looks.append(1) or look())
+    kernel = cupy.ElementwiseKernel('T x', 'T y', 'y = x', 'another')
+    key = (0, ((_Info(np.float32), _Info(np.float32), None), None, kernel.params, kernel.operation, kernel.name, ''))
+    with monkeypatch.context() as there:
+        there.setitem(memo, key, SimpleNamespace(ptr=91))
+        for times in (1, 1):
+            assert Forms().of('cupy_sum', (A1, A0, I1, I0, 4), 90) and len(looks) == times
+        assert Forms().of('cupy_sum', (A1, A0, I1, I0, 4), 92) and len(looks) == 2
+    assert Forms().of('cupy_sum', (A1, A0, I1, I0, 4), 90) and len(looks) == 3  # functions are gone
 
 
 def test_a_kernel_of_the_users_is_known_while_it_lives():
