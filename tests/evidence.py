@@ -140,7 +140,8 @@ def programs() -> Iterator[str]:
 def versions() -> Iterator[str]:
     tried = json.loads(VERSIONS.read_text())
     for row in tried['suite']:
-        yield f'- Python {row["python"]}: {row["passed"]:,} tests passed, {row["failed"]} failed'
+        on = f', on {row["date"]}' if 'date' in row else ''
+        yield f'- Python {row["python"]}{on}: {row["passed"]:,} tests passed, {row["failed"]} failed'
     pairs, passed = len(tried['cupy']), sum(row['passed'] == row['of'] for row in tried['cupy'])
     yield f'- CuPy {CUPY}, cuda-bindings {BINDINGS}: all passed in {passed} of {pairs} environments'
 
