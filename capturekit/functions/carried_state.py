@@ -168,8 +168,8 @@ _ELSEWHERE = (1 << 40) + 12345
 class Counter(CarriedPlace):
     """A whole number that the function only adds constants to, ``delta`` in all."""
 
-    def __init__(self, entry: WatchedValue, delta: int) -> None:
-        super().__init__(entry, ())
+    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], delta: int) -> None:
+        super().__init__(entry, path)
         self.delta = delta
 
     def arrays(self, array: type) -> list[Any] | None:
@@ -185,11 +185,11 @@ class Counter(CarriedPlace):
         return None
 
     def change(self, value: Any) -> None:
-        holder = self.holder()
+        holder, key = self.holder(), self.path[-1] if self.path else self.entry.key
         if holder is None:
             self.put(self.read() + self.delta)
         else:
-            holder[self.entry.key] += self.delta  # in one step, so that a destructor which calls the function counts
+            holder[key] += self.delta  # in one step, so that a destructor which calls the function counts
 
 
 class NumberPlace(CarriedPlace):

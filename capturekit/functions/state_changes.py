@@ -59,6 +59,9 @@ OPENERS: tuple[Any, ...] = (
 Use = Callable[[list[dis.Instruction], int], set[int]]
 _Steps = list[dis.Instruction]
 _COPY, _SWAP = ('COPY', 1), ('SWAP', 2)
+#: How Python copies a container and a key, and how it puts a new item below them.
+_COPIES_BOTH = [('COPY', 2), ('COPY', 2)]
+_SINKS = [('SWAP', 3), ('SWAP', 2)]
 _OF_GLOBALS = ('LOAD_GLOBAL', 'LOAD_NAME')
 _OF_PLACES = ('LOAD_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')
 _FORMATTING = frozenset({'format', 'format_map', 'Formatter', 'vformat', 'Template'})
@@ -174,16 +177,46 @@ def counting(steps: _Steps, number: int) -> set[int]:
     found = steps[number + 1 : number + (5 if attribute else 4)]
     if load.opname not in _OF_PLACES or len(found) < 3 + attribute or any(one.is_jump_target for one in found):
         return set()
-    amount, adds, store = found[0], found[1], found[-1]
-    if type(amount.argval) is not int or amount.opname not in ('LOAD_CONST', 'LOAD_SMALL_INT'):
-        return set()
-    if adds.opname != 'BINARY_OP' or adds.argrepr not in ('+=', '-='):
+    store = found[-1]
+    if not _adds_a_constant(*found[:2]):
         return set()
     if attribute and (_plainly(found[2]) != _SWAP or number == 0 or _plainly(steps[number - 1]) != _COPY):
         return set()
     if store.opname != load.opname.replace('LOAD', 'STORE') or store.argval != load.argval:
         return set()
     return {number, number + len(found)}
+
+
+def counting_item(counted: Any) -> Use:
+    """The use of a dict whose items are loaded and stored by constant keys, and one of them only counts by constants."""
+
+    def use(steps: _Steps, number: int) -> set[int]:
+        key, *rest = steps[number + 1 : number + 10] or steps[-1:]
+        if steps[number].opname not in _OF_PLACES or key.opname != 'LOAD_CONST' or type(key.argval) is not str:
+            return set()
+        adds = [_plainly(one) for one in rest[:2]] == _COPIES_BOTH
+        item = rest[2 * adds : 2 * adds + 1]
+        if any(one.is_jump_target for one in (key, *rest[: 2 * adds], *item)):
+            return set()
+        stores = [one.opname for one in item] == ['STORE_SUBSCR'] and not adds
+        loads = [one.opname for one in item] == ['BINARY_SUBSCR']
+        if key.argval == counted and not (adds and loads and _counts_on(rest[3:])):
+            return set()
+        return {number} if stores or loads else set()
+
+    return use
+
+
+def _counts_on(steps: _Steps) -> bool:
+    """Whether a constant is added to the item that was loaded, and the sum stored in its place."""
+    if len(steps) < 5 or any(one.is_jump_target for one in steps[:5]) or not _adds_a_constant(*steps[:2]):
+        return False
+    return [_plainly(one) for one in steps[2:4]] == _SINKS and steps[4].opname == 'STORE_SUBSCR'
+
+
+def _adds_a_constant(amount: dis.Instruction, adds: dis.Instruction) -> bool:
+    constant = type(amount.argval) is int and amount.opname in ('LOAD_CONST', 'LOAD_SMALL_INT')
+    return constant and adds.opname == 'BINARY_OP' and adds.argrepr in ('+=', '-=')
 
 
 def _ran(one: dis.Instruction, lines: set[int] | None) -> bool:
@@ -371,8 +404,8 @@ class StateChanges:
             if not self._only_grows(entry, change.kept, now):
                 raise NotUnderstood
             return GrowingList(entry, now, len(now) - len(change.kept.parts))
-        if type(before) is int and type(now) is int and not change.path and self._is_only(entry, counting):
-            return Counter(entry, now - before)
+        if type(before) is int and type(now) is int and self._counts(entry, change.path):
+            return Counter(entry, change.path, now - before)
         if not self._may_be_put(now, change.path) or any(map(self._was_there, made_in(now))):
             raise NotUnderstood
         return StoredPlace(entry, change.path)
@@ -434,6 +467,13 @@ class StateChanges:
         return type(value) is self._array if parts is None else any(map(self._has_arrays, parts))
 
     # -- counters and lists that grow -------------------------------------------------------------------------
+
+    def _counts(self, entry: WatchedValue, path: tuple[Any, ...]) -> bool:
+        """Whether all that happens to a whole number is that constants are added."""
+        if not path:
+            return self._is_only(entry, counting)
+        dict_of_its_own = len(path) == 1 and entry.kept.kind == 'dict' and not self._is_held(entry)
+        return dict_of_its_own and self._is_only(entry, counting_item(path[0]))
 
     def _is_held(self, entry: WatchedValue) -> bool:
         """Whether what a place holds is a part of another watched value, too, or has the attributes of an object."""
