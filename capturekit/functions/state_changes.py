@@ -188,7 +188,7 @@ def counting(steps: _Steps, number: int) -> set[int]:
 
 
 def counting_item(counted: Any) -> Use:
-    """The use of a dict whose items are loaded and stored by constant keys, and one of them only counts by constants."""
+    """The use of a dict whose items have constant keys, where one of them only counts by constants."""
 
     def use(steps: _Steps, number: int) -> set[int]:
         key, *rest = steps[number + 1 : number + 10] or steps[-1:]
