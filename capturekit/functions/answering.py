@@ -41,11 +41,11 @@ from capturekit.functions.options import Options
 from capturekit.functions.outcomes import NOTHING, OtherOutcome
 from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
+from capturekit.functions.run_end import CHANGES, given_back
 from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
 from capturekit.functions.watch import Watch, WatchedRun
-from capturekit.functions.written import CHANGES, given_back
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
 from capturekit.model import errors

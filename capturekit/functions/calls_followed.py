@@ -21,6 +21,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions import compiling
+from capturekit.functions.allowlists import (
+    ALLOCATORS,
+    BY_ADDRESS,
+    FOLLOWED,
+    MAKING_TEXTS,
+    OF_CALLERS,
+    OF_FILES,
+    OF_LOGGERS,
+    OF_LOGGING,
+    OF_PRINTING,
+    OF_SCIPYS_FILES,
+    OF_SIGNATURES,
+    OF_TEXTS,
+    OUTSIDE,
+    WHOLE,
+    owner_of,
+    reads,
+)
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.code_watch import CodeMet, CodeWatch, LinesRun, NamesAsked, is_clock
 from capturekit.functions.collector import Before
@@ -48,24 +66,6 @@ from capturekit.functions.settings import (
     SYNCHRONIZING,
     WARNINGS,
     is_by_locale,
-)
-from capturekit.functions.understood import (
-    ALLOCATORS,
-    BY_ADDRESS,
-    FOLLOWED,
-    MAKING_TEXTS,
-    OF_CALLERS,
-    OF_FILES,
-    OF_LOGGERS,
-    OF_LOGGING,
-    OF_PRINTING,
-    OF_SCIPYS_FILES,
-    OF_SIGNATURES,
-    OF_TEXTS,
-    OUTSIDE,
-    WHOLE,
-    owner_of,
-    reads,
 )
 from capturekit.functions.watched_objects import (
     FunctionsFound,

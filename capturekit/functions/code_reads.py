@@ -16,8 +16,8 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
+from capturekit.functions.allowlists import FLAGS, INSTRUCTIONS, INTERFACES, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.functions.number_arguments import takes
-from capturekit.functions.understood import FLAGS, INSTRUCTIONS, INTERFACES, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import MISSING, among, dictionary_of_class, found_in_class, layout_of
 
 #: Instructions that name an attribute, a global or a variable of a closure. Python 3.14 lists LOAD_DEREF elsewhere.

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
+from capturekit.functions.allowlists import INTERFACES
 from capturekit.functions.code_reads import (
     MODULES,
     READERS,
@@ -38,7 +39,6 @@ from capturekit.functions.ownership import LibraryState, Ownership
 from capturekit.functions.return_paths import Caller, ReturnPaths
 from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.settings import DEPTH, settings_of
-from capturekit.functions.understood import INTERFACES
 from capturekit.functions.watched_objects import GivenValues, Holders
 from capturekit.functions.watched_values import (
     Doubts,

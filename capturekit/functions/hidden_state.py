@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.understood import module_of
+from capturekit.functions.allowlists import module_of
 from capturekit.model.class_layout import (
     MISSING,
     among,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.understood import (
+from capturekit.functions.allowlists import (
     CONSTANT,
     CONSTANT_NAMES,
     FAR_KERNELS,

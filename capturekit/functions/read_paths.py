@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
+from capturekit.functions.allowlists import FUNCTION_PARTS
 from capturekit.functions.code_reads import GLOBALS_READ, call_of, line_number, names_shown, single_steps
-from capturekit.functions.understood import FUNCTION_PARTS
 from capturekit.functions.watched_values import Doubt, Holder, Meetings, WatchedValue
 from capturekit.model.class_layout import bases_of
 from capturekit.model.kept_values import Kept

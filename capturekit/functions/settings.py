@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from capturekit.functions.allowlists import module_of
 from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.hidden_state import output_now
-from capturekit.functions.understood import module_of
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors, and its options for printing"
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'

@@ -11,10 +11,10 @@ from operator import length_hint
 from typing import Any, NamedTuple
 
 from capturekit.functions import policy
+from capturekit.functions.allowlists import module_of
 from capturekit.functions.faster_way import FASTER, TIMED
 from capturekit.functions.kinds import Kind
 from capturekit.functions.ownership import is_cupys
-from capturekit.functions.understood import module_of
 from capturekit.launch.plan import Seam
 from capturekit.model.class_layout import bases_of
 from capturekit.model.counters import LOG

@@ -25,9 +25,9 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import FollowTime, TooLong
 from capturekit.functions.outcomes import NOTHING, GivenNumbers, Reckoned
 from capturekit.functions.ownership import default_skip
+from capturekit.functions.run_end import finish
 from capturekit.functions.settings import forget_ours, routines_now, settings_now, shown_before
 from capturekit.functions.watched_values import OtherNumbers
-from capturekit.functions.written import finish
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.counters import LOG

@@ -31,11 +31,30 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions import compiling
+from capturekit.functions.allowlists import (
+    ASKED_IN_C,
+    BY_POINTER,
+    CONSTANT,
+    FUNCTION_PARTS,
+    MAKERS,
+    METHODS_BY_NAME,
+    OF_ARRAYS,
+    OF_DEVICES,
+    OF_FUNCTIONS,
+    OF_INSTANCES,
+    OF_PYTHON,
+    OPENING,
+    OUT_OF_SIGHT,
+    SPECIAL,
+    makes_unknown,
+    module_of,
+    owner_of,
+)
 from capturekit.functions.binding import AsFunction
+from capturekit.functions.calls_out_of_sight import reads_unknown
 from capturekit.functions.code_reads import MODULES
 from capturekit.functions.collector import OF_COLLECTOR, Before, functions_of
 from capturekit.functions.follow_time import FollowTime
-from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import (
     FILES,
     HOST_RANDOMNESS,
@@ -68,25 +87,6 @@ from capturekit.functions.ownership import (
 )
 from capturekit.functions.return_paths import function_of
 from capturekit.functions.settings import setting_for
-from capturekit.functions.understood import (
-    ASKED_IN_C,
-    BY_POINTER,
-    CONSTANT,
-    FUNCTION_PARTS,
-    MAKERS,
-    METHODS_BY_NAME,
-    OF_ARRAYS,
-    OF_DEVICES,
-    OF_FUNCTIONS,
-    OF_INSTANCES,
-    OF_PYTHON,
-    OPENING,
-    OUT_OF_SIGHT,
-    SPECIAL,
-    makes_unknown,
-    module_of,
-    owner_of,
-)
 from capturekit.functions.watched_values import (
     UNBOUND,
     Doubts,

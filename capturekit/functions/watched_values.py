@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
+from capturekit.functions.allowlists import MAKERS
 from capturekit.functions.code_reads import single_steps
 from capturekit.functions.ownership import is_itself, is_library_frame, named_in
 from capturekit.functions.settings import Setting
-from capturekit.functions.understood import MAKERS
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, ClassLayout, among, found_in_class, made_by_class_statement, name_of
 from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept

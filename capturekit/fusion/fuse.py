@@ -22,9 +22,9 @@ from capturekit.fusion.report import Fused, FusedNodes
 from capturekit.graph.addresses import NodeAt
 from capturekit.graph.edit import NOT_COPIED, forget_nodes
 from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.graph_facts import INTERNAL_PREFIX, PIECES, Ranges, Sight, must_be_exact, sight_of
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
-from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, must_be_exact, sight_of
 from capturekit.graph.state import Alteration, GraphState, must_be_changeable, whole_or_closed
 from capturekit.launch.declared import of_copy
 from capturekit.launch.executable_graph import ExecutableGraph

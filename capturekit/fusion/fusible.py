@@ -17,8 +17,8 @@ from capturekit.fusion.lines import Definition, Fusion, edges_between, fusion_of
 from capturekit.fusion.reduction import CUB, Halves, Reduction, of_calls
 from capturekit.fusion.reductions import reduced
 from capturekit.fusion.rounded_memory import RoundedNumbers, rounded_numbers
-from capturekit.fusion.thinned import UNREAD, Thinned, thinned
-from capturekit.graph.sight import INTERNAL_PREFIX, Sight
+from capturekit.fusion.unneeded_nodes import UNREAD, Thinned, thinned
+from capturekit.graph.graph_facts import INTERNAL_PREFIX, Sight
 from capturekit.launch.declared import Declared
 from capturekit.model.dag import Order
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from capturekit.graph.sight import Ranges
+from capturekit.graph.graph_facts import Ranges
 from capturekit.graph.state import GraphState
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import Any
 from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.driver.cuda import Platform
 from capturekit.graph.first_launch import bytes_at
+from capturekit.graph.graph_facts import Sight, sight_of, written
 from capturekit.graph.launching import aim
-from capturekit.graph.sight import Sight, sight_of, written
 from capturekit.graph.state import (
     GraphState,
     HalfChangedError,

@@ -18,9 +18,18 @@ from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import Races, Search
 from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.graph_facts import (
+    INTERNAL_PREFIX,
+    PIECES,
+    Ranges,
+    Sight,
+    allocates,
+    must_be_exact,
+    sight_of,
+    written,
+)
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
-from capturekit.graph.sight import INTERNAL_PREFIX, PIECES, Ranges, Sight, allocates, must_be_exact, sight_of, written
 from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
 from capturekit.lanes.packing import Aim, NodeWord, Packing, SeenNode, Temporary, TemporarySpan, examined, packed
 from capturekit.lanes.report import Pairs, Relaned, Wiring

@@ -14,13 +14,13 @@ from capturekit.functions import (
     binding,
     calls_followed,
     code_watch,
+    run_end,
     settings,
     stream_order,
     variant,
     variant_recorder,
     watch,
     watched_objects,
-    written,
 )
 from capturekit.functions.code_reads import CodeNames
 from capturekit.functions.environment import Environment
@@ -89,7 +89,7 @@ def _replaced(owner: Any, name: str, made: Callable[[Any], Any]) -> Patch:
 def _of_the_package(made: Any) -> Any:
     """Let a function be the package's own, as the one in whose place it stands: it is no code that is followed."""
     if type(made) is types.FunctionType:
-        made.__code__ = made.__code__.replace(co_filename=written.__file__)
+        made.__code__ = made.__code__.replace(co_filename=run_end.__file__)
     return made
 
 
@@ -255,7 +255,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('14 checks that come later', 8071, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
     LostMend('15 another state to draw from', 3228, r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
     LostMend('16 order with streams outside', 762, r'S2 = ', (_gives(stream_order.StreamOrder, 'needed', False),)),
-    LostMend('17 identities', 4111, r'OPTIONS', (_gives(answering, 'given_back'), _gives(written, '_aliases'))),
+    LostMend('17 identities', 4111, r'OPTIONS', (_gives(answering, 'given_back'), _gives(run_end, '_aliases'))),
     LostMend('18 two devices', 207, r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
              _replaced(stream_order.StreamOrder, '__init__', _of_one_device))),
     LostMend('19 shapes that change', 1924, r'\.shape = ', _SHAPES),
@@ -263,8 +263,8 @@ LOST: tuple[LostMend, ...] = (
     LostMend('21 masks that do not fit', 137, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
     LostMend('22 keys that collide', 101555, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
     LostMend('23 special methods', 27, r'Held\(|Grown\(', (lambda: mock.patch.object(watched_objects, 'SPECIAL', frozenset()),
-             _replaced(watched_objects, '_public', _without_underscores), _replaced(written, '_not_pythons', _without_underscores))),
-    LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Arrays, '_fills'), _gives(written, '_written'))),
+             _replaced(watched_objects, '_public', _without_underscores), _replaced(run_end, '_not_pythons', _without_underscores))),
+    LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Arrays, '_fills'), _gives(run_end, '_written'))),
     LostMend('25 events that are returned', 1989, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
         lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(variant_recorder, 'must_leave_nothing')),

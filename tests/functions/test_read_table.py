@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capturekit.functions.allowlists import FUNCTIONS, INSTRUCTIONS, METHODS, reads
 from capturekit.functions.code_reads import names_of
-from capturekit.functions.understood import FUNCTIONS, INSTRUCTIONS, METHODS, reads
 
 
 def _written_in_c(module: types.ModuleType) -> Iterator[Any]:

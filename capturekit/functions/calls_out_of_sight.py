@@ -15,9 +15,9 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
+from capturekit.functions.allowlists import SPECIAL, makes_unknown, owner_of, reads
 from capturekit.functions.code_reads import call_of, nested, single_steps
 from capturekit.functions.hidden_state import FILES
-from capturekit.functions.understood import SPECIAL, makes_unknown, owner_of, reads
 from capturekit.functions.watched_values import WatchedValue
 from capturekit.model.class_layout import (
     among,

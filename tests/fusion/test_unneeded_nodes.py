@@ -10,7 +10,7 @@ import pytest
 import capturekit as ck
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
 from capturekit.fusion.lines import Definition
-from capturekit.fusion.thinned import UNREAD, thinned
+from capturekit.fusion.unneeded_nodes import UNREAD, thinned
 from capturekit.model.dag import Order
 from capturekit.model.errors import UpdateError
 from tests.fusion.compared import fused

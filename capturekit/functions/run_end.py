@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.allowlists import FAR, OF_PYTHON, SPECIAL
 from capturekit.functions.calls_followed import RunRecord
-from capturekit.functions.carried_state import CarriedState
-from capturekit.functions.code_watch import caught_in
-from capturekit.functions.environment import Environment
-from capturekit.functions.follow_time import TooLong
-from capturekit.functions.handed_on import (
+from capturekit.functions.calls_out_of_sight import (
     classes_called,
     classes_of_files,
     handed_on,
 )
+from capturekit.functions.carried_state import CarriedState
+from capturekit.functions.code_watch import caught_in
+from capturekit.functions.environment import Environment
+from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
 from capturekit.functions.outcomes import NOTHING, GivenNumbers
 from capturekit.functions.read_paths import ReadPaths
@@ -26,7 +27,6 @@ from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
-from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
 from capturekit.functions.value_flow import CodeThatRan, Counts, kept_reads, kept_times, reckoned_numbers
 from capturekit.functions.watched_objects import is_uncompiled
 from capturekit.functions.watched_values import Holder, OtherNumbers, WatchedValue, itself
