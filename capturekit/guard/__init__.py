@@ -27,17 +27,19 @@ from capturekit.guard.allocators import Allocators, Uploads
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Captures, Parts
+from capturekit.guard.collectives import Collectives
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.effects import Effects, SwallowedRefusals, Warned, WithheldOutput
 from capturekit.guard.events import Events
+from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.libraries import LibraryAccess, LibraryCalls
 from capturekit.guard.manual_captures import GraphInputs, ManualCaptures
 from capturekit.guard.open_capture import LISTENERS, OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.random_draws import RandomDraws
 from capturekit.guard.state import State
-from capturekit.guard.stream_calls import Collectives, HostWaits, StreamWork
+from capturekit.guard.stream_calls import StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
