@@ -253,7 +253,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('12 the outside world', 12, r'environ|decimal|printoptions', (_gives(Doubts, 'add'), _visible('local'))),
     LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without(missing=None),)),
     LostMend('14 checks that come later', 8071, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
-    LostMend('15 another state to draw from', 3228, r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
+    LostMend('15 another state to draw from', 3228, r'set_random_state', (_gives(RandomDraws, '_default_state', None),)),
     LostMend('16 order with streams outside', 762, r'S2 = ', (_gives(stream_order.StreamOrder, 'needed', False),)),
     LostMend('17 identities', 4111, r'OPTIONS', (_gives(answering, 'given_back'), _gives(run_end, '_aliases'))),
     LostMend('18 two devices', 207, r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
@@ -263,7 +263,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('21 masks that do not fit', 137, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
     LostMend('22 keys that collide', 101555, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
     LostMend('23 special methods', 27, r'Held\(|Grown\(', (lambda: mock.patch.object(watched_objects, 'SPECIAL', frozenset()),
-             _replaced(watched_objects, '_public', _without_underscores), _replaced(run_end, '_not_pythons', _without_underscores))),
+             _replaced(run_end, '_not_pythons', _without_underscores))),
     LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Arrays, '_fills'), _gives(run_end, '_written'))),
     LostMend('25 events that are returned', 1989, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
