@@ -143,6 +143,11 @@ def matching(about: str, first: int) -> Iterator[Program]:
     return (one for one in made if re.search(about, str(one)))
 
 
+def test_each_mend_can_be_taken_out() -> None:
+    for lost in LOST:
+        lost.out().close()
+
+
 # Where its mend is out, a cause may also show in a finalizer.
 @pytest.mark.slow
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
