@@ -71,7 +71,12 @@ EACH_STEP = ('functions/test_calls_in_calls.py', 'functions/test_failed_launches
 #: Of the corpus the guide's programs are run, and where slow ones are asked for, those of all rules.
 CORPUS = 'corpus/test_corpus.py::test_programs_are_right_and_launched_as_they_say['
 #: Takes each mend of the package out, to see that random programs find what it mends: for who changes the programs.
-NAMED = ('agreement/test_blocks.py::test_a_cause', 'agreement/test_python_programs.py::test_a_cause')
+#: And the survey of CuPy's functions, for which a GPU needs minutes.
+NAMED = (
+    'agreement/test_blocks.py::test_a_cause',
+    'agreement/test_python_programs.py::test_a_cause',
+    'gpu/coverage/',
+)
 #: Counts the tests that ran.
 RAN = itertools.count(1)
 

@@ -61,16 +61,16 @@ def test_a_program_is_right_beside_a_thread_that_waits() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize('name', ['guide', *TOPICS])
-def test_programs_are_right_on_a_gpu(name: str) -> None:
+@pytest.mark.parametrize(('name', 'says', 'cases'), RULES)
+def test_programs_are_right_on_a_gpu(name: str, says: str, cases: list[Case]) -> None:
     cupy = pytest.importorskip('cupy')
     pytest.importorskip('cuda.bindings')
     if name in ('devices', 'late') and cupy.cuda.runtime.getDeviceCount() < 2:
         pytest.skip('needs two GPUs')
     with Machine(there=True) as machine:
-        found = [(case.name, machine.compared(case.program()).difference) for case in topic(name) if runs_here(case)]
+        found = [(case.name, machine.compared(case.program()).difference) for case in cases if runs_here(case)]
     wrong_ones = [f'{name}: {what}' for name, what in found if what]
-    assert not wrong_ones, '\n'.join(wrong_ones)
+    assert not wrong_ones, f'{says}\n' + '\n'.join(wrong_ones)
 
 
 def test_names_are_given_once() -> None:
