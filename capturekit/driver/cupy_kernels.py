@@ -56,21 +56,18 @@ def axes(size: int) -> int:
     return -1 if odd else found
 
 
-#: What was found for a function, with the name and the sizes of a node. Whoever made the function was there when its
-#: node was first met, so that kernels which are made later change nothing.
+#: What was found by a look at all objects, which takes milliseconds, for a function with the name and sizes of a node.
+#: Whoever made it was there when its node was first met, so that kernels which are made later change nothing.
 _FOUND: dict[tuple[str, tuple[int, ...], int], tuple[KernelParameter, ...]] = {}
 
 
 class Forms:
-    """The parameters of CuPy's kernels, by the function or the name that a node has, as things are when it is made.
+    """The parameters of CuPy's kernels, by the function or the name that a node has, as things are when it is made."""
 
-    Where a function is new, all objects of Python may be looked through for the kernel, which takes milliseconds.
-    """
-
-    #: How many functions CuPy remembered at the last look.
-    _remembered = 0
+    _remembered = 0  # functions, by CuPy, at the last look
 
     def __init__(self) -> None:
+        self._of: dict[tuple[str, tuple[int, ...], int], tuple[KernelParameter, ...]] = {}
         self._compiled: dict[int, _Compiled] = dict(_remembered())
         if len(self._compiled) < Forms._remembered:  # `cupy.clear_memo()`: handles are given to other functions now
             _FOUND.clear()
@@ -90,14 +87,21 @@ class Forms:
         ``function`` is the driver's handle of it, 0 if that is not known.
         """
         key = (name, sizes, function)
-        found = _FOUND.get(key) if function else None
-        if found is None:
-            known = function in self._compiled or (bool(self._kernels) and function in self._compiled)
-            forms = list(_forms(self._compiled[function], '', sizes)) if known else []
-            found = _agreed(forms) if forms else self._find(name, sizes)
-            if function:
-                _FOUND[key] = found
-        return found
+        if key not in self._of:
+            told = self._told(sizes, function)
+            found = _agreed(told) if told else _FOUND.get(key)
+            if found is None:
+                told = self._told(sizes, function) if self._kernels else []
+                found = _agreed(told) if told else self._find(name, sizes)
+                if function:
+                    _FOUND[key] = found
+            self._of[key] = found
+        return self._of[key]
+
+    def _told(self, sizes: tuple[int, ...], function: int) -> list[tuple[KernelParameter, ...]]:
+        """What the function itself tells, if its origin is known."""
+        compiled = self._compiled.get(function)
+        return [] if compiled is None else list(_forms(compiled, '', sizes))
 
     def _find(self, name: str, sizes: tuple[int, ...]) -> tuple[KernelParameter, ...]:
         base, _, words = name.rpartition('__')

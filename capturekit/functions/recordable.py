@@ -12,12 +12,12 @@ import numpy as np
 from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.arrays import root_of
-from capturekit.guard.manual_captures import others_of
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.outside_arrays import OutsideMemory, arrays_at, words_of
 from capturekit.launch.plan import Backup
 from capturekit.model import errors
 from capturekit.model.class_layout import attributes_of, bases_of, dictionary_of_class
+from capturekit.model.cleanup import others_of
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import a

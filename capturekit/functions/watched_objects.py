@@ -102,7 +102,6 @@ from capturekit.functions.watched_values import (
     read_unguarded,
 )
 from capturekit.guard import GUARD
-from capturekit.guard.manual_captures import others_of
 from capturekit.model.class_layout import (
     MISSING,
     ClassLayout,
@@ -117,7 +116,7 @@ from capturekit.model.class_layout import (
     made_by_class_statement,
     name_of,
 )
-from capturekit.model.cleanup import Uncollected
+from capturekit.model.cleanup import Uncollected, others_of
 from capturekit.model.kept_values import Keeper, Kept, contents_of
 from capturekit.model.plain_values import WITH_CODE, a, plain_key
 

@@ -28,14 +28,13 @@ from capturekit.guard.captures import (
     unfit_kind,
 )
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.manual_captures import others_of
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.launch.condition_kernel import KERNEL, decide
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.plan import Part
 from capturekit.model import errors
-from capturekit.model.cleanup import collections, instances
+from capturekit.model.cleanup import collections, instances, others_of
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.rules import Code
 from capturekit.model.source_line import Place, here, raised_at

@@ -38,7 +38,7 @@ from capturekit.guard.remedies import without_cap
 from capturekit.guard.state import State, handle
 from capturekit.guard.verdicts import Verdicts, begun_in
 from capturekit.model import errors
-from capturekit.model.cleanup import Uncollected, instances
+from capturekit.model.cleanup import Uncollected, instances, others_of
 from capturekit.model.counters import LOG, refused
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
@@ -76,19 +76,6 @@ class Unlaunched:
     over: Callable[[], bool]
 
 
-def _references(held: list[Any]) -> int:
-    """References to the one member of a list, with this function's own."""
-    return sys.getrefcount(held[0])
-
-
-_OWN = _references([object()])
-
-
-def others_of(held: list[Any]) -> int:
-    """References to the one member of a list, besides the list's own."""
-    return _references(held) - _OWN
-
-
 class BlockHolders:
     """Who holds a block of memory: objects that are no arrays may keep it alive without them."""
 
@@ -105,8 +92,8 @@ class BlockHolders:
     def are_arrays(self) -> bool:
         """True if nothing but these arrays refers to their pointers, and nothing but these to the memory."""
         memory = [next(iter(self._pointers.values()))[0].mem]
-        return _references(memory) - _OWN == len(self._pointers) and all(
-            _references(held) - _OWN == self._arrays[at] for at, held in self._pointers.items()
+        return others_of(memory) == len(self._pointers) and all(
+            others_of(held) == self._arrays[at] for at, held in self._pointers.items()
         )
 
 

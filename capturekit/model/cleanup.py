@@ -1,9 +1,10 @@
-"""Cleaning up: a list of steps to undo, delayed garbage collection, and notes on the user's exceptions."""
+"""Cleaning up: a list of steps to undo, delayed garbage collection, who holds objects, notes on exceptions."""
 
 from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -158,3 +159,16 @@ def instances(*kinds: type, since: int = -1) -> list[Any]:
     """
     objects = gc.get_objects(generation=0) if since == collections() else gc.get_objects()
     return [one for one in objects if issubclass(type(one), kinds)]
+
+
+def _references(held: list[Any]) -> int:
+    """References to the one member of a list, with this function's own."""
+    return sys.getrefcount(held[0])
+
+
+_OWN = _references([object()])
+
+
+def others_of(held: list[Any]) -> int:
+    """References to the one member of a list, besides the list's own."""
+    return _references(held) - _OWN
