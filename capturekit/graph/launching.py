@@ -128,7 +128,12 @@ def launch_on(state: GraphState, stream: Any = None, following: Callable[[], Non
     """Launch after other graphs that use the same memory, and then do what is ``following`` on that stream."""
     ptr = _told(state, stream, _CALL)
     with state.lock:
-        state.must_be_open(_CALL)
+        if state.made is None:
+            raise closed(_CALL)
+        if following is None and not state.memory.turns:
+            _start(state, ptr)
+            state.by_name += 1
+            return
         with state.memory.turn(ptr):
             _start(state, ptr)
             state.by_name += 1

@@ -474,6 +474,10 @@ class GraphMemory:
         found = bisect_right(self._chunks, (address, _HIGHEST)) - 1
         return found >= 0 and address < self._chunks[found][1]
 
+    def keeps(self, address: int) -> bool:
+        """True for an address in this memory, or in the pinned memory that is held for its launches."""
+        return self.holds(address) or any(one.ptr <= address < one.ptr + one.size() for one in self._pinned)
+
     def chunks(self) -> list[tuple[int, int]]:
         """Where this memory lies, as pairs of its first address and the one after its last; [] in the user's pool."""
         return list(self._chunks)

@@ -226,7 +226,7 @@ def words_of(device: Any, graphs: Iterable[int]) -> set[int]:
 
 def arrays_at(addresses: Iterable[int], memory: GraphMemory, array: type) -> list[Any]:
     """The memory of arrays, outside of the graph's, that any of these words may be an address in."""
-    outside = {address for address in addresses if address > _LOWEST and not memory.holds(address)}
+    outside = {address for address in addresses if address > _LOWEST and not memory.keeps(address)}
     if not outside:
         return []
     blocks = ArrayBlocks(instances(array), memory)
@@ -263,7 +263,7 @@ def _addresses(kernels: list[Kernel], memory: GraphMemory) -> Iterator[tuple[Ker
     for kernel in kernels:
         words = kernel.words()
         for address in words[words > _LOWEST].tolist():
-            if not memory.holds(address):
+            if not memory.keeps(address):
                 yield kernel, address
 
 

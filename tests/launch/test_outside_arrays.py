@@ -18,6 +18,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.node_reader import Kernel
+from capturekit.launch import outside_arrays
 from capturekit.launch.outside_arrays import held_by
 from capturekit.recorder import capture as blocks
 from tests.recorder.test_teardown import unchanged
@@ -127,6 +128,24 @@ def test_an_array_that_another_thread_is_making_is_left_out(sim: Any, reader: Re
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(N) * 2)
     assert later and half.data is None
+
+
+def test_no_array_is_searched_in_pinned_memory_of_the_graph(
+    sim: Any, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look through all objects of Python takes longer than all else at a block's end."""
+    searched: list[type] = []
+    monkeypatch.setattr(outside_arrays, 'instances', lambda *kinds: searched.extend(kinds) or [])
+    monkeypatch.setattr(reader, 'is_device_memory', lambda _address: True)  # the driver says so of pinned memory
+    for kept, expected in ((True, []), (False, [sim.ndarray])):
+        pinned = sim.cuda.alloc_pinned_memory(64)
+        with ck.capture() as cap:
+            live = cap._live
+            assert live is not None and live.memory is not None
+            if kept:
+                live.memory.keep_pinned(pinned)
+            reader.tell('table', int(pinned.ptr) + 8)
+        assert searched == expected
 
 
 def test_an_array_dropped_after_the_block_stays(sim: Any, reader: Reader) -> None:
