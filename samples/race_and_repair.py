@@ -41,7 +41,7 @@ def main():
     signal, power = first.copy(), cp.empty_like(first)
 
     print('-- without the wait')
-    print(record(signal, power, wait=False, options=ck.CaptureOptions(check_races=False)).races(observe=True))
+    print(record(signal, power, wait=False, check_races=False).races(observe=True))
     try:
         record(signal, power, wait=False)
     except ck.RaceError as error:

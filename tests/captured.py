@@ -13,15 +13,9 @@ import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
 
 
-def capture(*stream: Any, **given: Any) -> ck.Capture:
-    """``ck.capture()``, with its options among the other keywords."""
-    options = {name: given.pop(name) for name in ck.CaptureOptions.__dataclass_fields__ if name in given}
-    return ck.capture(*stream, options=ck.CaptureOptions(**options), **given)
-
-
 def recorded(fn: Callable[[], Any], **options: Any) -> tuple[ck.Graph, Any]:
     """The graph of a call, and what the call returned."""
-    with capture(**options) as cap:
+    with ck.capture(**options) as cap:
         result = fn()
     return cap.graph, result
 

@@ -23,18 +23,18 @@ VALUES: dict[str, Any] = {
 #: By the values that fit: calls, in which ``v`` is the value and the other names are those of :func:`world`.
 FITTING = {
     'none': """
-        ck.capture(v); ck.CaptureOptions(pool=v); ck.capture(rehearsal=v); ck.CaptureOptions(into=v);
-        ck.CaptureOptions(update=v);
-        ck.CaptureOptions(after=v); ck.capture(lanes=v); ck.CaptureOptions(memory=v); ck.graphed(pool=v);
+        ck.capture(v); ck.capture(pool=v); ck.capture(rehearsal=v); ck.capture(into=v);
+        ck.capture(update=v);
+        ck.capture(after=v); ck.capture(lanes=v); ck.capture(memory=v); ck.graphed(pool=v);
         ck.graphed(lanes=v); ck.graphed(memory=v); graphed.explain(v); graph.concurrency(v); graph.measure(1, 1,
         v); graph.upload(v); graph.launch(v)""",
     'boolean': """
-        ck.capture(strict=v); ck.CaptureOptions(lines=v); ck.capture(pieces=v); ck.capture(fuse=v);
+        ck.capture(strict=v); ck.capture(lines=v); ck.capture(pieces=v); ck.capture(fuse=v);
         ck.capture(watch=v); ck.graphed(strict=v); ck.graphed(pieces=v); ck.graphed(pure=v); ck.graphed(fuse=v);
         experiment(check=v); ck.statistics(reset=v); graph.races(observe=v); graph.relane(report=v);
         graph.fuse(report=v)""",
     '': """
-        ck.CaptureOptions(mode=v); ck.graphed(checks=v); ck.parallel(branch, assign=v); ck.experiment(v, rounds=1);
+        ck.capture(mode=v); ck.graphed(checks=v); ck.parallel(branch, assign=v); ck.experiment(v, rounds=1);
         experiment(assignments=v); experiment(capture=v); ck.look(v);
         ck.capture(options=v); ck.reads(x, v); ck.writes(x, v);
         cap.embed(v); cap.parallel(branch, assign=v); cap.join(v); cap.while_(v); cap.if_(v); cap.if_else(v);
@@ -43,11 +43,11 @@ FITTING = {
         graph.disable(v); graph.enable(v); graph.enabled(v); graph.rebind(v); graph.rebind((v, x));
         graph.rebind((x, v)); graph.update(v); graph.fuse(v); ck.Recording.from_json(v)""",
     'number negative none list dict bytes numbers': """
-        ck.CaptureOptions(into=graph_at(graph.graph), after=v)""",
+        ck.capture(into=graph_at(graph.graph), after=v)""",
     'boolean none': """
-        ck.CaptureOptions(check_races=v)""",
+        ck.capture(check_races=v)""",
     'number none': """
-        ck.CaptureOptions(memory_limit=v); ck.graphed(lanes='auto', memory_limit=v); ck.parallel(branch,
+        ck.capture(memory_limit=v); ck.graphed(lanes='auto', memory_limit=v); ck.parallel(branch,
         lanes=v); experiment(launches=v); cap.parallel(branch, lanes=v); cap.while_(flag, limit=v);
         graph.set_kernel(0, shared=v); graph.set_memcpy(1, dst=v); graph.set_memcpy(1, nbytes=v);
         graph.set_memset(2, dst=v); graph.set_memset(2, value=v); graph.set_memset(2, nbytes=v)""",

@@ -37,7 +37,6 @@ from capturekit.recorder.forks import (
     on_lanes,
     priorities,
 )
-from capturekit.recorder.options import CaptureOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,7 +165,7 @@ class _Trial:
 
     def record(self) -> None:
         start = time.perf_counter()
-        with open_capture(options=CaptureOptions(check_races=False)) as cap:  # the report has them
+        with open_capture(check_races=False) as cap:  # the report has them
             self.results = self.way.run(self.program)
         self.row.recording_us = (time.perf_counter() - start) * 1e6
         self.graph = cap.graph

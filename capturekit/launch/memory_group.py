@@ -198,7 +198,7 @@ class Slab:
 
 class MemoryGroup:
     """Memory that graphs of one group share: ``group = ck.MemoryGroup()``, then
-    ``ck.capture(options=ck.CaptureOptions(memory=group))`` and ``@ck.graphed(memory=group)``.
+    ``ck.capture(memory=group)`` and ``@ck.graphed(memory=group)``.
 
     Graphs of a group never run at the same time: a launch waits, on the device, for the launch of another graph of the
     group before it, on whatever streams the two are. So they share what no launch needs from an earlier one: the

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar, Unpack
 
 from capturekit.analysis.graph_diff import Update
 from capturekit.driver.cuda import Platform, current
@@ -56,7 +56,7 @@ from capturekit.recorder.block_source import block_entered
 from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
 from capturekit.recorder.embed import check as check_target
 from capturekit.recorder.forks import LANE_STREAMS, Assignment, Devices, Fork, Priority, on_lanes
-from capturekit.recorder.options import MODES, CaptureOptions, check_capture, reports_refusal, tells_moved_keywords
+from capturekit.recorder.options import MODES, CaptureOptions, Options, check_capture, reports_refusal
 
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
 
 _State = TypeVar('_State')
 _R = TypeVar('_R')
-
-_DEFAULT = CaptureOptions()
 
 
 # -- a block that opens a capture must not be suspended: other code that runs then would be recorded as part of it ----
@@ -359,7 +357,7 @@ class Capture:
         fuse: bool | Literal['fast'],
         lanes: Literal['auto'] | None,
         watch: bool,
-        options: CaptureOptions,
+        options: Options,
         temporaries: Temporaries = 'alone',
     ) -> None:
         self._given, self._strict, self._rehearsal = stream, strict, rehearsal
@@ -1026,9 +1024,7 @@ class Capture:
             rule = 'The capture failed and made no graph.'
             remedy = 'Repair what failed, and open a new one: `with ck.capture() as cap:`.'
         elif option:
-            behind = option.partition('=')[0] in CaptureOptions.__annotations__
-            given = f'options=ck.CaptureOptions({option})' if behind else option
-            rule, remedy = f'The capture was opened without `{option}`.', f'Open it with `ck.capture({given})`.'
+            rule, remedy = f'The capture was opened without `{option}`.', f'Open it with `ck.capture({option})`.'
         else:
             rule, remedy = 'The capture is over.', 'Open a new one: `with ck.capture() as cap:`.'
         return errors.ClosedError(f'Capture.{what}', location=here(sys._getframe(2)), rule=rule, remedy=remedy)
@@ -1225,7 +1221,6 @@ def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.Ra
     return error
 
 
-@tells_moved_keywords('ck.capture', CaptureOptions)
 def capture(
     stream: Any = None,
     *,
@@ -1235,7 +1230,7 @@ def capture(
     fuse: bool | Literal['fast'] = False,
     lanes: Literal['auto'] | None = None,
     watch: bool = False,
-    options: CaptureOptions = _DEFAULT,
+    **options: Unpack[CaptureOptions],
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -1261,7 +1256,7 @@ def capture(
             known they are packed (``cap.relaned.packed``), and the first launch is compared with the graph as recorded.
         watch: whether to watch every call to CUDA, of any library (by CUPTI): the error of a lost capture then names
             the call that lost it, and ``cap.recording.notes`` has work that went past it. Recording takes longer.
-        options: the mode, the memory, the graph to record into or to update, and what is checked and noted: see
+        options: ``mode``, ``memory``, ``into``, ``update``, ``check_races`` and others that few captures need: see
             :class:`CaptureOptions`.
 
     Raises:
@@ -1274,8 +1269,8 @@ def capture(
 
     Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """
-    check_capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, options)
-    return Capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, options)
+    checked = check_capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, options)
+    return Capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, checked)
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from capturekit.graph.executable import Graph
 from capturekit.graph.update import check_update
@@ -26,9 +26,8 @@ MODES = {mode.name.lower(): mode for mode in Mode}
 ModeName = Literal['relaxed', 'thread_local', 'global']
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaptureOptions:
-    """What few captures need: ``ck.capture(options=ck.CaptureOptions(check_races=False))``.
+class CaptureOptions(TypedDict, total=False):
+    """The keywords of :func:`capture` that few captures need: ``ck.capture(check_races=False)``.
 
     Attributes:
         mode: 'relaxed', 'thread_local' or 'global': CUDA's capture mode, which says from which threads unsafe calls
@@ -55,6 +54,21 @@ class CaptureOptions:
             that fails takes its nodes out again. It can't be combined with ``rehearsal``.
         after: nodes of ``into``.
     """
+
+    mode: ModeName | Mode
+    lines: bool
+    check_races: bool | None
+    pool: Any
+    memory: MemoryGroup | None
+    memory_limit: int | None
+    update: Graph | None
+    into: Any
+    after: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The same, all of them and checked."""
 
     mode: ModeName | Mode = 'relaxed'
     lines: bool = True
@@ -86,7 +100,7 @@ class CaptureOptions:
                 raise TypeError(f'update must be a capturekit.Graph or None, got {type(self.update).__name__}')
             if self.into is not None:
                 raise ValueError('update= goes neither with into= nor with a rehearsal')
-            check_update(self.update._state, 'ck.CaptureOptions(update=...)')
+            check_update(self.update._state, 'ck.capture(update=...)')
         if self.into is not None and self.check_races:
             raise ValueError('with into= capturekit does not see all of the graph: races are not looked for')
         target(self.into, self.after)
@@ -95,13 +109,15 @@ class CaptureOptions:
 
 
 def check_capture(
-    stream: Any, strict: Any, rehearsal: Any, pieces: Any, fuse: Any, lanes: Any, watch: Any, options: Any
-) -> None:
-    """Check the arguments of ``capture()``: their types, and what does not go together."""
+    stream: Any, strict: Any, rehearsal: Any, pieces: Any, fuse: Any, lanes: Any, watch: Any, given: CaptureOptions
+) -> Options:
+    """Check the arguments of ``capture()``: their types, and what does not go together. Return the options."""
+    for name in given:
+        if name not in CaptureOptions.__annotations__:
+            raise TypeError(f'capture() got an unexpected keyword argument {name!r}')
     for name, value in (('strict', strict), ('pieces', pieces), ('watch', watch)):
         check_flag(name, value)
-    if not isinstance(options, CaptureOptions):
-        raise TypeError(f'options must be a capturekit.CaptureOptions, got {type(options).__name__}')
+    options = Options(**given)
     if rehearsal is not None and not isinstance(rehearsal, Rehearsal):
         raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
     _check_stream(stream)
@@ -114,7 +130,7 @@ def check_capture(
     if options.update is not None and rehearsal is not None:
         raise ValueError('update= goes neither with into= nor with a rehearsal')
     if options.into is None and options.update is None:
-        return
+        return options
     if pieces:
         raise ValueError(
             'pieces=True makes several graphs with calls between them: it goes with neither into= nor update='
@@ -123,6 +139,7 @@ def check_capture(
         raise ValueError("lanes='auto' goes neither with into= nor with update=")
     if fuse:  # the nodes of those graphs are others'
         raise ValueError('fuse= goes neither with into= nor with update=')
+    return options
 
 
 def _check_stream(stream: Any) -> None:
@@ -169,25 +186,6 @@ def check_memory(pool: Any, memory: Any, memory_limit: Any) -> None:
             raise TypeError(f'memory_limit is a number of bytes, got {memory_limit!r}')
         if memory_limit < 1:
             raise ValueError(f'memory_limit must be 1 or more, got {memory_limit}')
-
-
-def tells_moved_keywords(call: str, options: type) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Let a function tell, in the TypeError for a keyword that it does not have, that ``options`` has it."""
-
-    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        @functools.wraps(function)
-        def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            if moved := [name for name in kwargs if name in options.__annotations__]:
-                given = ', '.join(f'{name}=...' for name in moved)
-                raise TypeError(
-                    f'{call}() has no argument {moved[0]!r}, it is an option: write '
-                    f'{call}(options=ck.{options.__name__}({given}))'
-                )
-            return function(*args, **kwargs)
-
-        return checked
-
-    return decorate
 
 
 def reports_refusal(method: Callable[_P, _R]) -> Callable[_P, _R]:

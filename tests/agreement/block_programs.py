@@ -75,7 +75,7 @@ def _block(choices: Choices, lines: list[Line], number: int) -> Block:
     pieces = choices.once_in(5)
     options += [] if block.strict else ['strict=False']
     options += ['pieces=True'] if pieces else []
-    options += ["options=ck.CaptureOptions(mode='thread_local')"] if choices.once_in(10) else []
+    options += ["mode='thread_local'"] if choices.once_in(10) else []
     making = Making(choices, body, 'X', pieces, block)
     if options[0]:
         making.free.remove(options[0])

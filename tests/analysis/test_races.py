@@ -21,7 +21,6 @@ from capturekit.launch.plan import Part
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from capturekit.simulated import body
-from tests.captured import capture
 from tests.examples import examples
 
 N = 48
@@ -122,7 +121,7 @@ def _takes(x: Any, y: Any) -> None:
 
 
 def record(cp: Any, arrays: list[Any], program: list[Op | Wait]) -> ck.Graph:
-    with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap:
+    with ck.capture(check_races=False) as cap:
         streams = [cap.stream, *(cp.cuda.Stream(non_blocking=True) for _ in range(LANES - 1))]
         for side in streams[1:]:
             side.wait_event(cap.stream.record())
@@ -182,7 +181,7 @@ def test_with_the_edges_that_are_named_nothing_is_left(cp: Any, program: list[Op
 
 
 def two_lanes(cp: Any, left: Any, right: Any, check_races: bool | None = False, **options: Any) -> ck.Graph:
-    with capture(check_races=check_races, **options) as cap, cap.fork(2) as (a, b):
+    with ck.capture(check_races=check_races, **options) as cap, cap.fork(2) as (a, b):
         with a:
             left()
         with b:
@@ -326,7 +325,7 @@ def test_a_node_that_is_disabled_touches_nothing_and_stays_so(cp: Any) -> None:
 
 def test_the_order_that_gives_a_different_result_is_told(cp: Any) -> None:
     x, y = cp.arange(8.0), cp.zeros(8)
-    with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap:
+    with ck.capture(check_races=False) as cap:
         cp.add(x, 1, out=x)
         with cap.fork(2) as (a, b):
             with a:
@@ -353,7 +352,7 @@ def test_a_race_without_a_difference_has_no_order(cp: Any) -> None:
 
 def test_conditional_bodies_are_searched_and_ordered(cp: Any) -> None:
     x, y, going = cp.zeros(8), cp.zeros(8), cp.ones((), bool)
-    with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap:
+    with ck.capture(check_races=False) as cap:
         cp.add(x, 1, out=x)
         with cap.if_(going), cap.fork(2) as (a, b):
             with a:
@@ -370,7 +369,7 @@ def test_a_child_graph_touches_what_its_nodes_do(cp: Any) -> None:
     x, y = cp.zeros(8), cp.zeros(8)
     with ck.capture() as inner:
         cp.add(x, 1, out=x)
-    with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap, cap.fork(2) as (a, b):
+    with ck.capture(check_races=False) as cap, cap.fork(2) as (a, b):
         with a:
             cap.embed(inner.graph)
         with b:
@@ -405,7 +404,7 @@ def test_a_race_is_an_error_at_the_end(cp: Any, options: dict[str, Any]) -> None
     assert str(error).startswith('x is accessed in no fixed order')
     assert error.recording.outcome == 'failed'
     # everything is as before, and the repaired program is recorded
-    with capture(**options) as cap:
+    with ck.capture(**options) as cap:
         cp.multiply(x, 2, out=x)
         cp.add(x, 1, out=y)
     cap.graph.launch()
@@ -414,7 +413,7 @@ def test_a_race_is_an_error_at_the_end(cp: Any, options: dict[str, Any]) -> None
 
 def test_a_race_in_a_body_is_an_error_too(cp: Any) -> None:
     x, y, going = cp.zeros(8), cp.zeros(8), cp.ones((), bool)
-    with pytest.raises(ck.RaceError), ck.capture(options=ck.CaptureOptions(check_races=True)) as cap:
+    with pytest.raises(ck.RaceError), ck.capture(check_races=True) as cap:
         cp.add(x, 1, out=x)
         with cap.if_(going), cap.fork(2) as (a, b):
             with a:
@@ -451,7 +450,7 @@ def test_what_is_only_possible_is_noted(cp: Any) -> None:
 
 def test_the_own_exception_of_the_block_comes_first(cp: Any) -> None:
     x = cp.zeros(8)
-    with pytest.raises(KeyError), ck.capture(options=ck.CaptureOptions(check_races=True)) as cap, cap.fork(2) as (a, b):
+    with pytest.raises(KeyError), ck.capture(check_races=True) as cap, cap.fork(2) as (a, b):
         with a:
             cp.add(x, 1, out=x)
         with b:
@@ -461,7 +460,7 @@ def test_the_own_exception_of_the_block_comes_first(cp: Any) -> None:
 
 def test_bad_arguments_are_told_at_the_call(cp: Any) -> None:
     with pytest.raises(TypeError, match='check_races'):
-        ck.capture(options=ck.CaptureOptions(check_races='yes'))
+        ck.capture(check_races='yes')
     graph = two_lanes(cp, lambda: cp.zeros(8) + 1, lambda: None)
     with pytest.raises(TypeError, match='observe'):
         graph.races(observe=1)
@@ -477,7 +476,7 @@ def test_bad_arguments_are_told_at_the_call(cp: Any) -> None:
 def test_memory_that_was_handed_out_again_on_another_lane_counts(cp: Any) -> None:
     """Begun by hand, CuPy's pool knows of streams only: a block that another lane still reads is given away."""
     pool = cp.cuda.MemoryPool()
-    with ck.capture(options=ck.CaptureOptions(pool=pool, check_races=False)) as cap:
+    with ck.capture(pool=pool, check_races=False) as cap:
         side = cp.cuda.Stream(non_blocking=True)
         block = pool.malloc(512)
         first = cp.ndarray((64,), cp.float64, block)

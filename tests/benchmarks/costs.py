@@ -57,7 +57,7 @@ def recorders(cp: Any, operations: Callable[[], None], issue: dict[str, list[flo
 
     def guarded(kind: str, lines: bool) -> float:
         start = now()
-        with ck.capture(options=ck.CaptureOptions(lines=lines)) as cap:
+        with ck.capture(lines=lines) as cap:
             issue[kind].append(seconds(operations))
         taken = now() - start
         cap.graph.close()

@@ -32,12 +32,12 @@ def _recorded_again(graph: ck.Graph, work: Callable[[], None], nodes: str, repea
     made: list[ck.Graph] = []
 
     def update() -> None:
-        with ck.capture(options=ck.CaptureOptions(update=graph, lines=False)) as cap:
+        with ck.capture(update=graph, lines=False) as cap:
             work()
         assert cap.update.how == 'updated'
 
     def anew() -> None:
-        with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
+        with ck.capture(lines=False) as cap:
             work()
         made.append(cap.graph)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.captured import capture
+import capturekit as ck
 
 now = time.perf_counter
 #: How often each thing is done, if nothing else is said.
@@ -57,7 +57,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 def recorded(work: Callable[[Any], object], **options: Any) -> Any:
     """A capture of ``work(cap)``."""
-    with capture(**options) as cap:
+    with ck.capture(**options) as cap:
         work(cap)
     return cap
 

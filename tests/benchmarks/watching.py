@@ -38,14 +38,14 @@ def lines(cp: Any, count: int = 1000) -> Iterator[Line]:
             cp.add(x, 1, x)
 
     def recording(watch: bool) -> float:
-        with ck.capture(watch=watch, options=ck.CaptureOptions(lines=False)) as cap:
+        with ck.capture(watch=watch, lines=False) as cap:
             taken = seconds(operations)
         cap.graph.close()
         return taken
 
     def opening(watch: bool) -> float:
         start = now()
-        with ck.capture(watch=watch, options=ck.CaptureOptions(lines=False)) as cap:
+        with ck.capture(watch=watch, lines=False) as cap:
             cp.add(x, 1, x)
         taken = now() - start
         cap.graph.close()

@@ -195,7 +195,7 @@ def test_seed_chooses_the_order(tmp_path: Path) -> None:
         import cupy as cp
         import capturekit as ck
         x = cp.zeros(1)
-        with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap, cap.fork(8) as lanes:
+        with ck.capture(check_races=False) as cap, cap.fork(8) as lanes:
             for i, lane in enumerate(lanes):
                 with lane:
                     x[...] = i

@@ -49,7 +49,7 @@ def functions(x: Array, model: Model) -> None:
 
 
 def captures(going: Any, index: Any) -> None:
-    with ck.capture(options=ck.CaptureOptions(mode='thread_local')) as cap:
+    with ck.capture(mode='thread_local') as cap:
         assert_type(cap, ck.Capture)
         with cap.while_(going, limit=10) as loop:
             assert_type(loop, Loop)
@@ -66,7 +66,7 @@ def captures(going: Any, index: Any) -> None:
     assert_type(cap.recording, Recording)
     assert_type(cap.recording.node_count, int)
     assert_type(cap.graph.races()[0].missing, tuple[int, int])
-    ck.capture(options=ck.CaptureOptions(mode='lazy'))  # error: [arg-type]
+    ck.capture(mode='lazy')  # error: [arg-type]
     cap.graph.measure(by='eye')  # error: [arg-type]
 
 

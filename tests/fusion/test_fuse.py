@@ -16,7 +16,6 @@ from capturekit.fusion.lines import Liveness
 from capturekit.model.errors import ClosedError, CudaCallError, UpdateError
 from capturekit.model.rules import Code
 from tests.benchmarks import peers
-from tests.captured import capture
 from tests.fusion.compared import SAME, fused
 
 
@@ -26,7 +25,7 @@ def gelu(cp: Any, x: Any) -> Any:
 
 def record(cp: Any, x: Any, **options: Any) -> tuple[ck.Graph, Any, Any]:
     """A graph of eight elementwise kernels, a sum, and three more; and its two results."""
-    with capture(**options) as cap:
+    with ck.capture(**options) as cap:
         y = gelu(cp, x)
         total = y.sum()
         z = cp.sqrt(cp.abs(y)) * total
@@ -113,7 +112,7 @@ def test_what_fuse_refuses(cp: Any, x: Any) -> None:
     with pytest.raises(TypeError, match='fuse must be True, False or'):
         ck.graphed(fuse='yes')(gelu)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match='neither with into= nor with update='):
-        ck.capture(fuse=True, options=ck.CaptureOptions(update=graph))
+        ck.capture(fuse=True, update=graph)
     graph.disable(0)
     assert graph.fuse().kept == 'some of its nodes are switched off'
     graph.close()

@@ -135,7 +135,7 @@ def test_an_interrupt_while_recording_arrives() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without one
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
-            with ck.capture(watch=True, options=ck.CaptureOptions(lines=False)):
+            with ck.capture(watch=True, lines=False):
                 while True:
                     cp.add(x, 1, x)
         except KeyboardInterrupt:

@@ -151,7 +151,7 @@ def test_the_first_copy_between_two_devices_may_be_recorded() -> None:
         with cp.cuda.Device(1):
             y = cp.zeros(10); cp.cuda.Device().synchronize()
         for mode in ('relaxed', 'thread_local', 'global'):
-            with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
+            with ck.capture(mode=mode) as cap:
                 cp.copyto(y, x)
             x += 1
             cap.graph.launch(); cp.cuda.Device().synchronize()

@@ -157,7 +157,7 @@ def called(case: Case, around: Around) -> Line:
     around.w.fill(1)
     around.scratch.fill(0)
     cp.cuda.Device().synchronize()
-    with ck.capture(options=ck.CaptureOptions(mode=case.mode)) as cap:
+    with ck.capture(mode=case.mode) as cap:
         scene = Scene(around, cap)
         error = attempt(case, scene)
         line = Line(case, outcome(error), status(scene.origin), status(scene.side))

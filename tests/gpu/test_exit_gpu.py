@@ -10,7 +10,6 @@ import pytest
 
 import capturekit as ck
 from capturekit.model.rules import Code
-from tests.captured import capture
 from tests.gpu.world import set_thread_mode, status, thread_mode, world
 
 cp = pytest.importorskip('cupy')
@@ -34,7 +33,7 @@ class Scene:
         cp.cuda.Device().synchronize()
 
     def open(self, **options: Any) -> Any:
-        self.cap = capture(self.origin, **options)
+        self.cap = ck.capture(self.origin, **options)
         return self.cap
 
     def work(self, join: bool = True) -> Any:

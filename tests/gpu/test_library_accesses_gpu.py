@@ -125,7 +125,7 @@ def test_transforms_and_reductions_beside_each_other(gpu: Any, name: str) -> Non
     with ck.capture() as one:
         wanted = [transforms(cp, x * (n + 1))[name]() for n in range(6)]
     one.graph.launch()
-    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=1 << 30)) as cap:
+    with ck.capture(lanes='auto', memory_limit=1 << 30) as cap:
         found = [transforms(cp, x * (n + 1))[name]() for n in range(6)]
     assert cap.relaned and not cap.relaned.fixed, cap.relaned
     assert cap.relaned.graphs[0].at_once[1] >= 6

@@ -219,7 +219,7 @@ def test_memory_runs_out_in_the_block(given: bool, forked: bool) -> None:
     x, side = warm(), cp.cuda.Stream(non_blocking=True)
     pool = cp.cuda.MemoryPool() if given else None
     before = world()
-    with pytest.raises(cp.cuda.memory.OutOfMemoryError), ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
+    with pytest.raises(cp.cuda.memory.OutOfMemoryError), ck.capture(pool=pool) as cap:
         limit(1 << 20)
         x + 1
         if forked:

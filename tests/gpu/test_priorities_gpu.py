@@ -92,7 +92,7 @@ def test_a_graph_that_takes_over_another_keeps_them(lanes: Lanes, greatest: int,
     graph = cap.graph
     assert not graph.recording.by_priority
     for high, how in ((1, 'instantiated'), (1, 'updated'), (0, 'instantiated')):
-        with ck.capture(options=ck.CaptureOptions(update=graph)) as again:
+        with ck.capture(update=graph) as again:
             lanes.record((greatest, 0) if high == 0 else (0, greatest), order)
         assert again.update.how == how
         lanes.assert_first(high, graph.launch)

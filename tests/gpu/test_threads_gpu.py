@@ -36,7 +36,7 @@ def test_each_captures_in_a_mode_of_its_own() -> None:
 
     def run(mode: str) -> bool:
         with cp.cuda.Stream(non_blocking=True) as own:
-            with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
+            with ck.capture(mode=mode) as cap:
                 together.wait(30)
                 y = x + cp.ones(1 << 20)[:N]
                 together.wait(30)
@@ -88,7 +88,7 @@ def test_another_threads_work_goes_on_and_is_not_recorded(mode: str) -> None:
     other = with_new_memory
     want = other()
     cp.get_default_memory_pool().free_all_blocks()  # so that the pool has to grow
-    with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
+    with ck.capture(mode=mode) as cap:
         a = x + 1
         assert captured_nodes(cap.stream) == 1
         assert in_thread(other) == want

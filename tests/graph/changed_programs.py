@@ -18,7 +18,6 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from tests.agreement.choices import Choices
 from tests.agreement.trying import Kind, Outcome
-from tests.captured import capture
 
 #: Rows of a long side, on a GPU and simulated: cuBLAS splits products over it, in a workspace.
 ROWS, FEW_ROWS, WIDTH = 4096, 40, 32
@@ -66,7 +65,7 @@ class Recorded:
         cp = self.cp
         rows = FEW_ROWS if current().simulated else ROWS
         inputs = [cp.ones((rows, WIDTH), 'f4') for _ in range(INPUTS)]
-        with capture(**self.options) as cap:
+        with ck.capture(**self.options) as cap:
             outputs = []
             for branch in self.pieces:
                 w = cp.ones((WIDTH, WIDTH), 'f4')

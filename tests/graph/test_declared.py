@@ -91,7 +91,7 @@ def test_temporaries_that_nobody_names_keep_their_order(cp: Any) -> None:
             del temporary
     assert not cap.graph.relane()
     assert cap.graph.edges == [(0, 1), (1, 2), (2, 3)]
-    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=1 << 20)) as cap:
+    with ck.capture(lanes='auto', memory_limit=1 << 20) as cap:
         for out in outs:
             with ck.reads(x), ck.writes(out):
                 temporary = cp.empty(8)
@@ -126,7 +126,7 @@ def test_races_are_searched_by_what_is_said(cp: Any) -> None:
     x, y, z = (cp.arange(8.0) for _ in range(3))
 
     def two(said: bool) -> ck.Graph:
-        with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap, cap.fork(2) as lanes:
+        with ck.capture(check_races=False) as cap, cap.fork(2) as lanes:
             for lane, out in zip(lanes, (y, z)):
                 with lane, ck.reads(x), ck.writes(*([out] if said else [])):
                     kernel((1,), (8,), (out, x))

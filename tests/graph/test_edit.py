@@ -343,7 +343,7 @@ def test_changes_while_a_capture_is_open_do_not_hurt_it(cp: Any) -> None:
     x = cp.arange(4.0)
     graph, _ = recorded(lambda: x * 2.0)
     other, y = recorded(lambda: x * 3.0)
-    with ck.capture(options=ck.CaptureOptions(mode='global')) as cap:
+    with ck.capture(mode='global') as cap:
         z = x + 1
         graph.update(other)
         graph.set_kernel(0, args={1: 4.0})
@@ -371,7 +371,7 @@ def test_nothing_is_left_of_graphs_that_were_changed(sim: Any, monkeypatch: pyte
     def through() -> None:
         graph, _ = recorded(lambda: x * 2.0)
         for n in range(3):
-            with ck.capture(options=ck.CaptureOptions(update=graph)):
+            with ck.capture(update=graph):
                 y = x * 3.0 if n else x * 3.0 + 1.0
                 del y
         other, _ = recorded(lambda: x + 1)
@@ -392,7 +392,7 @@ def test_nothing_is_left_of_graphs_that_were_changed(sim: Any, monkeypatch: pyte
         held = left()
         with monkeypatch.context() as patch:
             patch.setattr(device, 'graph_instantiate', fails)
-            with pytest.raises(CudaCallError), ck.capture(options=ck.CaptureOptions(update=graph)):
+            with pytest.raises(CudaCallError), ck.capture(update=graph):
                 x * 2.0 + 1.0
         assert left() == held
         assert values_after(graph, y) == [2.0 * n for n in range(512)]
@@ -456,7 +456,7 @@ def test_a_changed_graph_does_what_it_was_told(cp: Any, count: int, todo: list[t
             model = (new, set())
         elif what == 'again':
             new = [float(value)] * number
-            with ck.capture(options=ck.CaptureOptions(update=graph)):
+            with ck.capture(update=graph):
                 for each in new:
                     cp.add(x, each, x)
             model = (new, set())

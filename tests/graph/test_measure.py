@@ -161,7 +161,7 @@ def test_an_updated_graph_is_measured_as_it_is_now(sim: Any) -> None:
         x += 1
     graph = cap.graph
     graph.measure(1)
-    with ck.capture(options=ck.CaptureOptions(update=graph)):
+    with ck.capture(update=graph):
         x *= 2
         x += 1
     assert graph.recording.timeline is None, 'the recording is another one'

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.recorder.capture import Capture
-from tests.captured import capture, launched, recorded, values_after
+from tests.captured import launched, recorded, values_after
 from tests.examples import examples
 
 
@@ -119,7 +119,7 @@ def test_many_updates_hold_no_more_than_one(cp: Any) -> None:
     graph, y = recorded(lambda: x * 2 + 1)
     held = set()
     for n in range(20):
-        with ck.capture(options=ck.CaptureOptions(update=graph)) as cap:
+        with ck.capture(update=graph) as cap:
             y = x * n + n
         assert cap.graph is graph and cap.update.how == 'updated'
         graph.launch()
@@ -134,7 +134,7 @@ def test_the_loop_instantiates_anew_only_where_cuda_refuses(cp: Any) -> None:
     go = graph.launch
     told = []
     for n in (1, 2, 2, 1):
-        with ck.capture(options=ck.CaptureOptions(update=graph)) as cap:
+        with ck.capture(update=graph) as cap:
             y = x
             for _ in range(n):
                 y = y * 3
@@ -163,7 +163,7 @@ def test_large_graphs_are_compared_only_for_an_error(cp: Any) -> None:
 def test_a_block_that_fails_leaves_the_graph_as_it_was(cp: Any) -> None:
     x = cp.arange(8.0)
     graph, y = recorded(lambda: x * 2)
-    cap = ck.capture(options=ck.CaptureOptions(update=graph))
+    cap = ck.capture(update=graph)
     with pytest.raises(ZeroDivisionError), cap:
         x * 3
         1 / 0  # noqa: B018
@@ -187,7 +187,7 @@ def test_launches_under_way_are_not_touched(cp: Any) -> None:
     for n in range(1, 4):
         graph.launch()
         total += first
-        with ck.capture(options=ck.CaptureOptions(update=graph)):
+        with ck.capture(update=graph):
             second = work(1 + n)
         first = second
     assert cp.allclose(total, 3 * x + 50 * (1 + 2 + 3))
@@ -282,13 +282,13 @@ def test_what_can_not_be_updated(cp: Any) -> None:
 
     rehearsal = ck.rehearse(branching)
     with pytest.raises(ValueError, match='rehearsal'):
-        ck.capture(rehearsal=rehearsal, options=ck.CaptureOptions(update=graph))
+        ck.capture(rehearsal=rehearsal, update=graph)
     with ck.capture(rehearsal=rehearsal) as cap:
         branching()
     for call in (
         lambda: graph.update(cap.graph),
         lambda: cap.graph.update(graph),
-        lambda: capture(update=cap.graph),
+        lambda: ck.capture(update=cap.graph),
         cap.graph.clone,
     ):
         with pytest.raises(ck.UpdateError, match='several parts'):
@@ -297,7 +297,7 @@ def test_what_can_not_be_updated(cp: Any) -> None:
     graph.close()
     for call in (
         lambda: graph.update(recorded(lambda: x + 1)[0]),
-        lambda: capture(update=graph),
+        lambda: ck.capture(update=graph),
     ):
         with pytest.raises(ck.ClosedError):
             call()
@@ -307,7 +307,7 @@ def test_conditional_nodes_are_updated_with_their_bodies(cp: Any) -> None:
     x, flag = cp.arange(8.0), cp.zeros((), 'i4')
 
     def record(scale: float, **options: Any) -> Capture:
-        with capture(**options) as cap:
+        with ck.capture(**options) as cap:
             cp.multiply(x, 1, x)
             with cap.if_(flag):
                 cp.multiply(x, scale, x)

@@ -421,7 +421,7 @@ def by_hand(cp: Any, mode: Mode) -> Iterator[Any]:
 def in_block(cp: Any, mode: Mode) -> Iterator[Any]:
     """The same as a block of capturekit's."""
     made: list[Any] = []
-    with ck.capture(options=ck.CaptureOptions(mode=mode.name.lower())) as cap:
+    with ck.capture(mode=mode.name.lower()) as cap:
         yield made
     made.append(cap.graph)
 

@@ -457,7 +457,7 @@ def both(cp: Any) -> tuple[Any, list[Any]]:
 
 def test_races_are_found_across_devices(cp: Any) -> None:
     xs = arrays(cp)
-    with ck.capture(options=ck.CaptureOptions(check_races=False)) as cap, cap.fork(devices=[0, 1]) as (here, there):
+    with ck.capture(check_races=False) as cap, cap.fork(devices=[0, 1]) as (here, there):
         with here:
             xs[0] += 1
         with there:

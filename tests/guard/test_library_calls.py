@@ -16,7 +16,7 @@ import capturekit as ck
 from capturekit.driver import library_accesses
 from capturekit.driver.vendor_libraries import NAMES
 from capturekit.guard import watch
-from tests.captured import capture, flag
+from tests.captured import flag
 from tests.examples import examples
 from tests.lanes.test_relane import SAME, quiet
 
@@ -33,7 +33,7 @@ def matrices(cp: Any, count: int, side: int = 8) -> list[Any]:
 
 def test_products_are_ordered_by_their_matrices(cp: Any) -> None:
     a, b, c = matrices(cp, 3)
-    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
+    with ck.capture(lanes='auto', memory_limit=ROOM) as cap:
         first, second = a @ b, a @ c
         both = first @ second
     cap.graph.launch()
@@ -84,7 +84,7 @@ def test_random_products_give_equal_bits(cp: Any, steps: list[tuple[int, int, in
     found = []
     for options in ({}, {'lanes': 'auto', 'memory_limit': ROOM}):
         arrays = [one.copy() for one in start]
-        with capture(**options) as cap:
+        with ck.capture(**options) as cap:
             for to, a, b in steps:
                 arrays[to][...] = (arrays[a].T @ arrays[b]) % 7
         for _ in range(2):
@@ -97,7 +97,7 @@ def test_random_products_give_equal_bits(cp: Any, steps: list[tuple[int, int, in
 def test_views_with_other_strides(cp: Any) -> None:
     """A block of a larger matrix: its leading dimension is the larger one's."""
     large = (cp.arange(256.0) % 7).reshape(16, 16)
-    with ck.capture(lanes='auto', options=ck.CaptureOptions(memory_limit=ROOM)) as cap:
+    with ck.capture(lanes='auto', memory_limit=ROOM) as cap:
         one = large[:8, :8] @ large[8:, 8:]
         large[8:, :8] = 0
         other = large[:8, 8:] @ one

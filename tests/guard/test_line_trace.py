@@ -174,12 +174,12 @@ def test_parts_of_a_graph_are_numbered_on(sim: Any, way: str) -> None:
 
 def test_lines_can_be_left_out(sim: Any) -> None:
     x = sim.arange(4.0)
-    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
+    with ck.capture(lines=False) as cap:
         assert not TRACING._traces
         x + 1
     assert cap.recording.spans == []
     with pytest.raises(TypeError, match='lines must be True or False'):
-        ck.capture(options=ck.CaptureOptions(lines=1))  # type: ignore[arg-type]
+        ck.capture(lines=1)  # type: ignore[arg-type]
 
 
 def test_following_keeps_no_variables(sim: Any, way: str) -> None:
@@ -304,7 +304,7 @@ def test_the_users_own_exception_stays_the_main_one(sim: Any, way: str) -> None:
 def test_without_lines_the_error_says_what_the_guard_has_seen(sim: Any) -> None:
     x = sim.arange(4.0)
     with pytest.raises(ck.InvalidatedError, match=r'Active after test_line_trace\.py:.*, Invalidated now') as info:
-        with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
+        with ck.capture(lines=False) as cap:
             x * 2
             cap.stream.record()
             lose(sim)

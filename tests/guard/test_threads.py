@@ -535,7 +535,7 @@ def test_a_pool_of_another_thread_may_grow(sim: Any, by_hand: bool) -> None:
                     got = pool.submit(_prefetched, sim).result()
                     graph = stream.end_capture()
             else:
-                with ck.capture(options=ck.CaptureOptions(mode=('global', 'thread_local', 'relaxed')[mode])) as cap:  # type: ignore[arg-type]
+                with ck.capture(mode=('global', 'thread_local', 'relaxed')[mode]) as cap:  # type: ignore[arg-type]
                     sim.multiply(x, 2, out=y)
                     got = pool.submit(_prefetched, sim).result()
                 graph = cap.graph

@@ -13,7 +13,6 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from tests.captured import capture
 from tests.guard.several_devices import arrays, of, side_of, value
 
 
@@ -191,7 +190,7 @@ def test_it_is_refused_at_its_line_and_has_not_run(cp: Any, side: Any, name: str
     x, y, switch = cp.arange(4.0), cp.zeros(4), SWITCHES[name](cp, side)
     with (
         pytest.raises(KINDS.get(name, ck.EscapedWorkError)) as info,
-        capture(lines=lines),
+        ck.capture(lines=lines),
     ):
         x * 2
         switch()
@@ -203,7 +202,7 @@ def test_it_is_refused_at_its_line_and_has_not_run(cp: Any, side: Any, name: str
     for strict in (True,) if lines else (True, False):
         switch = SWITCHES[name](cp, side)
         with pytest.raises(KINDS.get(name, ck.EscapedWorkError), match=None if lines else 'lines=False') as info:
-            with ck.capture(strict=strict, options=ck.CaptureOptions(lines=lines)):
+            with ck.capture(strict=strict, lines=lines):
                 switch()
                 at = here() + 1
                 y += x

@@ -43,7 +43,7 @@ def test_modes_keep_unsafe_calls_away(sim: Any, x: Any, outside: Any, mode: str)
         (ck.UnsupportedCallError, lambda: sim.cuda.runtime.malloc(512)),
         (ck.UnsupportedCallError, lambda: importlib.import_module('cupyx.profiler').profile().__enter__()),
     ]
-    with ck.capture(options=ck.CaptureOptions(mode=mode)) as cap:
+    with ck.capture(mode=mode) as cap:
         y = x * 2  # the capture's own allocations are no matter of mode
         for kind, call in unsafe:
             with pytest.raises(kind, match=r"mode='relaxed'"):

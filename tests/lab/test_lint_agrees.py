@@ -125,9 +125,7 @@ def world(cp: Any) -> dict[str, Any]:
 def in_capture(cp: Any, fn: Callable[..., Any], strict: bool) -> ck.CaptureError | None:
     given = world(cp)  # streams live on until the end of the capture
     try:
-        with ck.capture(
-            strict=strict, options=ck.CaptureOptions(check_races=False)
-        ) as cap:  # an eager run has no edges that could be missing
+        with ck.capture(strict=strict, check_races=False) as cap:  # an eager run has no edges that could be missing
             fn(**given, origin=cap.stream)
     except ck.CaptureError as error:
         return error

@@ -11,7 +11,6 @@ import capturekit as ck
 from tests.agreement.choices import Choices
 from tests.agreement.trying import Kind, Outcome
 from tests.analysis.test_races import ARRAYS, LANES, VIEWS, N, Op, Wait, record
-from tests.captured import capture
 from tests.lanes.test_relane import OPERATIONS, SAME, run
 
 #: One way to make a graph of a program: it returns the graph, the arrays to fill before a launch, and those to read.
@@ -53,7 +52,7 @@ def with_arrays(program: list[tuple[str, int, int]], **options: Any) -> Way:
     def way(cp: Any) -> tuple[ck.Graph, list[Any], list[Any]]:
         inputs = [cp.zeros((4, 4)) for _ in range(4)]
         arrays = list(inputs)
-        with capture(**options) as cap:
+        with ck.capture(**options) as cap:
             run(cp, program, arrays)
         return cap.graph, inputs, [*arrays, *inputs]
 

@@ -10,7 +10,7 @@ import pytest
 import capturekit as ck
 from capturekit.launch import graph_memory
 from capturekit.launch.graph_memory import Workspaces
-from tests.captured import capture, flag, values
+from tests.captured import flag, values
 from tests.lanes.test_relane import SAME
 
 SIZE = 1 << 12
@@ -19,7 +19,7 @@ SIZE = 1 << 12
 def branches(cp: Any, x: Any, count: int = 4, **options: Any) -> tuple[ck.Capture, list[Any]]:
     """Branches with two temporaries each, recorded one after the other."""
     outs = [cp.zeros(SIZE) for _ in range(count)]
-    with capture(**options) as cap:
+    with ck.capture(**options) as cap:
         for number, out in enumerate(outs):
             cp.add(cp.sin(x) * 2, cp.cos(x) * number, out=out)
     return cap, outs
@@ -113,6 +113,6 @@ def test_wrong_arguments(cp: Any) -> None:
         (ValueError, {'lanes': 'auto', 'update': graph}, "lanes='auto' goes neither with into= nor with update="),
     ):
         with pytest.raises(error, match=text):
-            capture(**options)  # type: ignore[arg-type]
+            ck.capture(**options)  # type: ignore[arg-type]
     with pytest.raises(ck.ClosedError, match=r'Capture\.relaned'):
         _ = ck.capture(lanes='auto').relaned

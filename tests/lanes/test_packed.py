@@ -14,7 +14,7 @@ from capturekit.lanes import contest, new_order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from tests.analysis.test_races import WRITES_FIRST
-from tests.captured import capture, values
+from tests.captured import values
 from tests.lanes.test_relane import SAME
 
 N = 1000
@@ -22,7 +22,7 @@ N = 1000
 
 def branches(cp: Any, x: Any, count: int = 4, **options: Any) -> tuple[Any, list[Any]]:
     """Work of one lane that could be on several: each result has two temporaries, of which the second is another's."""
-    with capture(**(options or {'lanes': 'auto'})) as cap:
+    with ck.capture(**(options or {'lanes': 'auto'})) as cap:
         outs = [cp.sqrt(x * (n + 1)) * 2 + n for n in range(count)]
     return cap, outs
 
@@ -38,7 +38,7 @@ def right(cp: Any, x: Any, outs: list[Any]) -> bool:
 
 
 def chained(cp: Any, x: Any, **options: Any) -> tuple[Any, Any]:
-    with capture(**options) as cap:
+    with ck.capture(**options) as cap:
         y = x
         for _ in range(20):
             y = cp.sqrt(y) * 2 + x

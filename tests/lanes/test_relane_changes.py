@@ -95,7 +95,7 @@ def test_a_recording_in_the_place_of_another_one(cp: Any) -> None:
     graph, _outs, x = chain(cp, 2)
     graph.relane()
     outs = [cp.zeros(8) for _ in range(2)]
-    with ck.capture(options=ck.CaptureOptions(update=graph)) as cap:
+    with ck.capture(update=graph) as cap:
         for number, out in enumerate(outs):
             cp.sqrt(x, out=out)
             cp.multiply(out, number + 1, out=out)

@@ -250,14 +250,12 @@ def test_captures_and_graphs_hold(sim: Any, monkeypatch: pytest.MonkeyPatch) -> 
     holders = lambda: put_off.holders  # noqa: E731
     x = sim.arange(4.0)
     made: list[str] = []
-    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
+    with ck.capture(lines=False) as cap:
         assert holders() == 1
         put_off.put_off(lambda name: made.append(name), 'kernel')
         y = x * 2
     assert holders() == 1
-    with ck.capture(
-        options=ck.CaptureOptions(lines=False)
-    ) as other:  # before Python 3.12 tracing keeps a function's variables alive
+    with ck.capture(lines=False) as other:  # before Python 3.12 tracing keeps a function's variables alive
         x * 3
     assert holders() == 2
     for _ in range(2):

@@ -115,7 +115,7 @@ def test_pinned_memory_goes_back_when_the_device_has_waited(sim: Any, monkeypatc
 def test_a_pool_of_the_callers_gives_and_keeps(sim: Any) -> None:
     pool = sim.cuda.MemoryPool()
     x = sim.arange(64, dtype='f8')
-    with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
+    with ck.capture(pool=pool) as cap:
         y = x + 1
         for _ in range(10):
             y = y * 1.0
@@ -137,7 +137,7 @@ def test_graphs_of_one_pool_share_no_memory_while_they_live(sim: Any) -> None:
     pool, x = sim.cuda.MemoryPool(), sim.arange(64, dtype='f8')
 
     def recorded(factor: int) -> tuple[Any, Any]:
-        with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
+        with ck.capture(pool=pool) as cap:
             y = (x + 1) * factor - 1
         return cap.graph, y
 
@@ -420,7 +420,7 @@ def test_a_library_that_forks_and_joins_by_itself_counts(sim: Any) -> None:
     x, found = sim.arange(N, dtype='f8'), list[Any]()
     side, third, inner = streams(sim, 3)
     handle, within = side.ptr, inner.ptr
-    with ck.capture(options=ck.CaptureOptions(lines=False)) as cap:
+    with ck.capture(lines=False) as cap:
         for stream in (side, third):
             stream.wait_event(cap.stream.record())
         with side:

@@ -13,7 +13,6 @@ import pytest
 import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.captured import capture
 
 SIZES = (3000, 5000, 4000)
 
@@ -204,7 +203,7 @@ def test_a_captured_stream_refuses_the_next_launch(cp: Any) -> None:
     group, x = ck.MemoryGroup(), cp.arange(8.0)
     graphs = []
     for k in range(2):
-        with ck.capture(options=ck.CaptureOptions(memory=group)) as cap:
+        with ck.capture(memory=group) as cap:
             y = x + k
         graphs.append((cap.graph, y))
     stream, other = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
@@ -230,7 +229,7 @@ def two_of(cp: Any, group: ck.MemoryGroup) -> list[tuple[Any, Any]]:
     found = []
     for k in range(2):
         x = cp.arange(16.0) + k
-        with ck.capture(options=ck.CaptureOptions(memory=group)) as cap:
+        with ck.capture(memory=group) as cap:
             GUARD.libraries.workspace_on(cap.stream.ptr)
             y = chain(x)
         found.append((cap.graph, y))
@@ -313,7 +312,7 @@ def test_no_two_of_a_group_run_beside_each_other(cp: Any) -> None:
         with right, pytest.raises(ck.UnsupportedCallError, match='same memory group'):
             cap.embed(two)
     with (
-        capture(memory=group) as cap,
+        ck.capture(memory=group) as cap,
         pytest.raises(ck.UnsupportedCallError, match='shares memory with the graph'),
     ):
         cap.embed(one)
@@ -325,7 +324,7 @@ def test_a_group_is_refused_beside_other_memory(cp: Any, other: str) -> None:
         cp.ones(3)
     given = {'pool': cp.cuda.MemoryPool(), 'pieces': True, 'update': cap.graph}[other]
     with pytest.raises(TypeError, match=f'memory= can not be combined with {other}='):
-        capture(memory=ck.MemoryGroup(), **{other: given})
+        ck.capture(memory=ck.MemoryGroup(), **{other: given})
 
 
 def test_a_pool_of_the_users_is_not_shared(cp: Any) -> None:

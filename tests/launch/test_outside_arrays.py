@@ -170,7 +170,7 @@ def test_a_pool_of_the_users_own(sim: Any, reader: Reader) -> None:
     pool = sim.cuda.MemoryPool()
     with sim.cuda.using_allocator(pool.malloc):
         x = sim.arange(float(N))
-    with ck.capture(options=ck.CaptureOptions(pool=pool)) as cap:
+    with ck.capture(pool=pool) as cap:
         hold(cap, sim)
         y = x * 2
         reader.tell(MULTIPLY, x, y)

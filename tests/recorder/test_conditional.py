@@ -22,7 +22,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from capturekit.recorder import capture as blocks
 from capturekit.simulated import SimulatedDevice
-from tests.captured import capture, flag, graph_at, launched, simulated, values
+from tests.captured import flag, graph_at, launched, simulated, values
 from tests.examples import examples
 
 DROPPED = 'an array from before the loop was dropped in its body'
@@ -458,7 +458,7 @@ def ran(cp: Any, program: Any, recorded: bool, **options: Any) -> list[Any] | No
     code = compile('\n'.join(written(program, recorded, itertools.count())), 'program.py', 'exec')
     try:
         if recorded:
-            with capture(**options) as names['cap']:
+            with ck.capture(**options) as names['cap']:
                 exec(code, names)
             names['cap'].graph.launch()
         else:
@@ -784,7 +784,7 @@ def test_in_a_graph_of_the_users(cp: Any, lost: str) -> None:
     handle = device.graph_create()
     with (
         pytest.raises((ck.CaptureError, CudaCallError)) as info,
-        capture(into=graph_at(handle)) as cap,
+        ck.capture(into=graph_at(handle)) as cap,
     ):
         with cap.if_(on):
             x += 1

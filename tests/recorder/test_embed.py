@@ -12,7 +12,7 @@ import capturekit as ck
 from capturekit import render
 from capturekit.driver.cuda import current
 from capturekit.recorder import capture as blocks
-from tests.captured import capture, flag, graph_at, launched, recorded, values
+from tests.captured import flag, graph_at, launched, recorded, values
 
 
 @pytest.fixture(autouse=True)
@@ -169,14 +169,14 @@ def made(cp: Any) -> Handmade:
 
 def test_a_diamond_of_four_captures(cp: Any, made: Handmade) -> None:
     x = cp.ones(4)
-    with capture(into=graph_at(made.handle)) as a:
+    with ck.capture(into=graph_at(made.handle)) as a:
         y = x * 2
-    with capture(into=graph_at(made.handle), after=a.ends) as b:
+    with ck.capture(into=graph_at(made.handle), after=a.ends) as b:
         left = y + 1
-    with capture(into=graph_at(made.handle), after=a.ends) as c:
+    with ck.capture(into=graph_at(made.handle), after=a.ends) as c:
         right = y + 2
         right *= 2
-    with capture(into=graph_at(made.handle), after=[*b.ends, *c.ends]) as d:
+    with ck.capture(into=graph_at(made.handle), after=[*b.ends, *c.ends]) as d:
         z = left * right
     nodes = made.device.graph_nodes(made.handle)
     assert len(nodes) == 5
@@ -195,7 +195,7 @@ def test_a_diamond_of_four_captures(cp: Any, made: Handmade) -> None:
 
 def test_memory_is_held_until_close(cp: Any, made: Handmade) -> None:
     x, out = cp.ones(1 << 16), cp.zeros(1 << 16)
-    with capture(into=graph_at(made.handle)) as cap:
+    with ck.capture(into=graph_at(made.handle)) as cap:
         out[...] = x * 2 + 1
     with pytest.raises(ck.ClosedError, match='graph of yours'):
         cap.graph  # noqa: B018
@@ -211,7 +211,7 @@ def test_memory_is_held_until_close(cp: Any, made: Handmade) -> None:
 
 def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> None:
     x, left = cp.ones(4), cp.zeros((), 'i4')
-    with capture(into=graph_at(made.handle)) as cap:
+    with ck.capture(into=graph_at(made.handle)) as cap:
         left.fill(4)
         with cap.while_(left):
             x *= 2
@@ -222,7 +222,7 @@ def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> Non
             with two:
                 b = x + 2
     assert len(cap.ends) == 2
-    with capture(into=graph_at(made.handle), after=cap.ends) as last:
+    with ck.capture(into=graph_at(made.handle), after=cap.ends) as last:
         c = a + b
     made.launch(cp)
     assert values(c) == [35.0] * 4
@@ -232,13 +232,13 @@ def test_decisions_and_lanes_go_into_a_graph_too(cp: Any, made: Handmade) -> Non
 @pytest.mark.parametrize('how', ['an exception', 'unjoined', 'a read', 'numbers'])
 def test_a_capture_that_fails_leaves_the_graph_as_it_was(cp: Any, made: Handmade, how: str) -> None:
     x = cp.ones(4)
-    with capture(into=graph_at(made.handle)) as first:
+    with ck.capture(into=graph_at(made.handle)) as first:
         y = x * 2
     before = made.device.graph_nodes(made.handle)
     wanted = {'an exception': KeyError, 'unjoined': ck.UnjoinedError, 'a read': ck.HostReadError}
     with (
         pytest.raises(wanted.get(how, ck.UnsupportedCallError)),
-        capture(into=graph_at(made.handle)) as cap,
+        ck.capture(into=graph_at(made.handle)) as cap,
     ):
         x + 3
         with cap.if_(flag(cp)):
@@ -270,16 +270,16 @@ def test_bad_targets(sim: Any) -> None:
     graph, _y = recorded(lambda: sim.ones(3) + 1)
     for into in ('graph', 1.5, True, graph, object(), 3, made, made.handle):
         with pytest.raises(TypeError, match='into must be'):
-            ck.capture(options=ck.CaptureOptions(into=into))
+            ck.capture(into=into)
     with pytest.raises(TypeError, match='after= names nodes'):
-        ck.capture(options=ck.CaptureOptions(after=[1]))
+        ck.capture(after=[1])
     with pytest.raises(TypeError, match='after must be nodes'):
-        ck.capture(options=ck.CaptureOptions(into=graph_at(made.handle), after=['a']))
+        ck.capture(into=graph_at(made.handle), after=['a'])
     with pytest.raises(ValueError, match='a rehearsal is checked'):
-        ck.capture(rehearsal=ck.rehearse(lambda: None), options=ck.CaptureOptions(into=graph_at(made.handle)))
+        ck.capture(rehearsal=ck.rehearse(lambda: None), into=graph_at(made.handle))
     with (
         pytest.raises(ValueError, match='1 of the nodes are not in the graph'),
-        ck.capture(options=ck.CaptureOptions(into=graph_at(made.handle), after=7)),
+        ck.capture(into=graph_at(made.handle), after=7),
     ):
         pass
     with ck.capture() as cap:
@@ -298,7 +298,7 @@ def test_bad_targets(sim: Any) -> None:
 
 def test_any_graph_is_looked_into(cp: Any, made: Handmade) -> None:
     x = cp.ones(4)
-    with capture(into=graph_at(made.handle)) as cap:
+    with ck.capture(into=graph_at(made.handle)) as cap:
         y = x * 2
         y.fill(3)
     stream = cp.cuda.Stream(non_blocking=True)
@@ -340,7 +340,7 @@ def test_every_kind_of_node_is_made_read_and_drawn() -> None:
     definition.embed(child)
     definition.empty()
     definition.if_then(definition.create_condition(0))
-    with capture(into=definition) as cap:
+    with ck.capture(into=definition) as cap:
         cp.add(x, 1, out=y)
     recording = ck.look(definition)
     kinds = {node.kind for node in recording.graph}
@@ -383,7 +383,7 @@ def test_a_diamond_half_built_and_half_recorded() -> None:
 
     definition = graphs.GraphDefinition()
     first = definition.launch(*add(x, y, a))
-    with capture(into=definition, after=[first]) as left:
+    with ck.capture(into=definition, after=[first]) as left:
         cp.add(a, x, out=b)
     right = first.launch(*add(a, y, c))
     definition.join(*left.ends, right).launch(*add(b, c, d))

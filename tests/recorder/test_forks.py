@@ -19,7 +19,6 @@ from capturekit.recorder import capture as blocks
 from capturekit.recorder import forks
 from capturekit.recorder.forks import ASSIGNMENTS, assigned
 from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.captured import capture
 from tests.examples import examples
 
 COUNTS = st.integers(0, 40)
@@ -359,7 +358,7 @@ def test_the_parents_allocator_notices_the_fork(cp: Any) -> None:
 def test_a_lost_capture_is_told_when_a_lane_is_entered(sim: Any, lines: bool) -> None:
     with (
         pytest.raises(ck.InvalidatedError),
-        capture(lines=lines) as cap,
+        ck.capture(lines=lines) as cap,
         cap.fork(2) as (left, right),
     ):
         with left, GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
@@ -370,7 +369,7 @@ def test_a_lost_capture_is_told_when_a_lane_is_entered(sim: Any, lines: bool) ->
 
 @pytest.mark.parametrize('lines', [True, False])
 def test_a_lost_capture_is_told_when_lanes_are_forked(sim: Any, lines: bool) -> None:
-    with pytest.raises(ck.InvalidatedError), capture(lines=lines) as cap:
+    with pytest.raises(ck.InvalidatedError), ck.capture(lines=lines) as cap:
         with GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
             cap.stream.synchronize()
         with cap.fork(2):

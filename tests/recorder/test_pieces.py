@@ -114,7 +114,7 @@ def test_arguments(sim: Any) -> None:
     with ck.capture() as cap:
         sim.ones(2) * 2
     with pytest.raises(ValueError, match='pieces=True'):
-        ck.capture(pieces=True, options=ck.CaptureOptions(update=cap.graph))
+        ck.capture(pieces=True, update=cap.graph)
 
 
 def test_in_a_body_it_is_refused_and_the_capture_goes_on(sim: Any) -> None:

@@ -185,11 +185,11 @@ def test_host_functions_are_kept(cp: Any) -> None:
 def test_into_a_graph_of_somebody_else_s_says_what_to_do(cp: Any) -> None:
     x, device = cp.arange(4.0), current().device
     g = device.graph_create()
-    with ck.capture(options=ck.CaptureOptions(into=graph_at(g))) as cap:
+    with ck.capture(into=graph_at(g)) as cap:
         branches(cp, x)
     assert not cap.recording.by_priority
     assert any('cudaGraphInstantiateFlagUseNodePriority' in step.text for step in cap.recording.notes)
-    with ck.capture(options=ck.CaptureOptions(into=graph_at(g), after=cap.ends)) as second:
+    with ck.capture(into=graph_at(g), after=cap.ends) as second:
         branches(cp, x, priority=None)
     assert second.recording.notes == []
     device.graph_destroy(g)
@@ -272,7 +272,7 @@ def test_a_capture_for_a_graph_that_is_there(cp: Any) -> None:
     graph, _y = recorded(lambda: branches(cp, x, priority=None))
     hows = []
     for scale, priority in ((3.0, -1), (4.0, -1), (5.0, -2), (6.0, None)):
-        with ck.capture(options=ck.CaptureOptions(update=graph)) as cap:
+        with ck.capture(update=graph) as cap:
             y = branches(cp, x, scale, priority)
         hows.append(cap.update.how)
         assert told(graph) == (priority is not None)

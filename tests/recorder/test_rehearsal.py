@@ -19,7 +19,6 @@ from capturekit.guard import GUARD
 from capturekit.launch import read_checks
 from capturekit.model.host_reads import Read
 from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.captured import capture
 from tests.examples import examples
 from tests.recorder.test_teardown import unchanged
 
@@ -27,7 +26,7 @@ from tests.recorder.test_teardown import unchanged
 def rehearsed(fn: Callable[..., Any], *args: Any, **options: Any) -> tuple[ck.Rehearsal, ck.Capture, Any]:
     """Rehearse a call and record it: the rehearsal, the capture, and what the recorded call returned."""
     rehearsal = ck.rehearse(fn, *args)
-    with capture(rehearsal=rehearsal, **options) as cap:
+    with ck.capture(rehearsal=rehearsal, **options) as cap:
         result = fn(*args)
     return rehearsal, cap, result
 

@@ -311,7 +311,7 @@ def test_memory_runs_out(sim: Any) -> None:
     pool = sim.cuda.MemoryPool()
     pool.set_limit(size=4096)
     with unchanged(sim):
-        with pytest.raises(sim.cuda.memory.OutOfMemoryError), ck.capture(options=ck.CaptureOptions(pool=pool)):
+        with pytest.raises(sim.cuda.memory.OutOfMemoryError), ck.capture(pool=pool):
             sim.empty(1 << 20)
 
 

@@ -22,7 +22,7 @@ class Failing(Exception):
 
 def good(cp: Any, x: Any, number: int) -> None:
     """A capture with two lanes, launched twice and checked."""
-    with ck.capture(strict=number % 3 > 0, options=ck.CaptureOptions(lines=number % 2 > 0)) as cap:
+    with ck.capture(strict=number % 3 > 0, lines=number % 2 > 0) as cap:
         a = x + number
         with cap.fork(2) as (left, right):
             with left:
@@ -98,7 +98,7 @@ def failing(cp: Any, x: Any, way: str) -> None:
     """A capture that fails as it should."""
     body, wanted = WAYS[way]
     try:
-        with ck.capture(options=ck.CaptureOptions(check_races=True)) as cap:
+        with ck.capture(check_races=True) as cap:
             body(cp, x, cap)
     except wanted:
         return

@@ -79,7 +79,7 @@ class Tripwire:
 
 def program(cp: Any, x: Any, origin: Any) -> Any:
     """A block with lanes, an upload, a decision and a join by hand."""
-    with ck.capture(origin, options=ck.CaptureOptions(check_races=True, lines=False)) as cap:
+    with ck.capture(origin, check_races=True, lines=False) as cap:
         y = x * 2 + cp.array([1.0])
         with cap.fork(2) as (left, right):
             with left:
@@ -102,7 +102,7 @@ def program_of_devices(cp: Any) -> Callable[[Any, Any, Any], Any]:
 
     def program(cp: Any, x: Any, origin: Any) -> Any:
         told = False
-        with ck.capture(origin, options=ck.CaptureOptions(check_races=True, lines=False)) as cap:
+        with ck.capture(origin, check_races=True, lines=False) as cap:
             y = x * 2 + 1
             with cap.fork(devices=[0, 1]) as (here, there):
                 with here:
