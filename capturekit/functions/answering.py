@@ -49,11 +49,12 @@ from capturekit.functions.watch import Watch, WatchedRun
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
-from capturekit.model.cleanup import Uncollected
+from capturekit.model.cleanup import Uncollected, uninterrupted
 from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.pytree import held_in, take_apart
+from capturekit.model.skipped_exits import undoing
 from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
@@ -92,7 +93,7 @@ class Answering:
     def answer(self, given: Given) -> Any:
         """Answer a call."""
         kind = given.kind
-        with TURNS:
+        with TURNS.call():
             with kind.call() as is_first:
                 answer = self._by_state(given) if is_first else _PLAINLY
             if answer is not _PLAINLY:
@@ -142,7 +143,7 @@ class Answering:
 
     def stopped(self, given: Given, variant: Variant, failed: Exception) -> Any:
         """Answer a call whose launch has raised. The kind's lock is held since before that launch."""
-        with TURNS:
+        with TURNS.call():
             given.kind.other_ways.clear()
             return self._launch(given, variant, failed)
 
@@ -206,7 +207,7 @@ class Answering:
     def _compare(self, given: Given, variant: Variant, due: Any, result: Any) -> bool:
         """Compare a launch with an eager run. False if the graph does not read numbers as the function does."""
         try:
-            with BUSY:
+            with BUSY.entered():
                 due.compare(result)
             variant.untried = max(variant.untried - 1, 0)
             return True
@@ -276,10 +277,12 @@ class Answering:
         kind.unanswered += 1
         kind.why_missed = '' if drawn is None else kind.why_missed
         kind.cost_more()
-        with BUSY:
+        with BUSY.entered():
             watch = self._watch(given, rehearsal, uncollected)
-            with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
-                result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
+            with undoing() as undo:
+                undo.push(uncollected.let_go)
+                with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
+                    result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
         environment, reckoned, reason = None, NOTHING, lazy(self._fn)
         if watch is not None:
             kind.seconds += watch.seconds
@@ -407,9 +410,10 @@ class Answering:
         begun = time.perf_counter()
         result, failed, reason, refused = None, None, '', False
         try:
-            with BUSY, unchanged_by_failures(variant.environment):
-                result = recorder.record(given, self._options.pieces)
-            self._recorded(given.kind, variant, begun)
+            with uninterrupted():
+                with BUSY.entered(), unchanged_by_failures(variant.environment):
+                    result = recorder.record(given, self._options.pieces)
+                self._recorded(given.kind, variant, begun)
         except errors.AssumptionError as error:
             failed = error.with_traceback(None)
         except CaptureError as error:
@@ -462,7 +466,7 @@ class Answering:
     def _again(self, given: Given, drawn: list[Feed], why: str) -> Any:
         """Run eagerly, with the random numbers that a failed launch or recording has already drawn."""
         self.tally.ran(why)
-        with BUSY, GUARD.rehearsing(given.platform, Rehearsal(), drawn):
+        with BUSY.entered(), GUARD.rehearsing(given.platform, Rehearsal(), drawn):
             return self._fn(*given.args, **given.kwargs)
 
 

@@ -6,26 +6,34 @@ import sys
 import threading
 from _thread import get_ident
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import starmap
 from types import CodeType, FrameType
 from typing import Any
 
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import other_threads
 
 
 class _Busy:
-    """How many graphed functions this thread is in: it is a block, within which it is in one more."""
+    """How many graphed functions this thread is in."""
 
     def __init__(self) -> None:
         #: The depth of each thread that is in one. Mostly it is empty, which is asked in no time.
         self.threads: dict[int, int] = {}
 
-    def __enter__(self) -> None:
-        self.depth += 1
-
-    def __exit__(self, *_error: object) -> None:
-        self.depth -= 1
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """A block within which this thread is in one more."""
+        me, threads = get_ident(), self.threads
+        before = threads.get(me, 0)
+        try:
+            threads[me] = before + 1
+            yield
+        finally:
+            if before:
+                threads[me] = before
+            else:
+                threads.pop(me, None)
 
     @property
     def depth(self) -> int:
@@ -58,27 +66,32 @@ class CallTurns:
     """
 
     def __init__(self) -> None:
-        #: Recordings that must be alone hold this lock; calls that begin meanwhile take it for a moment.
+        #: Recordings that must be alone hold this lock; calls that begin meanwhile take it for a moment. ``_recorder``
+        #: is the thread that records.
         self._gate = threading.RLock()
         self._recording = 0
+        self._recorder = 0
         #: How many calls each thread is in that is in one; and a number that changes when a thread enters one.
         self._inside: dict[int, int] = {}
         self._begun = 0
         #: The code that makes calls which are not counted.
         self.uncounted: set[CodeType] = set()
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def call(self) -> Iterator[None]:
         """Count a call of this thread for the block."""
         me, inside = get_ident(), self._inside
-        with self._gate:
-            inside[me] = inside.get(me, 0) + 1
-            self._begun += 1
-
-    def __exit__(self, *_error: object) -> None:
-        me, inside = get_ident(), self._inside
-        inside[me] -= 1
-        if not inside[me]:
-            del inside[me]
+        before = inside.get(me, 0)
+        try:
+            with self._gate:
+                inside[me] = before + 1
+                self._begun += 1
+            yield
+        finally:
+            if before:
+                inside[me] = before
+            else:
+                inside.pop(me, None)
 
     def run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a function in such a block, with as little as can be around it."""
@@ -91,7 +104,7 @@ class CallTurns:
                     return fn(*args, **kwargs)
             finally:
                 del inside[me]
-        with self:
+        with self.call():
             return fn(*args, **kwargs)
 
     def mark(self) -> int | None:
@@ -113,16 +126,19 @@ class CallTurns:
     @contextmanager
     def alone(self) -> Iterator[bool]:
         """Within a call: yield False if other threads are in calls; else True, and others wait until the block ends."""
-        if not self._gate.acquire(blocking=False):
+        me = get_ident()
+        if self._recorder not in (0, me):
             yield False
             return
-        self._recording += 1
-        try:
-            with BUSY:
-                yield self.mark() is not None
-        finally:
-            self._recording -= 1
-            self._gate.release()
+        with self._gate:
+            before, self._recorder = self._recorder, me
+            self._recording += 1
+            try:
+                with BUSY.entered():
+                    yield self.mark() is not None
+            finally:
+                self._recording -= 1
+                self._recorder = before
 
 
 #: The calls of all graphed functions.

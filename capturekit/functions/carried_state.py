@@ -15,12 +15,12 @@ that follows: :class:`StateBefore` puts back what was there.
 from __future__ import annotations
 
 import array
+import functools
 import threading
 import warnings
 from abc import ABCMeta
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ from capturekit.model.class_layout import (
 )
 from capturekit.model.kept_values import Kept, contents_of
 from capturekit.model.pytree import Form, put_together, take_apart
+from capturekit.model.skipped_exits import contextmanager, undoing
 from capturekit.model.source_line import Place, here
 from capturekit.model.value_changes import containers, difference, replaced
 
@@ -288,7 +289,9 @@ class CarriedState:
     def holding(self, arrays: Sequence[Any]) -> Iterator[None]:
         """Put other arrays into the places for a run of the function; afterwards restore all places."""
         left, before = iter(arrays), [(place, place.before()) for place in self.places]
-        try:
+        with undoing() as undo:
+            for place, value in reversed(before):
+                undo.push(functools.partial(place.end, value))
             for place in self.places:
                 place.begin(left)
             yield
@@ -298,9 +301,6 @@ class CarriedState:
                         f'The change of {place.where()}',
                         rule='It differs from the change in the eager run.',
                     )
-        finally:
-            for place, value in before:
-                place.end(value)
 
     def after(self) -> tuple[Any, ...]:
         """What the run has put in the places."""

@@ -125,7 +125,8 @@ class CodeMet:
 _NAME = 'capturekit: lines that ran'
 _monitoring: Any = getattr(sys, 'monitoring', None)
 _DISABLE = _monitoring.DISABLE if _monitoring is not None else None
-_in_use = threading.Lock()
+#: The run that is told of lines.
+_followed: list[LinesRun] = []
 
 
 class LinesRun:
@@ -153,8 +154,9 @@ class LinesRun:
 
     def begin(self) -> None:
         """Begin, if the interpreter can tell of lines and no other run is told."""
-        if _monitoring is None or not _in_use.acquire(blocking=False):
+        if _monitoring is None or _followed:
             return
+        _followed[:] = [self]
         for tool in (5, 4, 3):
             if _monitoring.get_tool(tool) is None:
                 _monitoring.use_tool_id(tool, _NAME)
@@ -163,7 +165,7 @@ class LinesRun:
                 _monitoring.register_callback(tool, _monitoring.events.PY_YIELD, self._yield)
                 self._tool = tool
                 return
-        _in_use.release()
+        _followed.clear()
 
     @property
     def told(self) -> bool:
@@ -208,7 +210,7 @@ class LinesRun:
         _monitoring.register_callback(tool, _monitoring.events.PY_YIELD, None)
         self._values.clear()
         _monitoring.free_tool_id(tool)
-        _in_use.release()
+        _followed.clear()
 
     def of(self, code: CodeType) -> set[int] | None:
         """The lines of code that ran; None: any may have run."""

@@ -71,7 +71,8 @@ class Before:
         return self
 
     def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(self._collecting)
+        if self._collecting in gc.callbacks:
+            gc.callbacks.remove(self._collecting)
         self._before.clear()
         self._since.clear()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -21,6 +20,7 @@ from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, attributes_of, form_of_class, name_of, own_layout
 from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
 from capturekit.model.plain_values import a, is_nan, show
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.value_changes import ALONE, ValueDifference, containers, difference
 
 #: What we alone read of settings and of generators of random numbers may be made anew each time.

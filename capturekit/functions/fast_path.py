@@ -43,7 +43,7 @@ def _fitting(
     """The comparisons before the launch."""
     usual, earlier = kind.usual, answering.earlier if options.later else None
     watched, graph, run, slots = variant.environment, variant.graph, variant.run, variant.slots
-    variants, reach, acquire, release = kind.variants, kind.reach, kind.lock.acquire, kind.lock.release
+    variants, reach, lock = kind.variants, kind.reach, kind.lock
     outside, far = variant.outside, variant.far
     one, alone, is_apart = len(reach) == 1, len(reach) == 1 and not outside, _remembering(reach, outside)
     fits = None if variant.stream_order is None else variant.stream_order.fits
@@ -57,36 +57,35 @@ def _fitting(
             if leaves is None:
                 return NOT_ANSWERED
         pointers = [leaves[0].data.ptr] if one else [leaf.data.ptr for leaf in leaves]
-        acquire()  # `with lock` takes three times as long
-        again = kind.under_way
-        try:
-            if again or kind.variants is not variants or variant.run is not run or state.made is None:
-                return NOT_ANSWERED
-            if earlier is not None and earlier.call is not None:
-                return NOT_ANSWERED
-            kind.under_way = True
-            if watched is not None and not watched.same():
-                return NOT_ANSWERED
-            if (fits is not None and not fits()) or (not alone and not is_apart(pointers)):
-                return NOT_ANSWERED
-            if far and not are_whole(leaves):
-                return NOT_ANSWERED
-            if slots is not None or numbers is not None:
-                if slots is None or numbers is None:
+        with lock:
+            again = kind.under_way
+            try:
+                if again or kind.variants is not variants or variant.run is not run or state.made is None:
                     return NOT_ANSWERED
-                slots.fill(leaves[-1], numbers.values)
-            variant.calls += 1
-            if not plain:
-                return quick(leaves, args, kwargs)
-            kind.unanswered = 0
-            if earlier is not None:
-                earlier.last.call = None
-            return quick(leaves, pointers)
-        except (UpdateError, Unfit):  # nodes can't be aimed at this call's arrays, or a number fits no graph
-            return NOT_ANSWERED
-        finally:
-            kind.under_way = again
-            release()
+                if earlier is not None and earlier.call is not None:
+                    return NOT_ANSWERED
+                kind.under_way = True
+                if watched is not None and not watched.same():
+                    return NOT_ANSWERED
+                if (fits is not None and not fits()) or (not alone and not is_apart(pointers)):
+                    return NOT_ANSWERED
+                if far and not are_whole(leaves):
+                    return NOT_ANSWERED
+                if slots is not None or numbers is not None:
+                    if slots is None or numbers is None:
+                        return NOT_ANSWERED
+                    slots.fill(leaves[-1], numbers.values)
+                variant.calls += 1
+                if not plain:
+                    return quick(leaves, args, kwargs)
+                kind.unanswered = 0
+                if earlier is not None:
+                    earlier.last.call = None
+                return quick(leaves, pointers)
+            except (UpdateError, Unfit):  # nodes can't be aimed at this call's arrays, or a number fits no graph
+                return NOT_ANSWERED
+            finally:
+                kind.under_way = again
 
     return fast
 

@@ -164,11 +164,8 @@ class TimedWays:
 
     def settle(self) -> None:
         """Give the verdict if it can be given by now."""
-        if self._lock.acquire(blocking=False):  # another thread does it
-            try:
-                self._settle()
-            finally:
-                self._lock.release()
+        with self._lock:
+            self._settle()
 
     def _settle(self) -> None:
         awaited = self._awaited

@@ -6,7 +6,6 @@ import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -27,6 +26,7 @@ from capturekit.model import errors
 from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.pytree import put_together
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.sparse import unpacked
 
 

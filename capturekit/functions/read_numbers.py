@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -50,6 +50,7 @@ from capturekit.launch.plan import Seam
 from capturekit.model import errors
 from capturekit.model.host_reads import Read
 from capturekit.model.plain_values import HeldArray
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +32,7 @@ from capturekit.functions.number_arguments import COMPUTED, TYPES, Unfit
 from capturekit.functions.outcomes import FunctionPlace
 from capturekit.model import errors
 from capturekit.model.class_layout import dictionary_of_class
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here, is_ours
 
 if TYPE_CHECKING:

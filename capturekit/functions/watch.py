@@ -29,10 +29,11 @@ from capturekit.functions.run_end import finish
 from capturekit.functions.settings import forget_ours, routines_now, settings_now, shown_before
 from capturekit.functions.watched_values import OtherNumbers
 from capturekit.model.class_layout import among
-from capturekit.model.cleanup import Uncollected
+from capturekit.model.cleanup import Uncollected, uninterrupted
 from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.kept_values import IsArray
+from capturekit.model.skipped_exits import undoing
 
 #: What is logged where following a run fails; the call runs eagerly, and gives its result.
 FAULT = 'a fault of capturekit: what a function reads can not be followed'
@@ -74,6 +75,7 @@ class Watch:
         self._environment: Environment | None = None
         self._failure: BaseException | None = None
         self._previous: Any = None
+        self._callback: Any = None
         self._time = FollowTime()
         self._before = Before(self._time)
         self._lines = LinesRun(self._came_to, self._call_begins)
@@ -101,24 +103,27 @@ class Watch:
 
     def run(self, args: Any, kwargs: Any) -> Any:
         """Call the function and follow it."""
-        with self:
-            return self._fn(*args, **kwargs)
+        with undoing() as undo:
+            undo.push(self._end)
+            with uninterrupted():
+                self._follow()
+            sys.setprofile(self._callback)
+            result = self._fn(*args, **kwargs)
+            self._profile_no_more()  # before anything else is called here
+            with uninterrupted():
+                self._lines.end()
+                self._environment = self._environment_of_run()
+            return result
 
-    def __enter__(self) -> Watch:
+    def _follow(self) -> None:
         self._before.__enter__()
         self._lines.begin()
         try:
             self._begin()
         except TooLong as error:
             self._failure = error
-        except BaseException:
-            self._lines.end()
-            self._before.__exit__()
-            raise
         self._previous = sys.getprofile()
-        self._callback: Any = self._chained if callable(self._previous) else self._profile
-        sys.setprofile(self._callback)
-        return self
+        self._callback = self._chained if callable(self._previous) else self._profile
 
     def _begin(self) -> None:
         """Watch what the function holds before it runs."""
@@ -145,19 +150,20 @@ class Watch:
             run.functions.outermost = function, Watch.run.__code__
         run.holders.settle()
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if sys.getprofile() is self._callback:
+    def _profile_no_more(self) -> None:
+        if self._callback is not None and sys.getprofile() is self._callback:
             profile_again(self._previous)
-        elif self._failure is None:
+        elif self._callback is not None and self._failure is None:
             what = 'the function set a profile function: what it ran afterwards is not known'
             self._run.doubts.unwatchable.append(what)
-        self._lines.end()
-        try:
-            if kind is None:
-                self._environment = self._environment_of_run()
-        finally:
+        self._callback = None  # it holds this object, and so all that it has met
+
+    def _end(self) -> None:
+        """End all that has begun."""
+        self._profile_no_more()
+        with uninterrupted():
+            self._lines.end()
             self._before.__exit__()
-            self._callback = None  # it holds this object, and so all that it has met
             self._run.values.end()
 
     def _environment_of_run(self) -> Environment:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
 
 from capturekit.driver.cuda import Platform, current
@@ -43,8 +44,9 @@ from capturekit.guard.stream_calls import StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
+from capturekit.model.cleanup import uninterrupted
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.skipped_exits import contextmanager
+from capturekit.model.skipped_exits import contextmanager, undoing
 from capturekit.model.source_line import here
 
 __all__ = ['GUARD', 'LISTENERS', 'Guard', 'OpenCapture', 'close_recording', 'new_recording', 'tell_listeners', 'watch']
@@ -156,6 +158,24 @@ class Guard(Components):
                     self.state.ledger.outside.clear()
 
     @contextmanager
+    def installed_for(self, platform: Platform) -> Iterator[None]:
+        """Keep the wrappers in place for a block."""
+        held: list[Platform] = []
+
+        def give_back() -> None:
+            with uninterrupted():
+                if held:
+                    held.clear()
+                    self.uninstall()
+
+        with undoing() as undo:
+            undo.push(give_back)
+            with uninterrupted():
+                self.install(platform)
+                held.append(platform)
+            yield
+
+    @contextmanager
     def rehearsing(self, platform: Platform, rehearsal: Rehearsal, drawn: list[Feed] | None = None) -> Iterator[None]:
         """For a block, remember the values that this thread reads on the host; use the numbers in ``drawn`` again."""
         me, state = threading.get_ident(), self.state
@@ -166,20 +186,21 @@ class Guard(Components):
                 rule='A rehearsal runs eagerly, and this thread has a capture open.',
                 remedy='Rehearse before the capture.',
             )
-        self.install(platform)
         before = state.rehearsals.get(me)
-        state.rehearsals[me] = rehearsal
-        if drawn:
-            state.redraws[me] = drawn
-        try:
-            yield
-        finally:
+
+        def put_back() -> None:
             state.redraws.pop(me, None)
             if before is None:
-                del state.rehearsals[me]
+                state.rehearsals.pop(me, None)
             else:
                 state.rehearsals[me] = before
-            self.uninstall()
+
+        with self.installed_for(platform), undoing() as undo:
+            undo.push(put_back)
+            state.rehearsals[me] = rehearsal
+            if drawn:
+                state.redraws[me] = drawn
+            yield
 
     def opens(self, frame: FrameType) -> None:
         """Note that a graphed function, whose eager run is followed, opens a capture itself."""
@@ -196,12 +217,7 @@ class Guard(Components):
 GUARD = Guard(State())
 
 
-@contextmanager
-def watch() -> Iterator[None]:
+def watch() -> AbstractContextManager[None]:
     """Keep the guard installed for a block, so that captures begun by hand (by the script's own ``begin_capture``) are
     guarded, too."""
-    GUARD.install(current())
-    try:
-        yield
-    finally:
-        GUARD.uninstall()
+    return GUARD.installed_for(current())

@@ -163,9 +163,9 @@ class Plan:
         stream = self._platform.cupy.cuda.get_current_stream()
         with self.turn(stream.ptr):
             launch = self.start()
-            if self._last is not None:
-                stream.wait_event(self._last)
             try:
+                if self._last is not None:
+                    stream.wait_event(self._last)
                 self.follow(launch, 0, stream, wait)
             except AssumptionError:
                 raise

@@ -132,8 +132,9 @@ class Uncollected:
         self._holds = False
 
     def __enter__(self) -> Uncollected:
-        GARBAGE.hold()
-        self._holds = True
+        with uninterrupted():
+            GARBAGE.hold()
+            self._holds = True
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -141,9 +142,10 @@ class Uncollected:
 
     def let_go(self) -> None:
         """Let the collector be as it was, from now on."""
-        if self._holds:
-            self._holds = False
-            GARBAGE.release()
+        with uninterrupted():
+            if self._holds:
+                self._holds = False
+                GARBAGE.release()
 
 
 def collections() -> int:

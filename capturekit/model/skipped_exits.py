@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from capturekit.model.cleanup import Undo
+
 _T = TypeVar('_T')
 
 
@@ -62,3 +64,28 @@ def contextmanager(function: Callable[..., Iterator[_T]]) -> Callable[..., conte
         return block
 
     return entered
+
+
+@contextmanager
+def undoing() -> Iterator[Undo]:
+    """A block at whose end all steps are undone, the last one first; one that raises is tried once more.
+
+    No function is called on the way to a step: a signal at its first instruction would skip the step.
+    """
+    steps = Undo()
+    failure: BaseException | None = None
+    try:
+        yield steps
+    finally:
+        while steps:
+            step = steps[-1]
+            try:
+                step()
+            except BaseException:
+                try:
+                    step()
+                except BaseException as error:
+                    failure = failure or error
+            del steps[-1]
+        if failure is not None:
+            raise failure

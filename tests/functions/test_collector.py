@@ -141,8 +141,8 @@ def test_a_watch_that_cannot_begin_leaves_the_collector_alone() -> None:
     def broken(value: object) -> bool:
         raise RuntimeError('no')
 
-    with pytest.raises(RuntimeError, match='no'), Watch(print, is_array=broken, arguments=([Thing()],)):
-        raise AssertionError('it began')
+    with pytest.raises(RuntimeError, match='no'):
+        Watch(pytest.fail, is_array=broken, arguments=([Thing()],)).run(('it began',), {})
     assert gc.callbacks == before and sys.getprofile() is None
 
 

@@ -282,7 +282,7 @@ def test_a_call_without_a_look_is_seen_by_one_that_is_alone(sim: Any, clock: Any
         pass
     waits.clear()
     thread = threading.Thread(target=fn, args=(x,))
-    with TURNS:
+    with TURNS.call():
         assert TURNS.mark() is not None
         thread.start()
         assert inside.wait(60) and TURNS.mark() is None

@@ -18,8 +18,8 @@ HERE = os.path.basename(__file__)
 
 
 def environment(fn: Any, *args: Any) -> Environment:
-    with Watch(fn, is_array=lambda value: False) as watching:
-        fn(*args)
+    watching = Watch(fn, is_array=lambda value: False)
+    watching.run(args, {})
     return watching.environment
 
 
@@ -91,10 +91,8 @@ def test_a_library_that_imports_late_is_no_doubt(modules: Path, monkeypatch: pyt
     source = compile('def imports(x):\n    import met_by_it\n    return x * met_by_it.number()\n', library, 'exec')
     names: dict[str, Any] = {'__name__': 'scipy.met_late'}
     exec(source, names)
-    with Watch(
-        names['imports'], is_array=lambda value: False, skip=lambda name: name.startswith(str(modules))
-    ) as watch:
-        names['imports'](3)
+    watch = Watch(names['imports'], is_array=lambda value: False, skip=lambda name: name.startswith(str(modules)))
+    watch.run((3,), {})
     assert watch.environment.unwatchable == []
 
 

@@ -26,8 +26,8 @@ def is_array(_value: object) -> bool:
 
 
 def watched(fn: Callable[..., Any], *args: Any, **options: Any) -> Environment:
-    with Watch(fn, is_array=is_array, **options) as watch:
-        fn(*args)
+    watch = Watch(fn, is_array=is_array, **options)
+    watch.run(args, {})
     return watch.environment
 
 
@@ -131,10 +131,10 @@ def test_a_first_attribute_of_a_function_is_told() -> None:
 def test_nothing_is_held_once_the_run_has_ended() -> None:
     one = Filter()
     gone = weakref.ref(one)
-    with pytest.raises(KeyError), Watch(print, is_array=is_array) as failed:
-        raise KeyError
-    with Watch(id, is_array=is_array) as other:
-        id(3)
+    failed, other = Watch({}.__getitem__, is_array=is_array), Watch(id, is_array=is_array)
+    with pytest.raises(KeyError):
+        failed.run((3,), {})
+    other.run((3,), {})
     del one
     assert gone() is None
     assert (failed, other) is not None
@@ -143,14 +143,13 @@ def test_nothing_is_held_once_the_run_has_ended() -> None:
 def test_what_the_run_made_is_told_from_what_has_died_meanwhile() -> None:
     """What is made gets the addresses of what died just before, and is the run's own all the same."""
 
-    def counts() -> None:
+    def counts(old: list[Filter]) -> None:
+        old.clear()
         for one in [Filter() for _ in range(500)]:
             one.count()
 
-    old = [Filter() for _ in range(500)]
-    with Watch(counts, is_array=is_array) as watch:
-        old.clear()
-        counts()
+    watch = Watch(counts, is_array=is_array)
+    watch.run(([Filter() for _ in range(500)],), {})
     assert watch.environment.written() is None
 
 
@@ -177,15 +176,15 @@ def test_the_profile_function_before_is_called_and_comes_back() -> None:
         clean(lambda: Filter().n)
         assert sys.getprofile() is profile and '<lambda>' in seen
         watch = Watch(fails, is_array=is_array)
-        with pytest.raises(KeyError, match='mine'), watch:
-            fails()
+        with pytest.raises(KeyError, match='mine'):
+            watch.run((), {})
         assert sys.getprofile() is profile
         with pytest.raises(RuntimeError, match='did not come to its end'):
             _ = watch.environment
     finally:
         sys.setprofile(None)
-    with contextlib.suppress(KeyError), Watch(fails, is_array=is_array):
-        fails()
+    with contextlib.suppress(KeyError):
+        Watch(fails, is_array=is_array).run((), {})
     assert sys.getprofile() is None
     try:
         texts = watched(lambda: sys.setprofile(lambda *_: None)).unwatchable
