@@ -11,7 +11,6 @@ import math
 import pathlib
 import re
 import types
-import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Hashable
 from typing import Any
@@ -23,11 +22,11 @@ from capturekit.model.class_layout import among, attributes_of, name_of
 BY_EQUALITY = frozenset({type(None), bool, int, str, bytes, type(...), type(NotImplemented)})
 #: Immutable types whose text is the whole value.
 _BY_TEXT = frozenset({
-    datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
+    datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction,
     pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
 })  # fmt: skip
 #: Plain types with code that may be replaced or goes by settings, or with state besides the value.
-WITH_CODE = (decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath, np.generic, datetime.date)
+WITH_CODE = (decimal.Decimal, fractions.Fraction, pathlib.PurePath, np.generic, datetime.date)
 BY_IDENTITY = (
     types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType,
     types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
@@ -74,7 +73,7 @@ def may_change(value: object) -> bool:
     cls = type(value)
     if type(cls) is not type and issubclass(cls, np.dtype):
         return _has_parts(value)
-    return issubclass(cls, (fractions.Fraction, uuid.UUID, pathlib.PurePath))
+    return issubclass(cls, (fractions.Fraction, pathlib.PurePath))
 
 
 def _has_parts(dtype: Any) -> bool:

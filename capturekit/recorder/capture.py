@@ -911,9 +911,10 @@ class Capture:
         """Record two functions of which the device runs one, and return the result of the one that it runs.
 
         ``answer = cap.cond(root > 1, lambda: root * 10, lambda: -root)``. Both are called once, while recording, with
-        ``operands``. They return arrays, numbers, or tuples, lists, dicts and dataclasses of these, of the same form,
-        shapes and dtypes. The result has arrays of its own, which every launch fills; numbers become arrays of shape
-        (). ``condition`` and the exceptions are those of :meth:`while_`.
+        ``operands``; what they write into these in place is written there. They return arrays, numbers, or tuples,
+        lists, dicts and dataclasses of these, of the same form, shapes and dtypes. The result has arrays of its own,
+        which every launch fills; numbers become arrays of shape (). ``condition`` and the exceptions are those of
+        :meth:`while_`.
 
         Raises:
             TypeError: ``then`` or ``otherwise`` can't be called, or what they return differs; the text names where.

@@ -322,6 +322,17 @@ def test_cond_returns_what_the_branch_returns(cp: Any) -> None:
         assert launched(cap, z) == [[want]]
 
 
+def test_what_a_branch_writes_into_an_operand_is_written_there(cp: Any) -> None:
+    def doubled(a: Any) -> Any:
+        a *= 2
+        return a
+
+    x = cp.ones(3)
+    with ck.capture() as cap:
+        y = cap.cond(x.sum() > 0, doubled, lambda a: a, x)
+    assert launched(cap, x, y) == [[2.0] * 3, [2.0] * 3]
+
+
 def test_loop_returns_the_last_state(cp: Any) -> None:
     x = cp.ones(())
     with ck.capture() as cap:
