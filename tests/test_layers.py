@@ -6,12 +6,15 @@ The extensions come after the core, so that it imports none of them: ``extension
 from __future__ import annotations
 
 import ast
+import dis
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from capturekit.model.code_steps import UNDERSTOOD
 
 pytestmark = pytest.mark.slow
 
@@ -122,3 +125,10 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
         TopologicalSorter({name: {other for other, _ in others} for name, others in found().items()}).prepare()
     except CycleError as error:
         pytest.fail(' -> '.join(error.args[1]))
+
+
+def test_one_file_names_instructions() -> None:
+    names = UNDERSTOOD | {*dis.opmap}
+    files = {path: ast.walk(ast.parse(path.read_text())) for path in ROOT.rglob('*.py') if path.stem != 'code_steps'}
+    texts = [(path, node.value) for path, nodes in files.items() for node in nodes if isinstance(node, ast.Constant)]
+    assert [found for found in texts if str(found[1]).isupper() and {*found[1].split()} & names] == []

@@ -43,6 +43,7 @@ from capturekit.functions.read_numbers import NumberRead
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.run_end import CHANGES, given_back
 from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
+from capturekit.functions.value_changes import shape_of_change, snapshot
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
 from capturekit.functions.watch import Watch, WatchedRun
@@ -56,7 +57,6 @@ from capturekit.model.host_reads import Rehearsal
 from capturekit.model.pytree import held_in, take_apart
 from capturekit.model.skipped_exits import undoing
 from capturekit.model.sparse import packed
-from capturekit.model.value_changes import shape_of_change, snapshot
 
 #: Why nothing fits call after call.
 _DIFFERENT = 'what it reads besides its arguments is another one at nearly each call'

@@ -67,20 +67,8 @@ from capturekit.functions.settings import (
     WARNINGS,
     is_by_locale,
 )
-from capturekit.functions.watched_objects import (
-    FunctionsFound,
-    GivenValues,
-    HiddenParts,
-    Holders,
-    ValuesMet,
-)
-from capturekit.functions.watched_values import (
-    Doubts,
-    NamesUsed,
-    ObjectUses,
-    WatchedValues,
-    is_hash_of_a_value,
-)
+from capturekit.functions.watched_objects import FunctionsFound, GivenValues, HiddenParts, Holders, ValuesMet
+from capturekit.functions.watched_values import Doubts, NamesUsed, ObjectUses, WatchedValues, is_hash_of_a_value
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.kept_values import IsArray

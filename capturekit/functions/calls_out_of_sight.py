@@ -9,31 +9,26 @@ Code may also reach classes without naming them, by the class of an object, as i
 
 from __future__ import annotations
 
-import dis
 import types
 from collections.abc import Callable, Container, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
 from capturekit.functions.allowlists import SPECIAL, makes_unknown, owner_of, reads
-from capturekit.functions.code_reads import call_of, nested, single_steps
+from capturekit.functions.code_reads import nested
 from capturekit.functions.hidden_state import FILES
+from capturekit.functions.stack_steps import call_of
 from capturekit.functions.watched_values import WatchedValue
-from capturekit.model.class_layout import (
-    among,
-    bases_of,
-    dictionary_of_class,
-    name_of,
-)
+from capturekit.model.class_layout import among, bases_of, dictionary_of_class, name_of
+from capturekit.model.code_steps import Does, steps_of
 from capturekit.model.kept_values import Kept
 
 _BUILTIN = (
     types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.ClassMethodDescriptorType,
 )  # fmt: skip
-_LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_DEREF', 'LOAD_FAST', 'LOAD_CLASSDEREF')
-_OF_OBJECTS = ('LOAD_ATTR',)
-_NAMES = (*_LOADS, 'LOAD_METHOD', 'IMPORT_FROM')
+_LOADS = Does.ANY_LOAD - {Does.LOADS_CLOSURE} | Does.ANY_ATTRIBUTE
+_NAMES = _LOADS | {Does.IMPORTS_FROM}
 _COMPARE = frozenset({'isinstance', 'issubclass'})
 #: What gives all attributes of a class.
 _WHOLE = frozenset({'vars', '__dict__'})
@@ -69,9 +64,9 @@ def handed_on(
     values = [one for one in values if not (issubclass(type(one), type) and only_checks(one))]
     values += [one for entry in entries for one in _makers_in(entry.kept)]
     methods = dict(_methods(values, named | by_name | given, bool(named & _WHOLE)))
-    unshown = by_name | (methods.keys() - named)  # no instruction shows these names
+    unshown = by_name | (methods.keys() - named)  # no step shows these names
     got = by_name | (asked - named) if 'getattr' in named else by_name
-    for found, loads, anyhow in ((watched, _LOADS, got), (methods, _OF_OBJECTS, unshown)):
+    for found, loads, anyhow in ((watched, _LOADS, got), (methods, Does.ANY_ATTRIBUTE, unshown)):
         for name, function in found.items():
             only = name in followed
             where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads, only)), None)
@@ -108,10 +103,10 @@ def classes_called(entries: list[WatchedValue], codes: list[CodeType]) -> Iterat
 
 
 def _only_compares(code: CodeType, name: str) -> bool:
-    steps = single_steps(code)
-    loads = [n for n, step in enumerate(steps) if step.argval == name and step.opname.startswith(_NAMES)]
-    compares = sum(step.argval in _COMPARE and step.opname.startswith(_LOADS) for step in steps)
-    return len(loads) <= compares and not any(_called_at_once(steps, n) for n in loads)
+    steps = steps_of(code)
+    loads = [n for n, step in enumerate(steps) if step.operand == name and step.does in _NAMES]
+    compares = sum(step.operand in _COMPARE and step.does in _LOADS for step in steps)
+    return len(loads) <= compares and all(call_of(steps, n) is None for n in loads)
 
 
 def _sentence(function: Any, verb: str, place: str) -> str:
@@ -137,21 +132,17 @@ def _names(code: CodeType) -> tuple[str, ...]:
     return (*code.co_names, *code.co_freevars, *code.co_varnames, *code.co_cellvars)
 
 
-def _hands_on(code: CodeType, name: str, loads: tuple[str, ...], of_modules: bool = False) -> bool:
+def _hands_on(code: CodeType, name: str, loads: frozenset[str], of_modules: bool = False) -> bool:
     """Whether code loads what has this name without calling it at once; ``of_modules``: of
     attributes, only those of globals count."""
-    steps = single_steps(code)
+    steps = steps_of(code)
     return any(
-        step.argval == name
-        and step.opname.startswith(loads)
-        and not (of_modules and step.opname == 'LOAD_ATTR' and steps[number - 1].opname != 'LOAD_GLOBAL')
-        and not _called_at_once(steps, number)
+        step.operand == name
+        and step.does in loads
+        and not (of_modules and step.does in Does.ANY_ATTRIBUTE and steps[number - 1].does != Does.LOADS_GLOBAL)
+        and call_of(steps, number) is None
         for number, step in enumerate(steps)
     )
-
-
-def _called_at_once(steps: list[dis.Instruction], number: int) -> bool:
-    return call_of(steps, number) is not None
 
 
 _CLASS_OF = frozenset({'type', '__class__'})

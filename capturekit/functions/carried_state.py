@@ -28,6 +28,7 @@ import numpy as np
 
 from capturekit.functions.call_turns import is_alone
 from capturekit.functions.ownership import in_package, is_whole
+from capturekit.functions.value_changes import containers, difference, replaced
 from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model import errors
@@ -45,7 +46,6 @@ from capturekit.model.kept_values import Kept, contents_of
 from capturekit.model.pytree import Form, put_together, take_apart
 from capturekit.model.skipped_exits import contextmanager, undoing
 from capturekit.model.source_line import Place, here
-from capturekit.model.value_changes import containers, difference, replaced
 
 #: The types of dicts in which places may be.
 DICTS: tuple[type, ...] = (dict, defaultdict, OrderedDict)

@@ -27,11 +27,9 @@ from capturekit.functions.code_reads import (
     CodeNames,
     NameGiven,
     is_in_place,
-    line_number,
     module_named,
     names_by_line,
     names_of,
-    single_steps,
 )
 from capturekit.functions.collector import Before
 from capturekit.functions.hidden_state import SEEDED, overwrites_entropy
@@ -40,13 +38,7 @@ from capturekit.functions.return_paths import Caller, ReturnPaths
 from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.settings import DEPTH, settings_of
 from capturekit.functions.watched_objects import GivenValues, Holders
-from capturekit.functions.watched_values import (
-    Doubts,
-    NamesUsed,
-    ObjectUses,
-    WatchedValues,
-    is_hashed_by_value,
-)
+from capturekit.functions.watched_values import Doubts, NamesUsed, ObjectUses, WatchedValues, is_hashed_by_value
 from capturekit.model.class_layout import (
     MISSING,
     attributes_of,
@@ -56,6 +48,7 @@ from capturekit.model.class_layout import (
     made_by_class_statement,
     solid_base,
 )
+from capturekit.model.code_steps import Does, steps_of
 from capturekit.model.host_reads import Site
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import plain_key
@@ -243,16 +236,14 @@ def caught_in(codes: list[tuple[CodeType, set[int] | None]]) -> bool:
 
 def _may_catch(code: CodeType, lines: set[int] | None, swallows: bool) -> bool:
     """``swallows``: whether what a ``with`` calls at its end may stop an exception."""
-    steps = single_steps(code)
-    handles = [line_number(step) for step in steps if step.opname in _HANDLING]
+    steps = steps_of(code)
+    handles = [step.line for step in steps if step.does == Does.HANDLES]
     if not handles or lines is None:
         return bool(handles)
-    managed = {line_number(step) for step in steps if step.opname == 'WITH_EXCEPT_START'}
+    managed = {step.line for step in steps if step.does == Does.EXITS}
     return any(line in lines and (swallows or line not in managed) for line in handles)
 
 
-#: Instructions that run after an exception.
-_HANDLING = frozenset({'PUSH_EXC_INFO', 'POP_EXCEPT', 'CHECK_EXC_MATCH', 'CHECK_EG_MATCH'})
 #: Names of what may stop an exception at the end of a ``with``.
 _SWALLOWING = frozenset({'__exit__', 'suppress', 'ExitStack'})
 

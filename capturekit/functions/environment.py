@@ -15,13 +15,13 @@ from capturekit.functions.comparison import GONE, IdentityTables, Same, keys_of
 from capturekit.functions.outcomes import NOTHING, Reckoned
 from capturekit.functions.outcomes import Kept as KeptReads
 from capturekit.functions.sharing import extent_of, holds_containers, shared_memory
+from capturekit.functions.value_changes import ALONE, ValueDifference, containers, difference
 from capturekit.functions.watched_values import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, attributes_of, form_of_class, name_of, own_layout
 from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
 from capturekit.model.plain_values import a, is_nan, show
 from capturekit.model.skipped_exits import contextmanager
-from capturekit.model.value_changes import ALONE, ValueDifference, containers, difference
 
 #: What we alone read of settings and of generators of random numbers may be made anew each time.
 _MADE_ANEW = ('state', 'draws', 'contents')

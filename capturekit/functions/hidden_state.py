@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.allowlists import module_of
+from capturekit.functions.value_changes import difference
 from capturekit.model.class_layout import (
     MISSING,
     among,
@@ -33,7 +34,6 @@ from capturekit.model.class_layout import (
     name_of,
 )
 from capturekit.model.kept_values import Kept
-from capturekit.model.value_changes import difference
 
 #: The types of files whose position is asked, since only Python's own code answers for them.
 FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.BytesIO, io.StringIO)

@@ -1,4 +1,4 @@
-"""Number arguments that change at nearly each call: which they are; and what instructions take from Python's stack.
+"""Number arguments that change at nearly each call: which they are.
 
 Normally a number is a part of the kind of a call, as an axis or a count has to be. If one argument has made several
 new kinds, the function is recorded with a :class:`Number` in its place, provided that its code does nothing with it
@@ -8,7 +8,6 @@ kernel that combines it with an array reads it from the graph's memory.
 
 from __future__ import annotations
 
-import dis
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -129,41 +128,3 @@ def names_of_positions(fn: Any, positions: Sequence[Position]) -> list[str]:
         (one if one in named else '') if isinstance(one, str) else placed[one] if one < len(placed) else ''
         for one in positions
     ]
-
-
-#: The operators of BINARY_OP that are arithmetic.
-_OPERATORS = {'+', '-', '*', '/', '//', '%', '**'}
-_LOADS = {'LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW'}
-_TWO_LOADS = {'LOAD_FAST_LOAD_FAST', 'LOAD_FAST_BORROW_LOAD_FAST_BORROW'}
-_NOTHING = {'RESUME', 'NOP', 'CACHE', 'EXTENDED_ARG', 'KW_NAMES', 'PUSH_NULL', 'NOT_TAKEN'}
-_PUTTING = _NOTHING | _LOADS | _TWO_LOADS | {'LOAD_CONST', 'LOAD_SMALL_INT', 'LOAD_GLOBAL', 'LOAD_DEREF', 'LOAD_NAME'}
-#: How many values an instruction takes from the stack: a fixed number, and a number for each unit of its argument.
-_TAKES = {
-    'LOAD_ATTR': (1, 0), 'LOAD_METHOD': (1, 0), 'UNARY_NEGATIVE': (1, 0), 'BINARY_OP': (2, 0), 'COMPARE_OP': (2, 0),
-    'BINARY_SUBSCR': (2, 0), 'BINARY_SLICE': (3, 0), 'BUILD_SLICE': (0, 1), 'BUILD_TUPLE': (0, 1), 'BUILD_LIST': (0, 1),
-    'CALL': (2, 0) if 'PRECALL' in dis.opmap else (2, 1), 'PRECALL': (0, 1), 'CALL_KW': (3, 1),
-    'STORE_FAST': (1, 0), 'STORE_FAST_LOAD_FAST': (1, 0),
-    'STORE_FAST_STORE_FAST': (2, 0), 'STORE_ATTR': (2, 0), 'STORE_SUBSCR': (3, 0), 'POP_TOP': (1, 0),
-    'RETURN_VALUE': (1, 0), 'UNPACK_SEQUENCE': (1, 0), 'BUILD_MAP': (0, 2), 'BUILD_CONST_KEY_MAP': (1, 1),
-    'IS_OP': (2, 0), 'CONTAINS_OP': (2, 0), 'BUILD_STRING': (0, 1), 'BUILD_SET': (0, 1),
-}  # fmt: skip
-
-
-class NotArithmetic(Exception):
-    """A number is used in a way that is not understood; the text says which."""
-
-
-def is_operator(one: dis.Instruction) -> bool:
-    """Whether an instruction is arithmetic or a comparison."""
-    operator = one.argrepr.removesuffix('=') if one.opname == 'BINARY_OP' else ''
-    return one.opname in ('UNARY_NEGATIVE', 'COMPARE_OP') or operator in _OPERATORS
-
-
-def takes(one: dis.Instruction) -> int:
-    """How many values an instruction takes from the stack. Raises NotArithmetic for one that is not understood."""
-    if one.opname in _PUTTING:
-        return 0
-    if one.opname not in _TAKES:
-        raise NotArithmetic(f'{one.opname} is not understood')
-    least, times = _TAKES[one.opname]
-    return least + times * (one.arg or 0)

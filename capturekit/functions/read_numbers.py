@@ -442,7 +442,7 @@ class ReadNumbers:
         return self._arrays[key]
 
     def standing(self) -> tuple[int, int]:
-        """The instruction that computes at present. Raises if it is none that is known to take such numbers."""
+        """The step that computes at present. Raises if it is none that is known to take such numbers."""
         frame = computing_frame()
         key = (0, 0) if frame is None else (id(frame.f_code), int(frame.f_lasti))
         if key not in self._operators.at:

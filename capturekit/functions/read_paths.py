@@ -7,23 +7,23 @@ only this class is read. What is found unread is still compared by identity.
 
 from __future__ import annotations
 
-import dis
 import enum
 from collections.abc import Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from capturekit.functions.allowlists import FUNCTION_PARTS
-from capturekit.functions.code_reads import GLOBALS_READ, call_of, line_number, names_shown, single_steps
+from capturekit.functions.code_reads import names_shown
+from capturekit.functions.stack_steps import call_of
 from capturekit.functions.watched_values import Doubt, Holder, Meetings, WatchedValue
 from capturekit.model.class_layout import bases_of
+from capturekit.model.code_steps import CodeStep, Does, steps_of
 from capturekit.model.kept_values import Kept
 
 #: The names that a value is asked for; None: all that the code names, for the value gets elsewhere.
 _Asked = set[str] | None
-_ATTRIBUTES = ('LOAD_ATTR', 'LOAD_METHOD')
 #: What loads the other classes of a tuple.
-_OTHERS = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FAST', 'LOAD_FAST_BORROW', 'LOAD_DEREF'})
+_OTHERS = Does.ANY_GLOBAL | Does.ANY_VARIABLE
 _KINDS = ('global', 'attribute', 'slot', 'class attribute')
 _CHECKS = frozenset({'isinstance', 'issubclass'})
 #: What these two ask a class for; all else that they read is its metaclass's.
@@ -40,27 +40,25 @@ class _Loads(NamedTuple):
     attributes: dict[str, _Asked]
 
     def add_all(self, code: CodeType, lines: set[int] | None, module: int) -> None:
-        """Note the names of the instructions that ran."""
-        instructions = single_steps(code)
-        for number, one in enumerate(instructions):
-            if one.opcode not in dis.hasname or type(one.argval) is not str:
-                continue
-            if lines is None or (line_number(one) or 0) in lines:
-                self.add(instructions, number, module)
-        for name in set(code.co_names) - names_shown(instructions):
+        """Note the names of the steps that ran."""
+        steps = steps_of(code)
+        for number, one in enumerate(steps):
+            if one.does in Does.USES_NAME and (lines is None or (one.line or 0) in lines):
+                self.add(steps, number, module)
+        for name in set(code.co_names) - names_shown(steps):
             _join(self.attributes, name, None)
             _join(self.of_globals, (module, name), None)
 
-    def add(self, instructions: list[dis.Instruction], number: int, module: int) -> None:
-        """Note the name of an instruction."""
-        one = instructions[number]
-        if one.opname in GLOBALS_READ:
-            _join(self.of_globals, (module, one.argval), _asked_next(instructions, number))
+    def add(self, steps: list[CodeStep], number: int, module: int) -> None:
+        """Note the name of a step."""
+        one = steps[number]
+        if one.does in Does.READS_GLOBAL:
+            _join(self.of_globals, (module, one.operand), _asked_next(steps, number))
             return
-        loads = one.opname in _ATTRIBUTES
-        for name in one.argval.split('.'):  # of a module that is imported there
-            _join(self.attributes, name, _asked_next(instructions, number) if loads else None)
-            if one.opname.endswith(('_GLOBAL', '_NAME')):
+        loads = one.does in Does.ANY_ATTRIBUTE
+        for name in one.operand.split('.'):  # of a module that is imported there
+            _join(self.attributes, name, _asked_next(steps, number) if loads else None)
+            if one.does in Does.CHANGES_GLOBAL or one.does == Does.IMPORTS:
                 _join(self.of_globals, (module, name), None)
 
 
@@ -69,35 +67,35 @@ def _join(known: dict[Any, _Asked], key: Any, asked: _Asked) -> None:
     known[key] = None if before is None or asked is None else before | asked
 
 
-def _asked_next(instructions: list[dis.Instruction], number: int) -> _Asked:
-    """What the instruction after a load asks of the value: an attribute, or nothing if it only compares it."""
-    if number + 1 == len(instructions) or 'NULL' in instructions[number].argrepr:
+def _asked_next(steps: list[CodeStep], number: int) -> _Asked:
+    """What the step after a load asks of the value: an attribute, or nothing if it only compares it."""
+    if number + 1 == len(steps) or steps[number].is_called:
         return None
-    following = instructions[number + 1]
-    if following.opname in _ATTRIBUTES:
-        return {following.argval}
-    if _is_checked(instructions, number):
+    following = steps[number + 1]
+    if following.does in Does.ANY_ATTRIBUTE:
+        return {following.operand}
+    if _is_checked(steps, number):
         return set(_CHECKED)
-    compares = following.opname == 'IS_OP' or (following.opname == 'COMPARE_OP' and following.argval in ('==', '!='))
-    return set() if compares else None
+    equals = following.does == Does.COMPARES and following.operand in ('==', '!=')
+    return set() if equals or following.does == Does.COMPARES_IDENTITY else None
 
 
-def _is_checked(instructions: list[dis.Instruction], number: int) -> bool:
+def _is_checked(steps: list[CodeStep], number: int) -> bool:
     """Whether a load gives the last argument of ``isinstance`` or ``issubclass``, or an item of a tuple that is it."""
     end, above = number + 1, 0
-    while end + 1 < len(instructions):
-        one = instructions[end]
-        if one.opname == 'BUILD_TUPLE' and (one.arg or 0) > above:
+    while end + 1 < len(steps):
+        one = steps[end]
+        if one.does == Does.BUILDS_TUPLE and one.amount > above:
             above = 0
-        elif one.opname in _OTHERS and 'NULL' not in one.argrepr:
+        elif one.does in _OTHERS and not one.is_called:
             above += 1
-        elif one.opname not in ('PRECALL', 'NOP') and not (above and one.opname == 'LOAD_ATTR'):
+        elif one.does != Does.NOTHING and not (above and one.does == Does.LOADS_ATTRIBUTE):
             break
         end += 1
     if above:
         return False
-    calls = (n for n in range(number) if instructions[n].argval in _CHECKS and instructions[n].opname == 'LOAD_GLOBAL')
-    return instructions[end].opname.startswith('CALL') and any(call_of(instructions, n) == end for n in calls)
+    calls = (n for n in range(number) if steps[n].operand in _CHECKS and steps[n].does == Does.LOADS_GLOBAL)
+    return steps[end].does in Does.ANY_CALL and any(call_of(steps, n) == end for n in calls)
 
 
 class ReadPaths:

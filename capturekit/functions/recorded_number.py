@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from capturekit.functions.call_turns import is_alone
-from capturekit.functions.code_reads import GLOBALS_READ, call_of, nested, single_steps
+from capturekit.functions.code_reads import nested
 from capturekit.functions.collector import functions_of
 from capturekit.functions.number_arguments import COMPUTED, TYPES, Unfit
 from capturekit.functions.outcomes import FunctionPlace
+from capturekit.functions.stack_steps import call_of
 from capturekit.model import errors
 from capturekit.model.class_layout import dictionary_of_class
+from capturekit.model.code_steps import Does, steps_of
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here, is_ours
 
@@ -336,7 +338,7 @@ class RecordedNumbers(Protocol):
 class _OfNumbers:
     """What stands in the place of a function while numbers are recorded.
 
-    It is no function of Python: a frame that calls one does not tell which of its instructions does.
+    It is no function of Python: a frame that calls one does not tell which of its steps does.
     """
 
     def __init__(self, function: Any) -> None:
@@ -450,17 +452,20 @@ def _may_run_meanwhile(namespace: dict[str, Any]) -> bool:
     return bool(getattr(namespace.get('__spec__'), '_initializing', False))
 
 
+_OF_GLOBALS = Does.READS_GLOBAL | Does.CHANGES_GLOBAL | {Does.IMPORTS}
+
+
 def _only_calls(code: CodeType, name: str, of_module: Container[str]) -> bool:
-    steps = single_steps(code)
+    steps = steps_of(code)
     for number, step in enumerate(steps):
-        if step.argval != name or not step.opname.endswith(('_GLOBAL', '_GLOBALS', '_NAME')):
+        if step.operand != name or step.does not in _OF_GLOBALS:
             continue
-        loads = number if step.opname in GLOBALS_READ else None
+        loads = number if step.does in Does.READS_GLOBAL else None
         if of_module and loads is not None:
-            loads = number + 1 if steps[number + 1].opname in ('LOAD_ATTR', 'LOAD_METHOD') else None
-            if loads is not None and steps[loads].argval not in of_module:
+            loads = number + 1 if steps[number + 1].does in Does.ANY_ATTRIBUTE else None
+            if loads is not None and steps[loads].operand not in of_module:
                 continue
         call = None if loads is None else call_of(steps, loads)
-        if call is None or steps[call].opname != 'CALL':
+        if call is None or steps[call].does != Does.CALLS or steps[call].names:
             return False
     return True

@@ -8,7 +8,6 @@ called it without others between, and does not show them.
 from __future__ import annotations
 
 import ctypes
-import dis
 import inspect
 import sys
 from types import CodeType, FrameType, FunctionType, MethodType
@@ -16,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.code_reads import loader_of, plain_steps
+from capturekit.functions.stack_steps import loader_of
+from capturekit.model.code_steps import CodeStep, Does, steps_of
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 #: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
@@ -140,30 +140,29 @@ class ReturnPaths:
 
 def _wrapped_in(code: CodeType, offset: int) -> str | None:
     """The variable of the enclosing code whose function a call like ``f(x, *args, **named)`` calls; None of others."""
-    steps = plain_steps(code)
+    steps = steps_of(code)
     place = next((number for number, step in enumerate(steps) if step.offset == offset), 0)
     load = loader_of(steps, place) if gets_a_tuple(code, steps, place) else None
-    is_enclosing = load is not None and steps[load].opname == 'LOAD_DEREF' and steps[load].argval in code.co_freevars
-    return steps[load].argval if load is not None and is_enclosing else None
+    is_enclosing = load is not None and steps[load].does == Does.LOADS_CELL and steps[load].operand in code.co_freevars
+    return steps[load].operand if load is not None and is_enclosing else None
 
 
-def gets_a_tuple(code: CodeType, steps: list[dis.Instruction], place: int) -> bool:
-    """Whether an instruction is a call like ``f(x, *args, **named)``, whose code shows that it has a tuple to hand on.
+def gets_a_tuple(code: CodeType, steps: list[CodeStep], place: int) -> bool:
+    """Whether a step is a call like ``f(x, *args, **named)``, whose code shows that it has a tuple to hand on.
 
     Of anything else, as in ``f(*map(g, xs))``, the call makes a tuple first, so it may call others.
     """
-    if steps[place].opname != 'CALL_FUNCTION_EX':
+    if steps[place].does != Does.CALLS_UNPACKED:
         return False
-    above = int(sys.version_info >= (3, 14) or bool(steps[place].arg))  # a place for named arguments
+    above = -2 - steps[place].effect  # whether there is a place for named arguments
     for number in range(place - 1, -1, -1):
         step = steps[number]
-        if steps[number + 1].is_jump_target or 'JUMP' in step.opname or above < 0:
+        if steps[number + 1].is_jump_target or step.does in Does.ANY_JUMP or above < 0:
             return False
         if not above:
-            made = step.opname in ('LIST_TO_TUPLE', 'BUILD_TUPLE') or step.argrepr == 'INTRINSIC_LIST_TO_TUPLE'
-            given = step.opname.startswith('LOAD_FAST') and step.argval == _own_arguments(code)
-            return made or given
-        above -= dis.stack_effect(step.opcode, step.arg, jump=False)
+            given = step.does == Does.LOADS_LOCAL and step.operand == _own_arguments(code)
+            return given or step.does in (Does.MAKES_TUPLE, Does.BUILDS_TUPLE)
+        above -= step.effect
     return False
 
 
@@ -172,7 +171,7 @@ def _own_arguments(code: CodeType) -> str | None:
     if not code.co_flags & inspect.CO_VARARGS:
         return None
     name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
-    stored = any(step.argval == name for step in plain_steps(code) if step.opname.startswith(('STORE_', 'DELETE_')))
+    stored = any(step.operand == name and step.does in Does.CHANGES_ANY for step in steps_of(code))
     return None if stored else name
 
 

@@ -11,11 +11,7 @@ import numpy as np
 
 from capturekit.functions.allowlists import FAR, OF_PYTHON, SPECIAL
 from capturekit.functions.calls_followed import RunRecord
-from capturekit.functions.calls_out_of_sight import (
-    classes_called,
-    classes_of_files,
-    handed_on,
-)
+from capturekit.functions.calls_out_of_sight import classes_called, classes_of_files, handed_on
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.code_watch import caught_in
 from capturekit.functions.environment import Environment
@@ -27,6 +23,7 @@ from capturekit.functions.sets_made import ADD, is_another_name_of_sets, is_only
 from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.sharing import holds_containers, overlap
 from capturekit.functions.state_changes import StateChanges
+from capturekit.functions.value_changes import ValueDifference, containers, difference, replaced
 from capturekit.functions.value_flow import CodeThatRan, Counts, kept_reads, kept_times, reckoned_numbers
 from capturekit.functions.watched_objects import is_uncompiled
 from capturekit.functions.watched_values import Holder, OtherNumbers, WatchedValue, itself
@@ -41,11 +38,11 @@ from capturekit.model.class_layout import (
     layout_of,
     name_of,
 )
+from capturekit.model.code_steps import Does
 from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import a
 from capturekit.model.pytree import PAYLOADS
-from capturekit.model.value_changes import ValueDifference, containers, difference, replaced
 
 #: How sentences of changes begin that launches may repeat.
 CHANGES = ('the function creates ', 'the function changes ', 'the function rebinds ')
@@ -168,7 +165,7 @@ def _only_asked(run: RunRecord, attribute: str) -> bool:
         places = [*program.attribute(attribute)]
     except Counts:
         return False
-    loads = [(code.steps, place) for code, place in places if code.steps[place].opname == 'LOAD_ATTR']
+    loads = [(code.steps, place) for code, place in places if code.steps[place].does in Does.ANY_ATTRIBUTE]
     return all(is_only_asked(steps, place) for steps, place in loads)
 
 

@@ -10,7 +10,6 @@ run, each call finds them in the same order.
 from __future__ import annotations
 
 import builtins
-import dis
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from types import (
@@ -23,39 +22,41 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from capturekit.functions.code_reads import call_of, instructions_of, line_number, nested, single_steps
-from capturekit.functions.number_arguments import NotArithmetic, takes
+from capturekit.functions.code_reads import nested
+from capturekit.functions.stack_steps import call_of, takes
 from capturekit.functions.watched_values import WatchedValue, hashed_by_address
 from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
+from capturekit.model.code_steps import CodeStep, Does, steps_of
 
 _SETS = frozenset({'set', 'frozenset'})
 #: Objects of which Python has one each.
 _SINGLE = (None, ..., NotImplemented)
-_STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
-_LOADS = ('LOAD_FAST', 'LOAD_DEREF', 'LOAD_NAME')
+_STORES = frozenset({Does.STORES_LOCAL, Does.STORES_CELL, Does.STORES_NAME})
+_LOADS = Does.ANY_VARIABLE | {Does.SETS_ASIDE, Does.LOADS_NAME}
 #: What may be done with a set, whatever the order of its members.
-_USES = ('CONTAINS_OP', 'TO_BOOL', 'POP_JUMP', 'UNARY_NOT', 'COMPARE_OP', 'POP_TOP')
+_ASKS_IF_EMPTY = frozenset({Does.TESTS, Does.JUMPS_IF, Does.JUMPS_IF_NONE})
+_USES = _ASKS_IF_EMPTY | {Does.CONTAINS, Does.COMPARES, Does.DROPS}
 _METHODS = frozenset(
     'add discard remove clear update isdisjoint issubset issuperset difference_update intersection_update'.split()
 )
 #: What gives the values of all variables.
 _ALL_VARIABLES = frozenset({'locals', 'vars', 'eval', 'exec', '_getframe', 'currentframe'})
 #: What makes a function of code, and what comes before.
-_MAKING = ('LOAD_CONST', 'MAKE_FUNCTION', 'SET_FUNCTION_ATTRIBUTE', 'PUSH_NULL')
-_SKIPPED = ('PUSH_NULL', 'PRECALL', 'NOP')
+_MAKING = frozenset({Does.LOADS_CONSTANT, Does.MAKES_FUNCTION, Does.MAKES_ROOM})
 _VIEWS = frozenset({'keys', 'items'})
 #: Methods that make a set of another one and of any container.
 _JOINS = frozenset({'union', 'symmetric_difference'})
 #: Methods that put members into a set.
 ADD = frozenset({'add', 'update', 'symmetric_difference_update', '__init__', '__ior__', '__ixor__'})
 #: What may be done besides with a set whose members are known: it goes no further than that.
-_GOES_THROUGH = ('GET_ITER', 'UNPACK_SEQUENCE', 'UNPACK_EX', 'LIST_EXTEND')
+_GOES_THROUGH = frozenset({Does.ITERATES, Does.UNPACKS})
 _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enumerate bool'.split())
 #: Containers whose members an iterator over them gives, and texts.
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items()))
 _PLAIN = (str, bytes, range)
-_OF_CONSTANTS = ('LOAD_CONST', 'BUILD_SET', 'SET_UPDATE')
-_Steps = list[dis.Instruction]
+_OF_CONSTANTS = frozenset({Does.LOADS_CONSTANT, Does.BUILDS_SET, Does.UPDATES_SET})
+_OPERATORS = frozenset('&|-^')
+_Steps = list[CodeStep]
 
 
 class SetMade(NamedTuple):
@@ -77,16 +78,16 @@ class SetMade(NamedTuple):
 
 def sets_made(code: CodeType) -> list[SetMade]:
     """The places where code makes a set that is not only asked for members and its length."""
-    steps, found = single_steps(code), []
+    steps, found = steps_of(code), []
     for number, step in enumerate(steps):
         end: int | None = number
-        if (step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS) or (
-            step.opname in ('LOAD_ATTR', 'LOAD_METHOD') and step.argval in _JOINS and not _is_of_class(steps, number)
+        if (step.does in Does.ANY_GLOBAL and step.operand in _SETS) or (
+            step.does in Does.ANY_ATTRIBUTE and step.operand in _JOINS and not _is_of_class(steps, number)
         ):
             end = call_of(steps, number, True)
         elif _is_of_views(steps, step):
             end = None
-        elif step.opname != 'BUILD_SET' or _has_constants(steps, number):
+        elif step.does != Does.BUILDS_SET or _has_constants(steps, number):
             continue
         every = [_without_cells(one) for one in nested(code)]
         if end is None or not _is_used_well(steps, number, end, every):
@@ -95,9 +96,9 @@ def sets_made(code: CodeType) -> list[SetMade]:
 
 
 def _is_of_class(steps: _Steps, number: int) -> bool:
-    """Whether an instruction loads a method of the class of sets, which is where such a set is made."""
+    """Whether a step loads a method of the class of sets, which is where such a set is made."""
     before = steps[number - 1] if number else steps[number]
-    return before.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and before.argval in _SETS
+    return before.does in Does.ANY_GLOBAL and before.operand in _SETS
 
 
 def is_another_name_of_sets(entry: WatchedValue) -> bool:
@@ -142,15 +143,15 @@ def is_only_asked(steps: _Steps, place: int) -> bool:
 
 def _adds_elsewhere(code: CodeType, lines: set[int] | None, seen: SetsSeen) -> bool:
     """Whether code puts members into anything but a local variable that is looked at."""
-    steps = single_steps(code)
+    steps = steps_of(code)
     for number, step in enumerate(steps):
-        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD') or step.argval not in ADD:
+        if step.does not in Does.ANY_ATTRIBUTE or step.operand not in ADD:
             continue
         before, call = steps[number - 1], call_of(steps, number, True)
-        ran = lines is None or line_number(step) in lines
+        ran = lines is None or step.line in lines
         if not ran or (lines is not None and call is not None and not seen.calls_sets(code, steps[call].offset)):
             continue
-        if not before.opname.startswith('LOAD_FAST') or not seen.looks_at(code, before.argval):
+        if before.does != Does.LOADS_LOCAL or not seen.looks_at(code, before.operand):
             return True
         if not _is_alone(steps, before):
             return True
@@ -159,8 +160,8 @@ def _adds_elsewhere(code: CodeType, lines: set[int] | None, seen: SetsSeen) -> b
 
 def _calls_that_may_add(code: CodeType) -> set[int]:
     """The offsets of the calls of methods that put members into a set, if they are those of sets."""
-    steps = single_steps(code)
-    loads = [n for n, step in enumerate(steps) if step.argval in ADD and step.opname in ('LOAD_ATTR', 'LOAD_METHOD')]
+    steps = steps_of(code)
+    loads = [n for n, step in enumerate(steps) if step.operand in ADD and step.does in Does.ANY_ATTRIBUTE]
     return {steps[call].offset for number in loads if (call := call_of(steps, number, True)) is not None}
 
 
@@ -186,7 +187,7 @@ class SetsSeen:
 
     def follow(self, code: CodeType) -> tuple[bool, bool]:
         """Whether each line of code, and whether its calls have to be told of."""
-        builds = any(one.opname == 'BUILD_SET' for one in instructions_of(code))
+        builds = any(one.does == Does.BUILDS_SET for one in steps_of(code))
         if builds or not (_SETS | _JOINS | ADD).isdisjoint(code.co_names):
             places = sets_made(code)
             self._locals[id(code)] = frozenset(one.local for one in places if one.local)
@@ -293,186 +294,167 @@ def _makes_functions(code: CodeType) -> bool:
 
 def _is_only_called(code: CodeType, inner: CodeType, every: list[_Steps]) -> bool:
     """Whether a function that is written in code is stored in one variable, and only called from there."""
-    steps = single_steps(code)
+    steps = steps_of(code)
     for number, step in enumerate(steps):
-        if step.argval is inner:
-            rest = (one for one in steps[number + 1 :] if one.opname not in _MAKING)
-            stored = next(rest)
+        if step.operand is inner:
+            stored = next(one for one in steps[number + 1 :] if one.does not in _MAKING)
             break
     else:
         return False
-    if stored.opname not in ('STORE_FAST', 'STORE_DEREF'):
+    if stored.does not in (Does.STORES_LOCAL, Does.STORES_CELL):
         return False
-    loads = [(one, n) for one in every for n, step in enumerate(one) if step.argval == stored.argval]
-    loads = [(one, n) for one, n in loads if not one[n].opname.startswith(('STORE_', 'LOAD_CLOSURE', 'MAKE_CELL'))]
-    return all(one[n].opname.startswith(_LOADS) and call_of(one, n) is not None for one, n in loads)
+    uses = [(one, n) for one in every for n, step in enumerate(one) if step.operand == stored.operand]
+    uses = [(one, n) for one, n in uses if one[n].does not in Does.ANY_STORE | {Does.LOADS_CLOSURE, Does.MAKES_CELL}]
+    return all(one[n].does in _LOADS and call_of(one, n) is not None for one, n in uses)
 
 
-def _is_of_views(steps: _Steps, step: dis.Instruction) -> bool:
-    """Whether an instruction may make a set of the keys or the items of dicts."""
-    if step.opname != 'BINARY_OP' or step.argrepr.strip('=') not in set('&|-^'):
+def _is_of_views(steps: _Steps, step: CodeStep) -> bool:
+    """Whether a step may make a set of the keys or the items of dicts."""
+    if step.does != Does.OPERATES or step.operand.strip('=') not in _OPERATORS:
         return False
-    line = line_number(step)
-    before = {one.argval for one in steps if line_number(one) == line and one.offset < step.offset}
+    before = {one.operand for one in steps if one.line == step.line and one.offset < step.offset}
     return not before.isdisjoint(_VIEWS | _views_in(steps))
 
 
 def _views_in(steps: _Steps) -> set[str]:
     """The variables and attributes in which code stores views of dicts."""
-    calls = [number for number, one in enumerate(steps[:-3]) if one.argval in _VIEWS]
-    after = [[one for one in steps[number + 1 : number + 5] if one.opname not in _SKIPPED] for number in calls]
-    return {
-        one.argval for few in after for one in few[1:3] if one.opname.startswith('STORE_') and type(one.argval) is str
-    }
+    calls = [number for number, one in enumerate(steps[:-3]) if one.operand in _VIEWS]
+    after = [[one for one in steps[number + 1 : number + 5] if one.does not in Does.NO_VALUE] for number in calls]
+    return {one.operand for few in after for one in few[1:3] if one.does in Does.ANY_STORE and one.operand}
 
 
 def _known_later(code: CodeType, steps: _Steps, number: int, end: int | None) -> SetMade:
     """Where the members of a set that is made there can be seen before anything goes through it."""
-    line = line_number(steps[number]) or 0
+    line = steps[number].line or 0
     if end is None:
         return SetMade(line)
     behind = _end_of(steps, number, end)
-    user = next(step for step in steps[behind + 1 :] if step.opname not in _SKIPPED)
-    frozen = steps[number].argval == 'frozenset'
+    user = _next(steps, behind)
+    frozen = steps[number].operand == 'frozenset'
     stored = _stored(steps, behind)
-    joins = steps[end].offset if steps[number].argval in _JOINS else None
-    if stored is not None and stored.argval not in code.co_cellvars and not _is_loaded_at_once(steps, stored):
+    joins = steps[end].offset if steps[number].operand in _JOINS else None
+    if stored is not None and stored.operand not in code.co_cellvars and not _is_loaded_at_once(steps, stored):
         leaves = not frozen and not (user is stored and _stays(steps, stored))
-        return SetMade(line, stored.argval, leaves=leaves, joins=joins)
+        return SetMade(line, stored.operand, leaves=leaves, joins=joins)
     attribute = _attribute_of(steps, user)
-    is_call = steps[end].opname == 'CALL' and _is_class_called(steps, number)
-    if is_call and steps[end].arg == 0:
+    is_call = steps[end].does == Does.CALLS and _is_class_called(steps, number)
+    if is_call and not steps[end].amount:
         return SetMade(line, call=-1, leaves=not frozen, attribute=attribute)
-    through = user.opname.startswith((*_GOES_THROUGH, *_USES)) or _is_argument_of(steps, number, _KNOWN_FUNCTIONS)
-    call = steps[end].offset if is_call and steps[end].arg == 1 else None
+    through = user.does in _GOES_THROUGH | _USES or _is_argument_of(steps, number, _KNOWN_FUNCTIONS)
+    call = steps[end].offset if is_call and steps[end].amount == 1 else None
     return SetMade(line, call=call, leaves=not frozen and not through, attribute=attribute, joins=joins)
 
 
 def _is_class_called(steps: _Steps, number: int) -> bool:
     """Whether the class of sets is loaded there, and none of its methods."""
-    after = next(step for step in steps[number + 1 :] if step.opname not in _SKIPPED)
-    return steps[number].argval in _SETS and after.opname not in ('LOAD_ATTR', 'LOAD_METHOD')
+    return steps[number].operand in _SETS and _next(steps, number).does not in Does.ANY_ATTRIBUTE
 
 
 def _end_of(steps: _Steps, number: int, end: int) -> int:
-    """The instruction that puts a set on the stack: behind the loop for one that is made by a comprehension."""
-    if [step.opname for step in steps[number + 1 : number + 3]] != ['SWAP', 'FOR_ITER']:
+    """The step that puts a set on the stack: behind the loop for one that is made by a comprehension."""
+    if [step.does for step in steps[number + 1 : number + 3]] != [Does.SWAPS, Does.LOOPS]:
         return end
-    target = steps[number + 2].argval
+    target = steps[number + 2].operand
     end = next(place for place, step in enumerate(steps) if step.offset >= target) - 1
-    while steps[end + 1].opname in (*_SKIPPED, 'END_FOR', 'POP_TOP', 'POP_ITER'):
+    while steps[end + 1].does in Does.NO_VALUE | {Does.ENDS_LOOP, Does.DROPS}:
         end += 1
     return end
 
 
-def _stored(steps: _Steps, end: int) -> dis.Instruction | None:
-    """The instruction that stores a set in a local variable, or what operators make of it and of other sets."""
+def _stored(steps: _Steps, end: int) -> CodeStep | None:
+    """The step that stores a set in a local variable, or what operators make of it and of other sets."""
     above = 0
     for step in steps[end + 1 :]:
-        if step.opname == 'SWAP' and step.arg == 2 and above < 2:
+        if step.does == Does.SWAPS and step.amount == 2 and above < 2:
             above = 1 - above  # the variable of a comprehension gets its former value next
             continue
-        if step.opname == 'STORE_FAST' and above == 0:
+        if step.does == Does.STORES_LOCAL and above == 0:
             return step
-        if step.opname.startswith('STORE_FAST_') and above == 0:
-            return step._replace(argval=step.argval[0])
-        operator = step.opname == 'BINARY_OP' and step.argrepr in {*'&|-^'}
-        try:
-            if takes(step) > above and not (operator and above == 1):
-                return None
-        except NotArithmetic:
+        operator = step.does == Does.OPERATES and step.operand in _OPERATORS
+        if takes(step) > above and not (operator and above == 1):
             return None
-        above += dis.stack_effect(step.opcode, step.arg, jump=False)
+        above += step.effect
     return None
 
 
-def _is_loaded_at_once(steps: _Steps, stored: dis.Instruction) -> bool:
+def _is_loaded_at_once(steps: _Steps, stored: CodeStep) -> bool:
     """Whether the line that stores something in a variable also loads that."""
-    line = line_number(stored)
-    loads = [step for step in steps if step.argval == stored.argval or type(step.argval) is tuple]
-    loads = [step for step in loads if step.argval == stored.argval or stored.argval in step.argval]
-    return any(line_number(step) == line and 'LOAD' in step.opname for step in loads)
+    return stored.line in [one.line for one in steps if one.operand == stored.operand and one.does in Does.ANY_LOAD]
 
 
-def _is_alone(steps: _Steps, load: dis.Instruction) -> bool:
+def _is_alone(steps: _Steps, load: CodeStep) -> bool:
     """Whether a line does nothing else with the variable that is loaded there."""
-    line = [step for step in steps if line_number(step) == line_number(load)]
-    return len([step for step in line if step.argval == load.argval or type(step.argval) is tuple]) == 1
+    return [step.operand for step in steps if step.line == load.line].count(load.operand) == 1
 
 
-def _attribute_of(steps: _Steps, user: dis.Instruction) -> str:
+def _attribute_of(steps: _Steps, user: CodeStep) -> str:
     """The attribute of a local variable in which a set is stored, or ''."""
     place = next(number for number, step in enumerate(steps) if step is user)
     stores = steps[place + 1 : place + 2]
-    if not user.opname.startswith(('LOAD_FAST', 'LOAD_DEREF')) or [step.opname for step in stores] != ['STORE_ATTR']:
+    if user.does not in Does.ANY_VARIABLE or [step.does for step in stores] != [Does.STORES_ATTRIBUTE]:
         return ''
-    return str(stores[0].argval)
+    return str(stores[0].operand)
 
 
-def _stays(steps: _Steps, stored: dis.Instruction) -> bool:
-    """Whether what is stored in a local variable goes no further, and nothing goes through it in the line of its store.
-
-    An instruction that takes the variable together with another one is not understood.
-    """
-    name, line = stored.argval, line_number(stored)
+def _stays(steps: _Steps, stored: CodeStep) -> bool:
+    """Whether what is stored in a variable goes no further, and nothing goes through it in the line of its store."""
     for place, step in enumerate(steps):
-        given = step.argval if type(step.argval) is tuple else (step.argval,)
-        if name not in given or not step.opname.startswith(('LOAD_FAST', 'STORE_FAST', 'DELETE_FAST')):
+        if step.operand != stored.operand or step.does not in (Does.LOADS_LOCAL, Does.SETS_ASIDE):
             continue
-        if step.opname.startswith(('STORE_FAST', 'DELETE_FAST')) and 'LOAD' not in step.opname:
-            continue
-        if not step.opname.startswith('LOAD_FAST') or len(given) > 1 or line_number(step) == line:
+        if step.line == stored.line:
             return False
-        user = next(one for one in steps[place + 1 :] if one.opname not in _SKIPPED)
-        if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
-            if user.argval not in _METHODS | {'pop'} or (user.argval in ADD and not _is_alone(steps, step)):
+        user = _next(steps, place)
+        if user.does in Does.ANY_ATTRIBUTE:
+            if user.operand not in _METHODS | {'pop'} or (user.operand in ADD and not _is_alone(steps, step)):
                 return False
-        elif not user.opname.startswith((*_USES, *_GOES_THROUGH)) and not _is_argument_of(
-            steps, place, _KNOWN_FUNCTIONS
-        ):
+        elif user.does not in _USES | _GOES_THROUGH and not _is_argument_of(steps, place, _KNOWN_FUNCTIONS):
             return False
     return True
 
 
+def _next(steps: _Steps, number: int) -> CodeStep:
+    """The next step that does something with a value."""
+    return next(step for step in steps[number + 1 :] if step.does not in Does.NO_VALUE)
+
+
 def _is_argument_of(steps: _Steps, number: int, functions: Iterable[str]) -> bool:
     """Whether what is loaded there is the first argument of a function of one of these names."""
-    before = [step for step in steps[:number] if step.opname not in _SKIPPED]
-    return bool(before) and before[-1].opname == 'LOAD_GLOBAL' and before[-1].argval in functions
+    before = [step for step in steps[:number] if step.does not in Does.NO_VALUE][-1:]
+    return any(step.does == Does.LOADS_GLOBAL and step.operand in functions for step in before)
 
 
 def _has_constants(steps: _Steps, number: int) -> bool:
     """Whether all members of a set that is made there are constants."""
-    count = steps[number].arg or 0
-    if [step.opname for step in steps[number + 1 : number + 3]] == ['LOAD_CONST', 'SET_UPDATE']:
+    count = steps[number].amount
+    if [step.does for step in steps[number + 1 : number + 3]] == [Does.LOADS_CONSTANT, Does.UPDATES_SET]:
         return count == 0  # written with three or more
-    return count > 0 and all(step.opname == 'LOAD_CONST' for step in steps[number - count : number])
+    return count > 0 and all(step.does == Does.LOADS_CONSTANT for step in steps[number - count : number])
 
 
 def _without_cells(code: CodeType) -> _Steps:
-    """The instructions of code, but for those that load the variables of an inner function's closure as such."""
+    """The steps of code, but for those that load the variables of an inner function's closure as such."""
     cells = {*code.co_cellvars, *code.co_freevars}
-    return [step for step in single_steps(code) if step.opname != 'LOAD_FAST' or step.argval not in cells]
+    return [step for step in steps_of(code) if step.does != Does.LOADS_LOCAL or step.operand not in cells]
 
 
 def _is_used_well(steps: _Steps, number: int, end: int, every: list[_Steps]) -> bool:
     """Whether a set is only asked for members, which the steps from ``number`` to ``end`` put on the stack."""
-    user = next(step for step in steps[end + 1 :] if step.opname not in _SKIPPED)
-    if user.opname in _STORES:
-        places = ((one, place) for one in every for place, step in enumerate(one) if step.argval == user.argval)
-        loads = [(one, place) for one, place in places if one[place].opname.startswith(_LOADS)]
+    user = _next(steps, end)
+    if user.does in _STORES:
+        places = ((one, place) for one in every for place, step in enumerate(one) if step.operand == user.operand)
+        loads = [(one, place) for one, place in places if one[place].does in _LOADS]
         return bool(every) and all(_is_used_well(one, place, place, []) for one, place in loads)
-    if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
-        return user.argval in _METHODS
-    if user.opname in ('BUILD_SET', 'LOAD_CONST'):
+    if user.does in Does.ANY_ATTRIBUTE:
+        return user.operand in _METHODS
+    if user.does in (Does.BUILDS_SET, Does.LOADS_CONSTANT):
         return _is_only_compared(steps, end)
-    return user.opname.startswith(_USES) or (user.opname.startswith('CALL') and _is_argument_of(steps, number, {'len'}))
+    return user.does in _USES or (user.does in Does.ANY_CALL and _is_argument_of(steps, number, {'len'}))
 
 
 def _is_only_compared(steps: _Steps, end: int) -> bool:
     """Whether a set is put together with one of constants, and code only asks whether the result is empty."""
-    after = [step for step in steps[end + 1 :] if step.opname not in _SKIPPED]
-    place = next(number for number, step in enumerate(after) if step.opname not in _OF_CONSTANTS)
-    made = sum(step.opname == 'BUILD_SET' for step in after[:place])
-    operator = after[place]
-    joins = operator.opname == 'BINARY_OP' and operator.argrepr in {*'&|-^'}
-    return made == 1 and joins and after[place + 1].opname.startswith(('TO_BOOL', 'POP_JUMP', 'UNARY_NOT'))
+    after = [step for step in steps[end + 1 :] if step.does not in Does.NO_VALUE]
+    place = next(number for number, step in enumerate(after) if step.does not in _OF_CONSTANTS)
+    made = sum(step.does == Does.BUILDS_SET for step in after[:place])
+    joins = after[place].does == Does.OPERATES and after[place].operand in _OPERATORS
+    return made == 1 and joins and after[place + 1].does in _ASKS_IF_EMPTY

@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions.allowlists import module_of
-from capturekit.functions.code_reads import nested, single_steps
+from capturekit.functions.code_reads import nested
 from capturekit.functions.hidden_state import output_now
+from capturekit.model.code_steps import Does, steps_of
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors, and its options for printing"
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
@@ -211,9 +212,6 @@ _HANDLERS = (
 )  # fmt: skip
 
 
-#: Instructions that ask a class whether it is registered as a sequence or a mapping.
-_BY_FLAG = frozenset({'MATCH_SEQUENCE', 'MATCH_MAPPING'})
-_FORMATS = ('FORMAT_', 'CONVERT_VALUE')
 #: Names of what makes texts of numbers, or numbers of texts.
 _TEXTS = frozenset('str repr format int print format_map ascii'.split())
 #: A text that may be, or have in it, a format for numbers by the locale: ``n``, ``{:>10n}``.
@@ -222,9 +220,8 @@ _BY_LOCALE = re.compile(r'(?:^|[:}<>=^+\- #0-9,_.])n(?:\}|$)')
 _OF_DATES = re.compile('%[aAbBcpxX]')
 #: Methods of dates that read the time zone. NumPy makes dates, too, so that code need not name their class.
 _OF_TIME_ZONES = frozenset({'strftime', 'timestamp', 'astimezone', 'fromtimestamp'})
-#: Names of what takes a format, and the flag of the instruction that does before Python 3.13.
+#: Names of what takes a format.
 _TAKING = frozenset({'format', 'format_map', '__format__'})
-_GIVEN = 4
 #: Since this version of Python, the complement of a truth value warns.
 _INVERTED = (3, 12)
 
@@ -232,12 +229,12 @@ _INVERTED = (3, 12)
 def settings_of(code: CodeType) -> Iterator[str]:
     """The settings on which code, and code that is written in it, may depend."""
     for inner in nested(code):
-        kinds = {step.opname for step in single_steps(inner)}
-        if 'UNARY_INVERT' in kinds and sys.version_info >= _INVERTED:
+        kinds = {step.does for step in steps_of(inner)}
+        if Does.INVERTS in kinds and sys.version_info >= _INVERTED:
             yield WARNINGS
-        if not _BY_FLAG.isdisjoint(kinds):
+        if Does.MATCHES_FLAG in kinds:
             yield REGISTERED
-        writes = any(kind.startswith(_FORMATS) for kind in kinds)
+        writes = not kinds.isdisjoint((Does.FORMATS, Does.FORMATS_BY))
         texts = [text for text in inner.co_consts if type(text) is str]
         if writes or not _TEXTS.isdisjoint(inner.co_names) or any('%' in text for text in texts):
             yield DIGITS
@@ -249,11 +246,9 @@ def settings_of(code: CodeType) -> Iterator[str]:
 
 def _takes_formats(code: CodeType) -> bool:
     """Whether code may give something a format that is not written in it."""
-    steps = list(single_steps(code))
     given = any(
-        (step.opname == 'FORMAT_WITH_SPEC' or (step.opname == 'FORMAT_VALUE' and (step.arg or 0) & _GIVEN))
-        and before.opname != 'LOAD_CONST'
-        for before, step in itertools.pairwise(steps)
+        step.does == Does.FORMATS_BY and before.does != Does.LOADS_CONSTANT
+        for before, step in itertools.pairwise(steps_of(code))
     )
     return given or not _TAKING.isdisjoint(code.co_names)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.value_changes import ALONE
 from capturekit.functions.watched_values import WatchedValue
-from capturekit.model.value_changes import ALONE
 
 #: Kinds of objects that show memory, which others may show, too.
 _WITH_MEMORY = (np.ndarray, memoryview, bytearray, array.array)

@@ -4,13 +4,12 @@ A change is understood if a place (an attribute, a global, a variable of a closu
 of these) gets an array, a number, a text, or a tuple of such; the first three also if they get a list, a dict or an
 object that the run made of such. The value before is compared at each call, like all that
 the function reads. There are three exceptions: arrays, which the graph gets like arguments; whole numbers that the
-function only counts with; and lists that it only appends to. For these, the instructions that name the place are
+function only counts with; and lists that it only appends to. For these, the steps that name the place are
 looked at, on lines that ran: each has to begin a pattern that is understood.
 """
 
 from __future__ import annotations
 
-import dis
 import gc
 import operator
 import re
@@ -38,13 +37,14 @@ from capturekit.functions.carried_state import (
     objects_in,
     parts_of,
 )
-from capturekit.functions.code_reads import NAMING, call_of, instructions_of, line_number, single_steps
+from capturekit.functions.stack_steps import call_of
+from capturekit.functions.value_changes import containers, difference
 from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
+from capturekit.model.code_steps import CodeStep, Does, steps_of
 from capturekit.model.kept_values import Kept
 from capturekit.model.pytree import take_apart
 from capturekit.model.source_line import is_ours
-from capturekit.model.value_changes import containers, difference
 
 #: The names of functions and attributes through which code reads values that it does not name.
 OPENING = frozenset(
@@ -55,24 +55,26 @@ OPENING = frozenset(
 OPENERS: tuple[Any, ...] = (
     locals, vars, globals, eval, exec, dir, operator.attrgetter, operator.methodcaller, sys._getframe,
 )  # fmt: skip
-#: A function of (instructions, number): the instructions of an understood use that begins with this one, or none.
-Use = Callable[[list[dis.Instruction], int], set[int]]
-_Steps = list[dis.Instruction]
-_COPY, _SWAP = ('COPY', 1), ('SWAP', 2)
+#: A function of (steps, number): the steps of an understood use that begins with this one, or none.
+Use = Callable[[list[CodeStep], int], set[int]]
+_Steps = list[CodeStep]
+_COPY, _SWAP = (Does.COPIES, 1), (Does.SWAPS, 2)
 #: How Python copies a container and a key, and how it puts a new item below them.
-_COPIES_BOTH = [('COPY', 2), ('COPY', 2)]
-_SINKS = [('SWAP', 3), ('SWAP', 2)]
-_OF_GLOBALS = ('LOAD_GLOBAL', 'LOAD_NAME')
-_OF_PLACES = ('LOAD_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')
+_COPIES_BOTH = [(Does.COPIES, 2), (Does.COPIES, 2)]
+_SINKS = [(Does.SWAPS, 3), (Does.SWAPS, 2)]
+#: What loads what is in a place, and what stores something there.
+_OF_PLACES = {
+    Does.LOADS_ATTRIBUTE: Does.STORES_ATTRIBUTE, Does.LOADS_GLOBAL: Does.STORES_GLOBAL,
+    Does.LOADS_NAME: Does.STORES_NAME, Does.LOADS_CELL: Does.STORES_CELL,
+}  # fmt: skip
 _FORMATTING = frozenset({'format', 'format_map', 'Formatter', 'vformat', 'Template'})
-_LEFT_OUT = ('CACHE', 'EXTENDED_ARG', 'NOP', 'NOT_TAKEN', 'PUSH_NULL')
 
 
 class PlaceUses:
     """The uses of one name in code that ran.
 
     ``of_attributes``: only attributes of this name are places; globals are others. ``docstrings``: whether code may
-    read the texts that no instruction loads.
+    read the texts that no step loads.
     """
 
     def __init__(self, name: str, of_attributes: bool, docstrings: bool) -> None:
@@ -82,7 +84,7 @@ class PlaceUses:
 
     def named_in(self, code: CodeType) -> bool:
         """Whether a library's code names a place."""
-        return self._name in code.co_names and any(map(self._names, instructions_of(code)))
+        return self._name in code.co_names and any(map(self._names, steps_of(code)))
 
     def only(self, code: CodeType, lines: set[int] | None, use: Use) -> bool:
         """Whether code uses the places only in the way of ``use``, and has the name in no text.
@@ -93,21 +95,21 @@ class PlaceUses:
             return False
         if self._name not in (*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars):
             return True
-        steps = [one for one in instructions_of(code) if one.opname not in _LEFT_OUT]
+        steps = [one for one in steps_of(code) if one.does not in Does.NO_VALUE]
         named = {n for n, one in enumerate(steps) if self._names(one) and _ran(one, lines)}
         understood: set[int] = set()
         for number in named:
             understood |= use(steps, number)
         return named <= understood
 
-    def _names(self, one: dis.Instruction) -> bool:
-        named = one.opcode in NAMING and one.argval == self._name
-        return named and not (self._of_attributes and one.opname in _OF_GLOBALS)
+    def _names(self, one: CodeStep) -> bool:
+        named = one.does in Does.USES_ANY_NAME and one.operand == self._name
+        return named and not (self._of_attributes and one.does in Does.ANY_GLOBAL)
 
     def _in_texts(self, code: CodeType) -> bool:
         if not any(self._word.search(text) for text in _texts(code.co_consts)):
             return False
-        loaded = [one.argval for one in instructions_of(code) if one.opcode in dis.hasconst]
+        loaded = [one.operand if one.does == Does.LOADS_CONSTANT else one.names for one in steps_of(code)]
         return self._docstrings or any(self._word.search(text) for text in _texts(loaded))
 
 
@@ -118,10 +120,10 @@ def opens_where_it_ran(code: CodeType, lines: set[int] | None, unless_named: boo
     """
     if OPENING.isdisjoint(code.co_names):
         return False
-    steps = single_steps(code) if unless_named else instructions_of(code)
+    steps = steps_of(code)
     return any(
-        one.opcode in dis.hasname
-        and one.argval in OPENING
+        one.does in Does.USES_NAME
+        and one.operand in OPENING
         and _ran(one, lines)
         and not (unless_named and _item_named(steps, number))
         for number, one in enumerate(steps)
@@ -132,21 +134,21 @@ def items_named(code: CodeType) -> set[str]:
     """The names of attributes that code takes out of a ``__dict__``: ``x.__dict__.get('name')``."""
     if '__dict__' not in code.co_names:
         return set()
-    steps = single_steps(code)
+    steps = steps_of(code)
     return {name for name in (_item_named(steps, number) for number in range(len(steps))) if name}
 
 
-def _item_named(steps: list[dis.Instruction], number: int) -> str:
+def _item_named(steps: list[CodeStep], number: int) -> str:
     """The constant name of the item that is taken out of a ``__dict__`` which is loaded there; '' if there is none."""
     after = steps[number + 1 : number + 3]
-    if steps[number].argval != '__dict__' or len(after) < 2 or any(one.is_jump_target for one in after):
+    if steps[number].operand != '__dict__' or len(after) < 2 or any(one.is_jump_target for one in after):
         return ''
-    if after[0].argval == 'get' and after[0].opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+    if after[0].operand == 'get' and after[0].does in Does.ANY_ATTRIBUTE:
         is_item = call_of(steps, number + 1) is not None
         name = after[1]
     else:
-        is_item, name = after[1].opname == 'BINARY_SUBSCR', after[0]
-    return name.argval if is_item and name.opname == 'LOAD_CONST' and type(name.argval) is str else ''
+        is_item, name = after[1].does == Does.GETS_ITEM, after[0]
+    return name.operand if is_item and name.does == Does.LOADS_CONSTANT and type(name.operand) is str else ''
 
 
 def may_use_docstrings(code: CodeType, foreign: bool) -> bool:
@@ -156,33 +158,30 @@ def may_use_docstrings(code: CodeType, foreign: bool) -> bool:
 
 
 def storing(steps: _Steps, number: int) -> set[int]:
-    """The instruction that stores an attribute."""
-    return {number} if steps[number].opname == 'STORE_ATTR' else set()
+    """The step that stores an attribute."""
+    return {number} if steps[number].does == Does.STORES_ATTRIBUTE else set()
 
 
 def appending(steps: _Steps, number: int) -> set[int]:
-    """The instruction that loads a list, if its method ``append`` is loaded from it at once."""
-    following = steps[number + 1 : number + 2]
-    method = any(
-        one.opname in ('LOAD_METHOD', 'LOAD_ATTR') and one.argval == 'append' and not one.is_jump_target
-        for one in following
-    )
-    return {number} if steps[number].opname in _OF_PLACES and method else set()
+    """The step that loads a list, if its method ``append`` is loaded from it at once."""
+    after = steps[number + 1 : number + 2]
+    method = any(one.does in Does.ANY_ATTRIBUTE and one.operand == 'append' and not one.is_jump_target for one in after)
+    return {number} if steps[number].does in _OF_PLACES and method else set()
 
 
 def counting(steps: _Steps, number: int) -> set[int]:
-    """The instructions that load and store the value, if this one begins ``place += 1``, or with another constant."""
+    """The steps that load and store the value, if this one begins ``place += 1``, or with another constant."""
     load = steps[number]
-    attribute = load.opname == 'LOAD_ATTR'
+    attribute = load.does == Does.LOADS_ATTRIBUTE
     found = steps[number + 1 : number + (5 if attribute else 4)]
-    if load.opname not in _OF_PLACES or len(found) < 3 + attribute or any(one.is_jump_target for one in found):
+    if load.does not in _OF_PLACES or len(found) < 3 + attribute or any(one.is_jump_target for one in found):
         return set()
     store = found[-1]
     if not _adds_a_constant(*found[:2]):
         return set()
     if attribute and (_plainly(found[2]) != _SWAP or number == 0 or _plainly(steps[number - 1]) != _COPY):
         return set()
-    if store.opname != load.opname.replace('LOAD', 'STORE') or store.argval != load.argval:
+    if store.does != _OF_PLACES[load.does] or store.operand != load.operand:
         return set()
     return {number, number + len(found)}
 
@@ -192,15 +191,15 @@ def counting_item(counted: Any) -> Use:
 
     def use(steps: _Steps, number: int) -> set[int]:
         key, *rest = steps[number + 1 : number + 10] or steps[-1:]
-        if steps[number].opname not in _OF_PLACES or key.opname != 'LOAD_CONST' or type(key.argval) is not str:
+        if steps[number].does not in _OF_PLACES or key.does != Does.LOADS_CONSTANT or type(key.operand) is not str:
             return set()
         adds = [_plainly(one) for one in rest[:2]] == _COPIES_BOTH
         item = rest[2 * adds : 2 * adds + 1]
         if any(one.is_jump_target for one in (key, *rest[: 2 * adds], *item)):
             return set()
-        stores = [one.opname for one in item] == ['STORE_SUBSCR'] and not adds
-        loads = [one.opname for one in item] == ['BINARY_SUBSCR']
-        if key.argval == counted and not (adds and loads and _counts_on(rest[3:])):
+        stores = [one.does for one in item] == [Does.STORES_ITEM] and not adds
+        loads = [one.does for one in item] == [Does.GETS_ITEM]
+        if key.operand == counted and not (adds and loads and _counts_on(rest[3:])):
             return set()
         return {number} if stores or loads else set()
 
@@ -211,20 +210,20 @@ def _counts_on(steps: _Steps) -> bool:
     """Whether a constant is added to the item that was loaded, and the sum stored in its place."""
     if len(steps) < 5 or any(one.is_jump_target for one in steps[:5]) or not _adds_a_constant(*steps[:2]):
         return False
-    return [_plainly(one) for one in steps[2:4]] == _SINKS and steps[4].opname == 'STORE_SUBSCR'
+    return [_plainly(one) for one in steps[2:4]] == _SINKS and steps[4].does == Does.STORES_ITEM
 
 
-def _adds_a_constant(amount: dis.Instruction, adds: dis.Instruction) -> bool:
-    constant = type(amount.argval) is int and amount.opname in ('LOAD_CONST', 'LOAD_SMALL_INT')
-    return constant and adds.opname == 'BINARY_OP' and adds.argrepr in ('+=', '-=')
+def _adds_a_constant(amount: CodeStep, adds: CodeStep) -> bool:
+    constant = type(amount.operand) is int and amount.does == Does.LOADS_CONSTANT
+    return constant and adds.does == Does.OPERATES and adds.operand in ('+=', '-=')
 
 
-def _ran(one: dis.Instruction, lines: set[int] | None) -> bool:
-    return lines is None or (line_number(one) or 0) in lines
+def _ran(one: CodeStep, lines: set[int] | None) -> bool:
+    return lines is None or (one.line or 0) in lines
 
 
-def _plainly(one: dis.Instruction) -> tuple[str, Any]:
-    return one.opname, one.arg
+def _plainly(one: CodeStep) -> tuple[str, Any]:
+    return one.does, one.amount
 
 
 def _texts(constants: Any) -> Iterator[str]:

@@ -16,7 +16,6 @@ understood, makes the read one that counts.
 
 from __future__ import annotations
 
-import dis
 import functools
 import itertools
 import math
@@ -31,8 +30,7 @@ import numpy as np
 
 from capturekit.functions.call_turns import is_alone
 from capturekit.functions.calls_followed import RunRecord
-from capturekit.functions.code_reads import call_of, line_number, loader_of, parameters_of, plain_steps
-from capturekit.functions.number_arguments import NotArithmetic, is_operator, takes
+from capturekit.functions.code_reads import parameters_of
 from capturekit.functions.outcomes import (
     COMPARISONS,
     NOTHING,
@@ -58,6 +56,7 @@ from capturekit.functions.recorded_number import (
     is_only_called,
 )
 from capturekit.functions.return_paths import TELLS, Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
+from capturekit.functions.stack_steps import call_of, loader_of, takes
 from capturekit.functions.state_changes import (
     ASKED_FOR,
     PlaceUses,
@@ -68,6 +67,7 @@ from capturekit.functions.state_changes import (
 )
 from capturekit.functions.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of
+from capturekit.model.code_steps import CodeStep, Does, steps_of
 from capturekit.model.host_reads import Read, Site
 from capturekit.model.source_line import Place, is_ours
 
@@ -85,6 +85,9 @@ _GENERATORS = 0x2A0
 #: The flags of code with ``*args`` or ``**kwargs``.
 _VARIABLE = 0x0C
 _WORDS = re.compile(r'\w+')
+#: What loads something that other code may see, and what gives such a thing another value.
+_OF_OUTSIDE = (Does.LOADS_GLOBAL, Does.LOADS_CELL)
+_SHARED = Does.CHANGES_GLOBAL | Does.CHANGES_ATTRIBUTE | Does.CHANGES_CELL
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
 
@@ -113,7 +116,7 @@ class Counts(Exception):
 
 
 class RanCode:
-    """Code that ran: its instructions, and its lines that ran (None: any)."""
+    """Code that ran: its steps, and its lines that ran (None: any)."""
 
     def __init__(self, code: CodeType, lines: set[int] | None, calls: Iterable[int]) -> None:
         self.code = code
@@ -123,29 +126,29 @@ class RanCode:
         self.names = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
 
     @functools.cached_property
-    def steps(self) -> list[dis.Instruction]:
-        """The instructions."""
-        return plain_steps(self.code)
+    def steps(self) -> list[CodeStep]:
+        """The steps."""
+        return steps_of(self.code)
 
     @functools.cached_property
     def entering(self) -> set[int]:
-        """The numbers of the calls, and other instructions, from which Python code was entered."""
+        """The numbers of the calls, and other steps, from which Python code was entered."""
         return set(map(self.number, self._calls))
 
     @functools.cached_property
     def _offsets(self) -> list[int]:
-        return [step.offset for step in self.steps]
+        return [step.offsets[0] for step in self.steps]
 
     def number(self, offset: int) -> int:
-        """The number of the instruction that is under way; a call may stand at the end of its cache."""
+        """The number of the step that is under way; a call may stand at the end of its cache."""
         return bisect_right(self._offsets, offset) - 1
 
     def is_call(self, place: int) -> bool:
-        return self.steps[place].opname.startswith('CALL')
+        return self.steps[place].does in Does.ANY_CALL
 
     def ran(self, place: int) -> bool:
-        """Whether the line of an instruction ran."""
-        return self._lines is None or (line_number(self.steps[place]) or 0) in self._lines
+        """Whether the line of a step ran."""
+        return self._lines is None or (self.steps[place].line or 0) in self._lines
 
 
 class CodeThatRan:
@@ -171,7 +174,7 @@ class CodeThatRan:
         if number is None or place in code.entering:
             return None
         step = code.steps[number]
-        name = step.argval
+        name = step.operand
         if name not in names:
             return None
         if name in KNOWN:
@@ -183,7 +186,7 @@ class CodeThatRan:
         elif name in ASKS:
             is_it = self._is_of(np, code, number) or self._is_of(math, code, number)
         else:
-            is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
+            is_it = step.does in Does.ANY_ATTRIBUTE
         return name if is_it else None
 
     def computes(self, code: RanCode, place: int) -> FunctionPlace | None:
@@ -191,14 +194,14 @@ class CodeThatRan:
         number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None or place in code.entering:
             return None
-        step, count = code.steps[number], code.steps[place].arg or 0
-        name = step.argval
-        if step.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+        step, count = code.steps[number], code.steps[place].amount
+        name = step.operand
+        if step.does in Does.ANY_ATTRIBUTE:
             if name not in OF_MATH or not self._is_of(math, code, number):
                 return None
-            by = code.steps[number - 1].argval
+            by = code.steps[number - 1].operand
             return self._if_only_called(FunctionPlace(self._globals_of(code), by, OF_MATH[name], True, math))
-        found = self.global_in(code, name) if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') else MISSING
+        found = self.global_in(code, name) if step.does in Does.ANY_GLOBAL else MISSING
         place_of = FunctionPlace(self._globals_of(code), name, found)
         if name in BUILT_IN and found is BUILT_IN[name][0]:
             return place_of if count in BUILT_IN[name][1] else None
@@ -211,18 +214,18 @@ class CodeThatRan:
         Where it is not known which module has the function, NumPy's or that of ``math`` may be called instead: such a
         number refuses to be given to these.
         """
-        number = loader_of(code.steps, place)
-        if number is None or code.steps[place].opname != 'CALL':
+        number, call = loader_of(code.steps, place), code.steps[place]
+        if number is None or call.does != Does.CALLS or call.names:
             return False
-        step, name, cupy = code.steps[number], code.steps[number].argval, sys.modules.get('cupy')
+        step, name, cupy = code.steps[number], code.steps[number].operand, sys.modules.get('cupy')
         if name not in OF_CUPY or name in self._run.names.strings or self.stores(name):
             return False
         function = getattr(cupy, name, None)
-        if code.steps[place].arg != OF_CUPY[name] or not self._enters_only(code, place, function):
+        if call.amount != OF_CUPY[name] or not self._enters_only(code, place, function):
             return False
-        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
+        if step.does not in Does.ANY_ATTRIBUTE:
             return self._is_global(code, step, function)
-        of_cupy = code.steps[number - 1].opname not in ('LOAD_GLOBAL', 'LOAD_NAME')
+        of_cupy = code.steps[number - 1].does not in Does.ANY_GLOBAL
         of_cupy = of_cupy or self._is_global(code, code.steps[number - 1], cupy)
         return of_cupy and self._is_met(name, (function, _OF_NUMPY[name], OF_MATH.get(name)))
 
@@ -266,8 +269,8 @@ class CodeThatRan:
         return None if found is None else place._replace(of_all=found)
 
     def _is_of(self, module: Any, code: RanCode, number: int) -> bool:
-        """Whether an instruction loads a function of a module, which is still the one that it was at first."""
-        name = code.steps[number].argval
+        """Whether a step loads a function of a module, which is still the one that it was at first."""
+        name = code.steps[number].operand
         known = _FOUND[module, name] is not None and getattr(module, name) is _FOUND[module, name]
         return known and number > 0 and self._is_global(code, code.steps[number - 1], module)
 
@@ -276,13 +279,13 @@ class CodeThatRan:
         found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
         return bool(found) and all(one is value for one in found) and not self.stores(name)
 
-    def _is_global(self, code: RanCode, step: dis.Instruction, value: Any) -> bool:
-        """Whether an instruction loads a global or a builtin that is this value."""
-        return step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and self.global_in(code, step.argval) is value
+    def _is_global(self, code: RanCode, step: CodeStep, value: Any) -> bool:
+        """Whether a step loads a global or a builtin that is this value."""
+        return step.does in Does.ANY_GLOBAL and self.global_in(code, step.operand) is value
 
     def global_in(self, code: RanCode, name: str) -> Any:
         """The global or builtin that code finds under a name while it runs; MISSING if that may change."""
-        if self.stores(name, ('_GLOBAL', '_NAME')):
+        if self.stores(name, Does.CHANGES_GLOBAL):
             return MISSING
         _, own = self._run.code.globals_of.get(id(code.code), (None, 0))
         found = [entry for entry in self._run.values.entries.values() if entry.kind == 'global' and entry.key == name]
@@ -297,18 +300,19 @@ class CodeThatRan:
         made = self.stores(name) or any(name in code.code.co_cellvars for code in self._codes.values())
         return found[0] if found and not made and all(one is found[0] for one in found) else MISSING
 
+    def value_of(self, code: RanCode, step: CodeStep) -> Any:
+        """What a step that loads no attribute loads from outside of its function; MISSING if that may change."""
+        is_global = step.does in Does.ANY_GLOBAL
+        return self.global_in(code, step.operand) if is_global else self.variable_of_closures(step.operand)
+
     def code_of(self, code: CodeType) -> RanCode | None:
         """What is known of code, if it is the user's and ran."""
         return self._codes.get(id(code))
 
-    def stores(self, name: str, kinds: tuple[str, ...] = ('_GLOBAL', '_NAME', '_ATTR', '_DEREF')) -> bool:
+    def stores(self, name: str, kinds: frozenset[str] = _SHARED) -> bool:
         """Whether code stores something under a name that other code may load."""
-        return any(
-            step.argval == name and step.opname.startswith(('STORE_', 'DELETE_')) and step.opname.endswith(kinds)
-            for code in self._codes.values()
-            if name in code.names
-            for step in code.steps
-        )
+        codes = (code for code in self._codes.values() if name in code.names)
+        return any(step.operand == name and step.does in kinds for code in codes for step in code.steps)
 
     def callers(self, code: RanCode, among: Container[Caller] | None) -> Iterable[CallThatRan | None]:
         """The calls to which code returns: directly. None: to the caller of the whole. Raises Counts.
@@ -344,8 +348,8 @@ class CodeThatRan:
         left = any(owner == id(code.code) and code.number(at) == place for owner, at in self._run.code.left_at)
         if load is None or left or not self._loads_functions(code, load) or place not in code.entering:
             raise Counts
-        shifts = (0, 1) if code.steps[load].opname in ('LOAD_ATTR', 'LOAD_METHOD') else (0,)
-        count = (code.steps[place].arg or 0) - len(names)
+        shifts = (0, 1) if code.steps[load].does in Does.ANY_ATTRIBUTE else (0,)
+        count = code.steps[place].amount - len(names)
         for inner, caller in self._entered(code, place):
             own = inner.code
             named = parameters_of(own)[: own.co_argcount + own.co_kwonlyargcount]
@@ -371,12 +375,10 @@ class CodeThatRan:
                 yield inner, caller
 
     def _loads_functions(self, code: RanCode, load: int) -> bool:
-        """Whether all that an instruction may load are functions written in Python."""
-        step, name = code.steps[load], code.steps[load].argval
-        if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
-            return type(self.global_in(code, name)) is FunctionType
-        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
-            return type(self.variable_of_closures(name)) is FunctionType
+        """Whether all that a step may load are functions written in Python."""
+        step, name = code.steps[load], code.steps[load].operand
+        if step.does not in Does.ANY_ATTRIBUTE:
+            return type(self.value_of(code, step)) is FunctionType
         found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
         functions = [one.__func__ if type(one) is staticmethod else one for one in found]
         known = bool(found) and all(type(one) is FunctionType for one in functions) and not self.stores(name)
@@ -387,13 +389,11 @@ class CodeThatRan:
         number = loader_of(code.steps, place) if code.is_call(place) else None
         if number is None:
             return False
-        step, name = code.steps[number], code.steps[number].argval
-        if code.steps[place].opname == 'CALL_FUNCTION_EX' and not gets_a_tuple(code.code, code.steps, place):
+        step, name = code.steps[number], code.steps[number].operand
+        if code.steps[place].does == Does.CALLS_UNPACKED and not gets_a_tuple(code.code, code.steps, place):
             return False
-        if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME'):
-            return returns_for(self.global_in(code, name), inner)
-        if step.opname not in ('LOAD_ATTR', 'LOAD_METHOD'):
-            return returns_for(self.variable_of_closures(name), inner)
+        if step.does not in Does.ANY_ATTRIBUTE:
+            return returns_for(self.value_of(code, step), inner)
         found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
         known = all(map(is_plain, found)) and any(returns_for(one, inner) for one in found) and not self.stores(name)
         if known and self._of_module(code, number):
@@ -422,7 +422,7 @@ class CodeThatRan:
             raise Counts
         for code in self._codes.values():
             for place, step in enumerate(code.steps) if name in code.names else ():
-                if step.argval != name or step.opcode not in dis.hasname or not code.ran(place):
+                if step.operand != name or step.does not in Does.USES_NAME or not code.ran(place):
                     continue
                 if place in code.entering:
                     raise Counts  # a property
@@ -463,13 +463,11 @@ class CodeThatRan:
         return self._changes is not None and self._changes.carries(entry)
 
     def _of_module(self, code: RanCode, place: int) -> bool:
-        """Whether an instruction loads an attribute of a module, whose attributes are compared."""
-        before = code.steps[place - 1] if place and code.steps[place].opname in ('LOAD_ATTR', 'LOAD_METHOD') else None
-        if before is None or code.steps[place].is_jump_target:
+        """Whether a step loads an attribute of a module, whose attributes are compared."""
+        if not place or code.steps[place].does not in Does.ANY_ATTRIBUTE or code.steps[place].is_jump_target:
             return False
-        if before.opname == 'LOAD_DEREF':
-            return type(self.variable_of_closures(before.argval)) is ModuleType
-        return before.opname == 'LOAD_GLOBAL' and type(self.global_in(code, before.argval)) is ModuleType
+        before = code.steps[place - 1]
+        return before.does in _OF_OUTSIDE and type(self.value_of(code, before)) is ModuleType
 
     def codes(self, owner: int = 0) -> list[RanCode]:
         """The code with this id; all code that ran if that is 0."""
@@ -482,10 +480,8 @@ class CodeThatRan:
 
 #: So many tuples in each other are followed: code that calls itself may put each that it gets into another.
 _DEEPEST = 8
-LOADS_CONSTANT = ('LOAD_CONST', 'LOAD_SMALL_INT')
 #: The types of constant ends of slices.
 _ENDS = (int, type(None))
-_FAST = ('LOAD_FAST', 'LOAD_FAST_BORROW')
 
 
 class ContainerPart(NamedTuple):
@@ -510,10 +506,13 @@ _NUMBERS = (_VALUE, _PERHAPS)
 _LIST = Items(_VALUE)
 #: Operators that lists have, too, and what they make of these is a list.
 _OF_LISTS = frozenset({'+', '*', '+=', '*='})
+_ARITHMETIC = frozenset('+ - * / // % **'.split())
+_BUILDS = frozenset({Does.BUILDS_TUPLE, Does.BUILDS_LIST, Does.BUILDS_DICT, Does.BUILDS_DICT_OF_KEYS})
+_LOADS_OBJECT = Does.ANY_LOAD | Does.ANY_ATTRIBUTE | {Does.LOADS_OF_SUPER}
 
 
 class StackedValue(NamedTuple):
-    """The value on the stack, when the instruction of this number is done.
+    """The value on the stack, when the step of this number is done.
 
     ``above``: how many others lie above it. ``here``: whether it has not left the function that read it. ``callers``:
     the calls to which this run of the code may return; None: any.
@@ -527,7 +526,7 @@ class StackedValue(NamedTuple):
     callers: frozenset[tuple[int, int] | None] | None = None
 
     def after(self, place: int, above: int = 0, what: Any = _VALUE) -> StackedValue:
-        """What another instruction of the same code has made of it."""
+        """What another step of the same code has made of it."""
         return self._replace(place=place, above=above, what=what)
 
 
@@ -588,11 +587,11 @@ class ValueFlow:
         """The line to which it was followed last."""
         if self._last is not None:
             code, number = self._last
-            line = line_number(code.steps[number]) or code.code.co_firstlineno
+            line = code.steps[number].line or code.code.co_firstlineno
             yield Place(code.code.co_filename, line, code.code.co_name)
 
     def _follow(self, held: StackedValue) -> None:
-        """Follow what lies on the stack to the instruction that takes it."""
+        """Follow what lies on the stack to the step that takes it."""
         above = held.above
         for number in range(held.place + 1, len(held.code.steps)):
             self._last = held.code, number
@@ -607,39 +606,36 @@ class ValueFlow:
                 continue
             if self._of_any_use and _asks_for_none(held.code.steps, number, above):
                 return None  # a number is not None
-            if takes(one) > above:  # Python 3.11 takes the arguments just before the call
-                return self._taken(held, number + (one.opname == 'PRECALL'), above)
-            above += dis.stack_effect(one.opcode, one.arg, jump=False)
+            if takes(one) > above:
+                return self._taken(held, number, above)
+            above += one.effect
         raise Counts
 
     def _taken(self, held: StackedValue, number: int, above: int) -> None:
         code, one = held.code, held.code.steps[number]
-        kind = one.opname
-        if kind == 'POP_TOP' or (kind == 'IS_OP' and not self._of_any_use):
+        kind = one.does
+        if kind == Does.DROPS or (kind == Does.COMPARES_IDENTITY and not self._of_any_use):
             return
-        if kind == 'STORE_FAST':
+        if kind == Does.STORES_LOCAL:
             self._stored.add((id(code.code), number))
-            self._local(held, one.argval)
-        elif kind == 'STORE_ATTR' and above == 1:
+            self._local(held, one.operand)
+        elif kind == Does.STORES_ATTRIBUTE and above == 1:
             self._put_in_attribute(held, number)
-        elif kind == 'RETURN_VALUE':
+        elif kind == Does.RETURNS:
             self._returned(held)
-        elif kind.startswith('BUILD_'):
+        elif kind in _BUILDS:
             self._add(held.after(number, 0, _built(one, above, held.what)))
-        elif kind == 'UNPACK_SEQUENCE':
-            for position, part in _parts(held.what, one.arg or 0):
+        elif kind == Does.UNPACKS:
+            for position, part in _parts(held.what, one.amount):
                 self._add(held.after(number, position, part))
-        elif kind in ('BINARY_SUBSCR', 'STORE_SUBSCR') and above == 1:
+        elif kind in (Does.GETS_ITEM, Does.STORES_ITEM) and above == 1:
             self._item(held, number)
-        elif kind == 'BINARY_SLICE' and above == 2 and type(held.what) is ContainerPart:
+        elif kind == Does.GETS_SLICE and above == 2 and type(held.what) is ContainerPart:
             self._some_items(held, number, _slice_before(code.steps, number))
-        elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
+        elif kind in Does.ANY_ATTRIBUTE:
             self._asked(code, number, held.what)
-        elif kind == 'CALL' and above < (one.arg or 0):
+        elif kind == Does.CALLS and above < one.amount:
             self._given(held, number, above)
-        elif kind == 'CALL_KW' and 0 < above <= (one.arg or 0):
-            names = code.steps[number - 1].argval
-            self._passed(held, number, (one.arg or 0) - above, names if type(names) is tuple else ())
         elif held.what in _NUMBERS:
             self._reckoned(held, number, above)
         else:
@@ -647,25 +643,25 @@ class ValueFlow:
 
     def _put_in_attribute(self, held: StackedValue, number: int) -> None:
         """Follow what is stored into an attribute of an object that is loaded just before."""
-        one, before = held.code.steps[number], held.code.steps[number - 1].opname
-        in_place = self._of_any_use and before == 'SWAP'  # x.a += ...
-        if not before.startswith('LOAD_') and not in_place:
+        one, before = held.code.steps[number], held.code.steps[number - 1].does
+        in_place = self._of_any_use and before == Does.SWAPS  # x.a += ...
+        if before not in _LOADS_OBJECT and not in_place:
             raise Counts  # nobody has seen the object
         self._stored.add((id(held.code.code), number))
-        self.stores.add(one.argval)
-        self._attribute(one.argval, held.what)
+        self.stores.add(one.operand)
+        self._attribute(one.operand, held.what)
 
     def _reckoned(self, held: StackedValue, number: int, above: int) -> None:
         """An operator takes the value."""
         one = held.code.steps[number]
         if self._of_any_use:
-            if not is_operator(one) or (held.what == _PERHAPS and _lists_have(one)):
+            if not _is_operator(one) or (held.what == _PERHAPS and _lists_have(one)):
                 raise Counts
             self.operators.add((held.code, number))
         elif self._of_time and _reckons(one) and number not in held.code.entering:
             self._add(held.after(number))
-        elif self._of_number and one.opname == 'COMPARE_OP' and one.argval in COMPARISONS:
-            self.outcomes.add(ReadOutcome(one.argval, self._operand(held, number, above), above == 0))
+        elif self._of_number and one.does == Does.COMPARES and one.operand in COMPARISONS:
+            self.outcomes.add(ReadOutcome(one.operand, self._operand(held, number, above), above == 0))
         else:
             raise Counts
 
@@ -675,15 +671,13 @@ class ValueFlow:
         loads = steps[held.place + 1 : number] if above else steps[max(held.place - 1, 0) : held.place]
         if len(loads) != 1 or (not above and (number != held.place + 1 or steps[held.place].is_jump_target)):
             raise Counts
-        found, name = None, loads[0].argval
-        if loads[0].opname in LOADS_CONSTANT:
+        found, name = None, loads[0].operand
+        if loads[0].does == Does.LOADS_CONSTANT:
             found = name
-        elif loads[0].opname in _FAST and held.here and _is_parameter(held.code, name):
+        elif loads[0].does == Does.LOADS_LOCAL and held.here and _is_parameter(held.code, name):
             return ComparedOperand(name)
-        elif loads[0].opname == 'LOAD_GLOBAL':
-            found = self._program.global_in(held.code, name)
-        elif loads[0].opname == 'LOAD_DEREF':
-            found = self._program.variable_of_closures(name)
+        elif loads[0].does in _OF_OUTSIDE:
+            found = self._program.value_of(held.code, loads[0])
         if type(found) not in (int, float):
             raise Counts
         return ComparedOperand('', found)
@@ -697,18 +691,18 @@ class ValueFlow:
 
     def _item(self, held: StackedValue, number: int) -> None:
         steps, what = held.code.steps, held.what
-        loads, index = steps[number].opname == 'BINARY_SUBSCR', steps[number - 1]
+        loads, index = steps[number].does == Does.GETS_ITEM, steps[number - 1]
         if type(what) is not ContainerPart:
             for item in _items(what, index) if loads else ():
                 self._add(held.after(number, 0, item))
             if not loads:
                 raise Counts
             return
-        if loads and (index.opname == 'BUILD_SLICE' or type(index.argval) is slice):
+        if loads and _is_slice(index):
             return self._some_items(held, number, _slice_before(steps, number - 1, index))
-        if index.opname not in LOADS_CONSTANT or type(index.argval) is not int:
+        if not _is_number(index):
             raise Counts
-        if loads and index.argval % what.length == what.number:
+        if loads and index.operand % what.length == what.number:
             self._add(held.after(number, 0, what.what))
 
     def _some_items(self, held: StackedValue, number: int, of: slice | None) -> None:
@@ -723,7 +717,7 @@ class ValueFlow:
         """A method of a list is loaded: only to append something, whatever it is."""
         step = code.steps[number]
         call = call_of(code.steps, number)
-        if not _is_list(what) or step.argval != 'append' or call is None or code.steps[call].arg != 1:
+        if not _is_list(what) or step.operand != 'append' or call is None or code.steps[call].amount != 1:
             raise Counts
 
     def _passed(self, held: StackedValue, number: int, position: int, names: tuple[str, ...]) -> None:
@@ -735,15 +729,15 @@ class ValueFlow:
 
     def _given(self, held: StackedValue, number: int, above: int) -> None:
         """A function gets the value as an argument: one that only makes another value of the same number of it."""
-        code, what = held.code, held.what
-        if number in code.entering:
-            self._passed(held, number, (code.steps[number].arg or 0) - 1 - above, names_below(code, number))
+        code, what, call = held.code, held.what, held.code.steps[number]
+        if number in code.entering or call.names:
+            self._passed(held, number, call.amount - 1 - above, call.names)
             return
         if self._of_any_use and what in _NUMBERS and self._is_function_of_numbers(code, number, what):
             self.operators.add((code, number))
             return
         name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
-        if name is None or code.steps[number].arg != 1:
+        if name is None or call.amount != 1:
             raise Counts
         if name == 'append':
             load = loader_of(code.steps, number)
@@ -769,49 +763,49 @@ class ValueFlow:
             return self._program.makes_array(code, number)
         return what == _VALUE or of.function not in (max, min)
 
-    def _list(self, code: RanCode, loads: dis.Instruction, what: Items) -> None:
-        """A value is appended to what an instruction loads, which is a list of such then."""
-        name = loads.argval
-        if loads.opname.startswith('LOAD_FAST'):
+    def _list(self, code: RanCode, loads: CodeStep, what: Items) -> None:
+        """A value is appended to what a step loads, which is a list of such then."""
+        name = loads.operand
+        if loads.does == Does.LOADS_LOCAL:
             self._lists.add((id(code.code), name))
             self._local(StackedValue(code, 0, 0, what, False), name)
-        elif loads.opname == 'LOAD_ATTR' and 'NULL' not in loads.argrepr:
+        elif loads.does == Does.LOADS_ATTRIBUTE:
             self._lists.add((0, name))
             self._attribute(name, what)
-        elif not (loads.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and self._program.grows(name)):
+        elif not (loads.does in _OF_OUTSIDE and self._program.grows(name)):
             raise Counts
 
     def _local(self, held: StackedValue, name: str) -> None:
-        """Follow what is in a local variable, from all instructions that load it."""
+        """Follow what is in a local variable, from all steps that load it."""
         code = held.code
         if name in code.code.co_cellvars or name in code.code.co_freevars:
             raise Counts
         for place, step in enumerate(code.steps):
-            if step.argval != name or 'FAST' not in step.opname or not code.ran(place):
+            if step.operand != name or not code.ran(place):
                 continue
-            if step.opname in (*_FAST, 'LOAD_FAST_CHECK'):
+            if step.does == Does.LOADS_LOCAL:
                 self._add(held.after(place, 0, held.what))
-            elif step.opname not in ('STORE_FAST', 'DELETE_FAST'):
+            elif step.does == Does.SETS_ASIDE:
                 raise Counts
 
     def _attribute(self, name: str, what: Any) -> None:
-        """Follow what is in an attribute of this name, from all instructions that load it."""
+        """Follow what is in an attribute of this name, from all steps that load it."""
         self.attributes.add(name)
         for code, place in self._program.attribute(name):
             step = code.steps[place]
-            by_name = step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and call_of(code.steps, place) is None
-            if by_name or (step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr):
+            by_name = step.does in Does.ANY_GLOBAL and call_of(code.steps, place) is None
+            if by_name or step.does == Does.LOADS_ATTRIBUTE:
                 self._add(StackedValue(code, place, 0, what, False))  # a global is an attribute of its module
-            elif step.opname not in ('STORE_ATTR', 'DELETE_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME'):
+            elif step.does not in Does.CHANGES_ATTRIBUTE | Does.ANY_GLOBAL:
                 raise Counts
 
     def _must_be_made(self, owner: int, name: str) -> None:
         """Raise if another list than one that the run has just made may be under this name."""
         codes = self._program.codes(owner)
-        kind = 'STORE_FAST' if owner else 'STORE_ATTR'
+        kind = Does.STORES_LOCAL if owner else Does.STORES_ATTRIBUTE
         named = [code for code in codes if name in code.names]
-        every = [(code, place) for code in named for place, step in enumerate(code.steps) if step.argval == name]
-        stores = [(code, place) for code, place in every if code.steps[place].opname == kind and code.ran(place)]
+        every = [(code, place) for code in named for place, step in enumerate(code.steps) if step.operand == name]
+        stores = [(code, place) for code, place in every if code.steps[place].does == kind and code.ran(place)]
         if owner and name in parameters_of(codes[0].code):
             raise Counts
         if not stores and not (not owner and self._program.grows(name)):
@@ -821,75 +815,79 @@ class ValueFlow:
                 raise Counts
 
 
-def _moved(one: dis.Instruction, above: int) -> tuple[int, ...] | None:
-    """How many values lie above a value, and above a copy of it, behind an instruction that only moves and copies what
-    lies on the stack; None for another instruction."""
-    count = one.arg or 0
-    if one.opname == 'SWAP':
-        return (count - 1 - above if above in (0, count - 1) else above,)
-    if one.opname == 'COPY':
-        return (above + 1, 0) if above == count - 1 else (above + 1,)
+def _moved(one: CodeStep, above: int) -> tuple[int, ...] | None:
+    """How many values lie above a value, and above a copy of it, behind a step that only moves and copies what lies on
+    the stack; None for another step."""
+    if one.does == Does.SWAPS:
+        return (one.amount - 1 - above if above in (0, one.amount - 1) else above,)
+    if one.does == Does.COPIES:
+        return (above + 1, 0) if above == one.amount - 1 else (above + 1,)
     return None
 
 
-def names_below(code: RanCode, number: int) -> tuple[str, ...]:
-    """The names of the last arguments of a call, which Python 3.11 and 3.12 tell just before it."""
-    for one in code.steps[max(number - 2, 0) : number]:
-        if one.opname == 'KW_NAMES':
-            names: tuple[str, ...] = code.code.co_consts[one.arg or 0]
-            return names
-    return ()
-
-
-def _asks_for_none(steps: list[dis.Instruction], number: int, above: int) -> bool:
-    """Whether an instruction asks whether the value is None."""
-    if steps[number].opname == 'IS_OP':
-        return above == 1 and steps[number - 1].opname == 'LOAD_CONST' and steps[number - 1].argval is None
-    return above == 0 and steps[number].opname.startswith('POP_JUMP_') and steps[number].opname.endswith('_NONE')
+def _asks_for_none(steps: list[CodeStep], number: int, above: int) -> bool:
+    """Whether a step asks whether the value is None."""
+    if steps[number].does == Does.COMPARES_IDENTITY:
+        before = steps[number - 1]
+        return above == 1 and before.does == Does.LOADS_CONSTANT and before.operand is None
+    return above == 0 and steps[number].does == Does.JUMPS_IF_NONE
 
 
 def _stores_a_new_list(code: RanCode, place: int) -> bool:
     """Whether a store, to which nothing jumps, puts a list there that is made just before."""
     steps, above = code.steps, 1
-    if steps[place].opname == 'STORE_ATTR':
+    if steps[place].does == Does.STORES_ATTRIBUTE:
         above = 2
-        if place < 2 or steps[place - 1].opname not in (*_FAST, 'LOAD_DEREF'):
+        if place < 2 or steps[place - 1].does not in Does.ANY_VARIABLE:
             return False
-    if place < above or steps[place - above].opname != 'BUILD_LIST':
+    if place < above or steps[place - above].does != Does.BUILDS_LIST:
         return False
     return not any(step.is_jump_target for step in steps[place - above + 1 : place + 1])
 
 
-def _slice_before(steps: list[dis.Instruction], number: int, made: dis.Instruction | None = None) -> slice | None:
-    """The slice with constant ends that an instruction takes, or makes, or is; None if it is none."""
-    if made is not None and type(made.argval) is slice:
-        return made.argval
+def _slice_before(steps: list[CodeStep], number: int, made: CodeStep | None = None) -> slice | None:
+    """The slice with constant ends that a step takes, or makes, or is; None if it is none."""
+    if made is not None and type(made.operand) is slice:
+        return made.operand
     ends = steps[max(number - 2, 0) : number]
-    constant = len(ends) == 2 and all(one.opname in LOADS_CONSTANT and type(one.argval) in _ENDS for one in ends)
-    return slice(*[one.argval for one in ends]) if constant and (made is None or made.arg == 2) else None
+    constant = len(ends) == 2 and all(one.does == Does.LOADS_CONSTANT and type(one.operand) in _ENDS for one in ends)
+    return slice(*[one.operand for one in ends]) if constant and (made is None or made.amount == 2) else None
 
 
 def _is_parameter(code: RanCode, name: str) -> bool:
     """Whether a variable is a parameter that gets no other value."""
-    stores = any(step.argval == name and step.opname.startswith(('STORE_', 'DELETE_')) for step in code.steps)
+    stores = any(step.operand == name and step.does in Does.CHANGES_ANY for step in code.steps)
     return name in parameters_of(code.code) and name not in code.code.co_cellvars and not stores
 
 
-def _reckons(one: dis.Instruction) -> bool:
-    """Whether an instruction makes a new number of two."""
-    return one.opname == 'BINARY_OP' and one.argrepr in ('+', '-', '*', '/')
+def _reckons(one: CodeStep) -> bool:
+    """Whether a step makes a new number of two."""
+    return one.does == Does.OPERATES and one.operand in ('+', '-', '*', '/')
 
 
-def _built(one: dis.Instruction, above: int, what: Any) -> Any:
+def _is_operator(one: CodeStep) -> bool:
+    """Whether a step is arithmetic or a comparison."""
+    operates = one.does == Does.OPERATES and one.operand.removesuffix('=') in _ARITHMETIC
+    return operates or one.does in (Does.NEGATES, Does.COMPARES)
+
+
+def _is_slice(index: CodeStep) -> bool:
+    return index.does == Does.BUILDS_SLICE or type(index.operand) is slice
+
+
+def _is_number(index: CodeStep) -> bool:
+    return index.does == Does.LOADS_CONSTANT and type(index.operand) is int
+
+
+def _built(one: CodeStep, above: int, what: Any) -> Any:
     """What a container that is built of the value is."""
-    count = one.arg or 0
-    if one.opname == 'BUILD_TUPLE':
+    if one.does == Does.BUILDS_TUPLE:
         if _depth(what) == _DEEPEST:
             raise Counts
-        return ContainerPart(count - 1 - above, count, what)
-    if one.opname == 'BUILD_LIST':
+        return ContainerPart(one.amount - 1 - above, one.amount, what)
+    if one.does == Does.BUILDS_LIST:
         return _in_a_list(what)
-    if (one.opname == 'BUILD_MAP' and not above % 2) or (one.opname == 'BUILD_CONST_KEY_MAP' and above):
+    if (one.does == Does.BUILDS_DICT and not above % 2) or (one.does == Does.BUILDS_DICT_OF_KEYS and above):
         return _in_a_list(what)._replace(by_keys=True)
     raise Counts
 
@@ -905,21 +903,20 @@ def _is_list(what: Any) -> bool:
     return type(what) is Items and not what.by_keys
 
 
-def _items(what: Any, index: dis.Instruction) -> list[Any]:
+def _items(what: Any, index: CodeStep) -> list[Any]:
     """What an item of something by an index may be that holds the value."""
     if type(what) is Items and what.by_keys:
         return [what.what]
-    slices = index.opname == 'BUILD_SLICE' or type(index.argval) is slice
-    if slices or what == _VALUE:
+    if _is_slice(index) or what == _VALUE:
         return [what]  # an item of the value is one of an array that was read
-    if index.opname in LOADS_CONSTANT and type(index.argval) is int:
+    if _is_number(index):
         return [what.what if type(what) is Items else _VALUE]
     return [_PERHAPS] if what in (_LIST, _PERHAPS) else [what, what.what]
 
 
-def _lists_have(one: dis.Instruction) -> bool:
+def _lists_have(one: CodeStep) -> bool:
     """Whether an operator may make one list of another."""
-    return one.opname == 'BINARY_OP' and one.argrepr in _OF_LISTS
+    return one.does == Does.OPERATES and one.operand in _OF_LISTS
 
 
 def _depth(what: Any) -> int:
@@ -940,8 +937,6 @@ def _parts(what: Any, count: int) -> list[tuple[int, Any]]:
 _READER = 'item'
 #: Functions that ask the methods of a number.
 _BY_METHODS = tuple(function for function, _ in BUILT_IN.values())
-#: The bytes of one unit of code.
-_UNIT = 2
 _DTYPES = ('f4', 'f8', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8')
 _Place = tuple[RanCode, int]
 
@@ -1019,10 +1014,10 @@ def _is_reckoned(program: CodeThatRan, read: Read, operators: ReckonedOperators)
     if code is None or read.site is None:
         return False
     place = code.number(read.site.offset)
-    if not code.steps[place].arg and program.callee(code, place, {_READER}) == _READER:
+    if not code.steps[place].amount and program.callee(code, place, {_READER}) == _READER:
         return _add(program, _takers(program, (code, place), operators), operators)
     of = program.computes(code, place)
-    if of is None or of.function in _BY_METHODS or code.steps[place].arg != 1 or read.value.shape:
+    if of is None or of.function in _BY_METHODS or code.steps[place].amount != 1 or read.value.shape:
         return False
     followed = _add(program, {(code, place)}, operators) and operators.at[id(code.code), code.steps[place].offset]
     operators.readers.update(_keys(code, place) if followed else ())
@@ -1049,17 +1044,12 @@ def _add(program: CodeThatRan, taken: set[_Place] | None, operators: ReckonedOpe
 
 
 def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
-    """Where a frame may stand while the instruction is under way: Python 3.11 may call a function just before CALL, and
-    a call of a function written in Python may stand at the end of its cache."""
-    yield id(code.code), code.steps[place].offset
-    if code.is_call(place) and place + 1 < len(code.steps):
-        yield id(code.code), code.steps[place + 1].offset - _UNIT
-    if code.steps[place - 1].opname == 'PRECALL':
-        yield id(code.code), code.steps[place - 1].offset
+    """Where a frame may stand while the step is under way."""
+    return ((id(code.code), offset) for offset in code.steps[place].offsets)
 
 
 def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: ReckonedOperators) -> set[_Place] | None:
-    """The operators that take what comes out of an instruction, or is in the attributes of a name; None if anything
+    """The operators that take what comes out of a step, or is in the attributes of a name; None if anything
     else does more than move it."""
     flow = ValueFlow(program, of_any_use=True)
     try:
@@ -1069,7 +1059,7 @@ def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: Reck
             flow.all_of_parameter(*of)
         else:
             flow.all_of(*of)
-    except (Counts, NotArithmetic):
+    except Counts:
         operators.refused.extend(flow.at())
         return None
     operators.stores.update(flow.stores)
@@ -1138,7 +1128,7 @@ def _outcomes(program: CodeThatRan, site: Site, single: bool, depth: int) -> tup
         flow = ValueFlow(program, of_number=name in ('float', 'item'))
         if name is not None:
             flow.all_of(code, place)
-    except (Counts, NotArithmetic):
+    except Counts:
         return None
     return None if name is None else tuple(sorted(flow.outcomes, key=str))
 
@@ -1151,17 +1141,17 @@ def _names_of_times(program: CodeThatRan, site: Site) -> set[str] | None:
     try:
         flow = ValueFlow(program, of_time=True)
         flow.all_of(code, code.number(site.offset))
-    except (Counts, NotArithmetic):
+    except Counts:
         return None
     return flow.attributes
 
 
 def _reader(program: CodeThatRan, code: RanCode, place: int, single: bool, depth: int) -> str | None:
     """The name of what makes a number of an array, or copies the array to the host, if the call there is one of it."""
-    count = code.steps[place].arg
+    call = code.steps[place]
     if single and program.callee(code, place, {_BY_FUNCTION}) == _BY_FUNCTION:
-        return _BY_FUNCTION if count == 1 else None
+        return _BY_FUNCTION if call.amount == 1 else None
     if depth < 3 and program.callee(code, place, {COPIES}) == COPIES:
-        return COPIES if count == 1 and code.steps[place].opname == 'CALL' else None
-    name = program.callee(code, place, _BY_METHOD) if depth == 1 and not count else None
+        return COPIES if call.amount == 1 and call.does == Does.CALLS and not call.names else None
+    name = program.callee(code, place, _BY_METHOD) if depth == 1 and not call.amount else None
     return name if name == 'get' or single else None

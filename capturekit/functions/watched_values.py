@@ -14,11 +14,11 @@ from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from capturekit.functions.allowlists import MAKERS
-from capturekit.functions.code_reads import single_steps
 from capturekit.functions.ownership import is_itself, is_library_frame, named_in
 from capturekit.functions.settings import Setting
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, ClassLayout, among, found_in_class, made_by_class_statement, name_of
+from capturekit.model.code_steps import Does, steps_of
 from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept
 from capturekit.model.plain_values import a, plain_key
 
@@ -115,10 +115,6 @@ class ObjectUses:
             self.finalized.setdefault(id(cls), [cls, 0])[1] += 1
 
 
-_LOADS = ('LOAD_FAST', 'LOAD_DEREF', 'LOAD_NAME')
-_SKIPPED = ('PUSH_NULL', 'PRECALL', 'NOP')
-
-
 def hashed_by_address(cls: type) -> bool:
     """Whether the hash of a class's objects is made of their address."""
     return found_in_class(cls, '__hash__') is object.__hash__
@@ -132,12 +128,12 @@ def is_hash_of_a_value(frame: FrameType) -> bool:
     code = frame.f_code
     if code.co_name == '__hash__':
         return True
-    before = [step for step in single_steps(code) if step.offset < frame.f_lasti]
-    given = next(step for step in reversed(before) if step.opname not in _SKIPPED)
-    if given.opname == 'LOAD_CONST':
+    before = [step for step in steps_of(code) if step.offset < frame.f_lasti]
+    given = next(step for step in reversed(before) if step.does not in Does.NO_VALUE)
+    if given.does == Does.LOADS_CONSTANT:
         return True
-    known = frame.f_globals if given.opname == 'LOAD_GLOBAL' else frame.f_locals
-    value = known.get(given.argval, MISSING) if given.opname.startswith(('LOAD_GLOBAL', *_LOADS)) else MISSING
+    known = frame.f_globals if given.does == Does.LOADS_GLOBAL else frame.f_locals
+    value = known.get(given.operand, MISSING) if given.does in Does.ANY_GLOBAL | Does.ANY_VARIABLE else MISSING
     return is_hashed_by_value(value)
 
 

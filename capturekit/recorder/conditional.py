@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import dis
-import re
 import sys
 import warnings
 from collections import deque
@@ -24,6 +22,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.launch.outside_arrays import is_installed, variables_of
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
+from capturekit.model.code_steps import Does, drops_result, steps_of
 from capturekit.model.source_line import Place, here, is_foreign_frame
 from capturekit.recorder.block_source import block_entered
 from capturekit.recorder.options import reports_refusal
@@ -177,13 +176,8 @@ def _has(member: MemberDescriptorType, value: Any) -> bool:
 
 def is_used_again(frame: FrameType, name: str) -> bool:
     """Whether the code of a frame, from where it is on, reads a variable before it sets it anew."""
-    for one in dis.get_instructions(frame.f_code):
-        if one.offset > frame.f_lasti and 'ATTR' not in one.opname and 'METHOD' not in one.opname:
-            names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
-            for verb, other in zip(re.findall('LOAD|STORE|DELETE', one.opname), names):
-                if other == name:
-                    return bool(verb == 'LOAD')
-    return False
+    later = [step.does for step in steps_of(frame.f_code) if step.offset > frame.f_lasti and step.operand == name]
+    return next((does in Does.ANY_LOAD for does in later if does in Does.ANY_LOAD | Does.CHANGES_VARIABLE), False)
 
 
 def way_out(frame: FrameType) -> tuple[str, Place] | None:
@@ -196,12 +190,7 @@ def way_out(frame: FrameType) -> tuple[str, Place] | None:
 
 def is_dropped(frame: FrameType | None) -> bool:
     """Whether a frame drops the result of the call that it is making."""
-    if frame is None:
-        return False
-    code, at = frame.f_code.co_code, frame.f_lasti + 2
-    while dis.opname[code[at]] == 'CACHE':
-        at += 2
-    return dis.opname[code[at]] == 'POP_TOP'
+    return frame is not None and drops_result(frame.f_code, frame.f_lasti)
 
 
 class Branch:

@@ -1,0 +1,81 @@
+"""What steps take from Python's stack, and which step calls what another one loads."""
+
+from __future__ import annotations
+
+import sys
+
+from capturekit.model.code_steps import CodeStep, Does
+
+#: How many values a step takes from the stack: a fixed number, and a number for each one of its count.
+_TAKES = dict.fromkeys((*Does.NO_VALUE, *Does.ANY_GLOBAL, *Does.ANY_VARIABLE, Does.LOADS_CONSTANT), (0, 0)) | {
+    Does.LOADS_ATTRIBUTE: (1, 0), Does.LOADS_METHOD: (1, 0), Does.CALLS: (2, 1), Does.NEGATES: (1, 0),
+    Does.OPERATES: (2, 0), Does.COMPARES: (2, 0), Does.COMPARES_IDENTITY: (2, 0), Does.CONTAINS: (2, 0),
+    Does.GETS_ITEM: (2, 0), Does.GETS_SLICE: (3, 0), Does.STORES_LOCAL: (1, 0), Does.STORES_ATTRIBUTE: (2, 0),
+    Does.STORES_ITEM: (3, 0), Does.DROPS: (1, 0), Does.RETURNS: (1, 0), Does.UNPACKS: (1, 0),
+    Does.BUILDS_TUPLE: (0, 1), Does.BUILDS_LIST: (0, 1), Does.BUILDS_SET: (0, 1), Does.BUILDS_SLICE: (0, 1),
+    Does.BUILDS_TEXT: (0, 1), Does.BUILDS_DICT: (0, 2), Does.BUILDS_DICT_OF_KEYS: (1, 1),
+}  # fmt: skip
+#: What a step that is not in this table takes: it may be anything.
+_ALL = sys.maxsize, 0
+
+
+def takes(step: CodeStep) -> int:
+    """How many values a step takes from the stack; more than there are for one of which it is not understood."""
+    least, times = _TAKES.get(step.does, _ALL)
+    return least + times * step.amount
+
+
+#: Steps that put values into a new container; and those behind which a value is not called any more.
+_CONTAINERS = frozenset({
+    Does.BUILDS_TUPLE, Does.BUILDS_LIST, Does.BUILDS_SET, Does.BUILDS_DICT, Does.BUILDS_DICT_OF_KEYS, Does.BUILDS_SLICE,
+})  # fmt: skip
+_ENDS = Does.ANY_JUMP | {*Does.ANY_STORE, Does.RETURNS, Does.YIELDS}
+#: Steps that load what a call calls.
+_CALLED = Does.ANY_GLOBAL | Does.ANY_ATTRIBUTE | {Does.LOADS_CELL}
+
+
+def call_of(steps: list[CodeStep], number: int, through: bool = False) -> int | None:
+    """The number of the step that takes the value loaded there from the stack, if it calls it; else None.
+
+    The depth is counted from below the value. A call leaves its result in the place of the function. ``through``: an
+    argument may be made by an inner function.
+    """
+    load = steps[number]
+    depth = load.effect
+    if load.does in Does.ANY_ATTRIBUTE:
+        depth += 1 + _has_room_below(steps, number)
+    elif number and steps[number - 1].does == Does.MAKES_ROOM:
+        depth += 1  # what a method is loaded from lies beside it until the call
+    below = depth - 1 if sys.version_info < (3, 13) else 0  # since then what a method is loaded from lies above it
+    for place, step in enumerate(steps[number + 1 :], number + 1):
+        if step.does in _CONTAINERS and depth - below <= takes(step):
+            break  # the value is put into a container
+        depth += step.effect
+        if depth < 1:
+            break
+        if depth == 1 and step.does in Does.ANY_CALL:
+            return place
+        if step.does in _ENDS or (step.does == Does.MAKES_FUNCTION and not through):
+            break
+    return number if load.does == Does.LOADS_METHOD else None
+
+
+def loader_of(steps: list[CodeStep], call: int) -> int | None:
+    """The number of the step that loads what a call calls, if only one can have loaded it."""
+    for number in range(call - 1, -1, -1):
+        if steps[number + 1].is_jump_target:
+            return None
+        step = steps[number]
+        if step.does in _CALLED and call_of(steps, number) == call:
+            return None if step.is_jump_target and step.does in Does.ANY_ATTRIBUTE else number
+    return None
+
+
+def _has_room_below(steps: list[CodeStep], number: int) -> bool:
+    """Whether a place for a method lies on the stack below an attribute: Python 3.11 and 3.12 make it first."""
+    if steps[number].does == Does.LOADS_METHOD and sys.version_info < (3, 12):
+        return False
+    while number and steps[number].does in Does.ANY_ATTRIBUTE:
+        number -= 1
+    root = steps[number]
+    return root.is_called or (number > 0 and steps[number - 1].does == Does.MAKES_ROOM)
