@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import called, started
+from tests.command import called
 from tests.pages import DOCS, blocks, without_handles
 
 LOSES = """
@@ -99,16 +99,6 @@ def test_reports_and_recordings_are_written(tmp_path: Path) -> None:
     assert 'report of a failed capture' in ran.stderr
     page = (tmp_path / 'r.html').read_text()
     assert 'let through: SynchronizationError' in page and 'script.py:12' in page
-
-
-def test_modules_and_code_are_observed_in_a_process_of_their_own() -> None:
-    code = (
-        'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture()\nprint(s.done)\n'
-        'try:\n    s.end_capture()\nexcept cupy.cuda.runtime.CUDARuntimeError as error:\n    print(error.status)\n'
-    )
-    ran = started('run', '--observe', '--simulate', '-c', code)
-    assert ran.stdout.split() == ['False', '901']
-    assert 'SynchronizationError: Stream.done' in ran.stderr and ran.returncode == 0
 
 
 def test_the_guides_example_says_what_is_shown(tmp_path: Path) -> None:
