@@ -470,23 +470,6 @@ def test_allocators(cp: Any) -> None:
     assert log == [24]
 
 
-def test_memory_hooks(cp: Any) -> None:
-    seen: list[Any] = []
-
-    class Hook(cp.cuda.MemoryHook):  # type: ignore[misc]
-        name = 'test'
-
-        def malloc_postprocess(self, **facts: Any) -> None:
-            seen.append((facts['size'], facts['mem_size'], facts['mem_ptr'] > 0))
-
-        def free_preprocess(self, **facts: Any) -> None:
-            seen.append(('free', facts['mem_size']))
-
-    with Hook():
-        cp.zeros(3)
-    assert seen == [(24, 512, True), ('free', 512)]
-
-
 def test_unowned_memory_finds_its_bytes(cp: Any) -> None:
     x = cp.arange(8.0)
     mem = cp.cuda.UnownedMemory(x.data.ptr + 16, 16, x)
