@@ -120,6 +120,22 @@ def test_a_later_refusal_is_told_with_the_first(cp: Any) -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+def test_an_open_lane_is_told_with_the_refusal_that_left_it_open(cp: Any) -> None:
+    side = cp.cuda.Stream(non_blocking=True)
+
+    def body(cap: Any, y: Any) -> None:
+        side.wait_event(cap.stream.record())
+        with side:
+            y += 1
+        with contextlib.suppress(Exception):
+            cap.stream.synchronize()  # kept
+            cap.join(side)
+
+    error = of_block(cp, body)
+    assert isinstance(error, ck.UnjoinedError)
+    assert named(error)[0] == line('kept')
+
+
 def test_a_line_is_told_once_and_many_lines_in_short(cp: Any) -> None:
     def body(cap: Any, y: Any) -> None:
         for _ in range(10):

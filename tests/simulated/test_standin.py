@@ -282,6 +282,20 @@ def test_writes_in_place_wait_for_the_launch(cp: Any, side: Any) -> None:
     assert x.tolist() == [5, 0, 4, 9]
 
 
+def test_shapes_are_checked_while_recording(cp: Any, side: Any) -> None:
+    x = cp.arange(4.0)
+
+    def steps() -> None:
+        wrongs: list[Callable[[], Any]] = [
+            lambda: x + cp.zeros(3), lambda: x.reshape(3), lambda: cp.add(x, x, out=cp.empty(3)),
+        ]  # fmt: skip
+        for wrong in wrongs:
+            with pytest.raises(ValueError, match=r'shape|operands'):
+                wrong()
+
+    capture(side, steps)
+
+
 def test_graph_objects(cp: Any, side: Any) -> None:
     _, graph = capture(side, lambda: cp.zeros(3))
     assert 'memset' in graph.debug_dot_str()
@@ -653,6 +667,15 @@ def test_the_vendors_libraries_refuse_and_can_be_let_record(cp: Any, side: Any) 
             cp.linalg.svd(x)
         with pytest.raises(cp.cuda.runtime.CUDARuntimeError, match='StreamCaptureInvalidated'):
             side.end_capture()
+
+
+def test_a_generators_numbers_are_new_at_each_launch(cp: Any, side: Any) -> None:
+    generator = cp.random.default_rng(0)
+    drawn, graph = capture(side, lambda: generator.random(4))
+    graph.launch()
+    first = drawn.tolist()
+    graph.launch()
+    assert drawn.tolist() != first
 
 
 def test_what_cuda_refuses_is_a_cuda_runtime_error(cp: Any, side: Any) -> None:
