@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.cli.test_watch import run, said
 from tests.command import called
 from tests.pages import DOCS, blocks, without_handles
 
@@ -27,17 +27,6 @@ with stream:
     except cp.cuda.runtime.CUDARuntimeError as error:
         print(error.status, type(error).__name__)
 """
-
-
-def run(tmp_path: Path, script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    path = tmp_path / 'script.py'
-    path.write_text(script)
-    return called('run', '--simulate', *options, str(path))
-
-
-def said(ran: subprocess.CompletedProcess[str]) -> list[str]:
-    """Standard error after the line that says the device."""
-    return ran.stderr.splitlines()[1:]
 
 
 def test_the_script_gets_cupys_answers_and_the_report_comes_last(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 
 N = 1024
 #: Making them takes seconds on a GPU.
@@ -48,11 +48,8 @@ def w(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
             pytest.skip(f'this needs two devices, and there are {count}')
         yield world_of(cupy)
         return
-    install(SimulatedDevice(11, devices=3))
-    try:
-        yield world_of(sys.modules['cupy'])
-    finally:
-        uninstall()
+    with simulated(11, devices=3) as cp:
+        yield world_of(cp)
 
 
 def in_group(w: Any, lanes: Any, call: Callable[[Any, Any, Any, int], Any]) -> None:
@@ -224,11 +221,8 @@ def test_adapting_forks_the_streams_of_a_group(w: Any) -> None:
 
 @pytest.fixture
 def s() -> Iterator[SimpleNamespace]:
-    install(SimulatedDevice(0, devices=2))
-    try:
-        yield world_of(sys.modules['cupy'])
-    finally:
-        uninstall()
+    with simulated(0, devices=2) as cp:
+        yield world_of(cp)
 
 
 def test_a_group_left_open_is_told_at_the_end_of_the_block(s: Any) -> None:

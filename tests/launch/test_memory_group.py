@@ -12,8 +12,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.captured import capture
+from tests.captured import capture, simulated
 
 SIZES = (3000, 5000, 4000)
 
@@ -25,13 +24,8 @@ def late(request: pytest.FixtureRequest) -> Iterator[Any]:
         pytest.importorskip('cuda.bindings')
         yield pytest.importorskip('cupy')
         return
-    install(SimulatedDevice(int(request.param[-1]), late=True))
-    try:
-        import cupy
-
-        yield cupy
-    finally:
-        uninstall()
+    with simulated(int(request.param[-1]), late=True) as cp:
+        yield cp
 
 
 def chain(x: Any) -> Any:

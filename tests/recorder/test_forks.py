@@ -18,8 +18,7 @@ from capturekit.guard import GUARD
 from capturekit.recorder import capture as blocks
 from capturekit.recorder import forks
 from capturekit.recorder.forks import ASSIGNMENTS, assigned
-from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.captured import capture
+from tests.captured import capture, simulated
 from tests.examples import examples
 
 COUNTS = st.integers(0, 40)
@@ -58,10 +57,7 @@ def test_an_assignment_covers_each_branch_and_each_lane(count: int, lanes: int, 
     st.sampled_from(['round robin', 'blocks', 'numbers']),
 )
 def test_results_are_the_same_whatever_the_lanes(numbers: list[int], captured: bool, seed: int, how: str) -> None:
-    install(SimulatedDevice(seed))
-    try:
-        import cupy as cp
-
+    with simulated(seed) as cp:
         x = cp.linspace(0, 1, 16)
         branches = chained(cp, x, len(numbers))
         expected = values(cp, [branch() for branch in branches])
@@ -79,8 +75,6 @@ def test_results_are_the_same_whatever_the_lanes(numbers: list[int], captured: b
         results.clear()
         if captured:
             cap.graph.close()
-    finally:
-        uninstall()
 
 
 def test_a_branch_runs_on_its_lane_in_the_order_given(sim: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Callable
 from types import CodeType
@@ -18,8 +17,7 @@ import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.launch import read_checks
 from capturekit.model.host_reads import Read
-from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.captured import capture
+from tests.captured import capture, simulated
 from tests.examples import examples
 from tests.recorder.test_teardown import unchanged
 
@@ -390,9 +388,7 @@ def program(cp: Any, steps: Any, x: Any, w: Any, side: Any) -> list[Any]:
 def test_a_launch_gives_the_eager_result_or_names_the_read(steps: Any, strict: bool, seed: int) -> None:
     """Never a wrong number, and never an error without a difference: its number, line and values are the eager ones."""
     choose = random.Random(seed)
-    install(SimulatedDevice(seed))
-    try:
-        cp = sys.modules['cupy']
+    with simulated(seed) as cp:
         x, w, side = cp.zeros(4), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
 
         def put(given: list[int]) -> None:
@@ -430,8 +426,6 @@ def test_a_launch_gives_the_eager_result_or_names_the_read(steps: Any, strict: b
             else:
                 assert differing is None
                 assert all(same(result.get(), value) for result, value in zip(results, wanted))
-    finally:
-        uninstall()
 
 
 # -- rehearsals that don't fit ------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from capturekit.model.cleanup import GARBAGE
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from capturekit.simulated.kernel_bodies import body
+from tests.captured import simulated
 from tests.examples import examples
-from tests.simulated.standin import D2H, H2D, SYNCHRONOUS, capture, installed
+from tests.simulated.standin import D2H, H2D, SYNCHRONOUS, capture
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_operators_do_what_numpys_do(op: str, d1: str, d2: str, seed: int, data:
     if op == '@' and kind in ('scalar', 'reflected', 'row'):
         return
     wanted = outcome(lambda: BINARY[op](x, y))
-    with installed() as cp:
+    with simulated() as cp:
         dev = [cp.asarray(v) if isinstance(v, np.ndarray) else v for v in (x, y)]
         found = outcome(lambda: BINARY[op](*dev))
         if wanted is TypeError:
@@ -110,7 +111,7 @@ def test_indexing_with_one_array_at_most_does_what_numpys_does(shape: tuple[int,
     if len(arrays) > 1 or key.count(Ellipsis) > 1 or (arrays and any(isinstance(k, int) for k in key)):
         # Several arrays are tested below; NumPy counts scalars beside arrays as arrays, CuPy does not.
         return
-    with installed() as cp:
+    with simulated() as cp:
         check_indexing(cp, np.arange(np.prod(shape)).reshape(shape), key)
 
 
@@ -386,7 +387,7 @@ def test_a_replay_overwrites_blocks_that_others_took_over(cp: Any, side: Any) ->
 
 def test_two_lanes_can_be_given_one_block() -> None:
     def run(seed: int) -> float:
-        with installed(SimulatedDevice(seed)) as cp:
+        with simulated(seed) as cp:
             one, two = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
             x = cp.ones(256)
             fork, end = cp.cuda.Event(), cp.cuda.Event()
@@ -433,7 +434,7 @@ def test_the_pool_gives_a_stream_its_own_blocks_back(cp: Any, side: Any) -> None
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5000), st.integers(0, 1)), max_size=60))
 @settings(max_examples=examples(100), deadline=None)
 def test_blocks_in_use_never_overlap(steps: list[tuple[bool, int, int]]) -> None:
-    with installed() as cp:
+    with simulated() as cp:
         pool = cp.cuda.MemoryPool()
         held: list[Any] = []
         streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
@@ -580,7 +581,7 @@ def test_the_drivers_pool(sim: Any) -> None:
 
 def test_an_array_is_assigned_by_memcpy_from_another_device() -> None:
     """CuPy does so where shapes, strides and dtypes are alike: no kernel has to reach the other device."""
-    with installed(SimulatedDevice(devices=2)) as cp:
+    with simulated(devices=2) as cp:
         here = cp.arange(6.0).reshape(2, 3)
         with cp.cuda.Device(1):
             there = cp.zeros((2, 3))

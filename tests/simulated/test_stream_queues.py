@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,8 @@ import pytest
 import capturekit as ck
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from capturekit.simulated import SimulatedDevice
+from tests.captured import simulated
 
 SEEDS = range(3)
 
@@ -21,11 +21,8 @@ SEEDS = range(3)
 @pytest.fixture(params=SEEDS)
 def late(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The simulated CuPy on a device whose work waits."""
-    install(SimulatedDevice(request.param), late=True)
-    try:
-        yield sys.modules['cupy']
-    finally:
-        uninstall()
+    with simulated(request.param, late=True) as cp:
+        yield cp
 
 
 def outcomes(program: Any, seeds: Any = range(24)) -> set[Any]:
@@ -248,11 +245,8 @@ def results(program: Any, seeds: Any = range(16)) -> list[bool]:
     """Whether a program of CuPy's module gives what it should, by seed."""
     found = []
     for seed in seeds:
-        install(SimulatedDevice(seed), late=True)
-        try:
-            found.append(bool(program(sys.modules['cupy'])))
-        finally:
-            uninstall()
+        with simulated(seed, late=True) as cp:
+            found.append(bool(program(cp)))
     return found
 
 
