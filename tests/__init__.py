@@ -1,4 +1,4 @@
-"""The tests. Their matrices are small: threads of OpenBLAS that wait for work would take the cores of other tests."""
+"""The tests work on small matrices: threads of OpenBLAS that wait for work would take the cores of other tests."""
 
 import os
 

@@ -112,7 +112,7 @@ for other, name in zip(('the same', 'another', 'less often'), names):
 
 
 def test_ranks_have_to_ask_for_the_same() -> None:
-    """For the same, for another sum, and less often: the second process ends then."""
+    """They ask for the same, for another sum, and less often: the second process ends then."""
     names = ' '.join(os.urandom(16).ljust(128, b'\1').hex() for _ in range(3))
     ran = together(2, ['-c', APART], lambda rank: {'TEST_RANK': str(rank), 'TEST_NAMES': names})
     for _code, out, err in ran:
