@@ -21,8 +21,9 @@ def recorded(fn: Callable[[], Any], **options: Any) -> tuple[ck.Graph, Any]:
 
 
 @contextlib.contextmanager
-def simulated(seed: int = 0) -> Iterator[Any]:
-    install(SimulatedDevice(seed))
+def simulated(seed: int = 0, **options: Any) -> Iterator[Any]:
+    """The simulated CuPy on a device of its own, for a block."""
+    install(SimulatedDevice(seed, **options))
     try:
         yield sys.modules['cupy']
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from capturekit.guard import GUARD
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 from tests.soak import captures, exits
 
 pytestmark = pytest.mark.slow
@@ -52,13 +51,9 @@ def test_each_call_of_the_device_may_fail(sim: Any) -> None:
 
 
 def test_each_call_of_a_capture_on_two_devices_may_fail() -> None:
-    install(SimulatedDevice(3, devices=2))
-    try:
-        cp = sys.modules['cupy']
+    with simulated(3, devices=2) as cp:
         with no_exception_in_a_cycle():
             found = exits.run(cp, quiet, exits.program_of_devices(cp))
-    finally:
-        uninstall()
     assert {'begin_capture', 'end_capture', 'graph_instantiate', 'set_device'} <= found['calls'].keys()
     assert sum(found['calls'].values()) == sum(found['outcomes'].values()) > 100
 

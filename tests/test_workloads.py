@@ -55,6 +55,7 @@ def test_costs_are_ratios(sim: Any, sections: Callable[..., Any], monkeypatch: p
     """What can be told of them without a GPU: that they run to their end."""
     monkeypatch.setattr(wild, 'STEPS', 6)
     monkeypatch.setattr(timing, 'REPEATS', 2)
+    monkeypatch.setattr(graphed, 'ROW', 3)
     found = list(sections(sim, 1) if sections is not graphed.stateful else sections(sim))
     assert len(found) >= 4 and all(line.ratio is not None and line.ratio > 0 for line in found)
 

@@ -101,17 +101,11 @@ def tried(tmp_path: Path, *args: str, simulate: str = '') -> subprocess.Complete
     return python('-m', 'pytest', '-p', 'no:cacheprovider', *args, cwd=tmp_path, simulate=simulate)
 
 
-def test_a_projects_own_tests(tmp_path: Path) -> None:
-    done = tried(tmp_path, *_plugin(), '--capturekit-simulate')
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '1 passed' in done.stdout
-    assert 'capturekit: on the simulated device, seed 0 (--capturekit-simulate was given)' in done.stdout
-
-
 def test_a_projects_own_tests_side_by_side(tmp_path: Path) -> None:
     pytest.importorskip('xdist')
     done = tried(tmp_path, *_plugin(), '--capturekit-simulate', '-n', '1')
     assert done.returncode == 0 and '1 passed' in done.stdout, done.stdout + done.stderr
+    assert 'capturekit: on the simulated device, seed 0 (--capturekit-simulate was given)' in done.stdout
 
 
 def test_pytest_heeds_the_environment(tmp_path: Path) -> None:

@@ -232,18 +232,6 @@ def run(tmp_path: Path, *args: str, cupy: str = '', bindings: str = '', **instal
     )
 
 
-def test_without_cupy(tmp_path: Path) -> None:
-    ran = run(tmp_path, numpy='2.5.5')
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stderr == ''
-    said = ' '.join(ran.stdout.split())
-    assert "CuPy can not be imported (of no distribution): ModuleNotFoundError: No module named 'cupy'" in said
-    assert 'none: OSError: no driver here' in ran.stdout
-    assert '3 nodes recorded and launched on the simulated device, with the right result' in ran.stdout
-    verdict = 'verdict: good, without a GPU: captures are recorded and launched on the simulated device'
-    assert ran.stdout.splitlines()[-1] == verdict
-
-
 def test_versions_that_do_not_fit(tmp_path: Path) -> None:
     cupy = CUPY.format(runtime=12090, version='13.6.0')
     ran = run(tmp_path, cupy=cupy, bindings='__version__ = "13.3.1"', cupy_cuda12x='13.6.0', cuda_bindings='13.3.1')
@@ -262,19 +250,14 @@ def test_as_json_and_the_simulated_device_is_not_taken_for_a_gpu(
     said = json.loads(ran.stdout)
     assert said['good'] is (ran.returncode == 0) is True
     assert said['verdict'].startswith('good, without a GPU')
+    assert ran.stderr == '' and any(
+        "CuPy can not be imported (of no distribution): ModuleNotFoundError: No module named 'cupy'"
+        in f'{finding["about"]} {finding["text"]}'
+        for finding in said['findings']
+    )
     assert said['facts']['capture'] == {'on': 'the simulated device', 'nodes': 3}
     assert {finding['level'] for finding in said['findings']} == {'good', 'note'}
     assert any('because CAPTUREKIT_SIMULATE=1 is set' in finding['text'] for finding in said['findings'])
-
-
-def test_a_broken_cupy_says_why(tmp_path: Path) -> None:
-    cupy = 'try:\n    open("/no/libnvrtc.so")\nexcept OSError as e:\n    raise ImportError("not well installed") from e'
-    ran = run(tmp_path, cupy=cupy, cupy_cuda13x='14.2.0')
-    assert ran.returncode == 1
-    said = ' '.join(ran.stdout.split())
-    assert '! CuPy can not be imported (cupy-cuda13x 14.2.0): ImportError: not well installed (from ' in said
-    assert '/no/libnvrtc.so' in said
-    assert 'with the right result' in said  # the simulated device was tried all the same
 
 
 def test_a_crash_is_told(tmp_path: Path) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-
-import pytest
 
 from capturekit.cli.traceback_text import LostRefusals
 from capturekit.model.errors import HostReadError
@@ -43,29 +40,31 @@ async def awaiting():
 """
 
 #: How the refusal is lost, and what `run` says of it.
-LOST = {
-    'a thread': ('t = threading.Thread(target=work, name="T"); t.start(); t.join()', 'in thread T, which ended'),
-    'a thread that runs on': ('threading.Thread(target=work, name="T").start()', 'in thread T, which ended'),
-    'sys.exit': (
-        't = threading.Thread(target=work, name="T"); t.start(); t.join(); sys.exit(0)',
-        'in thread T, which ended',
-    ),
-    'from it': (
-        'def other():\n    try:\n        work()\n'
-        '    except Exception as error:\n        raise LookupError("x") from error\n'
-        't = threading.Thread(target=other, name="T"); t.start(); t.join()',
-        'in thread T, which ended',
-    ),
-    'a future': (
-        'with ThreadPoolExecutor(1) as pool: pool.submit(work)',
-        'in a worker, and nobody has asked its future',
-    ),
-    'a task': ('asyncio.run(forgetting())', 'in a task of asyncio, and nobody has awaited it'),
-    'a destructor': (
+LOST = (
+    ('t = threading.Thread(target=work, name="T"); t.start(); t.join()', 'in thread T, which ended'),
+    ('asyncio.run(forgetting())', 'in a task of asyncio, and nobody has awaited it'),
+    (
         'class Held:\n    def __del__(self): work()\nheld = Held()\ndel held',
         'where Python ignores exceptions',
     ),
-}  # fmt: skip
+    ('runs_on = threading.Thread(target=work, name="on"); runs_on.start()', 'in thread on, which ended'),
+    ('with ThreadPoolExecutor(1) as pool: pool.submit(work)', 'in a worker, and nobody has asked its future'),
+)
+FROM_IT = """\
+def other():
+    try:
+        work()
+    except Exception as error:
+        raise LookupError("x") from error
+t = threading.Thread(target=other, name="T"); t.start(); t.join()
+"""
+#: A thread that has the capture ends it with the refusal: tests/guard/test_warned.py.
+LOGGED = """\
+def log(y): logging.warning('%s', y)  # refused there
+with ck.capture():
+    y = x * 2
+    t = threading.Thread(target=log, args=(y,)); t.start(); t.join()
+"""
 
 #: The code has decided what becomes of the refusal: in the thread, by the result, by the exception, by map, awaited,
 #: and by an excepthook of its own.
@@ -105,43 +104,36 @@ def run(tmp_path: Path, end: str, *options: str) -> tuple[int, list[str], str]:
     return ran.returncode, [one for one in ran.stderr.splitlines() if one.startswith('capturekit: the')], ran.stderr
 
 
-@pytest.mark.parametrize('name', LOST)
-def test_lost(tmp_path: Path, name: str) -> None:
-    end, how = LOST[name]
-    status, said, err = run(tmp_path, end, *(['--traceback', 'full'] if name == 'from it' else []))
-    at = SCRIPT.splitlines().index('            float(y.sum())  # refused') + 1
-    assert (status, said) == (1, [f'capturekit: the call at script.py:{at} in work was refused {how}']), err
-    assert 'HostReadError: ndarray.get()' in err and 'cap.graph.launch()' in err
+def line(end: str, marked: str) -> int:
+    """The number of the script's line that ends so."""
+    return next(n for n, text in enumerate((SCRIPT + end).splitlines(), 1) if text.endswith(marked))
 
 
-def test_lost_in_logging_of_another_thread(tmp_path: Path) -> None:
-    """A thread that has the capture ends it with the refusal: tests/guard/test_warned.py."""
-    end = textwrap.dedent("""\
-        def log(y): logging.warning('%s', y)  # refused there
-        with ck.capture():
-            y = x * 2
-            t = threading.Thread(target=log, args=(y,)); t.start(); t.join()
-    """)
+def test_each_that_was_lost_is_told_and_then_what_is_open(tmp_path: Path) -> None:
+    ends = [*(end for end, _how in LOST), 'runs_on.join()']
+    end = '\n'.join([*ends, f'{LOGGED}s = cp.cuda.Stream(non_blocking=True); s.begin_capture()', 'sys.exit(0)'])
     status, said, err = run(tmp_path, end)
-    at = (SCRIPT + end).splitlines().index("def log(y): logging.warning('%s', y)  # refused there") + 1
-    how = 'while a handler of logging formatted a record, and logging has swallowed that'
-    assert (status, said) == (1, [f'capturekit: the call at script.py:{at} in log was refused {how}']), err
+    assert status == 1 and 'HostReadError: ndarray.get()' in err and 'cap.graph.launch()' in err
+    swallowed = 'while a handler of logging formatted a record, and logging has swallowed that'
+    there, at = line(end, '# refused there'), line(end, '# refused')
+    lost = [f'capturekit: the call at script.py:{at} in work was refused {how}' for _end, how in LOST]
+    assert sorted(said[:-1]) == sorted(
+        [*lost, f'capturekit: the call at script.py:{there} in log was refused {swallowed}']
+    ), err
+    assert said[-1].endswith('was never ended and made no graph: call `end_capture()`')
+
+
+def test_lost_in_the_cause_of_another_exception(tmp_path: Path) -> None:
+    status, said, err = run(tmp_path, FROM_IT, '--traceback', 'full')
+    at = line(FROM_IT, '# refused')
+    told = f'capturekit: the call at script.py:{at} in work was refused in thread T, which ended'
+    assert (status, said) == (1, [told]), err
 
 
 def test_caught_on_purpose_and_other_exceptions(tmp_path: Path) -> None:
     other = 't = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()'  # as Python has it
     status, said, err = run(tmp_path, '\n'.join([other, *CAUGHT]))
     assert (status, said) == (0, []) and err.count('Error') == err.count('ZeroDivisionError') == 1, err
-
-
-def test_an_open_capture_comes_after_what_was_lost(tmp_path: Path) -> None:
-    end = textwrap.dedent("""\
-        t = threading.Thread(target=work, name='T'); t.start(); t.join()
-        s = cp.cuda.Stream(non_blocking=True); s.begin_capture()
-    """)
-    status, said, _err = run(tmp_path, end)
-    assert status == 1 and [one.rpartition(', ')[2] for one in said] == ['which ended', said[1].rpartition(', ')[2]]
-    assert said[1].endswith('was never ended and made no graph: call `end_capture()`')
 
 
 def test_everything_is_put_back() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.command import called, started
+from tests.cli.test_watch import run, said
+from tests.command import called
 from tests.pages import DOCS, blocks, without_handles
 
 LOSES = """
@@ -27,17 +27,6 @@ with stream:
     except cp.cuda.runtime.CUDARuntimeError as error:
         print(error.status, type(error).__name__)
 """
-
-
-def run(tmp_path: Path, script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    path = tmp_path / 'script.py'
-    path.write_text(script)
-    return called('run', '--simulate', *options, str(path))
-
-
-def said(ran: subprocess.CompletedProcess[str]) -> list[str]:
-    """Standard error after the line that says the device."""
-    return ran.stderr.splitlines()[1:]
 
 
 def test_the_script_gets_cupys_answers_and_the_report_comes_last(tmp_path: Path) -> None:
@@ -99,16 +88,6 @@ def test_reports_and_recordings_are_written(tmp_path: Path) -> None:
     assert 'report of a failed capture' in ran.stderr
     page = (tmp_path / 'r.html').read_text()
     assert 'let through: SynchronizationError' in page and 'script.py:12' in page
-
-
-def test_modules_and_code_are_observed_in_a_process_of_their_own() -> None:
-    code = (
-        'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture()\nprint(s.done)\n'
-        'try:\n    s.end_capture()\nexcept cupy.cuda.runtime.CUDARuntimeError as error:\n    print(error.status)\n'
-    )
-    ran = started('run', '--observe', '--simulate', '-c', code)
-    assert ran.stdout.split() == ['False', '901']
-    assert 'SynchronizationError: Stream.done' in ran.stderr and ran.returncode == 0
 
 
 def test_the_guides_example_says_what_is_shown(tmp_path: Path) -> None:

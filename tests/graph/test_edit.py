@@ -297,6 +297,8 @@ def test_nothing_can_be_changed_after_the_end(cp: Any) -> None:
     node = Node(0, 'kernel')
     for call in (
         graph.clone,
+        graph.measure,
+        graph.relane,
         lambda: graph.set_kernel(0, grid=1),
         lambda: graph.set_memcpy(node, dst=x),
         lambda: graph.set_memset(node, dst=x),

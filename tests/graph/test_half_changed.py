@@ -36,8 +36,8 @@ class Subject:
         self.cp, self.options, self.factor = cp, options, 2
         self.x = cp.arange(N, dtype='f8')
         self.graph, self.outs = self.record(self.x, 2)
-        self.other = self.record(self.x, 3)
         self.crowd: list[Any] = []
+        self.other: Any = None
 
     def record(self, x: Any, factor: int) -> tuple[ck.Graph, list[Any]]:
         return recorded(lambda: [self.cp.sqrt(x * (n + 1)) * factor + n for n in range(4)], **self.options)
@@ -108,6 +108,8 @@ def no_memory() -> CudaCallError:
 def tried(cp: Any, change: str, call: str, number: int, before: int, error: Callable[[], BaseException]) -> str:
     """What became of a graph whose change was refused at the n-th call: '' where there is no such call."""
     subject = Subject(cp, lanes='auto')
+    if change == 'update':
+        subject.other = subject.record(subject.x, 3)
     for n in range(before):
         assert subject.right(n)
     with (

@@ -199,13 +199,6 @@ def test_bad_numbers(sim: Any, given: dict[str, Any], kind: type[Exception], say
     assert graph.launches == 0
 
 
-def test_a_closed_graph(sim: Any) -> None:
-    graph = diamond(sim).graph
-    graph.close()
-    with pytest.raises(ck.ClosedError, match=r'Graph\.measure\(\)'):
-        graph.measure()
-
-
 def test_in_a_capture(sim: Any) -> None:
     graph = diamond(sim).graph
     x = sim.zeros(4)

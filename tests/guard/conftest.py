@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import capturekit as ck
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 
 
 @pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
@@ -23,10 +22,7 @@ def several(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield cupy
         assert cupy.cuda.Device().id == 0
         return
-    install(SimulatedDevice(7, devices=3))
-    try:
-        yield sys.modules['cupy']
-        assert sys.modules['cupy'].cuda.Device().id == 0
+    with simulated(7, devices=3) as cp:
+        yield cp
+        assert cp.cuda.Device().id == 0
         assert ck.guard.GUARD.state.placeholders == {}  # type: ignore[attr-defined]
-    finally:
-        uninstall()

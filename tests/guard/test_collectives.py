@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 
 N = 1024
 #: Making them takes seconds on a GPU.
@@ -48,11 +48,8 @@ def w(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
             pytest.skip(f'this needs two devices, and there are {count}')
         yield world_of(cupy)
         return
-    install(SimulatedDevice(11, devices=3))
-    try:
-        yield world_of(sys.modules['cupy'])
-    finally:
-        uninstall()
+    with simulated(11, devices=3) as cp:
+        yield world_of(cp)
 
 
 def in_group(w: Any, lanes: Any, call: Callable[[Any, Any, Any, int], Any]) -> None:
@@ -155,19 +152,6 @@ def test_bcast_works_in_place(w: Any) -> None:
     cap.graph.close()
 
 
-def test_collectives_one_after_the_other(w: Any) -> None:
-    with ck.capture() as cap, cap.fork(devices=range(w.n)) as lanes:
-        for _ in range(3):
-            in_group(w, lanes, all_reduce(w))
-            for lane, x, y in zip(lanes, w.x, w.y):
-                with lane:
-                    x[...] = y[:N]
-    cap.graph.launch()
-    for y in results(w):
-        np.testing.assert_array_equal(y[:N], w.n * (w.n + 1) / 2 * w.n**2)
-    cap.graph.close()
-
-
 def test_communicators_and_arrays_live_as_long_as_the_graph(w: Any) -> None:
     cap = recorded(w, all_reduce(w))
     held = cap.graph._state.memory.held()
@@ -189,15 +173,6 @@ def refused(w: Any, error: type, words: str, call: Callable[[Any, Any], Any]) ->
     assert all(not y.any() for y in results(w))
     assert info.value.location is not None and info.value.location.file == __file__
     return info.value
-
-
-def test_a_lane_of_another_device_is_refused(w: Any) -> None:
-    call = all_reduce(w)
-    error = refused(
-        w, ck.UnsupportedCallError, 'communicator is of device 1 and the stream of device 0',
-        lambda cap, lanes: call(w.comms[1], w.x[1].data.ptr, w.y[1].data.ptr, lanes[0].ptr),
-    )  # fmt: skip
-    assert error.lane == 1
 
 
 def test_what_is_refused_leaves_the_capture_good(w: Any) -> None:
@@ -246,11 +221,8 @@ def test_adapting_forks_the_streams_of_a_group(w: Any) -> None:
 
 @pytest.fixture
 def s() -> Iterator[SimpleNamespace]:
-    install(SimulatedDevice(0, devices=2))
-    try:
-        yield world_of(sys.modules['cupy'])
-    finally:
-        uninstall()
+    with simulated(0, devices=2) as cp:
+        yield world_of(cp)
 
 
 def test_a_group_left_open_is_told_at_the_end_of_the_block(s: Any) -> None:

@@ -115,16 +115,6 @@ def test_copies_by_name_are_recorded(sim: Any) -> None:
     assert cap.recording.node_count == 1
 
 
-def test_copies_by_name_are_linted(sim: Any) -> None:
-    x, y = sim.arange(4.0), sim.zeros(4)
-
-    def copy() -> None:
-        stream = sim.cuda.get_current_stream().ptr
-        sim.cuda.runtime.memcpyAsync(dst=y.data.ptr, src=x.data.ptr, size=x.nbytes, kind=3, stream=stream)
-
-    assert ck.lint(copy).ok
-
-
 def test_a_wrong_name_is_cupys_to_refuse(sim: Any) -> None:
     with ck.capture() as cap, pytest.raises(TypeError, match='strm'):
         sim.cuda.runtime.memsetAsync(1, 0, 8, strm=cap.stream.ptr)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import collections
-import functools
 import importlib.metadata
 import json
 import math
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import capturekit as ck
@@ -235,47 +232,6 @@ def test_what_changed_is_found_again(entries: list[Entry], monkeypatch: pytest.M
     assert 'method' in Other.__dict__, 'the holder is another'
     installation.uninstall()
     assert 'method' not in Other.__dict__
-
-
-# -- references that were taken before any capture, as array-agnostic packages take them, meet the guard all the sam --
-
-
-class Backend:
-    """As packages do that serve several array libraries."""
-
-    def __init__(self, cp: Any) -> None:
-        self.svd = cp.linalg.svd
-        self.thin = functools.partial(cp.linalg.svd, full_matrices=False)
-
-
-CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    'an attribute': lambda backend, y: backend.svd(y),
-    'a partial': lambda backend, y: backend.thin(y),
-}
-
-
-@pytest.mark.parametrize('call', CALLS)
-def test_calls_that_no_capture_can_hold_are_refused(cp: Any, call: str) -> None:
-    backend = Backend(cp)
-    x = cp.arange(16.0).reshape(4, 4) + cp.eye(4)
-    with ck.capture() as cap:
-        y = x * 2
-        with pytest.raises(ck.UnsupportedCallError, match=r'cupy\.linalg\.svd\(\)'):
-            CALLS[call](backend, y)
-        y += 1
-    cap.graph.launch()
-    assert np.array_equal(y.get(), x.get() * 2 + 1)
-
-
-@pytest.mark.parametrize('call', CALLS)
-def test_they_are_made_between_two_graphs(cp: Any, call: str) -> None:
-    backend = Backend(cp)
-    x = cp.diag(cp.arange(1.0, 5.0))
-    with ck.capture(pieces=True) as cap:
-        y = x * 2
-        values = CALLS[call](backend, y)[1] + 1
-    cap.graph.launch()
-    assert np.allclose(np.sort(values.get()), [3, 5, 7, 9])
 
 
 # -- the table of entry points: what it has a row for, how verbs are named, and that each name is there and restored --

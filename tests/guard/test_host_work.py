@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import capturekit as ck
 from capturekit.guard.libraries import on_device
 from capturekit.guard.state import State
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 from tests.guard.several_devices import arrays, count, of, side_of, value
 
 N = 64
@@ -105,9 +104,7 @@ def test_a_launch_in_parts_on_any_stream(cp: Any, of_stream: int, current: int) 
 @pytest.mark.parametrize('seed', range(5))
 def test_a_launch_goes_on_after_work_over_there(seed: int, raises: bool) -> None:
     """What the launching stream is given next sees all that was begun over there, also by a call that raised."""
-    install(SimulatedDevice(seed, devices=2, late=True))
-    try:
-        cp = sys.modules['cupy']
+    with simulated(seed, devices=2, late=True) as cp:
         with cp.cuda.Device(1):
             x = cp.zeros(N)
         value(cp, x)
@@ -128,5 +125,3 @@ def test_a_launch_goes_on_after_work_over_there(seed: int, raises: bool) -> None
             seen[...] = cp.asarray(x)
             launching.synchronize()
             assert cp.cuda.Device().id == 0 and np.array_equal(seen.get(), np.full(N, 20.0))
-    finally:
-        uninstall()

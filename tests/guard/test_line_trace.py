@@ -119,19 +119,6 @@ def test_generators_and_exceptions(sim: Any, way: str) -> None:
     ]  # fmt: skip
 
 
-def test_a_second_capture_is_followed_as_well(sim: Any, way: str) -> None:
-    """Functions that were seen once, and are not told of any more, are told of again."""
-    x = sim.arange(4.0)
-
-    def work() -> Any:
-        return x + 1
-
-    for _ in range(3):
-        with ck.capture() as cap:
-            work()
-        assert told(cap.recording, work.__code__.co_firstlineno) == [(1, 1, 0)]
-
-
 def test_each_thread_has_its_own(sim: Any, way: str) -> None:
     x = sim.arange(4.0)
     found: dict[int, list[tuple[int, int, int | None]]] = {}
@@ -152,24 +139,6 @@ def test_each_thread_has_its_own(sim: Any, way: str) -> None:
     for thread in threads:
         thread.join(60)
     assert found == {3: [(3, 3, 0)], 5: [(5, 3, 0)]}
-
-
-def test_parts_of_a_graph_are_numbered_on(sim: Any, way: str) -> None:
-    x = sim.arange(4.0)
-    marks: list[int] = []
-
-    def fn() -> Any:
-        marks[:] = [line()]
-        y = x + 1
-        if float(y.sum()) > 3:
-            y = y * 2
-        return y + 3
-
-    rehearsal = ck.rehearse(fn)
-    with ck.capture(rehearsal=rehearsal) as cap:
-        fn()
-    lines = [at for _count, at, _lane in told(cap.recording, marks[0])]
-    assert lines == [1, 2, 3, 4]
 
 
 def test_lines_can_be_left_out(sim: Any) -> None:

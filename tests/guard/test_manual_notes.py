@@ -19,7 +19,7 @@ from capturekit.guard import GUARD, watch
 from capturekit.guard.verdicts import unended
 from capturekit.model import counters
 from capturekit.model.rules import Mode
-from tests.command import started
+from tests.command import called
 
 HERE = Path(__file__).name
 
@@ -71,7 +71,7 @@ def test_a_fork_that_is_joined(cp: Any, caplog: pytest.LogCaptureFixture, work: 
     assert [note for note in cap.recording.notes if 'given no work' in note.text] == said(caplog) == []
 
 
-def test_a_copy_to_the_host(tmp_path: Path) -> None:
+def test_a_copy_to_the_host(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = tmp_path / 'script.py'
     script.write_text(
         'import cupy as cp, numpy as np\n'
@@ -83,10 +83,11 @@ def test_a_copy_to_the_host(tmp_path: Path) -> None:
         '    graph = s.end_capture()\n'
         'print(host.sum())\n'
     )
-    ran = started('run', '--simulate', str(script))
+    ran = called('run', '--simulate', str(script))
     assert (ran.returncode, ran.stdout) == (0, '0.0\n')
-    assert 'script.py:6: cupy.cuda.runtime.memcpyAsync(): each launch copies to its address of the host' in ran.stderr
-    assert 'nothing is copied before the first launch' in ran.stderr
+    (told,) = said(caplog)
+    assert 'script.py:6: cupy.cuda.runtime.memcpyAsync(): each launch copies to its address of the host' in told
+    assert 'nothing is copied before the first launch' in told
 
 
 def test_a_refusal_that_is_caught_is_told_once(

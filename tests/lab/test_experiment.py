@@ -19,7 +19,7 @@ import capturekit as ck
 from capturekit.lab.experiment_report import Experiment, ExperimentRow
 from capturekit.recorder.forks import assigned
 from capturekit.render.experiment import Point, Series, to_svg
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 from tests.examples import examples
 
 Branch = Callable[[], Any]
@@ -92,18 +92,13 @@ def test_lane_numbers_are_a_way_of_their_own(sim: Any) -> None:
 @settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 6), st.lists(st.integers(1, 7), min_size=1, max_size=3), st.integers(0, 3))
 def test_each_way_is_run_once_and_none_is_forgotten(count: int, lanes: list[int], seed: int) -> None:
-    install(SimulatedDevice(seed))
-    try:
-        import cupy as cp
-
+    with simulated(seed) as cp:
         report = ck.experiment(independent(cp, count), lanes=lanes, rounds=1)
         names = ('round robin', 'blocks')
         wanted = {assigned(count, n, name) for n in lanes if n <= count for name in names}
         assert len(report.rows) == len(wanted)
         assert {assigned(count, row.lanes, name) for row in report.rows for name in row.assignments} == wanted
         assert report.ok
-    finally:
-        uninstall()
 
 
 def test_graphs_with_priorities_are_rows_of_their_own(sim: Any) -> None:

@@ -397,13 +397,6 @@ def test_measured_times_are_the_ones_of_the_report(cp: Any) -> None:
     assert graph.recording.timeline is None and graph.recording.arrows == graph.edges
 
 
-def test_wrong_arguments_and_closed_graphs(cp: Any) -> None:
-    graph, _outs, _x = chain(cp)
-    graph.close()
-    with pytest.raises(ck.ClosedError):
-        graph.relane()
-
-
 def test_graphs_of_graphed_functions_are_refused(cp: Any) -> None:
     @ck.graphed
     def double(x: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 
 SIZES = (3000, 5000, 4000)
 
@@ -24,13 +24,8 @@ def late(request: pytest.FixtureRequest) -> Iterator[Any]:
         pytest.importorskip('cuda.bindings')
         yield pytest.importorskip('cupy')
         return
-    install(SimulatedDevice(int(request.param[-1]), late=True))
-    try:
-        import cupy
-
-        yield cupy
-    finally:
-        uninstall()
+    with simulated(int(request.param[-1]), late=True) as cp:
+        yield cp
 
 
 def chain(x: Any) -> Any:
@@ -39,6 +34,11 @@ def chain(x: Any) -> Any:
     for _ in range(6):
         parts = [a + b for a, b in zip(parts, parts[1:] + parts[:1])]
     return sum(parts)
+
+
+def large(cp: Any) -> int:
+    """So many elements that launches of a GPU are under way for a while; simulated work waits however small it is."""
+    return 1 << 9 if hasattr(cp, '__capturekit_simulated__') else 1 << 16
 
 
 def right(x: Any) -> Any:
@@ -147,7 +147,7 @@ def test_changed_graphs_share_as_well(cp: Any, options: dict[str, Any]) -> None:
 def test_launches_of_several_threads_take_turns(late: Any) -> None:
     group = ck.MemoryGroup()
     fns = [ck.graphed(lambda x, k=k: chain(x) * k, memory=group) for k in range(1, 4)]
-    arrays = [recorded(fn, late, (1 << 16,))[0] for fn in fns]
+    arrays = [recorded(fn, late, (large(late),))[0] for fn in fns]
     late.cuda.runtime.deviceSynchronize()
     wrong: list[Any] = []
 
@@ -168,7 +168,7 @@ def test_launches_of_several_threads_take_turns(late: Any) -> None:
 
 def test_a_stream_that_is_gone_does_not_end_the_order(late: Any) -> None:
     fn = ck.graphed(chain)
-    x, y = recorded(fn, late, (1 << 17, 1 << 16))
+    x, y = recorded(fn, late, (2 * large(late), large(late)))
     late.cuda.runtime.deviceSynchronize()
     for _ in range(10):
         stream = late.cuda.Stream(non_blocking=True)
@@ -186,7 +186,7 @@ def test_a_stream_that_is_gone_does_not_end_the_order(late: Any) -> None:
 
 def test_streams_of_others_take_turns(late: Any) -> None:
     fn = ck.graphed(chain)
-    x, y = recorded(fn, late, (1 << 17, 1 << 16))
+    x, y = recorded(fn, late, (2 * large(late), large(late)))
     late.cuda.runtime.deviceSynchronize()
     own = [late.cuda.Stream(non_blocking=True) for _ in range(2)]
     others = [late.cuda.Stream.from_external(one) for one in own]

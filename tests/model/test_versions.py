@@ -17,7 +17,7 @@ from capturekit.guard.entry_points import ENTRIES, Entry
 from capturekit.guard.patching import Installation
 from capturekit.model.versions import BINDINGS, CUPY, FEATURES, PYTHON, Known, dotted, numbers
 from tests.cli.test_doctor import about, judged
-from tests.test_import import ROOT, first_capture
+from tests.test_import import ROOT, python
 
 
 @pytest.mark.parametrize(
@@ -78,32 +78,40 @@ importlib.metadata.distributions = lambda: [
 """
 
 
-def said_of(cupy: str, bindings: str, /, **installed: str) -> str:
-    """What entering a capture says where these are installed."""
-    named = {name.replace('_', '-'): version for name, version in installed.items()}
-    return first_capture(CUPY_OF.format(cupy) + BINDINGS_OF.format(bindings) + INSTALLED.format(named), ())
+ENTER = """
+import capturekit as ck
+try:
+    ck.capture().__enter__()
+except ImportError as error:
+    print(error)
+"""
+NEEDS = 'capturekit needs CuPy 14 or newer (tried: 14.0 to 14.2), and this is 13.6.0: '
+OLD = f'capturekit needs cuda-bindings 12.8 or newer (tried: {BINDINGS}), and this is '
+#: The version of CuPy, that of cuda-bindings, what is installed, and what entering a capture says.
+OTHERS: list[tuple[str, str, dict[str, str], str]] = [
+    ('13.6.0', '12.9.0', {'cupy-cuda12x': '13.6.0'}, f"{NEEDS}pip install 'capturekit[cuda12]'"),
+    ('13.6.0', '13.0.0', {'cupy-cuda13x': '13.6.0'}, f"{NEEDS}pip install 'capturekit[cuda13]'"),
+    # two CuPys are never advised
+    ('13.6.0', '12.9.0', {'cupy-cuda11x': '13.6.0'},
+     f"{NEEDS}pip uninstall cupy-cuda11x; pip install 'capturekit[cuda13]' (or [cuda12])"),
+    ('13.6.0', '12.9.0', {'cupy': '13.6.0'},
+     f"{NEEDS}pip install -U 'cupy>=14' (and cuda-bindings of the CUDA that it is built for)"),
+    ('13.6.0', '12.9.0', {'cupy': '13.6.0', 'cupy-cuda12x': '14.0.0'},
+     f"{NEEDS}pip uninstall cupy; pip install 'capturekit[cuda12]'"),
+    ('14.2.0', '11.8.7', {'cupy-cuda12x': '14.2.0', 'cuda-bindings': '11.8.7'},
+     f"{OLD}11.8.7: pip install 'capturekit[cuda12]'"),
+    ('14.2.0', '12.6.2', {'cupy-cuda12x': '14.2.0', 'cuda-bindings': '12.6.2'},
+     f"{OLD}12.6.2: pip install 'capturekit[cuda12]'"),
+]  # fmt: skip
 
 
-def test_an_old_cupy() -> None:
-    needs = 'capturekit needs CuPy 14 or newer (tried: 14.0 to 14.2), and this is 13.6.0: '
-    assert said_of('13.6.0', '12.9.0', cupy_cuda12x='13.6.0') == f"{needs}pip install 'capturekit[cuda12]'"
-    assert said_of('13.6.0', '13.0.0', cupy_cuda13x='13.6.0') == f"{needs}pip install 'capturekit[cuda13]'"
-
-
-def test_two_cupys_are_never_advised() -> None:
-    said = said_of('13.6.0', '12.9.0', cupy_cuda11x='13.6.0')
-    assert said.endswith(": pip uninstall cupy-cuda11x; pip install 'capturekit[cuda13]' (or [cuda12])")
-    said = said_of('13.6.0', '12.9.0', cupy='13.6.0')
-    assert said.endswith(": pip install -U 'cupy>=14' (and cuda-bindings of the CUDA that it is built for)")
-    said = said_of('13.6.0', '12.9.0', cupy='13.6.0', cupy_cuda12x='14.0.0')
-    assert said.endswith(": pip uninstall cupy; pip install 'capturekit[cuda12]'")
-
-
-@pytest.mark.parametrize('version', ['11.8.7', '12.6.2'])
-def test_old_cuda_bindings(version: str) -> None:
-    needs = f'capturekit needs cuda-bindings 12.8 or newer (tried: {BINDINGS}), and this is {version}: '
-    said = said_of('14.2.0', version, cupy_cuda12x='14.2.0', cuda_bindings=version)
-    assert said == f"{needs}pip install 'capturekit[cuda12]'"
+def test_others_are_told_what_to_install() -> None:
+    """One after the other in one process: what was refused is not kept."""
+    code = ''.join(
+        f'{CUPY_OF.format(cupy)}{BINDINGS_OF.format(bindings)}{INSTALLED.format(installed)}{ENTER}'
+        for cupy, bindings, installed, _said in OTHERS
+    )
+    assert python(f'import sys\n{code}').splitlines() == [said for *_installed, said in OTHERS]
 
 
 def test_an_old_python() -> None:

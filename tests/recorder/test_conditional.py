@@ -308,38 +308,6 @@ def test_memory_dropped_in_a_loop_is_read_again_by_the_next_pass(cp: Any) -> Non
 # -- beside the rest ------------------------------------------------------------------------------------------------
 
 
-def test_with_a_rehearsal_before_and_behind(cp: Any) -> None:
-    x, n, going = cp.ones(4), cp.zeros((), 'i8'), flag(cp)
-
-    def whole(cap: Any) -> Any:
-        y = x * 2
-        if float(y.sum()) > 4:
-            y += 1
-        n.fill(0)
-        going.fill(True)
-        if cap is None:
-            for _ in range(3):
-                y += n
-                n.__iadd__(1)
-        else:
-            with cap.while_(going):
-                y += n
-                n.__iadd__(1)
-                cp.less(n, 3, out=going)
-        if float(y.sum()) > 10:
-            y -= 1
-        return y
-
-    rehearsal = ck.rehearse(whole, None)
-    with ck.capture(rehearsal=rehearsal) as cap:
-        y = whole(cap)
-    for _ in range(2):
-        assert launched(cap, y) == [[5.0] * 4]
-    x.fill(0.25)
-    with pytest.raises(ck.AssumptionError):
-        cap.graph.launch()
-
-
 def test_nodes_lines_and_constants(cp: Any) -> None:
     x, n = cp.zeros(2), cp.ones((), 'i4')
     with ck.capture() as cap:

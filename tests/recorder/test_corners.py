@@ -217,12 +217,6 @@ def test_the_users_exception_survives_a_failing_clean_up(sim: Any, monkeypatch: 
         raise KeyError
 
 
-def test_the_outer_capture_does_not_fork_the_inner(sim: Any) -> None:
-    with ck.capture() as outer, ck.capture():
-        with pytest.raises(ck.UnmatchedError, match='opened inside this one'):
-            outer.fork(2)
-
-
 def test_a_generator_that_captures_through_an_exit_stack(sim: Any) -> None:
     def suspending() -> Any:
         with contextlib.ExitStack() as stack:

@@ -18,7 +18,7 @@ from capturekit.guard import GUARD
 from capturekit.recorder import capture as blocks
 from capturekit.recorder import forks
 from capturekit.recorder.forks import ASSIGNMENTS, assigned
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 from tests.examples import examples
 
 COUNTS = st.integers(0, 40)
@@ -57,10 +57,7 @@ def test_an_assignment_covers_each_branch_and_each_lane(count: int, lanes: int, 
     st.sampled_from(['round robin', 'blocks', 'numbers']),
 )
 def test_results_are_the_same_whatever_the_lanes(numbers: list[int], captured: bool, seed: int, how: str) -> None:
-    install(SimulatedDevice(seed))
-    try:
-        import cupy as cp
-
+    with simulated(seed) as cp:
         x = cp.linspace(0, 1, 16)
         branches = chained(cp, x, len(numbers))
         expected = values(cp, [branch() for branch in branches])
@@ -78,8 +75,6 @@ def test_results_are_the_same_whatever_the_lanes(numbers: list[int], captured: b
         results.clear()
         if captured:
             cap.graph.close()
-    finally:
-        uninstall()
 
 
 def test_a_branch_runs_on_its_lane_in_the_order_given(sim: Any) -> None:
@@ -110,21 +105,6 @@ def test_one_lane_is_the_current_stream(sim: Any) -> None:
     assert ck.parallel() == []
 
 
-def test_parallel_nests(sim: Any) -> None:
-    x = sim.arange(3.0)
-
-    def inner(n: int) -> Any:
-        a, b = ck.parallel(lambda: x + n, lambda: x * n)
-        return a + b
-
-    with ck.capture() as cap:
-        a, b = cap.parallel(lambda: inner(2), lambda: inner(3))
-        c = a + b
-    cap.graph.launch()
-    assert sim.asnumpy(c).tolist() == (np.arange(3.0) * 7 + 5).tolist()
-    assert len(cap.recording.lanes) == 7
-
-
 def test_branches_that_fork_are_not_ordered_among_each_other(sim: Any) -> None:
     """A lane that was joined into another lane is not taken: its next work would wait for what it has done there."""
     x = sim.arange(3.0)
@@ -133,9 +113,11 @@ def test_branches_that_fork_are_not_ordered_among_each_other(sim: Any) -> None:
         return ck.parallel(lambda: x + n, lambda: x * n)
 
     with ck.capture() as cap:
-        cap.parallel(lambda: inner(2), lambda: inner(3))
-    assert len(cap.graph.nodes) == 4
+        found = cap.parallel(lambda: inner(2), lambda: inner(3))
+    assert len(cap.graph.nodes) == 4 and len(cap.recording.lanes) == 7
     assert cap.graph.edges == []
+    cap.graph.launch()
+    assert values(sim, [a + b for a, b in found]) == [[2.0, 5.0, 8.0], [3.0, 7.0, 11.0]]
 
 
 # -- faults ---------------------------------------------------------------------------------------------------
@@ -374,32 +356,6 @@ def test_a_lost_capture_is_told_when_lanes_are_forked(sim: Any, lines: bool) -> 
             cap.stream.synchronize()
         with cap.fork(2):
             pytest.fail('a lost capture was forked')
-
-
-def test_scopes_of_a_capture_share_an_event(cp: Any) -> None:
-    """Each wait has been made before the next record; what the event stood for then stays in the graph."""
-    x = cp.arange(4.0)
-    with ck.capture() as cap:
-        y = x + 1
-        for _ in range(3):
-            with cap.fork(2) as (left, right):
-                with left:
-                    a = y * 2
-                    with cap.fork(2) as (inner, _):
-                        with inner:
-                            b = a + 1
-                    a = a + b
-                with right:
-                    c = y * 3
-            y = a - c
-    cap.graph.launch()
-    expected = np.arange(4.0) + 1
-    for _ in range(3):
-        expected = expected * 2 + (expected * 2 + 1) - expected * 3
-    assert np.array_equal(y.get(), expected)
-    assert not cap.graph.races().certain
-    recorded = [step.event for step in cap.recording.steps if step.kind == 'record']
-    assert len(recorded) == 18 and len({*recorded}) == 1
 
 
 def test_a_fork_is_checked_where_it_is_entered(cp: Any) -> None:

@@ -34,12 +34,14 @@ def _raise_elsewhere(_number: int, _frame: FrameType | None) -> None:
     raise _Elsewhere
 
 
-@pytest.fixture(params=[signal.SIGINT, signal.SIGALRM], ids=['Ctrl-C', 'another signal'])
-def number(request: Any) -> Iterator[int]:
+@pytest.fixture
+def numbers() -> Iterator[list[int]]:
+    """Ctrl-C, and another signal: their handlers raise exceptions of two kinds."""
     kinds = {signal.SIGINT: signal.default_int_handler, signal.SIGALRM: _raise_elsewhere}
-    before = signal.signal(request.param, kinds[request.param])
-    yield request.param
-    signal.signal(request.param, before)
+    before = {number: signal.signal(number, handler) for number, handler in kinds.items()}
+    yield list(kinds)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def in_cuda(frame: FrameType | None) -> bool:
@@ -127,17 +129,17 @@ def chosen(seen: list[tuple[object, ...]]) -> list[int]:
 
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
 @pytest.mark.parametrize('part', range(3))
-def test_interrupted_at_any_place(sim: Any, number: int, part: int) -> None:
-    """Of all places a part is tried: the others are alike."""
+def test_interrupted_at_any_place(sim: Any, numbers: list[int], part: int) -> None:
+    """Of all places a part is tried, with one signal and with the other in turn: the others are alike."""
     x, s, a = sim.arange(8.0), *(sim.cuda.Stream(non_blocking=True) for _ in range(2))
     for _ in range(2):
         block(sim, x, s, a)
-    with Points(number) as points:
+    with Points(numbers[0]) as points:
         block(sim, x, s, a)
     places = chosen(points.seen)
-    for at in places[part * 7 :: max(len(places) // 30, 1)]:
+    for turn, at in enumerate(places[part * 7 :: max(len(places) // 40, 1)]):
         before = view(sim)
-        with suppress(KeyboardInterrupt, _Elsewhere), Points(number, at) as raised:
+        with suppress(KeyboardInterrupt, _Elsewhere), Points(numbers[(turn + part) % 2], at) as raised:
             block(sim, x, s, a)
         assert len(raised.seen) >= at
         assert view(sim) == before, raised.seen[at]

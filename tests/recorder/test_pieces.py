@@ -69,28 +69,6 @@ def test_a_host_read_beside_such_a_call(cp: Any) -> None:
         cap.graph.launch()
 
 
-def test_lanes_before_and_behind_such_a_call(cp: Any) -> None:
-    a = matrix(cp)
-    with ck.capture(pieces=True) as cap:
-        with cap.fork(2) as (left, right):
-            with left:
-                b = a * 2
-            with right:
-                c = a.T * 3
-        w = cp.linalg.eigvalsh(b @ b.T)
-        with cap.fork(2) as (left, right):
-            with left:
-                y = w + c.sum()
-            with right:
-                z = w * 2
-    for number in range(3):
-        a[1, 1] = number
-        cap.graph.launch()
-        w = np.linalg.eigvalsh(4 * cp.asnumpy(a) @ cp.asnumpy(a).T)
-        np.testing.assert_allclose(cp.asnumpy(y), w + 3 * cp.asnumpy(a).sum(), rtol=1e-9)
-        np.testing.assert_allclose(cp.asnumpy(z), w * 2, rtol=1e-9)
-
-
 def test_the_recording_tells_of_the_call(sim: Any) -> None:
     a = matrix(sim)
     with ck.capture(pieces=True) as cap:

@@ -15,8 +15,8 @@ from capturekit.driver.cuda import CudaDevice, current
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import LaneRecord, Recording
 from capturekit.model.rules import Code
-from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.captured import graph_at, recorded
+from capturekit.simulated import SimulatedDevice
+from tests.captured import graph_at, recorded, simulated
 
 
 @pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
@@ -32,13 +32,8 @@ def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
             yield pytest.importorskip('cupy')
             _ASKED.clear()
         return
-    install(SimulatedDevice(5))
-    try:
-        import cupy
-
-        yield cupy
-    finally:
-        uninstall()
+    with simulated(5) as cp:
+        yield cp
 
 
 #: By executable graph that capturekit instantiated, not CuPy, whether with the priorities of its nodes.

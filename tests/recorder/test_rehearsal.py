@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Callable
 from types import CodeType
@@ -18,7 +17,7 @@ import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.launch import read_checks
 from capturekit.model.host_reads import Read
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 from tests.examples import examples
 from tests.recorder.test_teardown import unchanged
 
@@ -155,6 +154,7 @@ READS: dict[str, Callable[[Any, Any], Any]] = {
     'get': lambda cp, x: x.get(),
     'get into': lambda cp, x: x.get(out=np.empty((2, 2))),
     'get in F order': lambda cp, x: x.get(order='F'),
+    'get on a stream': lambda cp, x: x.get(stream=cp.cuda.get_current_stream()),
     'asnumpy': lambda cp, x: cp.asnumpy(x[:, ::-1]),
     'str': lambda cp, x: str(x),
     'format': lambda cp, x: f'{x[0, 1]:.3f}',
@@ -388,9 +388,7 @@ def program(cp: Any, steps: Any, x: Any, w: Any, side: Any) -> list[Any]:
 def test_a_launch_gives_the_eager_result_or_names_the_read(steps: Any, strict: bool, seed: int) -> None:
     """Never a wrong number, and never an error without a difference: its number, line and values are the eager ones."""
     choose = random.Random(seed)
-    install(SimulatedDevice(seed))
-    try:
-        cp = sys.modules['cupy']
+    with simulated(seed) as cp:
         x, w, side = cp.zeros(4), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
 
         def put(given: list[int]) -> None:
@@ -428,8 +426,6 @@ def test_a_launch_gives_the_eager_result_or_names_the_read(steps: Any, strict: b
             else:
                 assert differing is None
                 assert all(same(result.get(), value) for result, value in zip(results, wanted))
-    finally:
-        uninstall()
 
 
 # -- rehearsals that don't fit ------------------------------------------------------------------------------------
@@ -773,46 +769,6 @@ def test_checks_asked_for_too_late_are_taken_for_wrong(sim: Any) -> None:
 
 
 # -- rehearsed blocks with work of libraries: allocations that no body of a conditional node holds, exports by DLPac --
-
-
-def test_solves_after_checked_reads(cp: Any) -> None:
-    """cuSOLVER records allocations from the second capture of a process on, and no body holds these."""
-    matrix, b = cp.eye(3) * 2 + 0.25, cp.arange(1.0, 4.0)
-
-    def steps(b: Any) -> Any:
-        scale = float(abs(b).max())
-        for _ in range(6):
-            b = cp.linalg.solve(matrix, b / scale)
-            if float(abs(b).max()) < 0.01:
-                break
-        return b
-
-    for n in range(3):
-        b += n
-        wanted = steps(b).get()
-        _, cap, y = rehearsed(steps, b)
-        cap.graph.launch()
-        assert same(y.get(), wanted)
-    b *= 3
-    failed(cap)
-
-
-def test_an_allocation_after_a_checked_read_is_told(cp: Any) -> None:
-    x, runtime = cp.arange(3.0), cp.cuda.runtime
-
-    def allocates(x: Any) -> Any:
-        y = x * 2
-        if float(y.sum()) > 0:
-            stream = cp.cuda.get_current_stream().ptr
-            with GUARD.inside:  # as a library does it
-                runtime.freeAsync(runtime.mallocAsync(512, stream), stream)
-        return y
-
-    with pytest.raises(ck.UnsupportedCallError, match=r'(?i)mem ?alloc.* behind a host read'):
-        rehearsed(allocates, x)
-    _, cap, y = rehearsed(lambda x: x * float(x.sum()), x)
-    cap.graph.launch()
-    assert y.get().tolist() == [0.0, 3.0, 6.0]
 
 
 class OnTheHost:

@@ -384,7 +384,7 @@ def test_view_and_show_write_by_the_ending_and_view_prints(
 
 def test_view_needs_no_cupy_and_survives_head_and_ascii(tmp_path: Path) -> None:
     (tmp_path / 'cupy.py').write_text('raise ImportError("CuPy is not to be imported")')
-    large().save(tmp_path / 'large.json')
+    large(2_000).save(tmp_path / 'large.json')
     environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}{os.pathsep}{ROOT}', 'PYTHONIOENCODING': 'ascii'}
     command = [sys.executable, '-m', 'capturekit', 'view', str(tmp_path / 'large.json')]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -148,12 +148,15 @@ def test_the_svg_is_well_formed_and_has_every_box(recording: Recording) -> None:
     assert all(left <= float(x) <= width and top <= float(y) <= height for x, y in corners)
 
 
-@pytest.mark.parametrize('nodes', [10, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.fixture(scope='module')
+def ten_thousand() -> Recording:
+    return ran(large(10_000))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('make', [to_timeline_svg, to_timeline_text, to_html, to_trace, to_svg, to_text, to_dot])
-def test_ten_and_ten_thousand_nodes(make: Any, nodes: int) -> None:
-    recording = ran(large(nodes))
-    made = make(recording)
-    assert len(made) < 10_000_000
+def test_ten_thousand_nodes(make: Any, ten_thousand: Recording) -> None:
+    assert len(make(ten_thousand)) < 10_000_000
 
 
 def test_long_timelines_go_on_in_bands() -> None:

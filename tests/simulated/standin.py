@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-
-from capturekit.simulated import SimulatedDevice, install, uninstall
 
 D2H = 'the current stream is capturing, so D2H transfers are disallowed'
 H2D = 'the current stream is capturing, so H2D transfers are disallowed'
 SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
-
-
-@contextmanager
-def installed(device: SimulatedDevice | None = None) -> Iterator[Any]:
-    install(device)
-    try:
-        yield sys.modules['cupy']
-    finally:
-        uninstall()
 
 
 def capture(stream: Any, body: Callable[[], Any]) -> tuple[Any, Any]:

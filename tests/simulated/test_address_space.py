@@ -38,36 +38,12 @@ def space(*starts: int) -> AddressSpace:
     return made
 
 
-def test_any_address_inside_a_block_is_found():
-    blocks = space(100, 200)
-    assert blocks.find(99) is None
-    assert blocks.find(107)[1] == 7
-    assert blocks.find(200, 16)[0][0] == 200
-    assert blocks.find(200, 17) is None
-    assert blocks.find(116) is None
-
-
-def test_what_was_removed_is_not_found():
-    blocks = space(100, 200)
-    blocks.remove(100)
-    blocks.remove(150)
-    assert blocks.find(100) is None
-    assert blocks.find(200) is not None
-
-
 def test_a_finalizer_during_a_lookup_does_not_disturb_it():
     blocks = space(100, 200, 300)
     # every comparison of the search removes the block before, which would shift the list that is being searched
     block, offset = in_time(lambda: blocks.find(Collecting(300, lambda: blocks.remove(100))))
     assert (block[0], offset) == (300 % 251, 0)
     assert blocks.find(100) is None
-
-
-def test_what_comes_to_the_address_of_a_removed_block_stays():
-    blocks = space(100)
-    in_time(lambda: blocks.find(Collecting(100, lambda: blocks.remove(100))))
-    blocks.add(100, np.full(16, 9, np.uint8))
-    assert blocks.find(100)[0][0] == 9
 
 
 class Interrupted(list[Any]):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.simulated import SimulatedDevice
-from tests.simulated.standin import capture, installed
+from tests.captured import simulated
+from tests.simulated.standin import capture
 
 
 @pytest.fixture
@@ -303,7 +303,7 @@ def test_solvers_that_wait_are_found_by_name_and_lose_a_capture(
 
 def test_a_draw_with_another_device_current() -> None:
     """Its kernel reads the generator's state, which only a peer reaches (measured on two H100s, 2026-11-26)."""
-    with installed(SimulatedDevice(devices=2)) as cp:
+    with simulated(devices=2) as cp:
         curand = importlib.import_module('cupy_backends.cuda.libs.curand')
         with cp.cuda.Device(1):
             one, same = cp.random.RandomState(3), cp.random.RandomState(3)

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.simulated import SimulatedDevice
-from tests.simulated.standin import installed
+from tests.captured import simulated
 
 #: Classes of which each device has its own, and names for them.
 OF_ONE_DEVICE = ('State', 'SimulatedDevice', 'MemoryPool', 'PinnedMemoryPool')
@@ -94,15 +93,15 @@ def answers(cp: Any) -> list[Any]:
 
 
 def test_nothing_is_left_for_the_next_device() -> None:
-    with installed(SimulatedDevice(devices=2)) as cp:
+    with simulated(devices=2) as cp:
         before, said = contents(), answers(cp)
     assert len(before) > 5000
-    with installed(SimulatedDevice(devices=2)) as cp:
+    with simulated(devices=2) as cp:
         change_much(cp)
         changed = contents()
     different = {place for place in before.keys() | changed.keys() if changed.get(place) is not before.get(place)}
     assert {'cupy.new', 'cupy.ndarray.copy', 'cupy.add.new', 'cupy.arange.new', 'cupy.zeros'} <= different
-    with installed(SimulatedDevice(devices=2)) as cp:
+    with simulated(devices=2) as cp:
         after = contents()
         assert answers(cp) == said
     assert after.keys() == before.keys()
@@ -132,7 +131,7 @@ def test_another_thread_begins_anew_as_well() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     for _ in range(2):
-        with installed():
+        with simulated():
             ask.release()
             assert answered.acquire(timeout=30)
     thread.join()
@@ -140,7 +139,7 @@ def test_another_thread_begins_anew_as_well() -> None:
 
 
 def test_what_outlives_its_device_gives_nothing_back_to_the_next() -> None:
-    with installed() as cp:
+    with simulated() as cp:
         stream = cp.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
@@ -148,7 +147,7 @@ def test_what_outlives_its_device_gives_nothing_back_to_the_next() -> None:
             graph = stream.end_capture()
         kept = [graph, stream, cp.cuda.Event(), cp.arange(3), cp.cuda.Memory(64), cp.cuda.alloc_pinned_memory(64)]
         kept += [cp.random.RandomState(0), cp.cuda.malloc_async(64)]
-    with installed() as cp:
+    with simulated() as cp:
         device = cp.__capturekit_simulated__
         held = [cp.arange(3), cp.cuda.alloc_pinned_memory(64), cp.random.RandomState(0)]
         before = len(device.streams), len(device.events), device.mem_get_info()
@@ -163,17 +162,17 @@ def test_what_outlives_its_device_gives_nothing_back_to_the_next() -> None:
 def test_addresses_and_handles_are_not_given_again() -> None:
     found = []
     for _ in range(2):
-        with installed() as cp:
+        with simulated() as cp:
             found.append({cp.arange(3).data.ptr, cp.cuda.Stream().ptr, cp.cuda.Event().ptr})
     assert found[0].isdisjoint(found[1])
 
 
 def test_a_device_may_be_installed_for_a_while() -> None:
-    with installed() as cp:
+    with simulated() as cp:
         x, device = cp.arange(3.0), cp.__capturekit_simulated__
         pool = cp.get_default_memory_pool()
         side = cp.cuda.Stream(non_blocking=True).use()
-        with installed() as inner:
+        with simulated() as inner:
             assert inner.__capturekit_simulated__ is not device
             assert inner.cuda.get_current_stream() == inner.cuda.Stream.null
             with pytest.raises(inner.cuda.runtime.CUDARuntimeError, match='IllegalAddress'):
@@ -203,7 +202,7 @@ def used(cp: Any) -> None:
 def test_a_device_is_freed_when_another_is_used() -> None:
     devices = []
     for _ in range(4):
-        with installed() as cp:
+        with simulated() as cp:
             used(cp)
             devices.append(weakref.ref(cp.__capturekit_simulated__))
         del cp

@@ -16,7 +16,7 @@ import pytest
 
 from capturekit.simulated.cupy.surface import ABSENT
 from capturekit.simulated.device.constants import CONSTANTS, ERRORS
-from tests.simulated.standin import installed
+from tests.captured import simulated
 
 #: Prints, as JSON, what CuPy exports: name -> [kind, parameters or None].
 DUMP = r"""
@@ -128,7 +128,7 @@ def real() -> dict[str, Any]:
 
 @pytest.fixture(scope='module')
 def modules() -> dict[str, Any]:
-    with installed():
+    with simulated():
         return {name: module for name, module in sys.modules.items() if name.startswith('cupy')}
 
 
