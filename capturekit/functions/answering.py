@@ -281,7 +281,8 @@ class Answering:
             watch = self._watch(given, rehearsal, uncollected)
             with undoing() as undo:
                 undo.push(uncollected.let_go)
-                with uncollected, GUARD.rehearsing(given.platform, rehearsal, drawn):
+                uncollected.__enter__()
+                with GUARD.rehearsing(given.platform, rehearsal, drawn):
                     result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
         environment, reckoned, reason = None, NOTHING, lazy(self._fn)
         if watch is not None:

@@ -152,11 +152,11 @@ class LinesRun:
         _followed[:] = [self]
         for tool in (5, 4, 3):
             if _monitoring.get_tool(tool) is None:
+                self._tool = tool  # a signal may end this at any call: from now on ``end`` frees it
                 _monitoring.use_tool_id(tool, _NAME)
                 _monitoring.register_callback(tool, _monitoring.events.LINE, self._line)
                 _monitoring.register_callback(tool, _monitoring.events.CALL, self._call)
                 _monitoring.register_callback(tool, _monitoring.events.PY_YIELD, self._yield)
-                self._tool = tool
                 return
         _followed.clear()
 
@@ -191,10 +191,11 @@ class LinesRun:
         _monitoring.set_local_events(self._tool, code, self._events[id(code)])
 
     def end(self) -> None:
-        """Tell no more. Which lines ran is still known."""
+        """Tell no more. Which lines ran is still known. A second call ends what the first has left."""
         self._came_to = self._called = None  # they hold the run, and so all that it has met
-        tool, self._tool = self._tool, None
+        tool = self._tool
         if tool is None:
+            _followed[:] = [one for one in _followed if one is not self]
             return
         for code in self._codes.values():
             _monitoring.set_local_events(tool, code, 0)
@@ -202,8 +203,9 @@ class LinesRun:
         _monitoring.register_callback(tool, _monitoring.events.CALL, None)
         _monitoring.register_callback(tool, _monitoring.events.PY_YIELD, None)
         self._values.clear()
-        _monitoring.free_tool_id(tool)
         _followed.clear()
+        self._tool = None
+        _monitoring.free_tool_id(tool)
 
     def of(self, code: CodeType) -> set[int] | None:
         """The lines of code that ran; None: any may have run."""

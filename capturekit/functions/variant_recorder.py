@@ -56,8 +56,8 @@ from capturekit.model.errors import CaptureError
 from capturekit.model.pytree import held_in, put_together, take_apart
 from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed, unpacked
-from capturekit.recorder import options as of_capture
 from capturekit.recorder.capture import Capture
+from capturekit.recorder.options import CheckedOptions
 
 
 class VariantRecorder:
@@ -160,7 +160,7 @@ class VariantRecorder:
 
     def _capture(self, seams_on: Any) -> Capture:
         given = self.options
-        options = of_capture.Options(
+        options = CheckedOptions(
             check_races=False,
             pool=given.pool,
             memory=given.memory if self.shares else None,

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from capturekit.functions.run_end import finish
 from capturekit.functions.settings import forget_ours, routines_now, settings_now, shown_before
 from capturekit.functions.watched_values import OtherNumbers
 from capturekit.model.class_layout import among
-from capturekit.model.cleanup import Uncollected, uninterrupted
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.kept_values import IsArray
@@ -40,7 +42,7 @@ FAULT = 'a fault of capturekit: what a function reads can not be followed'
 
 
 class Watch:
-    """Follow one run of ``fn`` in this thread: ``with Watch(fn, is_array=...) as watch: fn(x)``.
+    """Follow one run of ``fn`` in this thread: ``Watch(fn, is_array=...).run((x,), {})``.
 
     Arguments:
         is_array: returns True for arrays, which are compared by identity.
@@ -105,14 +107,12 @@ class Watch:
         """Call the function and follow it."""
         with undoing() as undo:
             undo.push(self._end)
-            with uninterrupted():
-                self._follow()
+            self._follow()
             sys.setprofile(self._callback)
             result = self._fn(*args, **kwargs)
             self._profile_no_more()  # before anything else is called here
-            with uninterrupted():
-                self._lines.end()
-                self._environment = self._environment_of_run()
+            self._lines.end()
+            self._environment = self._environment_of_run()
             return result
 
     def _follow(self) -> None:
@@ -161,10 +161,9 @@ class Watch:
     def _end(self) -> None:
         """End all that has begun."""
         self._profile_no_more()
-        with uninterrupted():
-            self._lines.end()
-            self._before.__exit__()
-            self._run.values.end()
+        self._lines.end()
+        self._before.__exit__()
+        self._run.values.end()
 
     def _environment_of_run(self) -> Environment:
         """What the run read. A fault of capturekit's own must not cost the user the result of a run that is over."""
@@ -179,6 +178,8 @@ class Watch:
             environment.not_repeated = why
             return environment
         except Exception as error:
+            if _of_handler(error):
+                raise
             _log_fault(error)
             environment = Environment([], [], [], [], f'what the function reads could not be followed: {error!r}')
             environment.too_much = True
@@ -214,6 +215,8 @@ class Watch:
             elif event == 'c_call' and (id(frame.f_code) not in self._done_with or id(argument) in COUNTS_ANYWHERE):
                 self._calls_in_c.called(frame, argument)
         except Exception as error:
+            if _of_handler(error):
+                raise
             self._failure = error
 
     def _came_to(self, frame: FrameType, first: bool) -> None:
@@ -231,7 +234,15 @@ class Watch:
             note(*call)
             self._time.end()
         except Exception as error:
+            if _of_handler(error):
+                raise
             self._failure = error
+
+
+def _of_handler(error: BaseException) -> bool:
+    """Whether a handler of a signal has raised an exception."""
+    codes = {getattr(signal.getsignal(number), '__code__', None) for number in signal.valid_signals()}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _log_fault(failure: BaseException | None) -> None:

@@ -601,7 +601,8 @@ class FunctionsFound:
             if id(function) not in self._watched:
                 self.watch(function)
         key = tuple(map(id, running))
-        if running and key not in self.ran and self._calls_it(frame) and len(were_there) == len(running):
+        by_user = asked_by_user(frame.f_back, self._ownership.skip)  # in a kernel's launch it may stand for the kernel
+        if running and key not in self.ran and by_user and len(were_there) == len(running):
             self.ran[key] = f'the function runs {code.co_name}, which is reached in a way that is not followed'
         return bool(running) or id(code) in self.inside
 
@@ -640,10 +641,6 @@ class FunctionsFound:
         another way is watched, too, which does no harm.
         """
         return id(function.__code__) not in self.inside or self._before.had(function)
-
-    def _calls_it(self, frame: FrameType) -> bool:
-        """Whether the user's code calls it: in a kernel's launch, a function may stand for the kernel."""
-        return asked_by_user(frame.f_back, self._ownership.skip)
 
     def _functions_of(self, module: dict[str, Any]) -> dict[int, list[FunctionType]]:
         if id(module) not in self.by_module:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from types import FrameType
 
 from capturekit.driver.cuda import Platform, current
@@ -44,7 +43,7 @@ from capturekit.guard.stream_calls import StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
-from capturekit.model.cleanup import uninterrupted
+from capturekit.model.cleanup import Undo, uninterrupted
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.skipped_exits import contextmanager, undoing
 from capturekit.model.source_line import here
@@ -157,9 +156,8 @@ class Guard(Components):
                     self.state.ledger.marks.clear()
                     self.state.ledger.outside.clear()
 
-    @contextmanager
-    def installed_for(self, platform: Platform) -> Iterator[None]:
-        """Keep the wrappers in place for a block."""
+    def _install_until(self, undo: Undo, platform: Platform) -> None:
+        """Put the wrappers in place until the steps of ``undo`` are made."""
         held: list[Platform] = []
 
         def give_back() -> None:
@@ -168,12 +166,10 @@ class Guard(Components):
                     held.clear()
                     self.uninstall()
 
-        with undoing() as undo:
-            undo.push(give_back)
-            with uninterrupted():
-                self.install(platform)
-                held.append(platform)
-            yield
+        undo.push(give_back)
+        with uninterrupted():
+            self.install(platform)
+            held.append(platform)
 
     @contextmanager
     def rehearsing(self, platform: Platform, rehearsal: Rehearsal, drawn: list[Feed] | None = None) -> Iterator[None]:
@@ -195,7 +191,8 @@ class Guard(Components):
             else:
                 state.rehearsals[me] = before
 
-        with self.installed_for(platform), undoing() as undo:
+        with undoing() as undo:
+            self._install_until(undo, platform)
             undo.push(put_back)
             state.rehearsals[me] = rehearsal
             if drawn:
@@ -217,7 +214,10 @@ class Guard(Components):
 GUARD = Guard(State())
 
 
-def watch() -> AbstractContextManager[None]:
+@contextmanager
+def watch() -> Iterator[None]:
     """Keep the guard installed for a block, so that captures begun by hand (by the script's own ``begin_capture``) are
     guarded, too."""
-    return GUARD.installed_for(current())
+    with undoing() as undo:
+        GUARD._install_until(undo, current())
+        yield

@@ -142,8 +142,8 @@ class Uncollected:
 
     def let_go(self) -> None:
         """Let the collector be as it was, from now on."""
-        with uninterrupted():
-            if self._holds:
+        if self._holds:
+            with uninterrupted():
                 self._holds = False
                 GARBAGE.release()
 

@@ -152,11 +152,12 @@ class Figures:
             self._gather()
             launches = self._launches + sum(n - graph.counted for n, graph in zip(launched, graphs))
             still = [graph for graph in graphs if not graph.closed]
+            memories = {id(getattr(getattr(one, '_state', one), 'memory', one)): one for one in still}
             found = Statistics(
                 **self._counts,
                 launches=launches,
                 graphs=len(still),
-                memory_bytes=sum(map(_held, {id(_memory_of(graph)): graph for graph in still}.values())),
+                memory_bytes=sum(map(_held, memories.values())),
                 seconds=dict(self._seconds),
             )
             if reset:
@@ -166,11 +167,6 @@ class Figures:
                 for number, graph in zip(launched, graphs):
                     graph.counted = number
             return found
-
-
-def _memory_of(graph: Any) -> Any:
-    """What is the same for a graph and its copies: the memory that they share."""
-    return getattr(getattr(graph, '_state', graph), 'memory', graph)
 
 
 def _held(graph: Any) -> int:
@@ -203,11 +199,7 @@ def ended(recording: Recording, at: object, seconds: float) -> None:
     figures_text = ', '.join(counted(*size) for size in sizes)
     LOG.info('%s%s in %.2f ms: %s', 'captured' if good else 'capture failed', where, seconds * 1e3, figures_text)
     for step in adapted:
-        LOG.info('adapted: %s', _described(step))
-
-
-def _described(step: Step) -> str:
-    return step.text if step.at is None else f'{step.text}, at {place(step.at)}'
+        LOG.info('adapted: %s', step.text if step.at is None else f'{step.text}, at {place(step.at)}')
 
 
 #: The refusals that :func:`caught` has told of.

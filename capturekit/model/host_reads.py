@@ -84,7 +84,9 @@ class Answers:
     def __init__(self, reads: list[Read]) -> None:
         self._reads = list(reads)
         self._next = 0
-        self.late: Callable[[Read, Any], tuple[NDArray[Any], tuple[Any, NDArray[Any]] | None] | None] = _assumed
+        self.late: Callable[[Read, Any], tuple[NDArray[Any], tuple[Any, NDArray[Any]] | None] | None] = (
+            lambda _read, _array: None
+        )
 
     def answer(self, shape: tuple[int, ...], dtype: Any, signature: Signature) -> Read | None:
         """The next read of this kind; None if the rehearsal has none left."""
@@ -94,10 +96,6 @@ class Answers:
                 self._next = number + 1
                 return read
         return None
-
-
-def _assumed(_read: Read, _array: Any) -> None:
-    return None
 
 
 def signature() -> Signature:

@@ -178,8 +178,9 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
     if issubclass(cls, (list, tuple, deque)):
         base: Any = list if issubclass(cls, list) else tuple if issubclass(cls, tuple) else deque
         has_fields = base is tuple and 'n_sequence_fields' in dictionary_of_class(cls)
-        items = _fields_of(value) if has_fields else list(base.__iter__(value))
-        return 'items', [], items, _MAXLEN(value) if base is deque else None
+        # some fields of a tuple with names, as ``time.struct_time``, are none of its items
+        held = filter(lambda one: one is not cls, gc.get_referents(value)) if has_fields else base.__iter__(value)
+        return 'items', [], list(held), _MAXLEN(value) if base is deque else None
     if issubclass(cls, dict):
         pairs = items_of_dict(value) + _factory_of(value)
         return 'dict', [key for key, _ in pairs], [item for _, item in pairs], None
@@ -259,11 +260,6 @@ def _factory_of(value: Any) -> list[tuple[Any, Any]]:
     """What makes the missing values of a dict, under a name that no other key is likely to have."""
     factory = DEFAULT_FACTORY.__get__(value) if issubclass(type(value), defaultdict) else None
     return [] if factory is None else [(NotImplemented, factory)]
-
-
-def _fields_of(value: Any) -> list[Any]:
-    """All fields of a tuple with names, as ``time.struct_time``: some are none of its items."""
-    return [one for one in gc.get_referents(value) if one is not type(value)]
 
 
 def _flags(array: Any) -> tuple[bool, bool]:

@@ -57,7 +57,9 @@ def plain_key(value: object) -> Hashable | None:
     if cls in BY_EQUALITY:
         return (cls, value)
     if cls is float:
-        return (float, value) if value and value == value else (float, text_of_float(one))
+        if value and value == value:
+            return float, value
+        return float, '-nan' if value != value and math.copysign(1, one) < 0 else repr(one)  # a nan has a sign
     if cls is complex:
         return (complex, plain_key(one.real), plain_key(one.imag))
     if cls in _BY_TEXT or cls is range:
@@ -107,11 +109,6 @@ def _scalar_key(value: Any) -> Hashable | None:
         signs = bool(np.signbit(value.real)), bool(np.signbit(value.imag))  # which a nan has without showing it
         return (cls, repr(value), signs)  # its bytes include padding
     return (cls, value.dtype, value.tobytes())
-
-
-def text_of_float(value: float) -> str:
-    """The text of a number, of which ``float`` makes it again: nan has its sign."""
-    return '-nan' if value != value and math.copysign(1, value) < 0 else repr(value)
 
 
 def exact(dtype: np.dtype[Any]) -> Hashable:

@@ -68,22 +68,17 @@ def contextmanager(function: Callable[..., Iterator[_T]]) -> Callable[..., conte
 
 @contextmanager
 def undoing() -> Iterator[Undo]:
-    """A block at whose end all steps are undone, the last one first; one that raises is tried once more.
-
-    No function is called on the way to a step: a signal at its first instruction would skip the step.
-    """
-    steps = Undo()
-    failure: BaseException | None = None
+    """A block at whose end all steps are undone, the last one first; one that raises is tried once more."""
+    steps, failure = Undo(), None
     try:
         yield steps
     finally:
-        while steps:
-            step = steps[-1]
+        while steps:  # no function is called on the way to a step: a signal at its beginning would skip the step
             try:
-                step()
+                steps[-1]()
             except BaseException:
                 try:
-                    step()
+                    steps[-1]()
                 except BaseException as error:
                     failure = failure or error
             del steps[-1]

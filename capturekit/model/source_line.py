@@ -56,7 +56,9 @@ def is_foreign(filename: str) -> bool:
     answer = _foreign.get(filename)
     if answer is None:
         starts = (_OURS, '<frozen', *_COMPILED, *_package_folders())
-        answer = _foreign[filename] = filename.startswith(starts) or _is_pythons(filename)
+        pythons = (filename[len(one) :] for one in _PYTHON if filename.startswith(one))
+        answer = filename.startswith(starts) or not all(rest.startswith(_INSTALLED) for rest in pythons)
+        _foreign[filename] = answer
     return answer
 
 
@@ -75,10 +77,6 @@ def is_foreign_frame(frame: FrameType) -> bool:
         return answer
     made = frame.f_code.co_qualname.startswith('__create_fn__')
     return made or is_foreign(str(frame.f_globals.get('__file__', '')))
-
-
-def _is_pythons(filename: str) -> bool:
-    return any(filename.startswith(folder) and not filename[len(folder) :].startswith(_INSTALLED) for folder in _PYTHON)
 
 
 def _package_folders() -> list[str]:

@@ -56,7 +56,7 @@ from capturekit.recorder.block_source import block_entered
 from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
 from capturekit.recorder.embed import check as check_target
 from capturekit.recorder.forks import LANE_STREAMS, Assignment, Devices, Fork, Priority, on_lanes
-from capturekit.recorder.options import MODES, CaptureOptions, Options, check_capture, reports_refusal
+from capturekit.recorder.options import MODES, CaptureOptions, CheckedOptions, check_capture, reports_refusal
 
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
@@ -357,7 +357,7 @@ class Capture:
         fuse: bool | Literal['fast'],
         lanes: Literal['auto'] | None,
         watch: bool,
-        options: Options,
+        options: CheckedOptions,
         temporaries: Temporaries = 'alone',
     ) -> None:
         self._given, self._strict, self._rehearsal = stream, strict, rehearsal

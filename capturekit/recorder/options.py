@@ -67,7 +67,7 @@ class CaptureOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class CheckedOptions:
     """The same, all of them and checked."""
 
     mode: ModeName | Mode = 'relaxed'
@@ -110,14 +110,14 @@ class Options:
 
 def check_capture(
     stream: Any, strict: Any, rehearsal: Any, pieces: Any, fuse: Any, lanes: Any, watch: Any, given: CaptureOptions
-) -> Options:
+) -> CheckedOptions:
     """Check the arguments of ``capture()``: their types, and what does not go together. Return the options."""
     for name in given:
         if name not in CaptureOptions.__annotations__:
             raise TypeError(f'capture() got an unexpected keyword argument {name!r}')
     for name, value in (('strict', strict), ('pieces', pieces), ('watch', watch)):
         check_flag(name, value)
-    options = Options(**given)
+    options = CheckedOptions(**given)
     if rehearsal is not None and not isinstance(rehearsal, Rehearsal):
         raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
     _check_stream(stream)

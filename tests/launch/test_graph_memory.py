@@ -307,9 +307,6 @@ def test_users_of_the_stream_ordered_allocator_are_told(sim: Any, stream_ordered
     assert y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
-# -- workspaces of cuBLAS: how many there are, within which bytes, and whose turn it is -------------------------------
-
-
 @pytest.mark.parametrize(
     ('late', 'count'),
     [(None, 1), (0, 80), (1, 1), (4 * WORKSPACE_BYTES, 2), (16 * WORKSPACE_BYTES, 8), (1 << 40, 128)],

@@ -16,7 +16,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
-from capturekit.recorder.options import Options
+from capturekit.recorder.options import CheckedOptions
 
 N = 4
 
@@ -227,9 +227,6 @@ def test_a_generator_that_captures_through_an_exit_stack(sim: Any) -> None:
         next(suspending())
 
 
-# -- bad arguments and wrong order get a clear error at the call, before anything has started -------------------------
-
-
 def test_default_streams_are_no_origins(sim: Any) -> None:
     with pytest.raises(ValueError, match='legacy default stream'):
         ck.capture(sim.cuda.Stream.null)
@@ -251,7 +248,7 @@ def test_a_keyword_that_is_none_is_refused_at_the_call() -> None:
 
 
 def test_each_keyword_is_described_and_checked() -> None:
-    assert ck.CaptureOptions.__annotations__.keys() == Options.__dataclass_fields__.keys()
+    assert ck.CaptureOptions.__annotations__.keys() == CheckedOptions.__dataclass_fields__.keys()
     for name in ck.CaptureOptions.__annotations__:
         assert f'\n    {name}: ' in inspect.getdoc(ck.CaptureOptions)  # type: ignore[operator]
 

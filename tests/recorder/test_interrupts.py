@@ -7,6 +7,7 @@ function is called, too, which raises the signal.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit.functions.call_turns import BUSY, TURNS
 from capturekit.guard import GUARD
 from capturekit.simulated import device
 from tests.recorder.test_teardown import view
@@ -137,7 +139,7 @@ def test_interrupted_at_any_place(sim: Any, numbers: list[int], part: int) -> No
     with Points(numbers[0]) as points:
         block(sim, x, s, a)
     places = chosen(points.seen)
-    for turn, at in enumerate(places[part * 7 :: max(len(places) // 40, 1)]):
+    for turn, at in enumerate(places[part * 7 :: max(len(places) // 30, 1)]):
         before = view(sim)
         with suppress(KeyboardInterrupt, _Elsewhere), Points(numbers[(turn + part) % 2], at) as raised:
             block(sim, x, s, a)
@@ -163,3 +165,48 @@ def test_no_stream_stays_held(sim: Any, monkeypatch: pytest.MonkeyPatch, place: 
         with s:
             pass
     assert came and not other.is_capturing() and not s.is_capturing()
+
+
+class Model:
+    """State that each call changes, a number that is computed with, and a decision by what the host reads."""
+
+    def __init__(self, cp: Any) -> None:
+        self.n, self.v = 0, cp.zeros(4)
+
+    def step(self, x: Any) -> Any:
+        self.n += 1
+        self.v = self.v * 0.5 + x
+        return self.v + self.n if float(x.max()) > 2 else self.v - self.n
+
+
+def begun() -> list[Any]:
+    """What a call of a graphed function leaves as it was."""
+    tools = [sys.monitoring.get_tool(n) for n in (3, 4, 5)] if sys.version_info >= (3, 12) else []
+    left = [GUARD.installation.installed, GUARD.occupied(), BUSY.depth, TURNS.mark() is None, sys.getprofile()]
+    return [*left, gc.isenabled(), len(gc.callbacks), tools]
+
+
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
+@pytest.mark.parametrize('earlier', [0, 1, 4], ids=['watched', 'recorded', 'launched'])
+def test_interrupted_at_any_place_of_a_call(sim: Any, numbers: list[int], earlier: int) -> None:
+    def made() -> Any:
+        model: Any = Model(sim)
+        model.graphed = ck.graphed(model.step)
+        for n in range(earlier):
+            model.graphed(sim.arange(4.0) + n)
+        return model
+
+    for _ in range(2):  # the first time there is more to do
+        with Points(numbers[0]) as points:
+            made().graphed(sim.arange(4.0))
+    places, before = chosen(points.seen), begun()
+    for n, at in enumerate(places[:: max(len(places) // 40, 1)]):
+        model, x, found = made(), sim.arange(4.0) + 9, list[Any]()
+        with suppress(KeyboardInterrupt, _Elsewhere), Points(numbers[n % 2], at) as raised:
+            model.graphed(sim.arange(4.0))
+        assert begun() == before, raised.seen[-1]
+        wanted = (model.v * 0.5 + x + model.n + 1).get().tolist()
+        other = threading.Thread(target=lambda: found.append(model.graphed(x).get().tolist()), daemon=True)  # noqa: B023
+        other.start()
+        other.join(30)
+        assert found == [wanted], raised.seen[-1]

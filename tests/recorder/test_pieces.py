@@ -107,9 +107,6 @@ def test_in_a_body_it_is_refused_and_the_capture_goes_on(sim: Any) -> None:
     assert sim.asnumpy(y).tolist() == ((sim.asnumpy(matrix(sim)) + 1) * 2).tolist()
 
 
-# -- a capture that is cut in parts keeps all of its lanes, also those that have no work yet --------------------------
-
-
 Cut = Callable[[Any, Any, Any], None]
 
 

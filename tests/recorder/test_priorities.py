@@ -81,9 +81,6 @@ def wanted(scale: float = 2.0) -> Any:
     return np.arange(4) * scale + np.arange(4) + scale
 
 
-# -- which graphs heed them -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ('priority', 'heeded', 'lanes'),
     [
@@ -174,9 +171,6 @@ def test_host_functions_are_kept(cp: Any) -> None:
     assert told(graph) and called == [1]
 
 
-# -- where somebody else instantiates -------------------------------------------------------------------------------
-
-
 def test_into_a_graph_of_somebody_else_s_says_what_to_do(cp: Any) -> None:
     x, device = cp.arange(4.0), current().device
     g = device.graph_create()
@@ -213,9 +207,6 @@ def test_a_capture_begun_by_hand_says_they_are_not_heeded(cp: Any) -> None:
     assert [lane.priority for lane in heard[0].lanes] == [0, -1]
     assert not heard[0].by_priority
     assert not told(cap.graph)
-
-
-# -- what is made of a graph ----------------------------------------------------------------------------------------
 
 
 def test_a_copy_and_a_changed_graph_heed_them(cp: Any) -> None:
@@ -276,9 +267,6 @@ def test_a_capture_for_a_graph_that_is_there(cp: Any) -> None:
     assert hows == ['instantiated', 'updated', 'instantiated', 'instantiated']
 
 
-# -- functions and plans --------------------------------------------------------------------------------------------
-
-
 def test_every_part_of_a_function_with_checks_heeds_them(cp: Any) -> None:
     @ck.graphed
     def step(x: Any) -> Any:
@@ -294,9 +282,6 @@ def test_every_part_of_a_function_with_checks_heeds_them(cp: Any) -> None:
     assert variant.graph.recording.by_priority
 
 
-# -- the way out ----------------------------------------------------------------------------------------------------
-
-
 def test_a_lost_capture_is_told_as_such(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its streams can not be asked for their priorities: that is not what is told."""
     device, side = sim.__capturekit_simulated__, sim.cuda.Stream(non_blocking=True)
@@ -310,9 +295,6 @@ def test_a_lost_capture_is_told_as_such(sim: Any, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ck.InvalidatedError), ck.capture() as cap:
         side.wait_event(cap.stream.record())
         cap.join(side)
-
-
-# -- told -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_recording_tells(sim: Any, tmp_path: Any) -> None:
@@ -334,9 +316,6 @@ def test_the_recording_tells(sim: Any, tmp_path: Any) -> None:
         drawn = getattr(ck.render, name)(graph.recording)
         assert 'priorities used' in drawn and 'priority -1, forked from lane 0' in drawn
     assert 'priorities used' not in str(recorded(lambda: branches(sim, x, priority=None))[0].recording)
-
-
-# -- the simulated device -------------------------------------------------------------------------------------------
 
 
 def orders(priorities: list[int], by_priority: bool, launches: int, seed: int) -> list[tuple[int, ...]]:
@@ -370,9 +349,6 @@ def test_higher_priorities_run_first_and_every_order_comes() -> None:
     plain = orders([0, -1, -2], False, 2000, 1)
     assert len(set(plain)) == 6
     assert 0.4 < sum(order.index(2) < order.index(0) for order in plain) / len(plain) < 0.6
-
-
-# -- CUDA -----------------------------------------------------------------------------------------------------------
 
 
 def test_cuda_is_given_the_flag() -> None:
