@@ -13,9 +13,10 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import CONSTANTS
 
@@ -466,12 +467,17 @@ class SingleDeviceMemoryPool:
 
         A finalizer never waits: it may run in the middle of this pool, or where its thread holds the device.
         """
-        while self._returned and self._lock.acquire(blocking=False):
+        while self._returned:
+            tries = map(self._lock.acquire, (False,))
+            taken = [*tries]  # no handler of a signal runs between this and the next line
             try:
+                if not taken[0]:
+                    return
                 with suppress(IndexError):  # a finalizer was quicker
                     self._put(self._returned.popleft())
             finally:
-                self._lock.release()
+                if taken[0]:
+                    self._lock.release()
 
     def _put(self, piece: _Piece) -> None:
         self._in_use -= piece.size

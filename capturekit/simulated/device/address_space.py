@@ -38,10 +38,13 @@ class AddressSpace:
     def remove(self, address: int) -> None:
         """Take away the block that starts at ``address``, if there is one: now, or before the next use. Never waits."""
         self._leaving.append(address)
-        if self._lock.acquire(blocking=False):
-            try:
+        tries = map(self._lock.acquire, (False,))
+        taken = [*tries]  # no handler of a signal runs between this and the next line
+        try:
+            if taken[0]:
                 self._let_go()
-            finally:
+        finally:
+            if taken[0]:
                 self._lock.release()
 
     def _let_go(self) -> None:
