@@ -13,10 +13,9 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from capturekit.model.skipped_exits import contextmanager
 from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import CONSTANTS
 
@@ -413,14 +412,15 @@ class SingleDeviceMemoryPool:
 
     def _malloc(self, size: int) -> MemoryPointer:
         stream = get_current_stream_ptr()
-        with self._locked():
+        self._settle()
+        with self._lock:
             piece = self._take(_identifier(stream), size)
         if piece is None:
             piece = _Piece(self._from_device(size), 0, size, size, _identifier(stream))
         # The pools of graphs have allocators of their own: what lies free there may be used by recorded work.
         elif self._allocator is _malloc:
             runtime.spoil(stream, piece.mem.ptr + piece.offset, size)
-        with self._locked():
+        with self._lock:
             self._in_use += size
             self._taken.add(piece)
         return MemoryPointer(PooledMemory(piece, self._itself), 0)
@@ -443,7 +443,7 @@ class SingleDeviceMemoryPool:
                     with told('alloc', 'mem_ptr', device_id=self._device_id, mem_size=size) as after:
                         pointer = self._allocator(size)
                         after['mem_ptr'] = pointer.ptr
-                    with self._locked():
+                    with self._lock:
                         self._total += size
                     return pointer.mem
             except runtime.CUDARuntimeError as e:
@@ -454,12 +454,6 @@ class SingleDeviceMemoryPool:
 
     def _free(self, piece: _Piece) -> None:
         self._returned.append(piece)
-        self._settle()
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._lock:
-            yield
         self._settle()
 
     def _settle(self) -> None:
@@ -494,7 +488,8 @@ class SingleDeviceMemoryPool:
 
     def free_all_blocks(self, stream: Any = None) -> None:
         dropped = []
-        with self._locked():
+        self._settle()
+        with self._lock:
             for ident, free in self._pieces.items():
                 if stream is None or ident == _identifier(stream.ptr):
                     dropped += [one for one in free if one.size == one.whole]
@@ -502,7 +497,8 @@ class SingleDeviceMemoryPool:
             self._total -= sum(one.size for one in dropped)
 
     def n_free_blocks(self) -> int:
-        with self._locked():
+        self._settle()
+        with self._lock:
             return sum(map(len, self._pieces.values()))
 
     def used_bytes(self) -> int:
