@@ -46,7 +46,7 @@ from capturekit.functions.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
 from capturekit.functions.value_changes import shape_of_change, snapshot
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
-from capturekit.functions.watch import Watch, WatchedRun
+from capturekit.functions.watch import Watch, WatchedRun, of_what_ran
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
@@ -158,11 +158,8 @@ class Answering:
                 due = Comparison(self._fn, variant, given) if self._is_compared(variant) else None
                 try:
                     result = variant.run(given.leaves, due is not None or not self._options.later or variant.draws)
-                except Exception as error:  # the function must not run in here: it would see one being handled
-                    failed = error.with_traceback(None)
-                except BaseException:
-                    variant.restore()
-                    raise
+                except BaseException as error:  # the function must not run in here: it would see one being handled
+                    failed = of_what_ran(error, variant.restore).with_traceback(None)
             if failed is None:
                 drawn = variant.drawn() if due is not None else []  # while there is a graph
                 if due is not None and not self._compare(given, variant, due, result):
@@ -392,7 +389,8 @@ class Answering:
         fill(given, variant, self.tally.name)
         checked_by = _checked_by(variant)
         while True:
-            tried = self._try(given, variant, checked_by)
+            with uninterrupted():
+                tried = self._try(given, variant, checked_by)
             if tried.failed is not None:
                 given.kind.other_ways += [variant] if isinstance(tried.failed, OtherOutcome) else []
                 return self._take_over(given, variant, tried.failed, tried.drawn)
@@ -411,10 +409,9 @@ class Answering:
         begun = time.perf_counter()
         result, failed, reason, refused = None, None, '', False
         try:
-            with uninterrupted():
-                with BUSY.entered(), unchanged_by_failures(variant.environment):
-                    result = recorder.record(given, self._options.pieces)
-                self._recorded(given.kind, variant, begun)
+            with BUSY.entered(), unchanged_by_failures(variant.environment):
+                result = recorder.record(given, self._options.pieces)
+            self._recorded(given.kind, variant, begun)
         except errors.AssumptionError as error:
             failed = error.with_traceback(None)
         except CaptureError as error:

@@ -12,6 +12,7 @@ from capturekit.functions.number_arguments import CallNumbers, Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.usual_call import NOT_ANSWERED
 from capturekit.functions.variant import Variant
+from capturekit.functions.watch import of_what_ran
 from capturekit.model.errors import UpdateError
 
 if TYPE_CHECKING:
@@ -126,11 +127,8 @@ def _checked(
     def checked(leaves: list[Any], args: Any, kwargs: Any) -> Any:
         try:
             result = run(leaves, True)
-        except Exception as error:  # the function must not run in here: it would see an exception being handled
-            failed = error.with_traceback(None)
-        except BaseException:
-            variant.restore()
-            raise
+        except BaseException as error:  # the function must not run in here: it would see an exception being handled
+            failed = of_what_ran(error, variant.restore).with_traceback(None)
         else:
             kind.unanswered = 0
             return result

@@ -164,8 +164,11 @@ class TimedWays:
 
     def settle(self) -> None:
         """Give the verdict if it can be given by now."""
-        with self._lock:
-            self._settle()
+        if True in [*map(self._lock.acquire, (False,))]:  # no call follows, at whose end a signal could keep the lock
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
 
     def _settle(self) -> None:
         awaited = self._awaited

@@ -178,9 +178,7 @@ class Watch:
             environment.not_repeated = why
             return environment
         except Exception as error:
-            if _of_handler(error):
-                raise
-            _log_fault(error)
+            _log_fault(of_what_ran(error))
             environment = Environment([], [], [], [], f'what the function reads could not be followed: {error!r}')
             environment.too_much = True
             return environment
@@ -215,9 +213,7 @@ class Watch:
             elif event == 'c_call' and (id(frame.f_code) not in self._done_with or id(argument) in COUNTS_ANYWHERE):
                 self._calls_in_c.called(frame, argument)
         except Exception as error:
-            if _of_handler(error):
-                raise
-            self._failure = error
+            self._failure = of_what_ran(error)
 
     def _came_to(self, frame: FrameType, first: bool) -> None:
         self._in_turn(self._run.code_watch.came_to, frame, first)
@@ -234,15 +230,16 @@ class Watch:
             note(*call)
             self._time.end()
         except Exception as error:
-            if _of_handler(error):
-                raise
-            self._failure = error
+            self._failure = of_what_ran(error)
 
 
-def _of_handler(error: BaseException) -> bool:
-    """Whether a handler of a signal has raised an exception."""
+def of_what_ran(error: BaseException, restore: Callable[[], object] = int) -> Exception:
+    """The exception of what ran. What ends a program, or a signal's handler has raised, goes on, after ``restore``."""
     codes = {getattr(signal.getsignal(number), '__code__', None) for number in signal.valid_signals()}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+    if isinstance(error, Exception) and not any(at.f_code in codes for at, _ in traceback.walk_tb(error.__traceback__)):
+        return error
+    restore()
+    raise error
 
 
 def _log_fault(failure: BaseException | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Undo(list[Callable[[], Any]]):
-    """Steps to undo, the last one first. Every step is tried; an interrupted one is tried once more."""
+    """Steps to undo, the last one first. Every step is tried; one that raises is tried once more."""
 
     push = list.append
 
@@ -25,8 +25,8 @@ class Undo(list[Callable[[], Any]]):
                 try:
                     try:
                         step()
-                    except KeyboardInterrupt as interrupt:
-                        failure = failure or interrupt
+                    except BaseException as error:  # a handler of a signal may raise anything
+                        failure = failure or error
                         step()
                 except BaseException as error:
                     failure = failure or error

@@ -68,19 +68,19 @@ def contextmanager(function: Callable[..., Iterator[_T]]) -> Callable[..., conte
 
 @contextmanager
 def undoing() -> Iterator[Undo]:
-    """A block at whose end all steps are undone, the last one first; one that raises is tried once more."""
-    steps, failure = Undo(), None
+    """A block at whose end all steps are undone, whatever ends it; the first failure is raised."""
+    steps = Undo()
+    failure: BaseException | None = None
     try:
         yield steps
     finally:
-        while steps:  # no function is called on the way to a step: a signal at its beginning would skip the step
-            try:
-                steps[-1]()
-            except BaseException:
+        try:
+            while steps:
                 try:
-                    steps[-1]()
-                except BaseException as error:
+                    failure = steps.run() or failure
+                except BaseException as error:  # a signal at its first instruction: it is called again
                     failure = failure or error
-            del steps[-1]
-        if failure is not None:
-            raise failure
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback holds this frame

@@ -22,9 +22,6 @@ def nothing_stays_held() -> Iterator[None]:
         blocks.let_go(lease)
 
 
-# -- a graph in a capture -------------------------------------------------------------------------------------------
-
-
 def test_a_graph_in_a_capture(cp: Any) -> None:
     x = cp.ones(4)
     graph, y = recorded(lambda: x * 2 + 1)
@@ -135,9 +132,6 @@ def test_what_can_not_be_embedded(cp: Any) -> None:
     assert launched(cap, y) == [[3.0] * 4]
     with pytest.raises(ck.ClosedError):
         cap.embed(cap.graph)
-
-
-# -- captures into a graph ------------------------------------------------------------------------------------------
 
 
 class Handmade:

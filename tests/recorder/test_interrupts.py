@@ -188,7 +188,12 @@ def begun() -> list[Any]:
 
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
 @pytest.mark.parametrize('earlier', [0, 1, 4], ids=['watched', 'recorded', 'launched'])
-def test_interrupted_at_any_place_of_a_call(sim: Any, numbers: list[int], earlier: int) -> None:
+def test_interrupted_at_any_place_of_a_call(
+    sim: Any, numbers: list[int], earlier: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_destructors: list[object] = []
+    monkeypatch.setattr(sys, 'unraisablehook', lambda told: in_destructors.append(told.exc_type))
+
     def made() -> Any:
         model: Any = Model(sim)
         model.graphed = ck.graphed(model.step)
@@ -201,9 +206,12 @@ def test_interrupted_at_any_place_of_a_call(sim: Any, numbers: list[int], earlie
             made().graphed(sim.arange(4.0))
     places, before = chosen(points.seen), begun()
     for n, at in enumerate(places[:: max(len(places) // 40, 1)]):
-        model, x, found = made(), sim.arange(4.0) + 9, list[Any]()
+        model, x, found, answered = made(), sim.arange(4.0) + 9, list[Any](), False
         with suppress(KeyboardInterrupt, _Elsewhere), Points(numbers[n % 2], at) as raised:
             model.graphed(sim.arange(4.0))
+            answered = True
+        assert not answered or in_destructors or len(raised.seen) <= at, raised.seen[-1]  # what is raised arrives
+        in_destructors.clear()
         assert begun() == before, raised.seen[-1]
         wanted = (model.v * 0.5 + x + model.n + 1).get().tolist()
         other = threading.Thread(target=lambda: found.append(model.graphed(x).get().tolist()), daemon=True)  # noqa: B023

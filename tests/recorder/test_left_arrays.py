@@ -145,9 +145,6 @@ def test_afterwards_they_are_ordinary_arrays(cp: Any, how: str) -> None:
     assert len(launched(cap, y)[0]) == 2
 
 
-# -- places ---------------------------------------------------------------------------------------------------------
-
-
 class Model:
     shared: Any = None
 
@@ -297,9 +294,6 @@ def test_a_name_of_the_function_that_calls_another_one(cp: Any) -> None:
             x = x * 2
         y += 1
     assert launched(cap, y) == [[2.0, 2.0]]
-
-
-# -- ``cap.cond`` and ``cap.loop``: decisions on the device that return values ----------------------------------------
 
 
 Pair = namedtuple('Pair', 'x n')

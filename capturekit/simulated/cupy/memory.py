@@ -457,21 +457,17 @@ class SingleDeviceMemoryPool:
         self._settle()
 
     def _settle(self) -> None:
-        """Take back what finalizers have returned, unless the lock is held: who has it does it then.
+        """Take back what finalizers have returned, unless the lock is held: who uses the pool next does it then.
 
         A finalizer never waits: it may run in the middle of this pool, or where its thread holds the device.
         """
-        while self._returned:
-            tries = map(self._lock.acquire, (False,))
-            taken = [*tries]  # no handler of a signal runs between this and the next line
+        # behind ``acquire`` no call follows, at whose end a signal could keep the lock
+        while self._returned and True in [*map(self._lock.acquire, (False,))]:
             try:
-                if not taken[0]:
-                    return
                 with suppress(IndexError):  # a finalizer was quicker
                     self._put(self._returned.popleft())
             finally:
-                if taken[0]:
-                    self._lock.release()
+                self._lock.release()
 
     def _put(self, piece: _Piece) -> None:
         self._in_use -= piece.size

@@ -38,13 +38,10 @@ class AddressSpace:
     def remove(self, address: int) -> None:
         """Take away the block that starts at ``address``, if there is one: now, or before the next use. Never waits."""
         self._leaving.append(address)
-        tries = map(self._lock.acquire, (False,))
-        taken = [*tries]  # no handler of a signal runs between this and the next line
-        try:
-            if taken[0]:
+        if True in [*map(self._lock.acquire, (False,))]:  # no call follows, at whose end a signal could keep the lock
+            try:
                 self._let_go()
-        finally:
-            if taken[0]:
+            finally:
                 self._lock.release()
 
     def _let_go(self) -> None:
