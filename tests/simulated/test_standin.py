@@ -750,6 +750,14 @@ def test_stream_identity(cp: Any, side: Any) -> None:
     assert issubclass(cp.cuda.Stream, cp.cuda.stream._BaseStream)
 
 
+def test_streams_are_destroyed_with_their_object(cp: Any) -> None:
+    stream = cp.cuda.Stream()
+    ptr = stream.ptr
+    del stream
+    gc.collect()
+    assert ptr not in cp.__capturekit_simulated__.streams
+
+
 # -- exchange -------------------------------------------------------------------------------------------------
 
 
