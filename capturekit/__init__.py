@@ -16,8 +16,8 @@ from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.verify import Verification
 from capturekit.cli.by_environment import install_if_wanted as _install_if_wanted
 from capturekit.extensions import hand_in as _hand_in
-from capturekit.functions.decorator import Graphed, graphed
 from capturekit.graph.executable import Graph
+from capturekit.graphed.decorator import Graphed, graphed
 from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.counters import Statistics, statistics
 from capturekit.model.errors import (

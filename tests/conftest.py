@@ -29,8 +29,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from capturekit.functions import faster_way, policy
-from capturekit.functions.watch import FAULT
+from capturekit.graphed import faster_way, policy
+from capturekit.graphed.watch import FAULT
 from capturekit.guard import GUARD
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG
@@ -44,9 +44,9 @@ settings.register_profile('quick', max_examples=QUICK, derandomize=True)
 settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 
-# Which calls are launched would else depend on how fast the machine is: tests/functions/test_faster_way.py tries it.
+# Which calls are launched would else depend on how fast the machine is: tests/graphed/test_faster_way.py tries it.
 faster_way.STOPWATCH = lambda _platform: None
-# Many tests want functions that run eagerly: tests/functions/test_told_once.py has them tell so.
+# Many tests want functions that run eagerly: tests/graphed/test_told_once.py has them tell so.
 policy.TOLD = None
 
 #: So many objects that tests have left are passed over as well.
@@ -59,7 +59,7 @@ ALIKE = frozenset({
 })  # fmt: skip
 #: What takes seconds: random programs, samples, orders of all kinds, threads that go on for long, moments of a call.
 LONG = (
-    'functions/test_calls_in_calls.py', 'functions/test_collector.py', 'functions/test_checks_later.py::test_threads',
+    'graphed/test_calls_in_calls.py', 'graphed/test_collector.py', 'graphed/test_checks_later.py::test_threads',
     'agreement/test_blocks.py', 'agreement/test_device_programs.py', 'agreement/test_python_programs.py',
     'agreement/test_thread_programs.py', 'guard/test_fewest_edges.py', 'guard/test_iterations.py', 'test_samples.py',
     'test_wild.py',
@@ -67,7 +67,7 @@ LONG = (
 #: Of the cases of one test of a graphed function so many are run, spread over the list, and so many where slow ones are
 #: asked for, too: each watches calls, which takes a tenth of a second. Not where each step of a call fails in its turn.
 FEW, MANY = 3, 8
-EACH_STEP = ('functions/test_calls_in_calls.py', 'functions/test_failed_launches.py')
+EACH_STEP = ('graphed/test_calls_in_calls.py', 'graphed/test_failed_launches.py')
 #: Of the corpus the guide's programs are run, and where slow ones are asked for, those of all rules.
 CORPUS = 'corpus/test_corpus.py::test_programs_are_right_and_launched_as_they_say['
 #: Takes each mend of the package out, to see that random programs find what it mends: for who changes the programs.
@@ -166,7 +166,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         if name.startswith(NAMED):
             left_out.add(item)
-        if name.startswith('functions/') and not name.startswith(EACH_STEP) and not item.get_closest_marker('gpu'):
+        if name.startswith('graphed/') and not name.startswith(EACH_STEP) and not item.get_closest_marker('gpu'):
             lists.setdefault(name.partition('[')[0], []).append(item)
     for cases in lists.values():
         many = spread(cases, MANY)
@@ -214,7 +214,7 @@ def clean_world(request: pytest.FixtureRequest) -> Iterator[None]:
     left = [*traces(), *FAULTS.met]
     FAULTS.met.clear()
     sweep()
-    if next(RAN) % (10 if 'functions' in request.node.path.parts else 40) == 0 and gc.get_freeze_count():
+    if next(RAN) % (10 if 'graphed' in request.node.path.parts else 40) == 0 and gc.get_freeze_count():
         gc.collect()
         if len(gc.get_objects()) > GROWN:
             gc.freeze()

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from capturekit.functions import ownership
+from capturekit.graphed import ownership
 from capturekit.guard import GUARD
 from capturekit.launch.graph_memory import GraphMemory
 

@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[1] / 'capturekit'
 #: From the ground up. A package imports from itself and from those before it.
 LAYERS = (
     'model', 'render', 'driver', 'simulated', 'launch', 'guard', 'analysis', 'graph', 'recorder', 'fusion', 'lanes',
-    'functions', 'lab', 'cli',
+    'graphed', 'lab', 'cli',
 )  # fmt: skip
 #: May be deleted, and the rest still works; none imports another one.
-EXTENSIONS = ('fusion', 'lanes', 'functions')
+EXTENSIONS = ('fusion', 'lanes', 'graphed')
 #: The reports that an extension returns. Others name them for type checkers alone.
 REPORTS = ('capturekit.fusion.report', 'capturekit.lanes.report')
 #: Belong to no package: the version, below all others, and the three modules above all others.

@@ -15,8 +15,8 @@ from types import CodeType
 from typing import Any
 
 from capturekit.driver.cuda import current
-from capturekit.functions.call_turns import BUSY
-from capturekit.functions.decorator import Graphed
+from capturekit.graphed.call_turns import BUSY
+from capturekit.graphed.decorator import Graphed
 from capturekit.guard import GUARD, LISTENERS
 from capturekit.guard.lint_guard import Witness
 from capturekit.lab.lint import _NOTES, Linting, Report, finding_of, note_of

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from capturekit.driver.cuda import current
-from capturekit.functions.call_turns import BUSY
+from capturekit.graphed.call_turns import BUSY
 from capturekit.guard import GUARD
 from capturekit.guard.entry_points import SEAMS
 from capturekit.guard.lint_guard import LintGuard

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from capturekit.functions import policy
+from capturekit.graphed import policy
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement import block_runner, device_programs, python_programs, thread_programs
 from tests.agreement.choices import seeded

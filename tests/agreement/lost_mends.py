@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from capturekit.functions import (
+from capturekit.graphed import (
     answering,
     binding,
     calls_followed,
@@ -22,11 +22,11 @@ from capturekit.functions import (
     watch,
     watched_objects,
 )
-from capturekit.functions.code_reads import CodeNames
-from capturekit.functions.environment import Environment
-from capturekit.functions.running import Result
-from capturekit.functions.watched_objects import GivenValues
-from capturekit.functions.watched_values import Doubts, NamesUsed, WatchedValues
+from capturekit.graphed.code_reads import CodeNames
+from capturekit.graphed.environment import Environment
+from capturekit.graphed.running import Result
+from capturekit.graphed.watched_objects import GivenValues
+from capturekit.graphed.watched_values import Doubts, NamesUsed, WatchedValues
 from capturekit.guard import GUARD
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capturekit.functions import faster_way, policy
+from capturekit.graphed import faster_way, policy
+from capturekit.graphed.environment import Environment
 from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.lost_mends import LOST, LostMend
 from tests.agreement.program_runner import Machine, Program
@@ -89,7 +90,7 @@ def test_a_wrong_answer_is_seen(machine: Machine, monkeypatch: pytest.MonkeyPatc
     """The comparison itself can fail: what is left stale is a difference, and is none with the check in place."""
     assert machine.compared(STALE).difference == ''
     assert machine.compared(STALE).launched == 2
-    monkeypatch.setattr('capturekit.functions.environment.Environment.changed', lambda self: None)
+    monkeypatch.setattr(Environment, 'changed', lambda self: None)
     assert 'R[3]' in machine.compared(STALE).difference
 
 
@@ -101,7 +102,7 @@ def test_programs_run_on_the_cupy_that_is_there(late: bool, sim: Any, monkeypatc
         found = machine.compared(Program(STALE.source, STALE.steps, late))
         assert (found.difference, found.launched) == ('', 2)
         assert bool(spun) == late
-        monkeypatch.setattr('capturekit.functions.environment.Environment.changed', lambda self: None)
+        monkeypatch.setattr(Environment, 'changed', lambda self: None)
         assert 'R[3]' in machine.compared(STALE).difference
 
 

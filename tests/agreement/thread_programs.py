@@ -105,7 +105,7 @@ def one_thread(cp: Any, program: Threads, number: int, functions: list[Any], fou
             for deed, which, size, k in program.plans[number]:
                 if deed == 'call':
                     found.append(called(cp, functions[which], own, cp.arange(size) * 0.5 + number, k))
-                elif isinstance(functions[which], ck.functions.decorator.Graphed):
+                elif isinstance(functions[which], ck.Graphed):
                     besides(cp, deed, functions[which])
     except BaseException as error:
         found.append(''.join(traceback.format_exception(error)))

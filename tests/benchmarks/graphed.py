@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import capturekit as ck
-from capturekit.functions import faster_way
+from capturekit.graphed import faster_way
 from tests.benchmarks.timing import Line, batch, compared, medians, recorded, seconds
 
 SIZE = 1000

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from capturekit.functions.call_turns import is_alone
+from capturekit.graphed.call_turns import is_alone
 from tests.agreement.program_runner import Machine, Program, different
 from tests.ledger.outcomes import EAGER, LAUNCHED, noted
 

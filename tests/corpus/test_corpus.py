@@ -13,6 +13,8 @@ from itertools import groupby
 
 import pytest
 
+from capturekit.graphed import policy
+from capturekit.graphed.environment import Environment
 from tests.agreement.program_runner import Machine
 from tests.corpus.harness import GUIDE, TOPICS, Case, runs_here, topic, wrong
 
@@ -40,7 +42,7 @@ def only_pythons_own_classes_are_copied_otherwise() -> Iterator[None]:
 
 @pytest.mark.parametrize('cases', [one[2] for one in RULES], ids=[f'{name}: {says}' for name, says, _ in RULES])
 def test_programs_are_right_and_launched_as_they_say(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('capturekit.functions.policy.LONGEST', float('inf'))  # no time decides
+    monkeypatch.setattr(policy, 'LONGEST', float('inf'))  # no time decides
     with Machine() as machine:
         found = [(case.name, wrong(case, machine)) for case in cases]
     time.tzset()  # as the environment says again, which some of them change
@@ -91,5 +93,5 @@ def test_what_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         assert wrong(replace(stale, expected='kept'), machine).startswith('kept is expected, and the calls were ')
         assert wrong(replace(AFFINE, call='g(x)'), machine).startswith('launched is expected, and the calls were none')
         assert 'ZeroDivisionError' in wrong(replace(AFFINE, source='1 / 0\n'), machine)
-        monkeypatch.setattr('capturekit.functions.environment.Environment.changed', lambda self: None)
+        monkeypatch.setattr(Environment, 'changed', lambda self: None)
         assert 'R[5]' in wrong(stale, machine)

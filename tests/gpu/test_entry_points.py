@@ -197,7 +197,7 @@ def assert_says_where(error: ck.CaptureError) -> None:
 def test_every_entry_is_in_the_table() -> None:
     listed = {case.entry for case in CASES}
     # NCCL's are called in tests/guard/test_collectives.py, what only notes accesses in test_library_calls.py, and those
-    # of Python's that refuse nothing in test_warned.py and tests/functions/test_withheld_output.py
+    # of Python's that refuse nothing in test_warned.py and tests/graphed/test_withheld_output.py
     elsewhere = ('calls.known', 'swallowed.', 'warned.', 'output.')
     others = [e for e in ENTRIES if not (e.loaded or e.verb.startswith(elsewhere))]
     assert [str(entry) for entry in others if str(entry) not in listed] == []

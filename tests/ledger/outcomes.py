@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from capturekit.functions import faster_way, policy
-from capturekit.functions.decorator import Graphed
-from capturekit.functions.kinds import Kind
-from capturekit.functions.tally import WATCHED
-from capturekit.functions.variant import Variant
+from capturekit.graphed import faster_way, policy
+from capturekit.graphed.decorator import Graphed
+from capturekit.graphed.kinds import Kind
+from capturekit.graphed.tally import WATCHED
+from capturekit.graphed.variant import Variant
 
 LAUNCHED, PARTS, EAGER = 'launched', 'in parts', 'eager'
 #: The outcome of a program that can not run here.

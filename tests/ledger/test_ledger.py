@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import faster_way, policy
+from capturekit.graphed import faster_way, policy
 from tests.corpus.harness import GUIDE
 from tests.ledger import __main__ as command
 from tests.ledger.compare import KEPT, Ledger, compared, merged, read, reasons, sums, table, write

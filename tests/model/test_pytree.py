@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capturekit.functions.value_changes import difference, shape_of_change, snapshot
+from capturekit.graphed.value_changes import difference, shape_of_change, snapshot
 from capturekit.model.plain_values import show
 from capturekit.model.pytree import put_together, take_apart
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.checks import TOLERANCES
+from capturekit.graphed.checks import TOLERANCES
 
 #: The outcomes of a comparison, from the best to the worst.
 EQUAL, NEAR, WRONG = 'equal', 'near', 'wrong'

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions.call_turns import BUSY, TURNS
+from capturekit.graphed.call_turns import BUSY, TURNS
 from capturekit.guard import GUARD
 from capturekit.simulated import device
 from tests.recorder.test_teardown import view

@@ -1,7 +1,7 @@
 """Every remedy is followed as it is written: a program that is told it, and the same program with it, which is right.
 
 The programs stand in ``programs.diff``, as those of ``capturekit explain`` do. A name is the beginning of the remedy
-that the wrong program is told. Those of ``functions.diff`` are told by a warning that a function runs eagerly, and are
+that the wrong program is told. Those of ``graphed.diff`` are told by a warning that a function runs eagerly, and are
 launched with the remedy. Programs have the streams and the event of ``_GIVEN``; where one launches nothing,
 ``graph`` or ``cap.graph`` is launched at its end; where it asserts nothing, ``y`` is twice ``x`` then. The programs of
 the zoo, and the examples of ``explain``, count as well where they have the code of the remedy as the message writes it.
@@ -22,7 +22,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.cli.examples import LESSONS, _side, program
-from capturekit.functions import policy
+from capturekit.graphed import policy
 from capturekit.guard import GUARD, watch
 from capturekit.model.errors import CudaCallError
 from capturekit.simulated import SimulatedDevice, install, uninstall
@@ -32,7 +32,7 @@ from tests.zoo.trial import run_broken
 
 _PARTS, _OF_FUNCTIONS = (
     [part.partition('\n') for part in (Path(__file__).parent / name).read_text()[3:].split('\n== ')]
-    for name in ('programs.diff', 'functions.diff')
+    for name in ('programs.diff', 'graphed.diff')
 )
 PROGRAMS = [(head, _side(code, '-'), _side(code, '+')) for head, _, code in _PARTS]
 GRAPHED = [(head, _side(code, '-'), _side(code, '+')) for head, _, code in _OF_FUNCTIONS]

@@ -1,0 +1,281 @@
+"""The Python values that a function read, apart from its arrays, and whether they are unchanged.
+
+:class:`capturekit.graphed.watch.Watch` makes an :class:`Environment` from one run. It calls no code of the user.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from capturekit.graphed.carried_state import CarriedState, StateBefore
+from capturekit.graphed.comparison import GONE, IdentityTables, Same, keys_of
+from capturekit.graphed.outcomes import NOTHING, Reckoned
+from capturekit.graphed.outcomes import Kept as KeptReads
+from capturekit.graphed.sharing import extent_of, holds_containers, shared_memory
+from capturekit.graphed.value_changes import ALONE, ValueDifference, containers, difference
+from capturekit.graphed.watched_values import WatchedValue
+from capturekit.guard import GUARD
+from capturekit.model.class_layout import MISSING, attributes_of, form_of_class, name_of, own_layout
+from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
+from capturekit.model.plain_values import a, is_nan, show
+from capturekit.model.skipped_exits import contextmanager
+
+#: What we alone read of settings and of generators of random numbers may be made anew each time.
+_MADE_ANEW = ('state', 'draws', 'contents')
+
+
+@contextmanager
+def unchanged_by_failures(environment: Environment | None) -> Iterator[None]:
+    """A block that leaves the Python state which a run can reach as it was, if it raises."""
+    before = None if environment is None else environment.state_before()
+    try:
+        yield
+    except BaseException:
+        if before is not None:
+            before.put_back()
+        raise
+
+
+class Environment:
+    """All that a run read besides its arguments. It keeps these objects alive.
+
+    Numbers, texts and tuples are compared by value; what can be changed has to be the same object, and hold the same.
+    """
+
+    #: Whether the function may use memory outside of an array's elements, so that a copy of the array is not enough.
+    far = False
+    #: Whether code asks if two objects are the same, so that numbers and texts have to be the same objects, too.
+    asks_identities = False
+    #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
+    named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
+    #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
+    too_much = False
+    #: Why launches repeat no changes of Python state; '' if they may.
+    not_repeated = ''
+    #: The host reads whose values are only kept, by number, each with what has to come out as it did.
+    kept: KeptReads = types.MappingProxyType({})
+    #: The host reads with whose values launches reckon, if need be.
+    reckoned: Reckoned = NOTHING
+    #: CuPy's compiler, and the sources that the run had it make kernels of: what it did there was not followed.
+    compiler: tuple[CodeType | None, frozenset[Any]] = None, frozenset()
+
+    def __init__(
+        self,
+        entries: list[WatchedValue],
+        objects: list[tuple[Any, type, Any, Any]],
+        arrays: list[Any],
+        unwatchable: list[str],
+        written: str | None,
+        missing: list[tuple[Any, Any, frozenset[str], str]] | None = None,
+        bases: list[tuple[type, tuple[Any, ...]]] | None = None,
+        names: list[tuple[Any, Any, list[str]]] | None = None,
+        forms: list[tuple[Any, Any]] | None = None,
+        carried: CarriedState | None = None,
+    ) -> None:
+        self.entries = entries
+        #: The values in it that can't be compared, in sentences.
+        self.unwatchable = unwatchable
+        #: Objects and their classes, with what gets their ``__dict__``, and that one; names that code did not find.
+        self._objects, self._arrays, self._missing = objects, arrays, missing or []
+        #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides;
+        #: classes with the bases that they had.
+        self._names, self._forms, self._bases = names or [], forms or [], bases or []
+        #: The containers that the run reached, by id (a call with one of them as an argument is of another kind); and
+        #: the objects that are compared by identity.
+        self.reached, self.known = set[int](), set[int]()
+        #: The containers among the arguments that are compared by value, by id.
+        self.own: dict[int, Any] = {}
+        #: The changes that the run makes and that launches repeat, or None.
+        self.carried = carried
+        #: The attributes in which objects that the run made keep times of a clock.
+        self.times: frozenset[str] = frozenset()
+        self._written = written
+        #: Names in libraries, with their values, and whether these are all; where no new names may appear.
+        self._inner: list[tuple[Any, dict[str, Any], bool]] = []
+        self._sizes: list[tuple[str, Any, int]] = []
+        #: The values that no table of identities holds; and the tables.
+        self._slow: list[WatchedValue] = entries
+        self._tables = IdentityTables()
+        #: Whether everything is the same, by a look that takes far less time than :meth:`changed`.
+        self.same: Same = lambda: False
+
+    def state_before(self) -> StateBefore:
+        """The Python state that a run can reach, as it is now."""
+        objects = [(value, get) for value, cls, get, _ in self._objects if cls not in (ModuleType, FunctionType)]
+        missing = [(get(value), names) for get, value, names, _ in self._missing]
+        return StateBefore(self.entries, objects, missing, self.named)
+
+    def keep_inner(
+        self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[str, Any, int]] = ()
+    ) -> None:
+        """Compare names of libraries, too: (dictionary of a module or class, its values, whether these are all).
+
+        ``sizes``: classes and modules in which no new name may appear, and the number of their names."""
+        self._inner, self._sizes = [*found], [*sizes]
+        self._prepare()
+
+    def _another(self) -> str | None:
+        """The first of CuPy's own names that has changed; the guard's wrappers count as what they replace."""
+        original_of = GUARD.installation.original_of
+        for values, before, whole in self._inner:
+            for name in dict.fromkeys((*before, *(list(values) if whole else ()))):
+                now, then = original_of(values.get(name)), before.get(name)
+                if (None if now is MISSING else now) is not then:
+                    place = values.get('__name__') or values.get('__module__') or 'an object of a library'
+                    return f'{name} of {place} is not what it was'
+        for name, values, size in self._sizes:
+            if len(values) != size:
+                return f'{name} has {len(values)} names and had {size} when recorded'
+        return None
+
+    def arrays(self) -> list[Any]:
+        """The arrays in it, which are compared by identity."""
+        return list(self._arrays)
+
+    def containers(self) -> list[Any]:
+        """The containers that the run read, and those among the arguments, as they are now."""
+        read = containers((entry.kept, entry.read()) for entry in self.entries if holds_containers(entry))
+        return [*(now for _, now in read), *self.own.values()]
+
+    def written(self) -> str | None:
+        """Say which watched value the run itself changed, or what can't be watched; None if there is nothing."""
+        return self._written
+
+    def leave_out(self, setting: str) -> None:
+        """Do not compare a setting: the recording shows that nothing depends on it."""
+        gone = [entry for entry in self.entries if entry.kind == 'state' and entry.where() == setting]
+        self.entries = [entry for entry in self.entries if entry not in gone]
+        self._slow = [entry for entry in self._slow if entry not in gone]
+        self._tables.leave_out(gone)
+        self._choose()
+
+    def changed(self) -> str | None:
+        """None if everything is as it was when the run began; else a sentence about the first thing that isn't."""
+        if self.same():
+            return None
+        try:
+            return self._compare()
+        except GONE as error:  # an object may have another class by now, which has not what was read
+            return f'what it read can not be compared any more: {error}'
+
+    def _rest_same(self) -> bool:
+        """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""
+        if self.carried is not None and self.carried.unfit() is not None:
+            return False
+        return all(self._difference(entry) is None for entry in self._slow)
+
+    def _difference(self, entry: WatchedValue) -> ValueDifference | None:
+        """Compare one watched value by the rules for its kind."""
+        value = entry.read()
+        found = difference(entry.kept, value)
+        if found is None and entry.kind not in _MADE_ANEW and _replaced(entry.kept, value, set(), self.asks_identities):
+            return ValueDifference('', 'is or holds another object, equal to the one that was there')
+        return found
+
+    def _compare(self) -> str | None:
+        """Compare everything by its rules. Equal values that are other objects replace the kept ones."""
+        for value, cls, _, _ in self._objects:
+            if type(value) is not cls:
+                return f'an object that was {a(cls)} is {a(type(value))}'
+        for cls, form in self._bases:
+            if form_of_class(cls) != form:
+                return f'class {name_of(cls)} has another name or other bases than when recorded'
+        for get, value, attributes in self._names:
+            if list(get(value)) != attributes:
+                return f'{a(type(value))} has attributes {", ".join(get(value))} and had {", ".join(attributes)}'
+        other = self._another()
+        if other is not None:
+            return other
+        for array, form in self._forms:
+            if (array.shape, array.strides) != form:
+                return f'an array is of shape {array.shape} and was of shape {form[0]} when recorded'
+        for get, value, names, where in self._missing:
+            mapping = get(value)
+            if not names.isdisjoint(mapping):
+                name = min(names.intersection(mapping))
+                return f'{where.format(name)} is {show(mapping[name])} and was not there when recorded'
+        for entry in self.entries:
+            found = self._difference(entry)
+            if found is not None:
+                hidden = entry.value is True and entry.kind in ('state', 'draws')
+                return f'{entry.where(found.path)} {"changed since" if hidden else found.text + " when"} recorded'
+        for value, cls, get, attributes in self._objects:
+            if get(value) is not attributes:
+                return f'{a(cls)} has another __dict__ than when recorded'
+        if self.carried is not None and (unfit := self.carried.unfit()) is not None:
+            return unfit
+        if any(extent_of(value) != extent for value, extent in self._tables.shared):
+            return 'arrays or buffers share memory in another way than they did when recorded'
+        if self._written is None:
+            self._prepare()
+        return None
+
+    def _prepare(self) -> None:
+        """Prepare the tables of identities, which :attr:`same` compares."""
+        tables, self._slow = IdentityTables(), []
+        objects = {id(value) for value, _, _, _ in self._objects}
+        reached, known = set[int](), objects.copy()
+        for entry in self.entries:
+            value = entry.read()
+            _note_containers(entry.kept, value, reached, known)
+            # what the run has changed is no row: no call has begun with the old value since
+            changed = (self._written or self.carried) is not None and difference(entry.kept, value) is not None
+            if changed or not tables.add(entry, value):
+                self._slow.append(entry)
+        if self._written is None:
+            grown = set[int]() if self.carried is None else self.carried.lists()
+            self.reached, self.known = reached | grown | objects, self.known | known
+            whole = {(get, id(value)): attributes for get, value, attributes in self._names}
+            tables.absent += [
+                (keys_of(get(value)), names)
+                for get, value, names, _ in self._missing
+                if (get, id(value)) not in whole or not names.isdisjoint(whole[get, id(value)])
+            ]
+        for values, before, _ in self._inner:
+            now = {name: values.get(name, MISSING) for name in before}  # read once: the guard may come and go
+            gone = frozenset(name for name, value in now.items() if value is MISSING)
+            tables.absent += [(keys_of(values), gone)] if gone else []
+            tables.inner += [(values, name, value) for name, value in now.items() if value is not MISSING]
+        tables.sizes = [(values, len(values)) for values, _, complete in self._inner if complete]
+        tables.sizes += [(values, size) for _, values, size in self._sizes]
+        tables.objects = self._objects
+        tables.names, tables.classes, tables.forms = self._names, self._bases, self._forms
+        tables.shared = shared_memory(self.containers())
+        self._tables = tables
+        self._choose()
+
+    def _choose(self) -> None:
+        """Choose what :attr:`same` has to look at."""
+        more = bool(self._slow) or self.carried is not None
+        self.same = self._tables.comparison([self._rest_same] if more else [])
+
+
+def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]], plain: bool) -> bool:
+    """Whether an equal value is, or holds, another object than the one that was kept. Of what never changes, an equal
+    object is as good; but not of a number that is not equal to itself, nor, if ``plain``, of any number or text."""
+    if kept.kind == 'plain':
+        return value is not kept.value and (plain or is_nan(value))
+    if kept.kind in ALONE or kept.kind == 'big' or (id(kept), id(value)) in seen:
+        return False
+    seen.add((id(kept), id(value)))
+    unchanging = issubclass(type(value), UNCHANGING) and not own_layout(type(value))[0]
+    if value is not kept.value and not unchanging:
+        return True
+    contents = contents_of(value)
+    items = [] if contents is None else contents[2]
+    return any(_replaced(part, item, seen, plain) for part, item in zip(kept.parts, items))
+
+
+def _note_containers(kept: Kept, value: Any, reached: set[int], known: set[int]) -> None:
+    """Add the ids of a container and of those that it holds, at any depth; and those of objects to ``known``."""
+    if kept.kind == 'same':
+        known.add(id(value))
+    if kept.kind in ALONE or id(value) in reached:
+        return
+    reached.add(id(value))
+    contents = contents_of(value)
+    for part, item in zip(kept.parts, attributes_of(value).values() if contents is None else contents[2]):
+        _note_containers(part, item, reached, known)

@@ -1,0 +1,432 @@
+"""The end of a watched run: which watched values it changed itself, and what later calls compare."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from capturekit.graphed.allowlists import FAR, OF_PYTHON, SPECIAL
+from capturekit.graphed.calls_followed import RunRecord
+from capturekit.graphed.calls_out_of_sight import classes_called, classes_of_files, handed_on
+from capturekit.graphed.carried_state import CarriedState
+from capturekit.graphed.code_watch import caught_in
+from capturekit.graphed.environment import Environment
+from capturekit.graphed.follow_time import TooLong
+from capturekit.graphed.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
+from capturekit.graphed.outcomes import NOTHING, GivenNumbers
+from capturekit.graphed.read_paths import ReadPaths
+from capturekit.graphed.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
+from capturekit.graphed.settings import ERRORS, HANDLED
+from capturekit.graphed.sharing import holds_containers, overlap
+from capturekit.graphed.state_changes import StateChanges
+from capturekit.graphed.value_changes import ValueDifference, containers, difference, replaced
+from capturekit.graphed.value_flow import CodeThatRan, Counts, kept_reads, kept_times, reckoned_numbers
+from capturekit.graphed.watched_objects import is_uncompiled
+from capturekit.graphed.watched_values import Holder, OtherNumbers, WatchedValue, itself
+from capturekit.model.class_layout import (
+    MISSING,
+    among,
+    attributes_of,
+    bases_of,
+    dictionary_of_class,
+    form_of_class,
+    is_dataclass,
+    layout_of,
+    name_of,
+)
+from capturekit.model.code_steps import Does
+from capturekit.model.host_reads import Read
+from capturekit.model.kept_values import contents_of
+from capturekit.model.plain_values import a
+from capturekit.model.pytree import PAYLOADS
+
+#: How sentences of changes begin that launches may repeat.
+CHANGES = ('the function creates ', 'the function changes ', 'the function rebinds ')
+
+
+def finish(
+    run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = (),
+    reckons: OtherNumbers | None = None, given: GivenNumbers | None = None,
+) -> Environment:  # fmt: skip
+    """Make the environment of a run that has ended, and empty the record of it.
+
+    ``failure``: why the run was followed no farther. ``carries``: whether launches can repeat changes of Python state.
+    ``reads``: the host reads of the run. ``reckons``: tells with which numbers in attributes launches are
+    to reckon; ``given``: the numbers among the arguments.
+    """
+    if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
+        run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
+    paths = _paths(run)
+    _follow_times(run)
+    changes = StateChanges(run)
+    carries = carries and not any(paths.reach(lock) for lock in run.met.locks)
+    written = _written(run, changes if carries else None)
+    _doubts(run, failure, paths)
+    if written is None and run.doubts.unwatchable:
+        written = run.doubts.unwatchable[0]
+    objects, missing = _objects_of(run)
+    kept = kept_reads(run, changes, reads) if written is None else {}
+    reckoned = reckoned_numbers(run, changes, reads, kept, reckons, given) if written is None else NOTHING
+    carried = changes.carried() if written is None else None
+    arrays = _arrays_of(run, carried)
+    bases = list(run.holders.bases.values())
+    forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
+    compared, unwatchable, names = _compared(run), run.doubts.unwatchable, _all_names(run)
+    environment = Environment(compared, objects, arrays, unwatchable, written, missing, bases, names, forms, carried)
+    environment.own, environment.kept, environment.reckoned = run.given.own, kept, reckoned
+    environment.times = frozenset(run.code_watch.clock.followed)
+    environment.named = run.code.named()
+    environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
+    environment.too_much = isinstance(failure, TooLong) or run.met.weak
+    environment.keep_inner([(*one, key in run.library.complete) for key, one in run.library.inner.items()], _sizes(run))
+    environment.far = run.met.far or not FAR.isdisjoint(run.names.attributes)
+    environment.asks_identities = bool(run.uses.identities)
+    _let_go(run)
+    return environment
+
+
+def _compared(run: RunRecord) -> list[WatchedValue]:
+    """The watched values that are compared: not those that launches change, nor random states that nobody asks for."""
+    states_count = run.hidden.sets_states or not run.names.attributes.isdisjoint(STATE_NAMES | STATE_SETTERS)
+    entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or states_count]
+    return [entry for entry in entries if entry.kept.kind != 'carried']
+
+
+def _follow_times(run: RunRecord) -> None:
+    """Find out where times of a clock go. It is noted if the caller may get one."""
+    run.code_watch.clock.followed, others = kept_times(run)
+    run.doubts.unwatchable += others
+
+
+def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> None:
+    """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
+    if isinstance(failure, TooLong):
+        run.doubts.unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
+    elif failure is not None:
+        run.doubts.unwatchable.append(f'what the function reads could not be followed: {failure!r}')
+    _aliases(run)
+    run.doubts.unwatchable = [text for text in run.doubts.unwatchable if paths.matter(text)]
+    run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
+    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *_handed_on(run, paths)]
+    if '__context__' in run.names.attributes:
+        run.values.depends_on(HANDLED)
+    name = run.names.of_arrays()
+    if name is not None:
+        run.doubts.unwatchable.append(f'the function asks an array for {name}, which can not be compared')
+    run.doubts.unwatchable = list(dict.fromkeys(run.doubts.unwatchable))
+
+
+def _paths(run: RunRecord) -> ReadPaths:
+    """Which watched values the run can have read."""
+    asked = run.names.strings | run.names.asked_for
+    codes = [(code, run.lines.of(code), globals_) for code, globals_ in run.code.globals_of.values()]
+    holders = list(run.holders.by_id.values())
+    entries, meetings = run.values.entries.values(), run.values.meetings
+    return ReadPaths(entries, meetings, codes, asked, holders, run.given.of_class, set(run.names.full))
+
+
+def _handed_on(run: RunRecord, paths: ReadPaths) -> Iterator[str]:
+    codes = run.code.own()
+    others = [holder.value for holder in run.holders.by_id.values() if paths.reach(id(holder.value))]
+    entries = [entry for entry in run.values.entries.values() if paths.reads(entry)]
+    yield from classes_called(entries, codes)
+    yield from handed_on(
+        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed,
+        paths.only_checks,
+    )  # fmt: skip
+    yield from classes_of_files([value for value, _, _ in run.hidden.states.values()], codes)
+    for cls, count in run.uses.finalized.values():
+        if count > 0:
+            yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
+    by_address = _hashed_by_address(run, paths)
+    ran = [(code, run.lines.of(code)) for code in codes]
+    by_name = not ADD.isdisjoint(run.names.strings)
+    yield from orders_of_sets(
+        ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name, run.uses.copied_sets
+    )
+    for entry in entries if by_address else ():
+        if is_another_name_of_sets(entry):
+            cls = min(by_address)
+            yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
+
+
+def _only_asked(run: RunRecord, attribute: str) -> bool:
+    """Whether all code that ran only asks the sets in an attribute for members."""
+    if not attribute:
+        return False
+    program = CodeThatRan(run)
+    if program.opened:
+        return False
+    try:
+        places = [*program.attribute(attribute)]
+    except Counts:
+        return False
+    loads = [(code.steps, place) for code, place in places if code.steps[place].does in Does.ANY_ATTRIBUTE]
+    return all(is_only_asked(steps, place) for steps, place in loads)
+
+
+def _hashed_by_address(run: RunRecord, paths: ReadPaths) -> set[str]:
+    """The names of classes of which the run may have made objects that are hashed by their address.
+
+    A class that the code only asks for in ``isinstance`` it has not called, unless it comes to it by an object.
+    """
+    met = {id(base) for holder in run.holders.by_id.values() for base in bases_of(type(holder.value))}
+    perhaps = run.uses.perhaps_made.values()
+    made = [cls for cls in perhaps if id(cls) in met or not paths.only_checks(cls)]
+    return run.uses.by_address | set(map(name_of, made))
+
+
+def _objects_of(run: RunRecord) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
+    """The objects whose class and attributes count, as they are; and names that code looked for and did not find."""
+    watched = {id(entry.holder) for entry in run.values.entries.values()}
+    objects: list[tuple[Any, type, Any, Any]] = []
+    missing: list[Any] = [
+        (itself, mapping, frozenset(names), where) for mapping, names, where in run.holders.absent.values()
+    ]
+    for holder in run.holders.by_id.values():
+        if holder.layout.dictionary is not None and holder.missing:
+            where = f'attribute {{}}{holder.whose}'
+            missing.append((holder.layout.dictionary, holder.value, frozenset(holder.missing), where))
+        of_user = holder.kind == 'object' or (holder.kind == 'module' and holder.owned)
+        of_user = of_user or (holder.kind == 'function' and bool(holder.start or holder.missing))
+        if not of_user or holder.cls is not type(holder.value):
+            continue
+        get = holder.layout.dictionary
+        if id(holder.value) in watched or holder.missing or holder.owned:
+            read = get or _no_dictionary
+            objects.append((holder.value, holder.cls, read, read(holder.value)))
+    return objects, missing
+
+
+def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
+    """The arrays that the run reached, without those that carried state passes to launches as arguments."""
+    if carried is None:
+        return list(run.values.keeper.arrays.values())
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+    todo = [entry.kept for entry in run.values.entries.values()]
+    while todo:
+        kept = todo.pop()
+        if kept.kind == 'same' and id(kept.value) in run.values.keeper.arrays:
+            found[id(kept.value)] = kept.value
+        if kept.parts and id(kept) not in seen:
+            seen.add(id(kept))
+            todo += kept.parts
+    return list(found.values())
+
+
+def _let_go(run: RunRecord) -> None:
+    run.names.full.clear()
+    run.code.codes.clear()
+    run.functions.forget()
+    run.code_watch.globals.clear()
+    run.hidden.states.clear()
+    run.hidden.uncompiled.clear()
+    run.met.locks.clear()
+    run.code.callers.clear()
+    run.code.left_at.clear()
+    run.code_watch.clock.readings.clear()
+    run.holders.by_id.clear()
+    run.hidden.suspended.clear()
+    run.values.entries.clear()
+    run.values.keeper.memory.clear()
+
+
+def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:
+    """Say which container in a result the run did not make itself: a recording would return a copy of it."""
+    todo, seen = [result], set()
+    shown: list[Any] = []
+    placed = [] if environment.carried is None else environment.carried.tuples
+    while todo:
+        value = todo.pop()
+        contents = contents_of(value)
+        if any(value is one for one in placed):
+            return f'the result is or holds {a(type(value))} that the function also puts elsewhere'
+        if id(value) in seen and among(type(value), _TUPLES) and value:
+            return f'the result holds {a(type(value))} twice'
+        if id(value) in seen:
+            continue
+        if type(value) in (types.BuiltinMethodType, types.MethodWrapperType):
+            if id(value) in environment.reached:
+                return f'the result is or holds a method of {a(type(value.__self__))} that is not made by the function'
+            continue
+        seen.add(id(value))
+        by_value = contents is not None or is_dataclass(type(value))
+        reached = id(value) in environment.reached and type(value) is not tuple and by_value
+        if reached or id(value) in environment.own:
+            return f'the result is or holds {a(type(value))} that is not made by the function'
+        if not environment.times.isdisjoint(attributes_of(value)):
+            return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
+        if id(value) in environment.known or is_array(value):
+            continue
+        if _takes_attributes(value):
+            return f'the result is or holds {a(type(value))}, which may get attributes'
+        if issubclass(type(value), np.ndarray):
+            shown.append(value)
+        todo += [] if contents is None else contents[2]
+        if not issubclass(type(value), _NOT_LOOKED_INTO):
+            todo += attributes_of(value).values()
+    if shown and overlap(shown, environment.containers()):
+        return 'the result is or holds a NumPy array whose memory another object has, too'
+    return None
+
+
+def _takes_attributes(value: Any) -> bool:
+    """Whether a value is a number or a text of a class whose objects may get attributes: a launch returns the same one
+    each time."""
+    cls = type(value)
+    return cls not in PAYLOADS and issubclass(cls, PAYLOADS) and layout_of(cls).dictionary is not None
+
+
+#: Immutable containers: each that a launch returns is a new one.
+_TUPLES = (tuple, frozenset)
+_NOT_LOOKED_INTO = (type, types.ModuleType, types.FunctionType)
+
+
+def _sizes(run: RunRecord) -> list[tuple[str, Any, int]]:
+    """The classes and modules of libraries in which no new name may appear; modules only if code may ask for such."""
+    return run.library.sizes(caught_in([(code, run.lines.of(code)) for code in run.code.own()]))
+
+
+def _no_dictionary(value: object) -> None:
+    return None
+
+
+def _all_names(run: RunRecord) -> list[tuple[Any, Any, list[str]]]:
+    """For objects, modules and classes all of whose attributes count: how to list their names, and the list."""
+    names: list[tuple[Any, Any, list[str]]] = []
+    for holder in run.holders.by_id.values():
+        get = holder.layout.dictionary
+        if get is None or holder.cls is not type(holder.value):
+            continue
+        if holder.kind != 'module' and (holder.whole or id(holder.value) in run.names.full):
+            names.append((get, holder.value, list(holder.start)))
+    for cls, _ in run.holders.classes.values():
+        if id(cls) in run.names.full:
+            names.append((_names_in_class, cls, _names_in_class(cls)))
+    return names
+
+
+def _not_pythons(names: Any) -> list[str]:
+    """The names without those that Python itself adds."""
+    return [name for name in names if name not in OF_PYTHON]
+
+
+def _names_in_class(cls: type) -> list[str]:
+    return _not_pythons(dictionary_of_class(cls))
+
+
+def _aliases(run: RunRecord) -> None:
+    """Refuse containers among the arguments that are also reached in another way: a recording gets copies of them."""
+    for key, value in run.given.own.items():
+        if issubclass(type(value), (tuple, frozenset, slice)) and not is_dataclass(type(value)):
+            continue
+        if key in run.values.keeper.memory or key in run.holders.by_id:
+            run.doubts.unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
+    if run.uses.identities and (run.uses.plain or len(run.given.own) > 3):  # three of them only pass the arguments
+        given = 'a number or a text' if run.uses.plain else 'a container'
+        run.doubts.unwatchable.append(
+            f'{run.uses.identities} asks whether two objects are the same, and {given} is an argument'
+        )
+
+
+def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
+    for holder in run.holders.by_id.values():
+        if type(holder.value) is not holder.cls:
+            return f'the function changes the class of {a(holder.cls)}'
+    for cls, form in run.holders.bases.values():
+        if form_of_class(cls) != form:
+            return f'the function changes the name or the bases of class {name_of(cls)}'
+    for array, form in [*run.values.keeper.arrays_and_forms(), *run.given.forms]:
+        if (array.shape, array.strides) != form:
+            return f'the function makes the shape of an array {array.shape} that was {form[0]}'
+    equal: list[WatchedValue] = []
+    for entry in run.values.entries.values():
+        if entry.kind in ('draws', 'contents'):
+            continue  # reported below
+        value = entry.read()
+        found = difference(entry.kept, value)
+        if found is None and value is not entry.value and run.code_watch.clock.keeps(entry.key):
+            return f'the function rebinds {entry.where()}'  # to an equal time, by chance
+        if found is not None and (changes is None or not changes.add(entry, value)):
+            return _change_in_words(entry, value, found)
+        if found is None:
+            equal.append(entry)
+    replacing = _replacing(equal) or (None if changes is None else changes.held_elsewhere())
+    if replacing is not None:
+        return replacing
+    for (_, name), (values, file) in run.code_watch.made.items():
+        if name in values:
+            return f'the function creates global {name} of {file}'
+    for cls, before in run.holders.classes.values():
+        new = dictionary_of_class(cls).keys() - before
+        new = set(_not_pythons(new)) if id(cls) in run.names.full else new & run.names.attributes
+        if new:
+            return f'the function creates attribute {min(new)} of class {name_of(cls)}'
+    for holder in run.holders.by_id.values():
+        created = _new_attribute(run, holder)
+        if created is not None:
+            return f'the function creates attribute {created}{holder.whose}'
+    return _drawn(run)
+
+
+def _replacing(entries: Sequence[WatchedValue]) -> str | None:
+    """Say where the run has put a container in the place of an equal one: others may hold the one that was there."""
+    entries = [entry for entry in entries if holds_containers(entry)]
+    if all(then is now for then, now in containers((entry.kept, entry.read()) for entry in entries)):
+        return None
+    for entry in entries:
+        another = replaced(entry.kept, entry.read())
+        if another is not None:
+            return f'the function puts {a(type(another))} in the place of an equal one: {entry.where()}'
+    return None
+
+
+def _drawn(run: RunRecord) -> str | None:
+    """Say what the run took from generators, files or random number generators on the host."""
+    if run.hidden.resumed is not None:
+        return f'the function advances a generator: {run.hidden.resumed}'
+    for value, where in run.hidden.uncompiled.values():
+        if not is_uncompiled(value):
+            return f'the function may call what Numba has compiled meanwhile: {where}'
+    for name, kept in run.hidden.randomness.items():
+        if difference(kept, HOST_RANDOMNESS[name]()) is not None:
+            return f'the function draws from {name} on the host'
+    for value, kept, where in run.hidden.states.values():
+        if not is_in_state(value, kept):
+            if among(type(value), FILES):
+                return f'the function reads or writes a file: {where}'
+            return f'the function draws from {a(type(value))} on the host: {where}'
+    return None
+
+
+def _new_attribute(run: RunRecord, holder: Holder) -> str | None:
+    """An attribute that the run made; in modules and in objects that are not the user's, only one that code names."""
+    layout = holder.layout
+    now = set(layout.dictionary(holder.value)) if layout.dictionary is not None else set()
+    new = now - holder.start.keys()
+    new |= {name for name in layout.slots if layout.read_slot(holder.value, name) is not MISSING} - {
+        name for name, value in holder.slots.items() if value is not MISSING
+    }
+    if (not holder.owned and not holder.whole) or holder.kind == 'module':
+        new &= run.names.attributes
+    if holder.kind == 'module' and not holder.owned:
+        return None
+    return min(new, default=None)
+
+
+def _change_in_words(entry: WatchedValue, value: Any, found: ValueDifference) -> str:
+    """Say what the function did to a watched value."""
+    if entry.value is MISSING:
+        return f'the function creates {entry.where()}'
+    if value is MISSING:
+        return f'the function deletes {entry.where()}'
+    if entry.kind == 'state':
+        return f'the function changes a setting or a log: {entry.where()}'
+    if value is entry.value:
+        return f'the function changes {entry.where(found.path)}: it {found.text} before'
+    return f'the function rebinds {entry.where()}'
