@@ -13,8 +13,7 @@ from itertools import groupby
 
 import pytest
 
-from capturekit.graphed import policy
-from capturekit.graphed.environment import Environment
+from capturekit.graphed import environment, policy
 from tests.agreement.program_runner import Machine
 from tests.corpus.harness import GUIDE, TOPICS, Case, runs_here, topic, wrong
 
@@ -93,5 +92,5 @@ def test_what_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         assert wrong(replace(stale, expected='kept'), machine).startswith('kept is expected, and the calls were ')
         assert wrong(replace(AFFINE, call='g(x)'), machine).startswith('launched is expected, and the calls were none')
         assert 'ZeroDivisionError' in wrong(replace(AFFINE, source='1 / 0\n'), machine)
-        monkeypatch.setattr(Environment, 'changed', lambda self: None)
+        monkeypatch.setattr(environment.Environment, 'changed', lambda self: None)
         assert 'R[5]' in wrong(stale, machine)
