@@ -85,6 +85,8 @@ SPARSE: dict[str, Any] = {
     'divide': lambda a, sparse: -a / 2, 'row': lambda a, sparse: a[0], 'multiply': lambda a, sparse: a.multiply(a),
     'product': lambda a, sparse: a.T @ a, 'by columns': lambda a, sparse: a.T @ a.toarray(),
     'random': lambda a, sparse: sparse.random(3, 3, 0),
+    'dia.T': lambda a, sparse: sparse.dia_matrix((np.ones((2, 3)), [0, 1]), shape=(2, 3)).T,
+    'dia.sum': lambda a, sparse: sparse.dia_matrix((np.ones((2, 3)), [0, 1]), shape=(2, 3)).sum(axis=0),
     'diags': lambda a, sparse: sparse.diags([1.0, 2.0], 0), 'kron': lambda a, sparse: sparse.kron(a, sparse.eye(2)),
 }  # fmt: skip
 

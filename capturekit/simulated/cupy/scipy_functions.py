@@ -239,7 +239,20 @@ class coo_matrix(_spbase):
     _parts = ('data', 'row', 'col')
 
 
-_CLASSES = {kind.format: kind for kind in (csr_matrix, csc_matrix, coo_matrix)}
+class dia_matrix(_spbase):
+    """A matrix by its diagonals: ``dia_matrix((data, offsets), shape=...)``."""
+
+    format = 'dia'
+    _parts = ('data', 'offsets')
+
+    def transpose(self) -> Any:
+        return self.tocsr().transpose()
+
+    def _launch(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        return self.tocsr()._launch(name, function, *args)
+
+
+_CLASSES = {kind.format: kind for kind in (csr_matrix, csc_matrix, coo_matrix, dia_matrix)}
 #: Methods, and functions of the module, that are SciPy's.
 _METHODS = """
     __add__ __eq__ __ge__ __getitem__ __gt__ __le__ __lt__ __ne__ __pow__ __radd__ __rsub__ __sub__ argmax

@@ -215,6 +215,8 @@ def transforming(name: str, call: Call) -> Call:
         if not isinstance(args[0], Layout) or not args[0].ndim:
             return call(args, kwargs)
         array: Any = args[0]
+        several = {key: tuple(map(int, kwargs[key])) for key in ('s', 'axes') if kwargs.get(key) is not None}
+        kwargs = {**kwargs, **several}  # NumPy's arrays among them
         lengths = _lengths(name, array.shape, kwargs)
         key = lengths, array.dtype.char, array.size, name.removeprefix('i')
         plan = get_plan_cache().plan(key, lambda: _planned(lengths))
