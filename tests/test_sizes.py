@@ -53,7 +53,6 @@ TESTS = {
     'ledger': (550, 550),
     'model': (2350, 2350),
     'packages': (2500, 1200),
-    'processes': (200, 200),
     'recorder': (4550, 3500),
     'remedies': (250, 240),
     'render': (1300, 700),
