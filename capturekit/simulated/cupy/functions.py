@@ -21,6 +21,7 @@ from capturekit.simulated.cupy.surface import (
     HOST,
     LINALG,
     LOOKING_AT_INFO,
+    METHODS,
     PLAIN,
     READ_WHOLE,
     SAME_AS,
@@ -686,6 +687,17 @@ def _top_level() -> dict[str, Any]:
     found.update(_made(READ_WHOLE, np, lambda name, fn: _of_host(fn), 'cupy'))
     found.update(permute_dims=_permute_dims, matrix_transpose=_matrix_transpose)
     return found
+
+
+for _name in METHODS:
+    _own = getattr(np, _name)
+    _call = _plain(_name, UNCHECKED.get(_name, _own))
+    setattr(arrays._ndarray_base, _name, declared(_name, signature_like(f'ndarray.{_name}', _own), _call))
+for _name in ('diagonal', 'squeeze', 'swapaxes'):
+    _own = getattr(np, _name)
+    setattr(
+        arrays._ndarray_base, _name, declared(_name, signature_like(f'ndarray.{_name}', _own), _viewing(_name, _own))
+    )
 
 
 def _permute_dims(a: Any, axes: Any = None) -> Any:

@@ -185,8 +185,8 @@ class NcclCommunicator:
             raise ValueError(f'commId length {len(commId)} != 128.')
         if ndev > 1:
             raise NotImplementedError(
-                "the simulated CuPy has no ranks in several processes, nor ranks made one by one. Write for one process's "
-                'devices: nccl.NcclCommunicator.initAll(n)'
+                'the simulated CuPy has NCCL in one process alone, and makes all ranks of it together. '
+                'Write: nccl.NcclCommunicator.initAll(number of devices)'
             )
         self._join(range(ndev), rank, runtime.getDevice())
 
