@@ -239,7 +239,7 @@ def simulated() -> str:
         reads = len(READING.get(module, ()))
         seen = f'; {reads} of them read on the host, as in CuPy' if reads else ''
         rows.append(f'| `cupyx.scipy.{module}` | {len(names.split())} functions, where SciPy is installed{seen} |')
-    rows.append('| `cupyx.scipy.sparse` | `csr_matrix`, and with SciPy other formats and their arithmetic; `eigsh` |')
+    rows.append('| `cupyx.scipy.sparse` | `csr_matrix`, by numbers and arrays; `eigsh` |')
     return '\n'.join(rows) + '\n'
 
 

@@ -78,14 +78,8 @@ def test_what_cupys_host_reads_is_refused_in_a_capture(sim: Any, module: str, na
 
 
 SPARSE: dict[str, Any] = {
-    'T': lambda a, sparse: a.T, 'tocsc': lambda a, sparse: a.tocsc(), 'coo.T': lambda a, sparse: a.tocoo().T,
-    'sum': lambda a, sparse: a.sum(axis=0), 'sum of columns': lambda a, sparse: a.T.sum(axis=1),
-    'sum of all': lambda a, sparse: a.tocoo().sum(), 'abs': lambda a, sparse: abs(-a),
-    'diagonal': lambda a, sparse: a.diagonal(), 'add': lambda a, sparse: a + a, 'scale': lambda a, sparse: 2 * a,
-    'divide': lambda a, sparse: -a / 2, 'row': lambda a, sparse: a[0], 'multiply': lambda a, sparse: a.multiply(a),
-    'product': lambda a, sparse: a.T @ a, 'by columns': lambda a, sparse: a.T @ a.toarray(),
-    'random': lambda a, sparse: sparse.random(3, 3, 0),
-    'diags': lambda a, sparse: sparse.diags([1.0, 2.0], 0), 'kron': lambda a, sparse: sparse.kron(a, sparse.eye(2)),
+    'sum': lambda a: a.sum(axis=0), 'sum of all': lambda a: a.sum(), 'diagonal': lambda a: a.diagonal(),
+    'scale': lambda a: 2 * a, 'by columns': lambda a: a @ a.toarray().T, 'dot': lambda a: a.dot(a.toarray()[0]),
 }  # fmt: skip
 
 
@@ -95,22 +89,22 @@ def test_sparse_matrices_calculate_as_scipys(sim: Any, name: str) -> None:
     import cupyx.scipy.sparse as ours
 
     dense = np.array([[0.0, 1, 2], [3, 0, 0]])
-    found = SPARSE[name](ours.csr_matrix(sim.asarray(dense)), ours)
-    wanted = SPARSE[name](theirs.csr_matrix(dense), theirs)
+    found, wanted = SPARSE[name](ours.csr_matrix(sim.asarray(dense))), SPARSE[name](theirs.csr_matrix(dense))
     assert ours.issparse(found) == theirs.issparse(wanted)
     found, wanted = (one.toarray() if hasattr(one, 'toarray') else one for one in (found, wanted))
     np.testing.assert_array_equal(found.get(), wanted)
 
 
 def test_a_sparse_matrix_is_scaled_in_a_capture(sim: Any) -> None:
-    """Without SciPy, too: what keeps the places of its elements needs nobody's help."""
     import cupyx.scipy.sparse as sparse
 
     a = sparse.csr_matrix(sim.eye(2))
     with ck.capture() as cap:
-        twice = (a * 2).T
+        twice = a * 2
     cap.graph.launch()
-    assert (twice.data.get().tolist(), twice.format) == ([2, 2], 'csc')
+    assert (twice.data.get().tolist(), twice.format, twice.nnz) == ([2, 2], 'csr', 2)
+    with pytest.raises(AttributeError, match=r"the simulated CuPy has no 'csr_matrix.tocoo'"):
+        a.tocoo()
 
 
 @pytest.fixture

@@ -159,8 +159,7 @@ def _standin() -> tuple[Any, dict[str, ModuleType], _Holders]:
     objects['cupy.random._generator'] = parts.randoms
     contents, of_scipy = _contents(parts), parts.scipy_functions
     for name in dict.fromkeys((*objects, *contents)):
-        late = (of_scipy.SPARSE, of_scipy.sparse_function) if name == 'cupyx.scipy.sparse' else None
-        found[name] = _publish(name, contents.get(name, {}), objects.get(name), late)
+        found[name] = _publish(name, contents.get(name, {}), objects.get(name))
     for name, names in SCIPY.items():
         late = (names.split(), functools.partial(of_scipy.found, name))
         found[f'cupyx.scipy.{name}'] = _publish(f'cupyx.scipy.{name}', {}, None, late)
@@ -223,7 +222,8 @@ _PUBLISHED = """
         seterr geterr errstate
         = syncdetect: DeviceSynchronized allow_synchronize
     cupyx.profiler = extras: benchmark time_range profile
-    cupyx.cusparse = scipy_functions: spgemm
+    cupyx.cusparse
+    cupyx.scipy.sparse = scipy_functions: csr_matrix issparse isspmatrix isspmatrix_csr
     cupyx.scipy.sparse.linalg = scipy_functions: eigsh
     cupyx.jit = kernels: rawkernel
 """
@@ -261,7 +261,6 @@ def _contents(parts: Any) -> dict[str, dict[str, Any]]:
     found['cupy.exceptions'] = _of_numpy(_EXCEPTIONS, getattr(np, 'exceptions', np))
     found['cupy.linalg'], found['cupy.fft'] = functions._linalg(), functions._fft()
     found['cupy.random'] = parts.randoms.names()
-    found['cupyx.scipy.sparse'] = parts.scipy_functions.sparse_names()
     found['cupy'] = {
         '__version__': VERSION, 'disable_experimental_feature_warning': False,
         'get_default_memory_pool': lambda: cupy._default_memory_pool,

@@ -32,7 +32,7 @@ _recorded_lock = threading.RLock()
 _UNIT = 512
 
 
-def _allocate(size: int) -> int:
+def malloc(size: int) -> int:
     ptr: int = calls.ask(calls.device().malloc, size)
     calls.state.device_memory.add(ptr, np.full(max(size, 1), GARBAGE, np.uint8))
     return ptr
@@ -64,20 +64,12 @@ def first_recorded(ptr: int, size: int) -> bool:
         return first
 
 
-def malloc(size: int) -> int:
-    return _allocate(size)
-
-
-def mallocManaged(size: int, flags: int = CONSTANTS['cudaMemAttachGlobal']) -> int:
-    return _allocate(size)
-
-
 def mallocAsync(size: int, stream: int) -> int:
     # Stream-ordered allocation is no unsafe call, so the device's verdict on cudaMalloc must not apply.
     old = calls.device().exchange_thread_mode(Mode.RELAXED)
     try:
         recorded = calls.submit(stream, lambda: None, 'mallocAsync', 'memAlloc')
-        ptr = _allocate(size)
+        ptr = malloc(size)
         if recorded:
             calls.state.of_graphs.add(ptr)
         return ptr
@@ -138,10 +130,7 @@ def memGetInfo() -> tuple[int, int]:
 
 def device_bytes(ptr: int, size: int) -> Bytes:
     """Return the bytes at a device address, as a view. Raises cudaErrorIllegalAddress where there are none."""
-    found = calls.state.device_memory.find(ptr, size)
-    if found is None:
-        raise calls.CUDARuntimeError(ILLEGAL_ADDRESS)
-    block, offset = found
+    block, offset = device_block(ptr, size)
     return block[offset : offset + size]
 
 
@@ -162,8 +151,7 @@ def host_bytes(ptr: int, size: int) -> Bytes:
 
 
 def _any_bytes(ptr: int, size: int) -> Bytes:
-    found = calls.state.device_memory.find(ptr, size)
-    return host_bytes(ptr, size) if found is None else found[0][found[1] : found[1] + size]
+    return (host_bytes if calls.state.device_memory.find(ptr, size) is None else device_bytes)(ptr, size)
 
 
 def _copy(dst: int, src: int, size: int, kind: int) -> None:
@@ -198,53 +186,24 @@ def _is_pageable(address: int) -> bool:
     return _is_host(address) and calls.state.pinned_memory.find(address) is None
 
 
-def _submit_copy(
-    stream: int, work: Callable[[], None], given: Given | None, name: str, rows: tuple[int, int, int, int, int, int]
-) -> None:
-    """Copy rows: what comes from pageable memory is taken at once, and the host waits for what goes there."""
-    dst, dpitch, src, spitch, width, height = rows
-    size = spitch * (height - 1) + width if width and height else 0
-    if not calls.is_late() or not size or calls.is_captured(stream):
-        calls.submit(stream, work, name, 'memcpy', given)
-        return
-    if _is_pageable(src):
-        taken = host_bytes(src, size).copy()
-
-        def work() -> None:
-            for row in range(height):
-                _any_bytes(dst + row * dpitch, width)[:] = taken[row * spitch : row * spitch + width]
-
-    calls.submit(stream, work, name, 'memcpy', given)
-    if _is_pageable(dst):
-        calls.ask(calls.device().wait_for, stream)
-
-
 def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
+    """Copy: what comes from pageable memory is taken at once, and the host waits for what goes there."""
     values = {'dst': dst, 'src': src, 'bytes': size}
 
     def make(**now: int) -> Callable[[], None]:
         return lambda: _copy(now['dst'], now['src'], now['bytes'], kind)
 
     given = Given(values, make, _in_memory_like(values))
-    _submit_copy(stream, given.work(), given, 'memcpyAsync', (dst, size, src, size, size, 1))
+    work, late = given.work(), calls.is_late() and size and not calls.is_captured(stream)
+    if late and _is_pageable(src):
+        taken = host_bytes(src, size).copy()
 
+        def work() -> None:
+            _any_bytes(dst, size)[:] = taken
 
-def _copy_rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
-    for row in range(height):
-        _copy(dst + row * dpitch, src + row * spitch, width, kind)
-
-
-def memcpy2D(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
-    calls.ask(calls.device().legacy_call, 'memcpy2D')
-    rows = (dst, dpitch, src, spitch, width, height, kind)
-    _at_once(lambda: _copy_rows(*rows), _is_host(dst) or _is_host(src))
-
-
-def memcpy2DAsync(
-    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
-) -> None:
-    rows = (dst, dpitch, src, spitch, width, height)
-    _submit_copy(stream, lambda: _copy_rows(*rows, kind), None, 'memcpy2DAsync', rows)
+    calls.submit(stream, work, 'memcpyAsync', 'memcpy', given)
+    if late and _is_pageable(dst):
+        calls.ask(calls.device().wait_for, stream)
 
 
 def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
@@ -253,14 +212,6 @@ def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], M
     return lambda _old, new: all(
         (calls.state.device_memory.find(new[end]) is None) == host for end, host in ends.items()
     )
-
-
-def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) -> None:
-    memcpy(dst, src, size, CONSTANTS['memcpyDeviceToDevice'])
-
-
-def memcpyPeerAsync(dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int) -> None:
-    memcpyAsync(dst, src, size, CONSTANTS['memcpyDeviceToDevice'], stream)
 
 
 def _fill(ptr: int, value: int, size: int) -> None:
@@ -414,7 +365,7 @@ def pointerGetMemoryType(ptr: int) -> int:
 
 
 def streamCreate() -> int:
-    return streamCreateWithFlags(0)
+    return streamCreateWithPriority(0, 0)
 
 
 def streamCreateWithFlags(flags: int) -> int:
@@ -497,9 +448,9 @@ def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
 
 _ABSENT = """
     deviceSetLimit deviceSetMemPool freeArray hostRegister hostUnregister malloc3DArray mallocArray mallocFromPoolAsync
-    memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo memPrefetchAsync
-    memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray memcpy2DToArrayAsync memcpy3D
-    memcpy3DAsync
+    mallocManaged memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo
+    memPrefetchAsync memcpy2D memcpy2DAsync memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray memcpy2DToArrayAsync
+    memcpy3D memcpy3DAsync memcpyPeer memcpyPeerAsync
 """
 
 

@@ -3,9 +3,7 @@
 Most become one launch each. What CuPy's host reads before it knows what to do (:data:`READING`) is computed from arrays
 that are read to the host, so that a capture refuses it as it refuses CuPy's.
 
-Of a sparse matrix, what keeps the places of its elements, sums or a product with an array is one launch. What makes
-other formats, adds, selects or multiplies two sparse matrices is SciPy's, from matrices that are read to the host:
-CuPy's host reads how many elements there will be.
+A sparse matrix is one by its rows, which is multiplied by numbers and arrays, and summed: one launch each.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.surface import FFT, READING, READING_AN_ARGUMENT, named
 
-from . import arrays, launches, runtime_calls, vendor
+from . import arrays, launches, vendor
 from .functions import on_host, without_warnings
 from .launches import Layout
 from .runtime_calls import cupy
@@ -105,66 +103,46 @@ def _transform(name: str, x: Any, *args: Any, plan: Any = None, **kwargs: Any) -
     return getattr(cupy.fft, name)(x, *args[:3], **kwargs)
 
 
-class _spbase:
-    """A matrix by its parts, which lie on the device."""
+class csr_matrix:
+    """A matrix by its rows: ``csr_matrix(dense)`` or ``csr_matrix((data, indices, indptr), shape=...)``."""
 
     __array_priority__ = 101
     __array_ufunc__ = None
-    format = ''
-    _parts: tuple[str, ...] = ('data', 'indices', 'indptr')
-    data: Any
+    format = 'csr'
 
-    def __init__(self, given: Any, shape: tuple[int, int] | None = None, **options: Any) -> None:
-        parts = given if isinstance(given, tuple) and len(given) == len(self._parts) and shape is not None else ()
-        if not parts or not all(isinstance(one, Layout) for one in parts):
-            made = scipys('sparse', f'{self.format}_matrix')
-            host = made(on_host(given), shape, **options)
-            parts, shape = tuple(arrays.array(getattr(host, name)) for name in self._parts), host.shape
-        vars(self).update(zip(self._parts, parts))
-        assert shape is not None
-        self._shape = (int(shape[0]), int(shape[1]))
+    def __init__(self, given: Any, shape: tuple[int, int] | None = None) -> None:
+        if isinstance(given, tuple) and shape is not None:
+            parts = tuple(arrays.array(one, None, None) for one in given)
+        else:
+            host = on_host(given)
+            rows, columns = np.nonzero(host)
+            pointers = np.searchsorted(rows, np.arange(host.shape[0] + 1))
+            parts = tuple(
+                map(arrays.array, (host[rows, columns], *(one.astype(np.int32) for one in (columns, pointers))))
+            )
+            shape = host.shape
+        self.data, self.indices, self.indptr = parts
+        self.shape = (int(shape[0]), int(shape[1]))
 
-    shape = property(lambda self: self._shape)
     dtype = property(lambda self: self.data.dtype)
     nnz = property(lambda self: int(self.data.size))
-    T = property(lambda self: self.transpose())
 
-    def _all(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self._parts)
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the simulated CuPy has no 'csr_matrix.{name}'")
 
     def get(self, stream: Any = None) -> Any:
-        data, *places = (one.get() for one in self._all())
-        parts = (data, tuple(places)) if self.format == 'coo' else (data, *places)
-        return scipys('sparse', f'{self.format}_matrix')(parts, shape=self.shape)
-
-    def _with_data(self, data: Any) -> Any:
-        return type(self)((data, *self._all()[1:]), self.shape)
-
-    def astype(self, dtype: Any) -> Any:
-        return self._with_data(self.data.astype(dtype))
-
-    def copy(self) -> Any:
-        return self._with_data(self.data.copy())
-
-    def transpose(self) -> Any:
-        data, one, other = self._all()
-        if self.format == 'coo':
-            return coo_matrix((data, other, one), self.shape[::-1])
-        kind = csc_matrix if self.format == 'csr' else csr_matrix
-        return kind((data, one, other), self.shape[::-1])
+        parts = tuple(one.get() for one in (self.data, self.indices, self.indptr))
+        return scipys('sparse', 'csr_matrix')(parts, shape=self.shape)
 
     def toarray(self) -> Any:
         """Return the matrix with its zeros. CuPy sums duplicates first, and reads how many are left."""
-        if not isinstance(self, csr_matrix):
-            return self.tocsr().toarray()
         int(self.indptr[-1])
         return self._launch('toarray', lambda a: a)
 
     def _launch(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Launch a function of NumPy's matrix of the same elements: the host reads nothing."""
-        dense = functools.partial(_dense, self.format, self.shape)
-        made = lambda *given: function(dense(*given[:3]), *given[3:])  # noqa: E731
-        return launches.launch(f'cupyx_sparse_{name}', made, (*self._all(), *args))
+        made = lambda *given: function(_dense(self.shape, *given[:3]), *given[3:])  # noqa: E731
+        return launches.launch(f'cupyx_sparse_{name}', made, (self.data, self.indices, self.indptr, *args))
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         return self._launch('sum', lambda a: a.sum(axis, dtype, keepdims=axis is not None))
@@ -172,143 +150,35 @@ class _spbase:
     def diagonal(self, k: int = 0) -> Any:
         return self._launch('diagonal', lambda a: a.diagonal(k))
 
-    def multiply(self, other: Any) -> Any:
-        if isinstance(other, Layout):
-            raise NotImplementedError('the simulated CuPy multiplies a sparse matrix by another sparse matrix alone')
-        return _by_scipy(lambda a, b: a.multiply(b), self, other)
-
-    def __abs__(self) -> Any:
-        return self._with_data(abs(self.data))
-
-    def __neg__(self) -> Any:
-        return self._with_data(-self.data)
-
     def __mul__(self, other: Any) -> Any:
-        return self._with_data(self.data * other) if np.isscalar(other) else self @ other
+        if not np.isscalar(other):
+            return self @ other
+        return csr_matrix((self.data * other, self.indices, self.indptr), self.shape)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
-        return self._with_data(self.data / other)
-
     def __matmul__(self, other: Any) -> Any:
-        if isinstance(other, _spbase):
-            return runtime_calls.public['cupyx.cusparse'].spgemm(self, other)
-        if self.format not in ('csr', 'csc'):
-            return self.tocsr() @ other
+        if not isinstance(other, Layout):
+            raise NotImplementedError('the simulated CuPy multiplies a sparse matrix by an array alone')
         vendor.use(vendor.cusparse)
         return self._launch('product', np.matmul, other)
 
-    def dot(self, other: Any) -> Any:
-        return self * other
-
-    def tocsr(self) -> Any:
-        return _by_scipy(lambda a: a.tocsr(), self)
+    dot = __mul__
 
 
-class csr_matrix(_spbase):
-    """A matrix by its rows: ``csr_matrix(dense)`` or ``csr_matrix((data, indices, indptr), shape=...)``."""
-
-    format = 'csr'
-    indices: Any
-    indptr: Any
-
-    def __init__(self, given: Any, shape: tuple[int, int] | None = None, **options: Any) -> None:
-        if isinstance(given, Layout):
-            host = given.get()  # type: ignore[attr-defined]
-            rows, columns = np.nonzero(host)
-            pointers = np.searchsorted(rows, np.arange(host.shape[0] + 1)).astype(np.int32)
-            given = tuple(arrays.array(one) for one in (host[rows, columns], columns.astype(np.int32), pointers))
-            shape = host.shape
-        super().__init__(given, shape, **options)
-
-    def tocsr(self) -> Any:
-        return self
+def _is_csr(x: Any) -> bool:
+    return isinstance(x, csr_matrix)
 
 
-class csc_matrix(_spbase):
-    """A matrix by its columns."""
-
-    format = 'csc'
+issparse = isspmatrix = isspmatrix_csr = _is_csr
 
 
-class coo_matrix(_spbase):
-    """A matrix by the places of its elements."""
-
-    format = 'coo'
-    _parts = ('data', 'row', 'col')
-
-
-_CLASSES = {kind.format: kind for kind in (csr_matrix, csc_matrix, coo_matrix)}
-#: Methods, and functions of the module, that are SciPy's.
-_METHODS = """
-    __add__ __eq__ __ge__ __getitem__ __gt__ __le__ __lt__ __ne__ __pow__ __radd__ __rsub__ __sub__ argmax
-    argmin conj count_nonzero max maximum mean min minimum power reshape tocoo tocsc
-""".split()
-SPARSE = 'block_diag bmat diags eye find hstack identity kron kronsum rand random spdiags tril triu'.split()
-
-
-def _by_scipy(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    found = function(*map(on_host, args), **kwargs)
-    if getattr(found, 'format', None) in ('dia', 'bsr', 'lil', 'dok'):
-        found = found.tocsr()
-    kind = _CLASSES.get(getattr(found, 'format', ''))
-    if kind is None:
-        return uploaded(np.asarray(found) if isinstance(found, np.matrix) else found)
-    return kind(tuple(arrays.array(getattr(found, name)) for name in kind._parts), found.shape)
-
-
-def _method(name: str) -> Callable[..., Any]:
-    return lambda self, *args, **kwargs: _by_scipy(
-        lambda matrix, *given, **options: getattr(matrix, name)(*given, **options), self, *args, **kwargs
-    )
-
-
-for _name in _METHODS:
-    setattr(_spbase, _name, named(_method(_name), _name))
-
-
-def sparse_names() -> dict[str, Any]:
-    """Return what ``cupyx.scipy.sparse`` exports, but for the functions that SciPy has to be there for."""
-    return {
-        **{kind.__name__: kind for kind in _CLASSES.values()},
-        'issparse': lambda x: isinstance(x, _spbase),
-        'isspmatrix': lambda x: isinstance(x, _spbase),
-        **{f'isspmatrix_{name}': lambda x, kind=kind: isinstance(x, kind) for name, kind in _CLASSES.items()},
-    }
-
-
-def sparse_function(name: str) -> Any:
-    """Return a function of ``cupyx.scipy.sparse`` that is SciPy's."""
-    theirs = scipys('sparse', name)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        reads(*args)
-        return _by_scipy(theirs, *args, **kwargs)
-
-    return named(call, name, module='cupyx.scipy.sparse')
-
-
-def _places(kind: str, shape: tuple[int, int], one: Any, more: Any) -> tuple[Any, Any]:
-    """The rows and columns of elements, by what a format says of them; whatever that is, inside of the matrix."""
-    if kind == 'coo':
-        return one % shape[0], more % shape[1]
-    if kind == 'csc':
-        return _places('csr', shape[::-1], one, more)[::-1]
-    rows = np.repeat(np.arange(shape[0]), np.clip(np.diff(more), 0, shape[1])[: shape[0]])[: one.size]
-    return rows, one[: rows.size] % max(shape[1], 1)
-
-
-def _dense(kind: str, shape: tuple[int, int], data: Any, one: Any, more: Any) -> NDArray[Any]:
-    rows, columns = _places(kind, shape, one, more)
+def _dense(shape: tuple[int, int], data: Any, columns: Any, pointers: Any) -> NDArray[Any]:
+    """NumPy's matrix, whatever the places of elements are: inside of the matrix."""
+    rows = np.repeat(np.arange(shape[0]), np.clip(np.diff(pointers), 0, shape[1])[: shape[0]])[: columns.size]
     found = np.zeros(shape, data.dtype)
-    np.add.at(found, (rows, columns), data[: rows.size])
+    np.add.at(found, (rows, columns[: rows.size] % max(shape[1], 1)), data[: rows.size])
     return found
-
-
-def spgemm(a: Any, b: Any, alpha: float = 1) -> Any:
-    """Return the product of two sparse matrices: the host reads how many elements it has."""
-    return _by_scipy(lambda one, other: alpha * (one @ other), a, b)
 
 
 #: Steps of :func:`eigsh` at most, where nothing is said.

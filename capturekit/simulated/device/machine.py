@@ -356,8 +356,7 @@ class SimulatedDevice:
         self._current.number = number
 
     def _known(self, number: int) -> None:
-        if not 0 <= number < self.device_count:
-            raise CudaCallError(_INVALID, f'device {number}')
+        _refuse_if(not 0 <= number < self.device_count, f'device {number}', _INVALID)
 
     def can_access_peer(self, device: int, peer: int) -> bool:
         """``cudaDeviceCanAccessPeer``: any two may, no device is its own peer."""
@@ -368,24 +367,20 @@ class SimulatedDevice:
     def enable_peer_access(self, peer: int) -> None:
         """``cudaDeviceEnablePeerAccess``, from this thread's device."""
         pair = self.get_device(), peer
-        if not self.can_access_peer(*pair):
-            raise CudaCallError(_INVALID, f'device {peer}')
-        if pair in self._peers:
-            raise CudaCallError(_ENABLED, f'device {peer}')
+        _refuse_if(not self.can_access_peer(*pair), f'device {peer}', _INVALID)
+        _refuse_if(pair in self._peers, f'device {peer}', _ENABLED)
         self._peers.add(pair)
 
     @staticmethod
     def _same_device(one: int, other: int, call: str) -> None:
-        if one != other:
-            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: the devices are {one} and {other}')
+        _refuse_if(one != other, f'{call}: the devices are {one} and {other}', Code.cudaErrorInvalidResourceHandle)
 
     # -- memory: addresses are given, the bytes behind them lie elsewhere --------------------------------------
 
     def malloc(self, nbytes: int) -> int:
         """``cudaMalloc``: an address in a simulated space; the bytes are the caller's business."""
         self._unsafe('malloc')
-        if self.mem_get_info()[0] < nbytes:
-            raise CudaCallError(Code.cudaErrorMemoryAllocation, 'malloc')
+        _refuse_if(self.mem_get_info()[0] < nbytes, 'malloc', Code.cudaErrorMemoryAllocation)
         address = _addresses(nbytes)
         here = self.get_device()
         self._memory[address], self._lies_on[address] = nbytes, here
@@ -786,8 +781,11 @@ class SimulatedDevice:
         for graph in self.graphs.values():
             found = next((n for n in graph.nodes if n.handle == node), None)
             if found is not None:
-                if any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes):
-                    raise CudaCallError(Code.cudaErrorNotSupported, 'graphDestroyNode')
+                _refuse_if(
+                    any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes),
+                    'graphDestroyNode',
+                    Code.cudaErrorNotSupported,
+                )
                 self._whole(GraphDefinition(0, [found]))
                 graph.nodes.remove(found)
                 graph.maimed |= bool(found.bodies)
@@ -821,8 +819,7 @@ class SimulatedDevice:
         self, g: int, after: Sequence[int], work: Callable[[], None], name: str, kind: str
     ) -> tuple[GraphDefinition, GraphNode]:
         graph = self._graph(g)
-        if len(set(after)) != len(after):
-            raise CudaCallError(Code.cudaErrorInvalidValue, f'dependencies of a node of kind {kind!r}')
+        _refuse_if(len(set(after)) != len(after), f'dependencies of a node of kind {kind!r}')
         behind = _nodes_of(graph, after, f'dependencies of a node of kind {kind!r}')
         return graph, GraphNode(work, name, kind, behind, self._handle())
 
@@ -842,8 +839,10 @@ class SimulatedDevice:
     def add_conditional(
         self, g: int, after: Sequence[int], condition: int, decides: str, count: int
     ) -> tuple[int, list[int]]:
-        if decides not in ('if', 'while', 'switch') or not 1 <= count <= {'if': 2, 'while': 1}.get(decides, count):
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddNode')
+        _refuse_if(
+            decides not in ('if', 'while', 'switch') or not 1 <= count <= {'if': 2, 'while': 1}.get(decides, count),
+            'graphAddNode',
+        )
         graph, node = self._new_node(g, after, lambda: None, decides, 'conditional')
         node.condition, node.decides = condition, decides
         node.bodies = tuple(GraphDefinition(self._handle(), is_body=True) for _ in range(count))
@@ -853,8 +852,11 @@ class SimulatedDevice:
 
     def add_child(self, g: int, after: Sequence[int], child: int) -> int:
         copy = ExecutableGraph.of(self._graph(child))
-        if any(n.kind in ('conditional', 'memAlloc', 'memFree') for n in copy.nodes):
-            raise CudaCallError(Code.cudaErrorNotSupported, 'addChildGraphNode')
+        _refuse_if(
+            any(n.kind in NOT_COPIED for n in copy.nodes),
+            'addChildGraphNode',
+            Code.cudaErrorNotSupported,
+        )
         graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
         node.child = copy
         node.inside = self._inside(copy.nodes)
@@ -871,8 +873,7 @@ class SimulatedDevice:
     def graph_destroy(self, g: int) -> None:
         """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""
         graph = self._whole(self._graph(g))
-        if graph.is_body:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroy')
+        _refuse_if(graph.is_body, 'graphDestroy')
         if all(capture.graph is not graph for capture in self.captures):
             self._forget(graph)
 
@@ -912,10 +913,12 @@ class SimulatedDevice:
         graph = self._whole(self._graph(g))
         executable = ExecutableGraph.of(graph, by_node_priority)
         lost = not executable.conditions.keys() >= executable.used()
-        if graph.is_body or graph.maimed or lost or executable.allocates_in_a_body():
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
-        if executable.bodies and any(one.source == g for one in self.executables.values()):
-            raise CudaCallError(Code.cudaErrorNotSupported, 'graphInstantiate')
+        _refuse_if(graph.is_body or graph.maimed or lost or executable.allocates_in_a_body(), 'graphInstantiate')
+        _refuse_if(
+            executable.bodies and any(one.source == g for one in self.executables.values()),
+            'graphInstantiate',
+            Code.cudaErrorNotSupported,
+        )
         x = self._handle()
         executable.source = g
         self.executables[x] = executable
@@ -1019,8 +1022,7 @@ class SimulatedDevice:
         """Launch ``x`` as often as a device would launch it and the other graph; tell what the model says of ``g``."""
         with self._lock:
             graph = self._graph(g)
-            if any(node.kind in NOT_COPIED for node in graph.nodes):
-                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
+            _refuse_copies(graph.nodes, 'graphClone')
             spans = modelled(graph.nodes, off)
         with progress('measuring launches', 2 * (warmup + launches)) as step:
             for _ in range(2 * (warmup + launches)):
@@ -1050,8 +1052,7 @@ class SimulatedDevice:
     def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
         """``cudaGraphExecUpdate``: return ('', 0), or CUDA's reason for refusing and the node of ``g`` or 0."""
         executable, graph = self._exec(x), self._graph(g)
-        if graph.is_body:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecUpdate')
+        _refuse_if(graph.is_body, 'graphExecUpdate')
         new = ExecutableGraph.of(graph, executable.by_priority)
         try:
             pairs = paired(executable, new, executable.by_priority)
@@ -1065,8 +1066,7 @@ class SimulatedDevice:
     def graph_clone(self, g: int) -> int:
         """``cudaGraphClone``: a copy of a graph; refused where it has conditional or memory nodes."""
         graph = self._graph(g)
-        if any(n.kind in NOT_COPIED for n in graph.nodes):
-            raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
+        _refuse_copies(graph.nodes, 'graphClone')
         copies = copies_of(
             graph.nodes,
             lambda n: {'handle': self._handle(), 'inside': n.inside and self._inside(n.inside.nodes)},
@@ -1082,16 +1082,14 @@ class SimulatedDevice:
         """
         graph = self._graph(g)
         before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
-        memory = any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
-        if removed and memory:  # CUDA's documentation of both calls says so
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
+        _refuse_if(
+            removed and _allocates(graph), 'graphRemoveDependencies'
+        )  # CUDA's documentation of both calls says so
         for a, b in removed:
-            if a not in before.get(b, ()):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
+            _refuse_if(a not in before.get(b, ()), 'graphRemoveDependencies')
             before[b].discard(a)
         for a, b in added:
-            if a not in before or b not in before or a == b or a in before[b]:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies')
+            _refuse_if(a not in before or b not in before or a == b or a in before[b], 'graphAddDependencies')
             before[b].add(a)
         graph.nodes[:] = wired(graph.nodes, before)
 
@@ -1108,21 +1106,18 @@ class SimulatedDevice:
 
     def _anchor(self, x: int, source: int) -> tuple[ExecutableGraph, GraphNode]:
         executable = self._exec(x)
-        if source not in executable.anchors:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'the node of an executable graph')
+        _refuse_if(source not in executable.anchors, 'the node of an executable graph')
         return executable, executable.anchors[source]
 
     def node_enable(self, x: int, node: int, on: bool) -> None:
         """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""
         executable, found = self._anchor(x, node)
-        if found.kind not in SWITCHED:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeSetEnabled')
+        _refuse_if(found.kind not in SWITCHED, 'graphNodeSetEnabled')
         (executable.off.discard if on else executable.off.add)(found)
 
     def node_enabled(self, x: int, node: int) -> bool:
         executable, found = self._anchor(x, node)
-        if found.kind not in SWITCHED:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeGetEnabled')
+        _refuse_if(found.kind not in SWITCHED, 'graphNodeGetEnabled')
         return found not in executable.off
 
     def node_info(self, g: int, node: int) -> NodeInfo:
@@ -1147,8 +1142,7 @@ class SimulatedDevice:
         if old is None:
             raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
         new = old.but(**values)
-        if not old.fits(old.values, new.values):
-            raise CudaCallError(Code.cudaErrorInvalidValue, f'{found.name}: another kind of memory than before')
+        _refuse_if(not old.fits(old.values, new.values), f'{found.name}: another kind of memory than before')
         found.given, found.work = new, new.work()
 
         def undo() -> None:
@@ -1162,8 +1156,10 @@ class SimulatedDevice:
         """``cudaGraphKernelNodeSetParams``: of the definition ``g``; no executable graph is changed by it."""
         found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
         old = () if found.given is None else found.given.values['args']
-        if len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)):
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphKernelNodeSetParams')
+        _refuse_if(
+            len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)),
+            'graphKernelNodeSetParams',
+        )
         new = tuple(decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
         if found.given is not None and found.given.values['block'] is None:
             return self._give(found, args=new)
@@ -1186,8 +1182,7 @@ class SimulatedDevice:
         Events of nodes order nothing here, so that nothing is to be done.
         """
         found = self._node(g, node)
-        if found.kind not in ('event record', 'wait event'):
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphEventNodeSetEvent')
+        _refuse_if(found.kind not in ('event record', 'wait event'), 'graphEventNodeSetEvent')
         return Change(lambda: None)
 
     def set_child(self, g: int, node: int, child: int) -> None:
@@ -1214,10 +1209,11 @@ class SimulatedDevice:
         mine = self._anchor(x, source)[1]
         found = self._node(g, node)
         given = mine.given
-        if found.kind != mine.kind or found.bodies:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
-        if given is not None and found.given is not None and not given.fits(given.values, found.given.values):
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
+        _refuse_if(found.kind != mine.kind or found.bodies, 'graphExecNodeSetParams')
+        _refuse_if(
+            given is not None and found.given is not None and not given.fits(given.values, found.given.values),
+            'graphExecNodeSetParams',
+        )
         mine.work, mine.given = found.work, found.given
         if found.child is not None:
             mine.child = found.child
@@ -1227,6 +1223,19 @@ class SimulatedDevice:
         if mine.child is None:
             raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
         mine.child = self._child(mine.child, child)
+
+
+def _refuse_if(wrong: object, call: str, code: int = Code.cudaErrorInvalidValue) -> None:
+    if wrong:
+        raise CudaCallError(code, call)
+
+
+def _refuse_copies(nodes: Iterable[GraphNode], call: str) -> None:
+    _refuse_if(any(n.kind in NOT_COPIED for n in nodes), call, Code.cudaErrorNotSupported)
+
+
+def _allocates(graph: GraphDefinition) -> bool:
+    return any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
 
 
 def _stamp(event: SimulatedEvent) -> None:
@@ -1242,8 +1251,7 @@ def reaches(devices: SimulatedDevice, device: int) -> bool:
 def _nodes_of(graph: GraphDefinition, handles: Sequence[int], call: str) -> frozenset[GraphNode]:
     """The nodes of these handles. A call with others is refused."""
     known = {n.handle: n for n in graph.nodes}
-    if not known.keys() >= set(handles):
-        raise CudaCallError(Code.cudaErrorInvalidValue, call)
+    _refuse_if(not known.keys() >= set(handles), call)
     return frozenset(known[handle] for handle in handles)
 
 
