@@ -231,12 +231,14 @@ def _should_use_rop(x: Any, y: Any) -> bool:
 
 
 def _operator(name: str) -> Callable[[Any, Any], Any]:
+    plain: Any = object.__eq__
+
     def operator(self: Any, other: Any) -> Any:
         if isinstance(other, Layout):
             return getattr(cupy, name)(self, other) if name == 'matmul' else TABLE[name](self, other)
         if _should_use_rop(self, other):
             return NotImplemented
-        if name in ('equal', 'not_equal') and (other is None or type(other).__eq__ is object.__eq__):
+        if name in ('equal', 'not_equal') and (other is None or type(other).__eq__ is plain):
             return full(self.shape, np.dtype(bool), name == 'not_equal')
         # By way of NumPy, so that other libraries' __array_ufunc__ are asked.
         return getattr(np, name)(self, other)
@@ -277,8 +279,8 @@ def _bound(dtype: Any, given: Any, end: str) -> Any:
     return dtype.type({'min': '-inf', 'max': 'inf'}[end] if dtype.kind == 'f' else getattr(np.iinfo(dtype), end))
 
 
-def _inside(indices: Any, size: int) -> Any:
-    return (indices >= -size) & (indices < size)
+def _inside(indices: Any, size: int, low: int | None = None) -> Any:
+    return (indices >= (-size if low is None else low)) & (indices < size)
 
 
 def _not_simulated(name: str) -> property:
@@ -523,7 +525,7 @@ class _ndarray_base(Layout):
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
-        if mode == 'raise' and not bool(((self >= 0) & (self < choices.shape[0])).all()):
+        if mode == 'raise' and not bool(_inside(self, choices.shape[0], 0).all()):
             raise ValueError('invalid entry in choice array')
         return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
 
@@ -783,12 +785,10 @@ def _basic(a: NDArray[Any], key: tuple[Any, ...]) -> Any:
 def _axes_used(k: Any) -> int:
     if k is None or k is Ellipsis:
         return 0
-    if not isinstance(k, Layout):
+    if not isinstance(k, Layout) or k.dtype.kind in 'iu':
         return 1
     if k.dtype.kind == 'b':
-        return k.ndim
-    if k.dtype.kind in 'iu':
-        return 1
+        return int(k.ndim)
     raise IndexError(f'arrays used as indices must be of integer or boolean type. (actual: {k.dtype.type})')
 
 

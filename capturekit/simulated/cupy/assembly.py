@@ -216,10 +216,8 @@ _PUBLISHED = """
         = kernels: ElementwiseKernel RawKernel RawModule ReductionKernel clear_memo fuse memoize vectorize
         = devices: is_available
     cupy.random._bit_generator = randoms: BitGenerator _cuRANDGenerator XORWOW MRG32k3a Philox4x3210
-    cupy.testing = extras: assert_allclose assert_array_almost_equal assert_array_equal assert_array_less
     cupyx._ufunc_config = extras: seterr geterr errstate = vendor: get_config_linalg
-    cupyx = extras: empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min
-        seterr geterr errstate
+    cupyx = extras: empty_pinned zeros_pinned scatter_add scatter_max scatter_min seterr geterr errstate
         = syncdetect: DeviceSynchronized allow_synchronize
     cupyx.profiler = extras: benchmark time_range profile
     cupyx.cusparse

@@ -1,4 +1,4 @@
-"""``cupyx``: pinned arrays, scattering, errors, the profiler; what CuPy is told of libraries; and ``cupy.testing``."""
+"""``cupyx``: pinned arrays, scattering, errors, the profiler; what CuPy is told of libraries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.surface import declared, named, signature
 
-from . import arrays, functions, pinned, runtime_calls, streams, vendor
+from . import arrays, pinned, runtime_calls, streams, vendor
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
@@ -24,26 +24,10 @@ def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[An
     return found
 
 
-def empty_like_pinned(
-    a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None
-) -> NDArray[Any]:
-    if subok is not None:
-        raise TypeError('subok is not supported yet')
-    laid_out = order if order in ('C', 'F') else 'F' if a.flags.fnc else 'C'
-    return empty_pinned(a.shape if shape is None else shape, a.dtype if dtype is None else dtype, laid_out)
-
-
-def _zeroing(name: str, empty: Callable[..., NDArray[Any]]) -> Any:
-    def zeros(*args: Any, **kwargs: Any) -> NDArray[Any]:
-        found = empty(*args, **kwargs)
-        found[...] = 0
-        return found
-
-    return named(zeros, name, inspect.signature(empty), __name__)
-
-
-zeros_pinned = _zeroing('zeros_pinned', empty_pinned)
-zeros_like_pinned = _zeroing('zeros_like_pinned', empty_like_pinned)
+def zeros_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
+    found = empty_pinned(shape, dtype, order)
+    found[...] = 0
+    return found
 
 
 def _scattering(op: str) -> Any:
@@ -125,9 +109,6 @@ class _Times:
     def __init__(self, name: str, ts: NDArray[Any]) -> None:
         self.name, self.cpu_times, self.gpu_times = name, ts[0], ts[1:]
 
-    def __repr__(self) -> str:
-        return f'{self.name}: {self.cpu_times.mean() * 1e6:.03f} us of the host'
-
 
 def benchmark(
     func: Callable[..., Any],
@@ -194,21 +175,3 @@ def profile() -> Iterator[None]:
         yield
     finally:
         calls.profilerStop()
-
-
-# -- cupy.testing -------------------------------------------------------------------------------------------------
-
-
-def _comparison(name: str) -> Callable[..., None]:
-    compare = getattr(np.testing, name)
-
-    def check(actual: Any, desired: Any, *args: Any, **kwargs: Any) -> None:
-        compare(functions.asnumpy(actual), functions.asnumpy(desired), *args, **kwargs)
-
-    return named(check, name, module=__name__)
-
-
-assert_allclose, assert_array_equal, assert_array_almost_equal, assert_array_less = (
-    _comparison(name)
-    for name in ('assert_allclose', 'assert_array_equal', 'assert_array_almost_equal', 'assert_array_less')
-)

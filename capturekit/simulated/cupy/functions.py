@@ -111,9 +111,6 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         return launches.launch('cupy_grid', self._grid.__getitem__, (key,))
 
-    def __len__(self) -> int:
-        return 0
-
 
 mgrid, ogrid, r_, c_ = _Grid(np.mgrid), _Grid(np.ogrid), _Grid(np.r_), _Grid(np.c_)
 
@@ -303,7 +300,7 @@ def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) ->
     if given is not None and where is None and given.data.device_id != dst.data.device_id and dst.size:
         if launches.copy_across(dst, given):
             return
-        with launches.on(dst.data.device_id):
+        with runtime._on(dst.data.device_id):
             launches.mutate('cupy_copy', write, dst, (given.copy(), where))
         return
     launches.mutate('cupy_copyto', write, dst, (src, where))
@@ -347,12 +344,6 @@ def matmul(
         vendor.multiplied(x1, x2, found, make)
         return found
     return launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
-
-
-def byte_bounds(a: Any) -> tuple[int, int]:
-    reach = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
-    low = a.data.ptr + sum(r for r in reach if r < 0)
-    return low, a.data.ptr + sum(r for r in reach if r > 0) + a.itemsize
 
 
 def _part(name: str) -> Callable[[Any], Any]:

@@ -13,7 +13,6 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from capturekit.simulated.device.constants import PerformanceWarning
 from capturekit.simulated.device.graph_nodes import Given
 
-from . import devices, memory, runtime, runtime_calls
+from . import memory, runtime, runtime_calls
 from .runtime_calls import get_current_stream_ptr
 
 Shape = tuple[int, ...]
@@ -125,9 +124,6 @@ class Flags:
             raise KeyError(f'{name} is not defined for cupy.ndarray.flags')
         return self._flags[name]
 
-    def __repr__(self) -> str:
-        return '\n'.join(f'  {name} : {value}' for name, value in self._flags.items())
-
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """Return ``dtype`` as NumPy's, in native byte order; raises ValueError where CuPy has no such elements."""
@@ -218,30 +214,12 @@ class Layout:
     def _slot(self) -> Slot:
         return Slot(self.data.ptr, self._shape, self._strides, self.dtype)
 
-    @property
-    def flags(self) -> Flags:
-        return Flags(self._c_contiguous, self._f_contiguous, self.base is None)
-
-    @property
-    def strides(self) -> Shape:
-        return self._strides
-
-    @property
-    def ndim(self) -> int:
-        return len(self._shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    @property
-    def device(self) -> devices.Device:
-        found: devices.Device = self.data.device
-        return found
+    flags = property(lambda self: Flags(self._c_contiguous, self._f_contiguous, self.base is None))
+    strides = property(lambda self: self._strides)
+    ndim = property(lambda self: len(self._shape))
+    itemsize = property(lambda self: self.dtype.itemsize)
+    nbytes = property(lambda self: self.size * self.dtype.itemsize)
+    device = property(lambda self: self.data.device)
 
 
 _SCALARS = (bool, int, float, complex, np.generic)
@@ -559,20 +537,9 @@ def check_access(device_id: int) -> None:
         )
 
 
-@contextmanager
-def on(device_id: int) -> Iterator[None]:
-    """Another device for a while, as CuPy's C code takes it: no ``with Device`` that anybody sees."""
-    before = runtime.getDevice()
-    runtime.setDevice(device_id)
-    try:
-        yield
-    finally:
-        runtime.setDevice(before)
-
-
 def copy_here(array: Any, order: str) -> Any:
     """A copy on the current device of an array of another: made contiguous over there, on what is current there."""
-    with on(array.data.device_id):
+    with runtime._on(array.data.device_id):
         source = array._astype(array.dtype, order, None, None, None)
     found = Layout.array_class(source.shape, source.dtype, None, source.strides)
     found.data.copy_from_device_async(source.data, source.nbytes)

@@ -121,17 +121,13 @@ def _matched(clique: range, calls: list[_Call]) -> list[list[_Call]]:
 
 def _run(calls: list[_Call]) -> None:
     """Let the streams take what is sent, meet, and then write what is received."""
-    before = runtime.getDevice()
-    try:
-        for call in calls:
-            runtime.setDevice(call.comm._device)
+    for call in calls:
+        with runtime._on(call.comm._device):
             runtime_calls.submit(call.stream, functools.partial(_take, call), 'nccl', 'wait event')
-        runtime_calls.meet([call.stream for call in calls])
-        for call in calls:
-            runtime.setDevice(call.comm._device)
+    runtime_calls.meet([call.stream for call in calls])
+    for call in calls:
+        with runtime._on(call.comm._device):
             runtime_calls.submit(call.stream, functools.partial(_give, call, calls), f'ncclDevKernel_{call.kind}')
-    finally:
-        runtime.setDevice(before)
 
 
 def _elements(address: int, count: int, dtype: Any) -> Array:

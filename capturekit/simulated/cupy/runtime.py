@@ -7,10 +7,11 @@ Device memory lies at simulated addresses, pinned memory at its true host addres
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -269,6 +270,17 @@ def getDevice() -> int:
     return calls.device().get_device()
 
 
+@contextlib.contextmanager
+def _on(device: int) -> Iterator[None]:
+    """Another device for a while, as CuPy's C code takes it: no ``with Device`` that anybody sees."""
+    before = getDevice()
+    calls.ask(calls.device().set_device, device)
+    try:
+        yield
+    finally:
+        calls.device().set_device(before)
+
+
 def getDeviceCount() -> int:
     return calls.device().device_count
 
@@ -449,8 +461,8 @@ def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
 _ABSENT = """
     deviceSetLimit deviceSetMemPool freeArray hostRegister hostUnregister malloc3DArray mallocArray mallocFromPoolAsync
     mallocManaged memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo
-    memPrefetchAsync memcpy2D memcpy2DAsync memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray memcpy2DToArrayAsync
-    memcpy3D memcpy3DAsync memcpyPeer memcpyPeerAsync
+    memPrefetchAsync memcpy2D memcpy2DAsync memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray
+    memcpy2DToArrayAsync memcpy3D memcpy3DAsync memcpyPeer memcpyPeerAsync
 """
 
 

@@ -1082,9 +1082,8 @@ class SimulatedDevice:
         """
         graph = self._graph(g)
         before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
-        _refuse_if(
-            removed and _allocates(graph), 'graphRemoveDependencies'
-        )  # CUDA's documentation of both calls says so
+        # CUDA's documentation of both calls says so
+        _refuse_if(removed and _allocates(graph), 'graphRemoveDependencies')
         for a, b in removed:
             _refuse_if(a not in before.get(b, ()), 'graphRemoveDependencies')
             before[b].discard(a)
