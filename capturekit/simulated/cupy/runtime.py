@@ -124,11 +124,6 @@ def freeHost(ptr: int) -> None:
     calls.after_all(lambda: calls.state.pinned_memory.remove(ptr))
 
 
-def memGetInfo() -> tuple[int, int]:
-    free_bytes, total = calls.device().mem_get_info()
-    return free_bytes, total
-
-
 def device_bytes(ptr: int, size: int) -> Bytes:
     """Return the bytes at a device address, as a view. Raises cudaErrorIllegalAddress where there are none."""
     block, offset = device_block(ptr, size)
@@ -238,6 +233,11 @@ def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
 globals().update(CONSTANTS)
 
 if TYPE_CHECKING:
+    getDevice: Callable[[], int]
+    memGetInfo: Callable[[], tuple[int, int]]
+    eventQuery: Callable[[int], int]
+    streamQuery: Callable[[int], int]
+    pointerGetMemoryType: Callable[[int], int]
 
     def __getattr__(name: str) -> Any: ...
 
@@ -249,7 +249,6 @@ MEMORY_ALLOCATION = 2
 _PEER_ENABLED = 704
 _INVALID_HANDLE = 400
 _DISABLE_TIMING = CONSTANTS['eventDisableTiming']
-_NON_BLOCKING = CONSTANTS['streamNonBlocking']
 _RELAXED = CONSTANTS['streamCaptureModeRelaxed']
 
 
@@ -266,23 +265,15 @@ class PointerAttributes:
 # -- device ---------------------------------------------------------------------------------------------------
 
 
-def getDevice() -> int:
-    return calls.device().get_device()
-
-
 @contextlib.contextmanager
 def _on(device: int) -> Iterator[None]:
     """Another device for a while, as CuPy's C code takes it: no ``with Device`` that anybody sees."""
-    before = getDevice()
+    before = calls.device().get_device()
     calls.ask(calls.device().set_device, device)
     try:
         yield
     finally:
         calls.device().set_device(before)
-
-
-def getDeviceCount() -> int:
-    return calls.device().device_count
 
 
 def check_device(device: int) -> None:
@@ -307,7 +298,7 @@ def getDeviceProperties(device: int) -> dict[str, Any]:
     properties: dict[str, Any] = {name[0].lower() + name[1:]: value for name, value in ATTRIBUTES.items()}
     properties.update(
         name=b'capturekit simulated device',
-        totalGlobalMem=memGetInfo()[1],
+        totalGlobalMem=calls.device().mem_get_info()[1],
         major=COMPUTE_CAPABILITY[0],
         minor=COMPUTE_CAPABILITY[1],
         sharedMemPerBlock=ATTRIBUTES['MaxSharedMemoryPerBlock'],
@@ -316,10 +307,6 @@ def getDeviceProperties(device: int) -> dict[str, Any]:
         maxGridSize=tuple(ATTRIBUTES[f'MaxGridDim{axis}'] for axis in 'XYZ'),
     )
     return properties
-
-
-def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
-    return int(calls.ask(calls.device().can_access_peer, device, peerDevice))
 
 
 def _deviceEnsurePeerAccess(peerDevice: int) -> None:
@@ -342,15 +329,33 @@ _VERBS = """
 """
 
 
-def _verb(name: str, parameters: str, verb: str) -> Callable[..., Any]:
-    call = eval(f'lambda {parameters}: calls.ask(calls.device().{verb}, {parameters or "*()"})', globals())
-    return surface.named(call, name, module=__name__)
+#: Functions that are one expression.
+_EXPRESSIONS = """
+    deviceCanAccessPeer(device, peerDevice): int(calls.ask(calls.device().can_access_peer, device, peerDevice))
+    driverGetVersion(): 13000
+    eventCreate(): eventCreateWithFlags(0)
+    eventQuery(event): calls.status_of(calls.device().event_query, event)
+    getDevice(): calls.device().get_device()
+    getDeviceCount(): calls.device().device_count
+    memGetInfo(): calls.device().mem_get_info()
+    pointerGetMemoryType(ptr): pointerGetAttributes(ptr).type
+    runtimeGetVersion(): 13000
+    streamCreate(): calls.ask(calls.device().stream_create)
+    streamCreateWithFlags(flags): calls.ask(calls.device().stream_create, bool(flags & 1))
+    streamCreateWithPriority(flags, priority): calls.ask(calls.device().stream_create, bool(flags & 1), priority)
+    streamQuery(stream): calls.status_of(calls.device().stream_query, stream)
+    streamWaitEvent(stream, event, flags=0): calls.ask(calls.device().stream_wait_event, stream, event, bool(flags & 1))
+"""
 
 
-for _name, _parameters, _verb_name in re.findall(r'(\w+)\(([\w,]*)\):(\w+)', _VERBS):
-    globals()[_name] = _verb(_name, _parameters, _verb_name)
-for _name in ('driverGetVersion', 'runtimeGetVersion'):
-    globals()[_name] = surface.named(lambda: 13000, _name, module=__name__)
+def _expression(name: str, parameters: str, text: str) -> Callable[..., Any]:
+    return surface.named(eval(f'lambda {parameters}: {text}', globals()), name, module=__name__)
+
+
+for _name, _parameters, _text in re.findall(r'(\w+)\((.*)\): (.+)', _EXPRESSIONS):
+    globals()[_name] = _expression(_name, _parameters, _text)
+for _name, _parameters, _text in re.findall(r'(\w+)\(([\w,]*)\):(\w+)', _VERBS):
+    globals()[_name] = _expression(_name, _parameters, f'calls.ask(calls.device().{_text}, {_parameters or "*()"})')
 for _name in ('profilerStart', 'profilerStop'):  # unsafe calls, as on a GPU, and nothing else: there is no profiler
     globals()[_name] = surface.named(
         lambda: calls.ask(calls.device().unsafe_call, 'profilerStart'), _name, module=__name__
@@ -369,24 +374,7 @@ def pointerGetAttributes(ptr: int) -> PointerAttributes:
     return PointerAttributes(CONSTANTS['cudaInvalidDeviceId'], 0, ptr, CONSTANTS['memoryTypeUnregistered'])
 
 
-def pointerGetMemoryType(ptr: int) -> int:
-    return pointerGetAttributes(ptr).type
-
-
 # -- streams and events ---------------------------------------------------------------------------------------
-
-
-def streamCreate() -> int:
-    return streamCreateWithPriority(0, 0)
-
-
-def streamCreateWithFlags(flags: int) -> int:
-    return streamCreateWithPriority(flags, 0)
-
-
-def streamCreateWithPriority(flags: int, priority: int) -> int:
-    s: int = calls.ask(calls.device().stream_create, bool(flags & _NON_BLOCKING), priority)
-    return s
 
 
 def streamAddCallback(stream: int, callback: Callable[..., Any], arg: int, flags: int = 0) -> None:
@@ -402,14 +390,6 @@ def _launchHostFuncUnmanaged(stream: int, func_arg: tuple[Callable[[Any], Any], 
     launchHostFunc(stream, func, arg)
 
 
-def streamQuery(stream: int) -> int:
-    return calls.status_of(calls.device().stream_query, stream)
-
-
-def streamWaitEvent(stream: int, event: int, flags: int = 0) -> None:
-    calls.ask(calls.device().stream_wait_event, stream, event, bool(flags & 1))
-
-
 def streamBeginCapture(stream: int, mode: int = _RELAXED) -> None:
     if mode not in tuple(Mode):
         raise CUDARuntimeError(_INVALID_VALUE)
@@ -421,10 +401,6 @@ def streamIsCapturing(stream: int) -> bool:
     if status is CaptureStatus.INVALIDATED:
         raise RuntimeError('the stream was capturing, but an error has invalidated the capture sequence')
     return status is CaptureStatus.ACTIVE
-
-
-def eventCreate() -> int:
-    return eventCreateWithFlags(0)
 
 
 def eventCreateWithFlags(flags: int) -> int:
@@ -444,10 +420,6 @@ def eventElapsedTime(start: int, end: int) -> float:
         raise CUDARuntimeError(_INVALID_HANDLE)
     milliseconds: float = calls.ask(calls.device().event_elapsed_time, start, end)
     return milliseconds
-
-
-def eventQuery(event: int) -> int:
-    return calls.status_of(calls.device().event_query, event)
 
 
 def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
