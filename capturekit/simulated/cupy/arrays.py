@@ -283,11 +283,8 @@ def _inside(indices: Any, size: int, low: int | None = None) -> Any:
     return (indices >= (-size if low is None else low)) & (indices < size)
 
 
-def _not_simulated(name: str) -> property:
-    def refuse(self: Any) -> Any:
-        raise NotImplementedError(f"the simulated CuPy has no 'ndarray.{name}'")
-
-    return property(refuse)
+def _not_simulated(name: str, self: Any) -> Any:
+    raise NotImplementedError(f"the simulated CuPy has no 'ndarray.{name}'")
 
 
 class _ndarray_base(Layout):
@@ -341,9 +338,7 @@ class _ndarray_base(Layout):
             raise AttributeError('incompatible shape')
         self._lay_out(found.shape, found.strides, self.dtype)
 
-    @property
-    def T(self) -> Any:
-        return self if self.ndim < 2 else launches.view(np.transpose, self)
+    T = property(lambda self: self if self.ndim < 2 else launches.view(np.transpose, self))
 
     @property
     def mT(self) -> Any:
@@ -667,7 +662,7 @@ def _of_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _ABSENT = 'byteswap cstruct dump dumps flat mdspan reduced_view scatter_add scatter_max scatter_min toDlpack tofile'
 for _name in _ABSENT.split():
-    setattr(_ndarray_base, _name, _not_simulated(_name))
+    setattr(_ndarray_base, _name, property(functools.partial(_not_simulated, _name)))
 for _function in (int, float, complex, bytes, repr, str, format):
     setattr(_ndarray_base, f'__{_function.__name__}__', _of_host(_function))
 

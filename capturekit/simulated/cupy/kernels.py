@@ -208,8 +208,7 @@ class RawModule:
             raise TypeError('Exactly one of `code` and `path` keyword arguments must be given.')
         self.code, self.file_path = code, path
 
-    def compile(self, log_stream: Any = None) -> None:
-        """Do nothing: there is no compiler."""
+    compile = RawKernel.compile
 
     def get_function(self, name: str) -> RawKernel:
         return RawKernel(self.code, name)

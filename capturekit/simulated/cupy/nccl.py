@@ -207,8 +207,7 @@ class NcclCommunicator:
     def destroy(self) -> None:
         self._open = False
 
-    def abort(self) -> None:
-        self._open = False
+    abort = destroy
 
     def device_id(self) -> int:
         return self._device

@@ -452,16 +452,10 @@ class _cuRANDGenerator(BitGenerator):
         return int(self._state.data.ptr)
 
 
-class XORWOW(_cuRANDGenerator):
-    """cuRAND's XORWOW by name."""
-
-
-class MRG32k3a(XORWOW):
-    """cuRAND's MRG32k3a by name."""
-
-
-class Philox4x3210(XORWOW):
-    """cuRAND's Philox4x32-10 by name."""
+XORWOW, MRG32k3a, Philox4x3210 = (
+    type(name, (_cuRANDGenerator,), {'__doc__': f"cuRAND's {name} by name.", '__module__': __name__})
+    for name in ('XORWOW', 'MRG32k3a', 'Philox4x3210')
+)
 
 
 class Generator:

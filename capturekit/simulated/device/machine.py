@@ -61,7 +61,7 @@ from capturekit.simulated.device.graph_nodes import (
     touched,
     wired,
 )  # fmt: skip
-from capturekit.simulated.device.stream_queues import Line, Queue, any_order, nothing
+from capturekit.simulated.device.stream_queues import Line, Queue, Thing, any_order, nothing
 from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
 
 #: The device's range: lower numbers come first.
@@ -239,10 +239,7 @@ class SimulatedDevice:
         if s == PER_THREAD:
             key = threading.get_ident(), self.get_device()
             return self._per_thread.setdefault(key, SimulatedStream(non_blocking=False, device=self.get_device()))
-        try:
-            return self.streams[s]
-        except KeyError:
-            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'stream {s:#x}') from None
+        return _found(self.streams, s, f'stream {s:#x}', Code.cudaErrorInvalidResourceHandle)
 
     def _line(self, s: int) -> Line:
         if self.queue is not None and s in LEGACY:
@@ -250,24 +247,16 @@ class SimulatedDevice:
         return self._stream(s).line
 
     def _event(self, e: int) -> SimulatedEvent:
-        try:
-            return self.events[e]
-        except KeyError:
-            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'event {e:#x}') from None
+        return _found(self.events, e, f'event {e:#x}', Code.cudaErrorInvalidResourceHandle)
 
     def _graph(self, g: int) -> GraphDefinition:
-        if g in self.graphs:
-            return self.graphs[g]
         for capture in self.captures:
             if capture.graph.handle == g:
                 return capture.graph
-        raise CudaCallError(Code.cudaErrorInvalidValue, 'graph')
+        return _found(self.graphs, g, 'graph')
 
     def _exec(self, x: int) -> ExecutableGraph:
-        try:
-            return self.executables[x]
-        except KeyError:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'executable graph') from None
+        return _found(self.executables, x, 'executable graph')
 
     def _invalidate(self, captures: Iterable[SimulatedCapture]) -> None:
         for capture in captures:
@@ -1105,19 +1094,21 @@ class SimulatedDevice:
 
     def _anchor(self, x: int, source: int) -> tuple[ExecutableGraph, GraphNode]:
         executable = self._exec(x)
-        _refuse_if(source not in executable.anchors, 'the node of an executable graph')
-        return executable, executable.anchors[source]
+        return executable, _found(executable.anchors, source, 'the node of an executable graph')
 
     def node_enable(self, x: int, node: int, on: bool) -> None:
         """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""
-        executable, found = self._anchor(x, node)
-        _refuse_if(found.kind not in SWITCHED, 'graphNodeSetEnabled')
+        executable, found = self._switch(x, node)
         (executable.off.discard if on else executable.off.add)(found)
 
     def node_enabled(self, x: int, node: int) -> bool:
-        executable, found = self._anchor(x, node)
-        _refuse_if(found.kind not in SWITCHED, 'graphNodeGetEnabled')
+        executable, found = self._switch(x, node)
         return found not in executable.off
+
+    def _switch(self, x: int, node: int) -> tuple[ExecutableGraph, GraphNode]:
+        executable, found = self._anchor(x, node)
+        _refuse_if(found.kind not in SWITCHED, 'graphNodeSetEnabled')
+        return executable, found
 
     def node_info(self, g: int, node: int) -> NodeInfo:
         return info_of(self._node(g, node))
@@ -1227,6 +1218,13 @@ class SimulatedDevice:
 def _refuse_if(wrong: object, call: str, code: int = Code.cudaErrorInvalidValue) -> None:
     if wrong:
         raise CudaCallError(code, call)
+
+
+def _found(held: Mapping[int, Thing], handle: int, call: str, code: Code = Code.cudaErrorInvalidValue) -> Thing:
+    try:
+        return held[handle]
+    except KeyError:
+        raise CudaCallError(code, call) from None
 
 
 def _refuse_copies(nodes: Iterable[GraphNode], call: str) -> None:
