@@ -20,7 +20,7 @@ PACKAGES = {
     'model': (5000, 4000),
     'render': (1750, 1100),
     'driver': (4100, 4000),
-    'simulated': (9850, 5500),
+    'simulated': (9225, 5500),
     'launch': (2700, 2000),
     'guard': (9400, 7500),
     'analysis': (2600, 2500),
@@ -56,7 +56,7 @@ TESTS = {
     'recorder': (4550, 3500),
     'remedies': (250, 240),
     'render': (1300, 700),
-    'simulated': (4450, 2200),
+    'simulated': (4440, 2200),
     'soak': (600, 400),
     'zoo': (500, 500),
 }

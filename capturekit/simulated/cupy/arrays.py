@@ -293,9 +293,6 @@ class _ndarray_base(Layout):
     __slots__ = ()
     __array_priority__ = 100
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError('Must not be directly instantiated')
-
     # -- protocols ----------------------------------------------------------------------------------------------
 
     @property

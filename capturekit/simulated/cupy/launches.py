@@ -10,7 +10,9 @@ looks at a result too early, or a graph that misses an edge, shows wrong numbers
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,35 +35,16 @@ _MAX_NDIM = 32
 
 def _extent(shape: Shape, strides: Shape, itemsize: int) -> tuple[int, int]:
     """Return the first and one past the last byte that elements lie in, relative to the first element."""
-    low = high = 0
-    for n, s in zip(shape, strides):
-        if s < 0:
-            low += (n - 1) * s
-        else:
-            high += (n - 1) * s
-    return low, high + itemsize
+    reach = [(n - 1) * s for n, s in zip(shape, strides)]
+    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + itemsize
 
 
 def _contiguous_strides(shape: Shape, itemsize: int, c_order: bool) -> Shape:
     if 0 in shape:
         return (0,) * len(shape)  # as CuPy has it, unlike NumPy
-    strides, step = [], itemsize
-    for n in reversed(shape) if c_order else shape:
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides)) if c_order else tuple(strides)
-
-
-def _is_contiguous(shape: Shape, strides: Shape, itemsize: int) -> bool:
-    step = itemsize
-    for n, s in zip(reversed(shape), reversed(strides)):
-        if n == 0:
-            return True
-        if n != 1:
-            if s != step:
-                return False
-            step *= n
-    return True
+    lengths = shape[::-1] if c_order else shape
+    strides = tuple(itertools.accumulate(lengths[:-1], operator.mul, initial=itemsize))[: len(shape)]
+    return strides[::-1] if c_order else strides
 
 
 @dataclass(frozen=True)
@@ -199,8 +182,10 @@ class Layout:
         self._strides: Shape = strides
         self.dtype = dtype
         self.size = int(math.prod(shape))
-        self._c_contiguous = self.size == 0 or _is_contiguous(shape, strides, dtype.itemsize)
-        self._f_contiguous = self.size == 0 or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
+        self._c_contiguous, self._f_contiguous = (
+            self.size == 0 or all(n == 1 or s == own for n, s, own in zip(shape, strides, wanted))
+            for wanted in (_contiguous_strides(shape, dtype.itemsize, c_order) for c_order in (True, False))
+        )
 
     def _view(self, subtype: type, ptr: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> Any:
         found: Any = Layout.__new__(subtype)

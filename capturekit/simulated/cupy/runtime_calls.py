@@ -58,8 +58,6 @@ class State:
         #: The generators of cuRAND by their handles, and the random states of devices.
         self.generators: dict[int, Any] = {}
         self.random_states: dict[int, Any] = {}
-        #: By the name of a vendor's library: the stream that each handle was given last.
-        self.library_streams: dict[str, dict[int, int]] = {}
         #: What CuPy is told of libraries by the kind of kernel, and of products by the kind of numbers.
         self.accelerators: dict[str, list[int]] = {kind: [1] for kind in ('elementwise', 'reduction', 'routine')}
         self.compute_types = [1, 1, 1]
