@@ -107,6 +107,9 @@ class Flags:
             raise KeyError(f'{name} is not defined for cupy.ndarray.flags')
         return self._flags[name]
 
+    def __repr__(self) -> str:
+        return '\n'.join(f'  {name} : {value}' for name, value in self._flags.items())
+
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """Return ``dtype`` as NumPy's, in native byte order; raises ValueError where CuPy has no such elements."""
