@@ -4,7 +4,7 @@ The rows at the edges go to the neighbours by NCCL, on a lane of their own, whil
 MPI only starts the processes and tells them NCCL's id; without mpi4py it is one process.
 
 mpirun -n 4 python samples/mpi_stencil.py [--rows N] [--columns N] [--steps N]                  a GPU for each process
-mpirun -n 2 python -m capturekit run --simulate samples/mpi_stencil.py                          anywhere
+python -m capturekit run --simulate samples/mpi_stencil.py                      anywhere, as one process
 """
 
 import argparse

@@ -4,7 +4,7 @@ A step computes the gradients of a small net on this process's batch, sums them 
 the weights. torchrun starts the processes and tells each its rank; without it, it is one process. torch is not used.
 
 torchrun --nproc-per-node 4 samples/torchrun_training.py [--batch N] [--steps N]               a GPU for each process
-torchrun --nproc-per-node 2 -m capturekit run --simulate samples/torchrun_training.py          anywhere
+python -m capturekit run --simulate samples/torchrun_training.py                anywhere, as one process
 """
 
 import argparse

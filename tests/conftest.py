@@ -54,7 +54,7 @@ GROWN = 20_000
 HERE = Path(__file__).resolve().parent
 #: What is tested in these folders does not depend on Python's version.
 ALIKE = frozenset({
-    'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'lanes', 'launch', 'ledger', 'packages', 'processes',
+    'analysis', 'cli', 'driver', 'fusion', 'graph', 'lab', 'lanes', 'launch', 'ledger', 'packages',
     'recorder', 'remedies', 'render', 'simulated', 'soak',
 })  # fmt: skip
 #: What takes seconds: random programs, samples, orders of all kinds, threads that go on for long, moments of a call.

@@ -251,6 +251,11 @@ def test_what_would_wait_for_ever_is_refused_by_the_stand_in(s: Any) -> None:
     in_group(s, lanes, all_reduce(s))
 
 
+def test_ranks_of_several_processes_are_refused_by_the_stand_in(s: Any) -> None:
+    with pytest.raises(NotImplementedError, match='NCCL in one process alone'):
+        s.nccl.NcclCommunicator(2, s.nccl.get_unique_id(), 0)
+
+
 def test_nccl_is_not_imported_for_our_sake(sim: Any) -> None:
     from capturekit.guard import GUARD
 

@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.surface import METHODS, declared, signature_like
-from capturekit.simulated.unchecked_functions import UNCHECKED
-
 from . import launches, memory, pinned, runtime, runtime_calls, streams, syncdetect
 from .launches import Layout, Shape, check_dtype
 from .runtime_calls import cupy
@@ -222,7 +219,6 @@ def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> 
 
 
 _NOTHING = object()
-_COMPARISONS = ('equal', 'greater', 'greater_equal', 'less', 'less_equal', 'not_equal')
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -234,12 +230,16 @@ def _should_use_rop(x: Any, y: Any) -> bool:
     return lower
 
 
-def _binary(name: str) -> Callable[[Any, Any], Any]:
+def _operator(name: str) -> Callable[[Any, Any], Any]:
+    plain: Any = object.__eq__
+
     def operator(self: Any, other: Any) -> Any:
         if isinstance(other, Layout):
-            return TABLE[name](self, other) if name in TABLE else cupy.matmul(self, other)
+            return getattr(cupy, name)(self, other) if name == 'matmul' else TABLE[name](self, other)
         if _should_use_rop(self, other):
             return NotImplemented
+        if name in ('equal', 'not_equal') and (other is None or type(other).__eq__ is plain):
+            return full(self.shape, np.dtype(bool), name == 'not_equal')
         # By way of NumPy, so that other libraries' __array_ufunc__ are asked.
         return getattr(np, name)(self, other)
 
@@ -250,28 +250,9 @@ def _reflected(name: str) -> Callable[[Any, Any], Any]:
     return lambda self, other: getattr(np, name)(other, self)
 
 
-def _in_place(name: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: TABLE[name](self, other, self)
-
-
-def _unary(name: str) -> Callable[[Any], Any]:
-    return lambda self: TABLE[name](self)
-
-
-def _comparison(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        if isinstance(other, Layout):
-            return TABLE[name](self, other)
-        if _should_use_rop(self, other):
-            return NotImplemented
-        if isinstance(other, np.ndarray) and other.ndim == 0:
-            other = other.item()
-        plain: Any = type(other).__eq__
-        if name in ('equal', 'not_equal') and (other is None or plain is object.__eq__):
-            return full(self.shape, np.dtype(bool), name == 'not_equal')
-        return getattr(np, name)(self, other)
-
-    return operator
+def _in_place(name: str) -> Callable[..., Any]:
+    """The same of one array, or of two, with the first as the output of the second."""
+    return lambda self, *other: TABLE[name](self, *other, *([self] if other else []))
 
 
 def full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
@@ -298,15 +279,12 @@ def _bound(dtype: Any, given: Any, end: str) -> Any:
     return dtype.type({'min': '-inf', 'max': 'inf'}[end] if dtype.kind == 'f' else getattr(np.iinfo(dtype), end))
 
 
-def _inside(indices: Any, size: int) -> Any:
-    return (indices >= -size) & (indices < size)
+def _inside(indices: Any, size: int, low: int | None = None) -> Any:
+    return (indices >= (-size if low is None else low)) & (indices < size)
 
 
-def _not_simulated(name: str) -> property:
-    def refuse(self: Any) -> Any:
-        raise NotImplementedError(f"the simulated CuPy has no 'ndarray.{name}'")
-
-    return property(refuse)
+def _not_simulated(name: str, self: Any) -> Any:
+    raise NotImplementedError(f"the simulated CuPy has no 'ndarray.{name}'")
 
 
 class _ndarray_base(Layout):
@@ -314,9 +292,6 @@ class _ndarray_base(Layout):
 
     __slots__ = ()
     __array_priority__ = 100
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError('Must not be directly instantiated')
 
     # -- protocols ----------------------------------------------------------------------------------------------
 
@@ -360,9 +335,7 @@ class _ndarray_base(Layout):
             raise AttributeError('incompatible shape')
         self._lay_out(found.shape, found.strides, self.dtype)
 
-    @property
-    def T(self) -> Any:
-        return self if self.ndim < 2 else launches.view(np.transpose, self)
+    T = property(lambda self: self if self.ndim < 2 else launches.view(np.transpose, self))
 
     @property
     def mT(self) -> Any:
@@ -544,7 +517,7 @@ class _ndarray_base(Layout):
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
-        if mode == 'raise' and not bool(((self >= 0) & (self < choices.shape[0])).all()):
+        if mode == 'raise' and not bool(_inside(self, choices.shape[0], 0).all()):
             raise ValueError('invalid entry in choice array')
         return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
 
@@ -619,7 +592,7 @@ class _ndarray_base(Layout):
             function = getattr(function, method, None)
         if function is None or not all(_is_operand(x) for x in operands):
             return NotImplemented
-        if ufunc.__name__ in _COMPARISONS:
+        if ufunc.__name__ in _COMPARISONS.values():
             inputs = tuple(x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in inputs)
         return function(*inputs, **kwargs)
 
@@ -633,13 +606,8 @@ class _ndarray_base(Layout):
             return NotImplemented
         return function(*args, **kwargs)
 
-    __lt__, __le__ = _comparison('less'), _comparison('less_equal')
-    __gt__, __ge__ = _comparison('greater'), _comparison('greater_equal')
-    __eq__, __ne__ = _comparison('equal'), _comparison('not_equal')
+    __eq__, __ne__ = _operator('equal'), _operator('not_equal')
     __hash__ = None  # type: ignore[assignment]
-
-    def __pos__(self: Any) -> Any:
-        return TABLE['positive'](self)
 
     # -- Python ---------------------------------------------------------------------------------------------------
 
@@ -657,11 +625,10 @@ class _ndarray_base(Layout):
             return bool(self.get())
         raise ValueError('The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()')
 
-    def __copy__(self) -> Any:
+    def __copy__(self, memo: Any = None) -> Any:
         return self.copy()
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self.copy()
+    __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return runtime_calls.cupy.array, (self.get(order='A'),)
@@ -690,20 +657,9 @@ def _of_host(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *args: function(self.get(), *args)
 
 
-def _view_by(name: str) -> Callable[..., Any]:
-    function = getattr(np, name)
-    return declared(
-        name,
-        signature_like(f'ndarray.{name}', function),
-        lambda args, kwargs: launches.view(function, *args, **kwargs),
-    )
-
-
 _ABSENT = 'byteswap cstruct dump dumps flat mdspan reduced_view scatter_add scatter_max scatter_min toDlpack tofile'
 for _name in _ABSENT.split():
-    setattr(_ndarray_base, _name, _not_simulated(_name))
-for _name in ('diagonal', 'squeeze', 'swapaxes'):
-    setattr(_ndarray_base, _name, _view_by(_name))
+    setattr(_ndarray_base, _name, property(functools.partial(_not_simulated, _name)))
 for _function in (int, float, complex, bytes, repr, str, format):
     setattr(_ndarray_base, f'__{_function.__name__}__', _of_host(_function))
 
@@ -714,33 +670,19 @@ _BINARY = {
     'floordiv': 'floor_divide', 'mod': 'remainder', 'divmod': 'divmod', 'pow': 'power', 'lshift': 'left_shift',
     'rshift': 'right_shift', 'and': 'bitwise_and', 'or': 'bitwise_or', 'xor': 'bitwise_xor',
 }  # fmt: skip
-_UNARY = {'neg': 'negative', 'abs': 'absolute', 'invert': 'invert'}
+_COMPARISONS = {
+    'lt': 'less', 'le': 'less_equal', 'gt': 'greater', 'ge': 'greater_equal', 'eq': 'equal', 'ne': 'not_equal',
+}  # fmt: skip
+_UNARY = {'pos': 'positive', 'neg': 'negative', 'abs': 'absolute', 'invert': 'invert'}
 
+for _short, _name in {**_BINARY, **_COMPARISONS}.items():
+    setattr(_ndarray_base, f'__{_short}__', _operator(_name))
 for _short, _name in _BINARY.items():
-    setattr(_ndarray_base, f'__{_short}__', _binary(_name))
     setattr(_ndarray_base, f'__r{_short}__', _reflected(_name))
     if _short not in ('divmod', 'matmul'):
         setattr(_ndarray_base, f'__i{_short}__', _in_place(_name))
 for _short, _name in _UNARY.items():
-    setattr(_ndarray_base, f'__{_short}__', _unary(_name))
-
-
-def _method(name: str) -> Callable[..., Any]:
-    own = getattr(np, name)
-    function = UNCHECKED.get(name, own)
-
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        out = kwargs.pop('out', None)
-        dtype = kwargs.pop('dtype', None) if name in ('argmax', 'argmin') else None  # NumPy's have none
-        given = {key: value for key, value in kwargs.items() if value is not None and value is not False}
-        found = launches.launch(f'cupy_{name}', function, args, given, out=out)
-        return found if dtype is None else found.astype(dtype, copy=False)
-
-    return declared(name, signature_like(f'ndarray.{name}', own), call)
-
-
-for _name in METHODS:
-    setattr(_ndarray_base, _name, _method(_name))
+    setattr(_ndarray_base, f'__{_short}__', _in_place(_name))
 
 
 class ndarray(_ndarray_base):
@@ -835,12 +777,10 @@ def _basic(a: NDArray[Any], key: tuple[Any, ...]) -> Any:
 def _axes_used(k: Any) -> int:
     if k is None or k is Ellipsis:
         return 0
-    if not isinstance(k, Layout):
+    if not isinstance(k, Layout) or k.dtype.kind in 'iu':
         return 1
     if k.dtype.kind == 'b':
-        return k.ndim
-    if k.dtype.kind in 'iu':
-        return 1
+        return int(k.ndim)
     raise IndexError(f'arrays used as indices must be of integer or boolean type. (actual: {k.dtype.type})')
 
 
@@ -891,60 +831,31 @@ def _wrapped(shape: Shape, axes: list[int], indices: tuple[Any, ...]) -> tuple[A
 # read by the host first, since it decides the result's shape.
 
 
+def _located(array: Any, key: Any) -> tuple[Any, list[Any], Callable[..., Any], Shape | None]:
+    """Where a key leads.
+
+    Returns the view that its scalars and slices make, its arrays, what makes NumPy's key for the view of their values,
+    and the shape of what is there if a mask decides it.
+    """
+    seen, arrays = _split(array, key)
+    if len(arrays) == 1 and arrays[0][1].dtype.kind == 'b':
+        axis, mask = arrays[0]
+        _check_mask(seen, mask, axis)
+        shape = (*seen.shape[:axis], count_true(mask), *seen.shape[axis + mask.ndim :])
+        return seen, [mask], lambda _a, m: (*(slice(None),) * axis, m), shape
+    indexed = _integers(seen, arrays)
+    axes = [axis for axis, _ in indexed]
+    return seen, [one for _, one in indexed], lambda a, *indices: _wrapped(a.shape, axes, indices), None
+
+
 def getitem(array: Any, key: Any) -> Any:
     if array.dtype.fields is not None and isinstance(key, (str, list)):
         return launches.view(_basic, array, key)
-    seen, arrays = _split(array, key)
-    if not arrays:
+    seen, operands, where, shape = _located(array, key)
+    if not operands:
         return seen
-    if len(arrays) == 1 and arrays[0][1].dtype.kind == 'b':
-        return _compressed(seen, *arrays[0])
-    indexed = _integers(seen, arrays)
-    axes = [axis for axis, _ in indexed]
-
-    def gather(a: NDArray[Any], *indices: Any) -> NDArray[Any]:
-        found: NDArray[Any] = a[_wrapped(a.shape, axes, indices)]
-        return found
-
-    return launches.launch('cupy_take', gather, (seen, *(index for _, index in indexed)))
-
-
-def _compressed(seen: Any, axis: int, mask: Any) -> Any:
-    _check_mask(seen, mask, axis)
-    shape = (*seen.shape[:axis], count_true(mask), *seen.shape[axis + mask.ndim :])
-    before = (slice(None),) * axis
-
-    def compress(a: NDArray[Any], m: NDArray[Any]) -> Any:
-        where: Any = (*before, m)
-        return a[where]
-
-    return launches.launch('cupy_getitem_mask', compress, (seen, mask), shapes=[shape])
-
-
-def _scatter_masked(seen: Any, axis: int, mask: Any, value: Any, op: str) -> None:
-    _check_mask(seen, mask, axis)
-    n = count_true(mask)
-    shape = (*seen.shape[:axis], n, *seen.shape[axis + mask.ndim :])
-    if 0 in shape:
-        return
-    if launches.as_array(value) is None:
-        value = array(value, dtype=seen.dtype)
-    np.broadcast_shapes(value.shape, shape)
-    before = (slice(None),) * axis
-
-    def write(a: NDArray[Any], m: NDArray[Any], v: NDArray[Any]) -> None:
-        where: Any = (*before, m)
-        # The kernel looks at the mask anew, whatever its length was when the host asked.
-        now = np.count_nonzero(m)
-        at = len(shape) - axis
-        if now != n and v.ndim >= at and v.shape[-at] != 1:
-            v = np.resize(v, (*v.shape[:-at], now, *v.shape[v.ndim - at + 1 :]))
-        if op == 'update':
-            a[where] = v
-        else:
-            _UPDATES[op](a, where, v)
-
-    launches.mutate(f'cupy_scatter_{op}_mask', write, seen, (mask, value))
+    name, shapes = ('cupy_take', None) if shape is None else ('cupy_getitem_mask', [shape])
+    return launches.launch(name, lambda a, *given: a[where(a, *given)], (seen, *operands), shapes=shapes)
 
 
 def setitem(array: Any, key: Any, value: Any) -> None:
@@ -957,26 +868,35 @@ def scatter(target: Any, key: Any, value: Any, op: str) -> None:
     """Combine ``value`` into ``target[key]``: 'update', 'add', 'max' and so on."""
     if op != 'update' and op not in _UPDATES:
         raise ValueError('this op is not supported')
-    seen, arrays = _split(target, key)
-    if not arrays:
+    seen, operands, where, shape = _located(target, key)
+    if not operands:
         _assign(seen, value, op)
         return
-    if len(arrays) == 1 and arrays[0][1].dtype.kind == 'b':
-        _scatter_masked(seen, *arrays[0], value, op)
+    if shape is not None and 0 in shape:
         return
-    indexed = _integers(seen, arrays)
     if launches.as_array(value) is None:
         value = array(value, dtype=seen.dtype)
-    axes = [axis for axis, _ in indexed]
+    if shape is not None:
+        np.broadcast_shapes(value.shape, shape)
 
-    def write(a: NDArray[Any], v: NDArray[Any], *indices: Any) -> None:
-        where = _wrapped(a.shape, axes, indices)
+    def write(a: NDArray[Any], v: NDArray[Any], *given: Any) -> None:
+        place = where(a, *given)
+        if shape is not None:
+            v = _stretched(v, a[place].shape)
         if op == 'update':
-            a[where] = v
+            a[place] = v
         else:
-            _UPDATES[op](a, where, v)
+            _UPDATES[op](a, place, v)
 
-    launches.mutate(f'cupy_scatter_{op}', write, seen, (value, *(index for _, index in indexed)))
+    name = f'cupy_scatter_{op}' + ('' if shape is None else '_mask')
+    launches.mutate(name, write, seen, (value, *operands))
+
+
+def _stretched(v: NDArray[Any], shape: Shape) -> NDArray[Any]:
+    """Values for places of a shape: a kernel looks at a mask anew, whatever its length was when the host asked."""
+    lengths = ((1,) * v.ndim + shape)[len(shape) :]
+    wanted = tuple(n if n == 1 else length for n, length in zip(v.shape, lengths))
+    return v if wanted == v.shape else np.resize(v, wanted)
 
 
 def _assign(seen: Any, value: Any, op: str) -> None:

@@ -71,12 +71,8 @@ class Device:
 
     def synchronize(self) -> None:
         syncdetect._declare_synchronize()
-        before = runtime.getDevice()
-        runtime.setDevice(self.id)
-        try:
+        with runtime._on(self.id):
             runtime.deviceSynchronize()
-        finally:
-            runtime.setDevice(before)
 
     @property
     def compute_capability(self) -> str:
@@ -84,13 +80,8 @@ class Device:
 
     @property
     def mem_info(self) -> tuple[int, int]:
-        before = runtime.getDevice()
-        runtime.setDevice(self.id)
-        try:
-            found: tuple[int, int] = runtime.memGetInfo()
-            return found
-        finally:
-            runtime.setDevice(before)
+        with runtime._on(self.id):
+            return runtime.memGetInfo()
 
     @property
     def attributes(self) -> dict[str, int]:

@@ -21,6 +21,7 @@ from capturekit.simulated.cupy.surface import (
     HOST,
     LINALG,
     LOOKING_AT_INFO,
+    METHODS,
     PLAIN,
     READ_WHOLE,
     SAME_AS,
@@ -109,9 +110,6 @@ class _Grid:
 
     def __getitem__(self, key: Any) -> Any:
         return launches.launch('cupy_grid', self._grid.__getitem__, (key,))
-
-    def __len__(self) -> int:
-        return 0
 
 
 mgrid, ogrid, r_, c_ = _Grid(np.mgrid), _Grid(np.ogrid), _Grid(np.r_), _Grid(np.c_)
@@ -302,7 +300,7 @@ def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) ->
     if given is not None and where is None and given.data.device_id != dst.data.device_id and dst.size:
         if launches.copy_across(dst, given):
             return
-        with launches.on(dst.data.device_id):
+        with runtime._on(dst.data.device_id):
             launches.mutate('cupy_copy', write, dst, (given.copy(), where))
         return
     launches.mutate('cupy_copyto', write, dst, (src, where))
@@ -346,12 +344,6 @@ def matmul(
         vendor.multiplied(x1, x2, found, make)
         return found
     return launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
-
-
-def byte_bounds(a: Any) -> tuple[int, int]:
-    reach = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
-    low = a.data.ptr + sum(r for r in reach if r < 0)
-    return low, a.data.ptr + sum(r for r in reach if r > 0) + a.itemsize
 
 
 def _part(name: str) -> Callable[[Any], Any]:
@@ -443,14 +435,9 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         if name in _READ:
             _READ[name](*args, **kwargs)
         args, kwargs = _uploaded(name, args, kwargs)
-        dtype = kwargs.pop('dtype', None) if name in _DTYPE_AFTERWARDS else None
-        if name in _ORDER_STABLE:
+        dtype = kwargs.pop('dtype', None) if name in ('argmax', 'argmin') else None  # NumPy's have none
+        if name in ('sort', 'argsort'):  # what is not None can only mean this
             kwargs['kind'] = 'stable'
-        for ours, theirs in _KEYWORDS.get(name, {}).items():
-            if ours in kwargs:
-                value = kwargs.pop(ours)
-                if theirs and value is not None:
-                    kwargs[theirs] = value
         if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
             prepare()
         found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
@@ -577,19 +564,6 @@ def _uploaded(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     return tuple(found), kwargs
 
 
-#: Functions with a ``dtype`` that NumPy's have not.
-_DTYPE_AFTERWARDS = frozenset(('argmax', 'argmin'))
-#: Functions whose ``kind`` can only mean a stable sort.
-_ORDER_STABLE = frozenset(('sort', 'argsort'))
-#: Function -> CuPy's keyword -> NumPy's; '' for one that NumPy has no more.
-_KEYWORDS: dict[str, dict[str, str]] = {
-    'corrcoef': {'bias': '', 'ddof': ''},
-    'percentile': {'interpolation': 'method'},
-    'quantile': {'interpolation': 'method'},
-    'matrix_rank': {'tol': 'tol'},
-}
-
-
 def _concatenate(tup: Any, axis: int | None, kwargs: dict[str, Any]) -> Any:
     arrays = [array_of(one) for one in tup] if isinstance(tup, (list, tuple)) else list(tup)
     if axis is None:
@@ -679,13 +653,21 @@ def _made(
 
 def _top_level() -> dict[str, Any]:
     """Return the functions of ``cupy`` that follow a rule."""
-    found = _made(PLAIN, np, _plain, 'cupy')
-    found.update(_made(VIEWS, np, _viewing, 'cupy'))
-    found.update(_made(HOST, np, lambda name, fn: _answering(fn), 'cupy'))
-    found.update(_made(SETS, np, _set_operation, 'cupy'))
-    found.update(_made(READ_WHOLE, np, lambda name, fn: _of_host(fn), 'cupy'))
+    ways: tuple[tuple[list[str], Callable[[str, Callable[..., Any]], Call]], ...] = (
+        (PLAIN, _plain), (VIEWS, _viewing), (HOST, lambda _, fn: _answering(fn)), (SETS, _set_operation),
+        (READ_WHOLE, lambda _, fn: _of_host(fn)),
+    )  # fmt: skip
+    found: dict[str, Any] = {}
+    for names, way in ways:
+        found.update(_made(names, np, way, 'cupy'))
     found.update(permute_dims=_permute_dims, matrix_transpose=_matrix_transpose)
     return found
+
+
+for _name in (*METHODS, 'diagonal', 'squeeze', 'swapaxes'):
+    _own = getattr(np, _name)
+    _call = _plain(_name, UNCHECKED.get(_name, _own)) if _name in METHODS else _viewing(_name, _own)
+    setattr(arrays._ndarray_base, _name, declared(_name, signature_like(f'ndarray.{_name}', _own), _call))
 
 
 def _permute_dims(a: Any, axes: Any = None) -> Any:

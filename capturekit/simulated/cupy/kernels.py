@@ -14,15 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.kernel_bodies import body, body_of, kernel_made
+from capturekit.simulated.kernel_bodies import body_of, kernel_made
 
 from . import launches
 from .launches import Layout
-
-__all__ = [
-    'ElementwiseKernel', 'RawKernel', 'RawModule', 'ReductionKernel', 'body', 'clear_memo', 'fuse', 'memoize',
-    'rawkernel', 'vectorize',
-]  # fmt: skip
 
 
 class Parameter(NamedTuple):
@@ -213,14 +208,10 @@ class RawModule:
             raise TypeError('Exactly one of `code` and `path` keyword arguments must be given.')
         self.code, self.file_path = code, path
 
-    def compile(self, log_stream: Any = None) -> None:
-        """Do nothing: there is no compiler."""
+    compile = RawKernel.compile
 
     def get_function(self, name: str) -> RawKernel:
         return RawKernel(self.code, name)
-
-    def get_global(self, name: str) -> Any:
-        raise NotImplementedError(f'cupy.RawModule.get_global({name!r}) is not simulated')
 
 
 class _JitRawKernel:
@@ -245,15 +236,9 @@ def fuse(*args: Any, **kwargs: Any) -> Any:
     """Return the function as it is: its operations run one by one."""
 
     def wrapper(f: Callable[..., Any], kernel_name: str | None = None) -> Callable[..., Any]:
-        @functools.wraps(f)
-        def fused(*a: Any, **k: Any) -> Any:
-            return f(*a, **k)
+        return functools.wraps(f)(lambda *a, **k: f(*a, **k))
 
-        return fused
-
-    if len(args) == 1 and not kwargs and callable(args[0]):
-        return wrapper(args[0])
-    return lambda f: wrapper(f, *args, **kwargs)
+    return wrapper(args[0]) if len(args) == 1 and not kwargs and callable(args[0]) else wrapper
 
 
 class vectorize:

@@ -10,10 +10,11 @@ looks at a result too early, or a graph that misses an edge, shows wrong numbers
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from capturekit.simulated.device.constants import PerformanceWarning
 from capturekit.simulated.device.graph_nodes import Given
 
-from . import devices, memory, runtime, runtime_calls
+from . import memory, runtime, runtime_calls
 from .runtime_calls import get_current_stream_ptr
 
 Shape = tuple[int, ...]
@@ -34,35 +35,16 @@ _MAX_NDIM = 32
 
 def _extent(shape: Shape, strides: Shape, itemsize: int) -> tuple[int, int]:
     """Return the first and one past the last byte that elements lie in, relative to the first element."""
-    low = high = 0
-    for n, s in zip(shape, strides):
-        if s < 0:
-            low += (n - 1) * s
-        else:
-            high += (n - 1) * s
-    return low, high + itemsize
+    reach = [(n - 1) * s for n, s in zip(shape, strides)]
+    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + itemsize
 
 
 def _contiguous_strides(shape: Shape, itemsize: int, c_order: bool) -> Shape:
     if 0 in shape:
         return (0,) * len(shape)  # as CuPy has it, unlike NumPy
-    strides, step = [], itemsize
-    for n in reversed(shape) if c_order else shape:
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides)) if c_order else tuple(strides)
-
-
-def _is_contiguous(shape: Shape, strides: Shape, itemsize: int) -> bool:
-    step = itemsize
-    for n, s in zip(reversed(shape), reversed(strides)):
-        if n == 0:
-            return True
-        if n != 1:
-            if s != step:
-                return False
-            step *= n
-    return True
+    lengths = shape[::-1] if c_order else shape
+    strides = tuple(itertools.accumulate(lengths[:-1], operator.mul, initial=itemsize))[: len(shape)]
+    return strides[::-1] if c_order else strides
 
 
 @dataclass(frozen=True)
@@ -203,8 +185,10 @@ class Layout:
         self._strides: Shape = strides
         self.dtype = dtype
         self.size = int(math.prod(shape))
-        self._c_contiguous = self.size == 0 or _is_contiguous(shape, strides, dtype.itemsize)
-        self._f_contiguous = self.size == 0 or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
+        self._c_contiguous, self._f_contiguous = (
+            self.size == 0 or all(n == 1 or s == own for n, s, own in zip(shape, strides, wanted))
+            for wanted in (_contiguous_strides(shape, dtype.itemsize, c_order) for c_order in (True, False))
+        )
 
     def _view(self, subtype: type, ptr: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> Any:
         found: Any = Layout.__new__(subtype)
@@ -218,30 +202,12 @@ class Layout:
     def _slot(self) -> Slot:
         return Slot(self.data.ptr, self._shape, self._strides, self.dtype)
 
-    @property
-    def flags(self) -> Flags:
-        return Flags(self._c_contiguous, self._f_contiguous, self.base is None)
-
-    @property
-    def strides(self) -> Shape:
-        return self._strides
-
-    @property
-    def ndim(self) -> int:
-        return len(self._shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    @property
-    def device(self) -> devices.Device:
-        found: devices.Device = self.data.device
-        return found
+    flags = property(lambda self: Flags(self._c_contiguous, self._f_contiguous, self.base is None))
+    strides = property(lambda self: self._strides)
+    ndim = property(lambda self: len(self._shape))
+    itemsize = property(lambda self: self.dtype.itemsize)
+    nbytes = property(lambda self: self.size * self.dtype.itemsize)
+    device = property(lambda self: self.data.device)
 
 
 _SCALARS = (bool, int, float, complex, np.generic)
@@ -559,20 +525,9 @@ def check_access(device_id: int) -> None:
         )
 
 
-@contextmanager
-def on(device_id: int) -> Iterator[None]:
-    """Another device for a while, as CuPy's C code takes it: no ``with Device`` that anybody sees."""
-    before = runtime.getDevice()
-    runtime.setDevice(device_id)
-    try:
-        yield
-    finally:
-        runtime.setDevice(before)
-
-
 def copy_here(array: Any, order: str) -> Any:
     """A copy on the current device of an array of another: made contiguous over there, on what is current there."""
-    with on(array.data.device_id):
+    with runtime._on(array.data.device_id):
         source = array._astype(array.dtype, order, None, None, None)
     found = Layout.array_class(source.shape, source.dtype, None, source.strides)
     found.data.copy_from_device_async(source.data, source.nbytes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import sys
 import threading
 import weakref
 from collections import OrderedDict, deque
@@ -20,7 +21,7 @@ from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import CONSTANTS
 
 from . import devices, runtime, runtime_calls, streams
-from .runtime_calls import STREAM_PER_THREAD, get_current_stream_ptr
+from .runtime_calls import STREAM_PER_THREAD, Owned, get_current_stream_ptr
 
 #: What a size is rounded up to.
 ALLOCATION_UNIT_SIZE = 512
@@ -48,35 +49,28 @@ class OutOfMemoryError(MemoryError):
         return (type(self), (self._size, self._total, self._limit))
 
 
-class BaseMemory:
+class BaseMemory(Owned):
     """Memory on the device: ``ptr``, ``size``, ``device_id``."""
 
-    ptr: int = 0
     size: int = 0
     device_id: int = 0
-    _born = -1
 
     def __int__(self) -> int:
         return self.ptr
 
-    @property
-    def device(self) -> devices.Device:
-        return devices.Device(self.device_id)
+    device = property(lambda self: devices.Device(self.device_id))
 
 
 class Memory(BaseMemory):
     """Memory from ``cudaMalloc``, freed with the object."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        self.device_id = runtime.getDevice()
-        self.ptr, self._born = 0, runtime_calls.state.number
+        self.size, self.device_id = size, runtime.getDevice()
         if size > 0:
-            self.ptr = runtime.malloc(size)
+            self._own(runtime.malloc, size)
 
-    def __del__(self) -> None:
-        if self.ptr and self._born == runtime_calls.state.number:
-            runtime.free(self.ptr)
+    def _give_back(self) -> None:
+        runtime.free(self.ptr)
 
 
 class ManagedMemory(Memory):
@@ -87,19 +81,13 @@ class MemoryAsync(BaseMemory):
     """Memory from ``cudaMallocAsync`` on a stream, freed on it."""
 
     def __init__(self, size: int, stream: Any) -> None:
-        self.size = size
-        self.device_id = runtime.getDevice()
+        self.size, self.device_id = size, runtime.getDevice()
         self.stream_ref = weakref.ref(stream)
-        self.ptr, self._born = 0, runtime_calls.state.number
         if size > 0:
-            self.ptr = runtime.mallocAsync(size, stream.ptr)
+            self._own(runtime.mallocAsync, size, stream.ptr)
 
-    def __del__(self) -> None:
-        if self.ptr and self._born == runtime_calls.state.number:
-            stream = self.stream_ref()
-            if stream is None:
-                stream = streams.get_current_stream()
-            runtime.freeAsync(self.ptr, stream.ptr)
+    def _give_back(self) -> None:
+        runtime.freeAsync(self.ptr, (self.stream_ref() or streams.get_current_stream()).ptr)
 
 
 class UnownedMemory(BaseMemory):
@@ -141,12 +129,7 @@ class MemoryPointer:
     def __int__(self) -> int:
         return self.ptr
 
-    def __repr__(self) -> str:
-        return f'<{type(self).__name__} 0x{self.ptr:x} device={self.device_id} mem={self.mem!r}>'
-
-    @property
-    def device(self) -> devices.Device:
-        return devices.Device(self.device_id)
+    device = property(lambda self: devices.Device(self.device_id))
 
     def __add__(self, offset: int) -> MemoryPointer:
         assert self.ptr != 0 or offset == 0
@@ -378,7 +361,7 @@ class PooledMemory(BaseMemory):
             with told('free', device_id=self.device_id, mem_size=self.size, mem_ptr=ptr, pmem_id=id(self)):
                 pool._free(self._piece)
 
-    def __del__(self) -> None:
+    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
         self.free()
 
 

@@ -18,18 +18,16 @@ from . import runtime, runtime_calls
 _UNIT = 512
 
 
-class PinnedMemory:
+class PinnedMemory(runtime_calls.Owned):
     """Memory from ``cudaHostAlloc``, freed with the object."""
 
     def __init__(self, size: int, flags: int = 0) -> None:
         self.size = size
-        self.ptr, self._born = 0, runtime_calls.state.number
         if size > 0:
-            self.ptr = runtime.hostAlloc(size, flags)
+            self._own(runtime.hostAlloc, size, flags)
 
-    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_shutting_down() and self.ptr and self._born == runtime_calls.state.number:
-            runtime.freeHost(self.ptr)
+    def _give_back(self) -> None:
+        runtime.freeHost(self.ptr)
 
     def __int__(self) -> int:
         return self.ptr

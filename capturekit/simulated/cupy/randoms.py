@@ -14,9 +14,10 @@ import inspect
 import math
 import operator
 import os
+import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,33 +27,59 @@ from capturekit.simulated.cupy.surface import declared, named, signature
 from . import arrays, curand, devices, launches, runtime_calls
 from .runtime_calls import cupy
 
-_UINT32_MAX, _UINT64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+_UINT64_MAX = 0xFFFFFFFFFFFFFFFF
 _FEISTEL_ROUNDS = 24
 
-#: Methods of ``RandomState`` and functions that draw from uniform numbers of cuRAND: parameters before ``size, dtype``.
-BY_UNIFORM = {
-    'exponential': 'scale=1.0', 'gumbel': 'loc=0.0, scale=1.0', 'laplace': 'loc=0.0, scale=1.0', 'pareto': 'a',
-    'power': 'a', 'random_sample': '', 'rayleigh': 'scale=1.0', 'standard_cauchy': '', 'standard_exponential': '',
-    'triangular': 'left, mode, right', 'uniform': 'low=0.0, high=1.0', 'weibull': 'a',
-}  # fmt: skip
-#: Those that draw by a kernel that gets a seed; and those of them that make integers, with the default dtype.
-BY_SEED = {
-    'beta': 'a, b', 'binomial': 'n, p', 'chisquare': 'df', 'dirichlet': 'alpha', 'f': 'dfnum, dfden',
-    'gamma': 'shape, scale=1.0', 'geometric': 'p', 'hypergeometric': 'ngood, nbad, nsample',
-    'logistic': 'loc=0.0, scale=1.0', 'logseries': 'p', 'noncentral_chisquare': 'df, nonc',
-    'noncentral_f': 'dfnum, dfden, nonc', 'poisson': 'lam=1.0', 'standard_gamma': 'shape', 'standard_t': 'df',
-    'vonmises': 'mu, kappa', 'zipf': 'a',
-}  # fmt: skip
-_INTEGERS = {'binomial': 'int', 'zipf': 'int',
-             **dict.fromkeys(('geometric', 'hypergeometric', 'logseries', 'poisson'), '"l"')}  # fmt: skip
-#: Conditions of parameters that CuPy refuses: the host reads, for each, whether it holds for any element.
-REFUSED = {
-    'exponential': 'scale < 0', 'logseries': 'p <= 0.0, p >= 1.0',
-    'noncentral_chisquare': 'df <= 0, nonc < 0', 'noncentral_f': 'dfnum <= 0, dfden <= 0, nonc < 0', 'power': 'a < 0',
-    'rayleigh': 'scale < 0', 'triangular': 'left > mode, mode > right, left == right', 'weibull': 'a < 0',
-    'zipf': 'a <= 1.0',
+#: Distributions of ``RandomState``: the parameters before ``size, dtype``, whether they are drawn from uniform numbers
+#: of cuRAND or by a kernel that gets a seed, whether ``Generator`` has them, too, and the default dtype if no float.
+#: Behind a semicolon: conditions of parameters that CuPy refuses: the host reads if one holds for any element.
+_DISTRIBUTIONS = """
+    beta(a, b) seed | binomial(n, p) seed generator int | chisquare(df) seed generator |
+    dirichlet(alpha) seed generator | exponential(scale=1.0) uniform generator; scale < 0 |
+    f(dfnum, dfden) seed generator | gamma(shape, scale=1.0) seed generator | geometric(p) seed generator "l" |
+    gumbel(loc=0.0, scale=1.0) uniform | hypergeometric(ngood, nbad, nsample) seed generator "l" |
+    laplace(loc=0.0, scale=1.0) uniform | logistic(loc=0.0, scale=1.0) seed |
+    logseries(p) seed generator "l"; p <= 0.0, p >= 1.0 |
+    noncentral_chisquare(df, nonc) seed; df <= 0, nonc < 0 |
+    noncentral_f(dfnum, dfden, nonc) seed; dfnum <= 0, dfden <= 0, nonc < 0 | pareto(a) uniform |
+    poisson(lam=1.0) seed generator "l" | power(a) uniform generator; a < 0 | random_sample() uniform |
+    rayleigh(scale=1.0) uniform; scale < 0 | standard_cauchy() uniform | standard_exponential() uniform |
+    standard_gamma(shape) seed | standard_t(df) seed |
+    triangular(left, mode, right) uniform; left > mode, mode > right, left == right |
+    uniform(low=0.0, high=1.0) uniform | vonmises(mu, kappa) seed | weibull(a) uniform; a < 0 |
+    zipf(a) seed int; a <= 1.0
+"""
+#: Methods of ``Generator`` that take more than ``size``.
+_OF_GENERATORS = {
+    'beta': 'a, b, size=None, dtype=float64', 'integers': 'low, high=None, size=None, dtype=int64, endpoint=False',
+    'standard_exponential': "size=None, dtype=float64, method='inv', out=None",
+    'standard_gamma': 'shape, size=None, dtype=float64, out=None',
+    **dict.fromkeys(('random', 'standard_normal'), 'size=None, dtype=float64, out=None'),
+    'uniform': 'low=0.0, high=1.0, size=None, dtype=float64',
 }  # fmt: skip
 _COMPARED = {'<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq}
+
+
+class _Distribution(NamedTuple):
+    """A row of :data:`_DISTRIBUTIONS`."""
+
+    name: str
+    parameters: str
+    drawn_by: str
+    in_generators: str
+    dtype: str
+    refused: str
+
+    def refuse(self, given: dict[str, Any]) -> None:
+        """Raise ValueError for parameters that CuPy's host refuses, which are arrays by now."""
+        for condition in filter(None, self.refused.split(', ')):
+            one, compared, other = condition.split()
+            if _COMPARED[compared](given[one], given[other] if other in given else float(other)).any():
+                raise ValueError("'a' must be a valid float > 1.0" if self.name == 'zipf' else condition)
+
+
+_ROWS = re.findall(r'(\w+)\(([^)]*)\) (\w+)( generator)?( int| "l")?(?:; ([^|]*[^| \n]))?\s*(?:\||$)', _DISTRIBUTIONS)
+DISTRIBUTIONS = {row[0]: _Distribution(*row) for row in _ROWS}
 
 
 def _common_shape(*values: Any) -> tuple[int, ...]:
@@ -72,19 +99,10 @@ def _real(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _refuse(name: str, given: dict[str, Any]) -> None:
-    """Raise ValueError for parameters that CuPy's host refuses, which are arrays by now."""
-    for condition in filter(None, REFUSED.get(name, '').split(', ')):
-        one, compared, other = condition.split()
-        if _COMPARED[compared](given[one], given[other] if other in given else float(other)).any():
-            raise ValueError("'a' must be a valid float > 1.0" if name == 'zipf' else condition)
-
-
 def _drawn(key: int, counter: int, name: str, parameters: tuple[Any, ...], shape: Any, **options: Any) -> Any:
     """What NumPy's generator of a key draws. A kernel refuses no values: of those out of range it makes NaN or -1."""
-    generator: Any = np.random.Generator(
-        np.random.Philox(key=key | 1 << 64, counter=counter)
-    )  # not as cuRAND's from a seed
+    bits = np.random.Philox(key=key | 1 << 64, counter=counter)  # not as cuRAND's from a seed
+    generator: Any = np.random.Generator(bits)
     try:
         if name == 'dirichlet':
             found = generator.standard_gamma(*parameters, shape)
@@ -94,7 +112,7 @@ def _drawn(key: int, counter: int, name: str, parameters: tuple[Any, ...], shape
         given = (*parameters, *options.values())
         if name == 'integers' and not any(isinstance(one, np.ndarray) for one in given):
             raise  # CuPy's host knows these
-        wrong = -1 if name in _INTEGERS or name == 'integers' else np.nan
+        wrong = -1 if name == 'integers' or DISTRIBUTIONS[name].dtype else np.nan
         return np.full(np.broadcast_shapes(*(np.shape(one) for one in given)) if shape is None else shape, wrong)
 
 
@@ -138,41 +156,37 @@ class RandomState:
             self._rk_seed = (rk_seed + size) % _UINT64_MAX
         return rk_seed
 
-    def _by_seed(self, name: str, parameters: tuple[Any, ...], size: Any, dtype: Any) -> Any:
-        y = cupy.empty(shape=_common_shape(*parameters) if size is None else size, dtype=dtype)
-
-        def fill(*operands: Any, out: NDArray[Any]) -> None:
-            *given, seed = operands
-            np.copyto(out, _drawn(int(seed), 0, name, tuple(given), out.shape), casting='unsafe')
-
-        return launches.launch(f'cupy_{name}_kernel', fill, (*parameters, self._get_seed(y.size)), out=y)
-
-    def _by_uniform(self, name: str, parameters: tuple[Any, ...], size: Any, dtype: Any) -> Any:
-        dtype = _real(dtype)
+    def _draw(self, of: _Distribution, parameters: tuple[Any, ...], size: Any, dtype: Any) -> Any:
+        by_seed = of.drawn_by == 'seed'
+        plain = of.name in ('random_sample', 'uniform')
+        dtype = dtype if by_seed else _real(dtype)
         out = cupy.empty(_common_shape(*parameters) if size is None else size, dtype=dtype)
-        func = curand.generateUniform if dtype.char == 'f' else curand.generateUniformDouble
-        with self._lock:
-            func(self._generator, out.data.ptr, out.size)
-        plain = name in ('random_sample', 'uniform')
+        source = self._get_seed(out.size) if by_seed else self._filled('generateUniform', out)
 
-        def make(u: Any, *given: Any, out: NDArray[Any]) -> None:
+        def make(*operands: Any, out: NDArray[Any]) -> None:
+            *given, source = operands
             if plain:
                 low, high = given or (0.0, 1.0)
-                found = low + np.where(u == 1, 0, u) * (high - low)
+                found = low + np.where(source == 1, 0, source) * (high - low)
             else:
-                found = _drawn(int.from_bytes(u.tobytes()[:8], 'little'), 0, name, given, out.shape)
+                key = int(source) if by_seed else int.from_bytes(source.tobytes()[:8], 'little')
+                found = _drawn(key, 0, of.name, tuple(given), out.shape)
             np.copyto(out, found, casting='unsafe')
 
-        return launches.launch(f'cupy_{name}', make, (out, *parameters), out=out, elementwise=plain)
+        return launches.launch(f'cupy_{of.name}', make, (*parameters, source), out=out, elementwise=plain)
+
+    def _filled(self, function: str, out: Any, *args: Any) -> Any:
+        """Let cuRAND draw into an array, and return it."""
+        func = getattr(curand, function if out.dtype.char == 'f' else f'{function}Double')
+        with self._lock:
+            func(self._generator, out.data.ptr, out.size, *args)
+        return out
 
     def _generate(self, function: str, size: Any, dtype: Any, *args: Any) -> Any:
         """Normal or lognormal numbers of cuRAND, which draws even numbers of them only."""
         dtype, shape = _real(dtype), _shape_of(size)
         n = math.prod(shape)
-        out = cupy.empty(shape if n % 2 == 0 else (n + 1,), dtype=dtype)
-        func = getattr(curand, function if dtype.char == 'f' else f'{function}Double')
-        with self._lock:
-            func(self._generator, out.data.ptr, out.size, *args)
+        out = self._filled(function, cupy.empty(shape if n % 2 == 0 else (n + 1,), dtype=dtype), *args)
         return out if n % 2 == 0 else out[:n].reshape(shape)
 
     def _bits(self, num: int, dtype: Any) -> Any:
@@ -212,11 +226,6 @@ class RandomState:
 
     # -- integers -----------------------------------------------------------------------------------------------
 
-    def tomaxint(self, size: Any = None) -> Any:
-        sample = self._bits(math.prod(_shape_of(size)), np.int64)
-        sample &= np.iinfo(np.int64).max
-        return sample.reshape(_shape_of(size))
-
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
         one: bool = np.isscalar(low)
         if not one:
@@ -239,19 +248,20 @@ class RandomState:
 
     def _interval(self, mx: Any, shape: tuple[int, ...]) -> Any:
         """Integers from 0 to ``mx``, a number or an array."""
-        wide: bool = mx > _UINT32_MAX if isinstance(mx, int) else mx.itemsize > 4
-        dtype, largest = (np.uint64, _UINT64_MAX) if wide else (np.uint32, _UINT32_MAX)
-        if isinstance(mx, int) and mx == 0:
+        number = isinstance(mx, int)
+        if number and mx == 0:
             return cupy.zeros(shape, dtype=np.uint32)
-        if isinstance(mx, int) and mx > _UINT64_MAX:
+        if number and mx > _UINT64_MAX:
             raise ValueError(f'mx must be within uint64 range (actual: {mx})')
+        wide: bool = mx > np.iinfo(np.uint32).max if number else mx.itemsize > 4
+        dtype: Any = np.uint64 if wide else np.uint32
         sample = self._bits(math.prod(shape), dtype)
-        top = dtype(mx) if isinstance(mx, int) else mx.astype(dtype, copy=False)
-        if not isinstance(mx, int) or mx & (mx + 1):  # CuPy's host reads how many are to be drawn again: here, none
+        top = dtype(mx) if number else mx.astype(dtype, copy=False)
+        if not number or mx & (mx + 1):  # CuPy's host reads how many are to be drawn again: here, none
             arrays.nonzero(launches.launch('cupy_rejected', lambda x: np.zeros(x.shape, bool), (sample,)))
 
         def below(x: Any, top: Any) -> Any:
-            return np.where(top == largest, x, x % np.maximum(top + dtype(1), dtype(1)))
+            return np.where(top == np.iinfo(dtype).max, x, x % np.maximum(top + dtype(1), dtype(1)))
 
         return launches.launch('cupy_random_interval_sample_modulo', below, (sample.reshape(shape), top))
 
@@ -332,25 +342,24 @@ def _probabilities(p: Any, length: int) -> Any:
     return p
 
 
-def _method(name: str, signature: inspect.Signature) -> Callable[..., Any]:
+def _method(of: _Distribution, signature: inspect.Signature) -> Callable[..., Any]:
     def draw(self: RandomState, *args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         _self, *parameters, size, dtype = bound.arguments
         given = {key: cupy.asarray(bound.arguments[key]) for key in parameters}
-        _refuse(name, given)
+        of.refuse(given)
         wanted = bound.arguments[size]
-        if name == 'dirichlet':
+        if of.name == 'dirichlet':
             wanted = (*_shape_of(wanted), *given['alpha'].shape)
-        by = self._by_seed if name in BY_SEED else self._by_uniform
-        return by(name, tuple(given.values()), wanted, bound.arguments[dtype])
+        return self._draw(of, tuple(given.values()), wanted, bound.arguments[dtype])
 
-    return named(draw, name, signature, 'cupy.random._generator')
+    return named(draw, of.name, signature, 'cupy.random._generator')
 
 
-for _name, _parameters in {**BY_UNIFORM, **BY_SEED}.items():
-    _all = ('self', _parameters, f'size=None, dtype={_INTEGERS.get(_name, "float")}')
-    setattr(RandomState, _name, _method(_name, signature(', '.join(filter(None, _all)))))
+for _of in DISTRIBUTIONS.values():
+    _all = ('self', _of.parameters, f'size=None, dtype={_of.dtype or "float"}')
+    setattr(RandomState, _of.name, _method(_of, signature(', '.join(filter(None, _all)))))
 
 
 # -- the functions ------------------------------------------------------------------------------------------------
@@ -394,17 +403,16 @@ def default_rng(seed: Any = None) -> Generator:
     return seed if isinstance(seed, Generator) else Generator(XORWOW(seed))
 
 
-#: Functions by their methods of ``RandomState``, where the names differ.
-_METHODS = {'random': 'random_sample', 'ranf': 'random_sample', 'sample': 'random_sample'}
-#: Functions named as their methods, which are not in the tables of these.
-_OTHERS = """
-    choice lognormal normal permutation rand randint randn shuffle standard_normal
-""".split()
+#: Functions by their methods of ``RandomState``.
+_METHODS = {
+    **{name: name for name in DISTRIBUTIONS},
+    **dict.fromkeys(('random', 'ranf', 'sample'), 'random_sample'),
+    **{name: name for name in
+       'choice lognormal normal permutation rand randint randn shuffle standard_normal'.split()},
+}  # fmt: skip
 
 
-def _function(name: str) -> Callable[..., Any]:
-    method = _METHODS.get(name, name)
-
+def _function(name: str, method: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(get_random_state(), method)(*args, **kwargs)
 
@@ -418,7 +426,7 @@ def _function(name: str) -> Callable[..., Any]:
 def names() -> dict[str, Any]:
     own = (Generator, BitGenerator, XORWOW, MRG32k3a, Philox4x3210, RandomState, default_rng, random_integers,
            get_random_state, set_random_state, reset_states, seed)  # fmt: skip
-    functions = {name: _function(name) for name in (*BY_UNIFORM, *BY_SEED, *_METHODS, *_OTHERS)}
+    functions = {name: _function(name, method) for name, method in _METHODS.items()}
     return {**{one.__name__: one for one in own}, **functions}
 
 
@@ -444,16 +452,10 @@ class _cuRANDGenerator(BitGenerator):
         return int(self._state.data.ptr)
 
 
-class XORWOW(_cuRANDGenerator):
-    """cuRAND's XORWOW by name."""
-
-
-class MRG32k3a(XORWOW):
-    """cuRAND's MRG32k3a by name."""
-
-
-class Philox4x3210(XORWOW):
-    """cuRAND's Philox4x32-10 by name."""
+XORWOW, MRG32k3a, Philox4x3210 = (
+    type(name, (_cuRANDGenerator,), {'__doc__': f"cuRAND's {name} by name.", '__module__': __name__})
+    for name in ('XORWOW', 'MRG32k3a', 'Philox4x3210')
+)
 
 
 class Generator:
@@ -491,25 +493,7 @@ def _generator_method(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], 
     return lambda args, kwargs: args[0]._draw(name, args[1:], kwargs)
 
 
-for _declaration in """
-    beta(self, a, b, size=None, dtype=float64)
-    binomial(self, n, p, size=None)
-    chisquare(self, df, size=None)
-    dirichlet(self, alpha, size=None)
-    exponential(self, scale=1.0, size=None)
-    f(self, dfnum, dfden, size=None)
-    gamma(self, shape, scale=1.0, size=None)
-    geometric(self, p, size=None)
-    hypergeometric(self, ngood, nbad, nsample, size=None)
-    integers(self, low, high=None, size=None, dtype=int64, endpoint=False)
-    logseries(self, p, size=None)
-    poisson(self, lam=1.0, size=None)
-    power(self, a, size=None)
-    random(self, size=None, dtype=float64, out=None)
-    standard_exponential(self, size=None, dtype=float64, method='inv', out=None)
-    standard_gamma(self, shape, size=None, dtype=float64, out=None)
-    standard_normal(self, size=None, dtype=float64, out=None)
-    uniform(self, low=0.0, high=1.0, size=None, dtype=float64)
-""".split('\n')[1:-1]:
-    _name, _, _parameters = _declaration.strip().partition('(')
-    setattr(Generator, _name, declared(_name, signature(_parameters[:-1]), _generator_method(_name), 'cupy.random'))
+_OF_GENERATORS.update((of.name, f'{of.parameters}, size=None') for of in DISTRIBUTIONS.values() if of.in_generators)
+for _name, _parameters in _OF_GENERATORS.items():
+    _call = declared(_name, signature(f'self, {_parameters}'), _generator_method(_name), 'cupy.random')
+    setattr(Generator, _name, _call)

@@ -7,10 +7,11 @@ Device memory lies at simulated addresses, pinned memory at its true host addres
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ _recorded_lock = threading.RLock()
 _UNIT = 512
 
 
-def _allocate(size: int) -> int:
+def malloc(size: int) -> int:
     ptr: int = calls.ask(calls.device().malloc, size)
     calls.state.device_memory.add(ptr, np.full(max(size, 1), GARBAGE, np.uint8))
     return ptr
@@ -64,20 +65,12 @@ def first_recorded(ptr: int, size: int) -> bool:
         return first
 
 
-def malloc(size: int) -> int:
-    return _allocate(size)
-
-
-def mallocManaged(size: int, flags: int = CONSTANTS['cudaMemAttachGlobal']) -> int:
-    return _allocate(size)
-
-
 def mallocAsync(size: int, stream: int) -> int:
     # Stream-ordered allocation is no unsafe call, so the device's verdict on cudaMalloc must not apply.
     old = calls.device().exchange_thread_mode(Mode.RELAXED)
     try:
         recorded = calls.submit(stream, lambda: None, 'mallocAsync', 'memAlloc')
-        ptr = _allocate(size)
+        ptr = malloc(size)
         if recorded:
             calls.state.of_graphs.add(ptr)
         return ptr
@@ -131,17 +124,9 @@ def freeHost(ptr: int) -> None:
     calls.after_all(lambda: calls.state.pinned_memory.remove(ptr))
 
 
-def memGetInfo() -> tuple[int, int]:
-    free_bytes, total = calls.device().mem_get_info()
-    return free_bytes, total
-
-
 def device_bytes(ptr: int, size: int) -> Bytes:
     """Return the bytes at a device address, as a view. Raises cudaErrorIllegalAddress where there are none."""
-    found = calls.state.device_memory.find(ptr, size)
-    if found is None:
-        raise calls.CUDARuntimeError(ILLEGAL_ADDRESS)
-    block, offset = found
+    block, offset = device_block(ptr, size)
     return block[offset : offset + size]
 
 
@@ -162,8 +147,7 @@ def host_bytes(ptr: int, size: int) -> Bytes:
 
 
 def _any_bytes(ptr: int, size: int) -> Bytes:
-    found = calls.state.device_memory.find(ptr, size)
-    return host_bytes(ptr, size) if found is None else found[0][found[1] : found[1] + size]
+    return (host_bytes if calls.state.device_memory.find(ptr, size) is None else device_bytes)(ptr, size)
 
 
 def _copy(dst: int, src: int, size: int, kind: int) -> None:
@@ -198,53 +182,24 @@ def _is_pageable(address: int) -> bool:
     return _is_host(address) and calls.state.pinned_memory.find(address) is None
 
 
-def _submit_copy(
-    stream: int, work: Callable[[], None], given: Given | None, name: str, rows: tuple[int, int, int, int, int, int]
-) -> None:
-    """Copy rows: what comes from pageable memory is taken at once, and the host waits for what goes there."""
-    dst, dpitch, src, spitch, width, height = rows
-    size = spitch * (height - 1) + width if width and height else 0
-    if not calls.is_late() or not size or calls.is_captured(stream):
-        calls.submit(stream, work, name, 'memcpy', given)
-        return
-    if _is_pageable(src):
-        taken = host_bytes(src, size).copy()
-
-        def work() -> None:
-            for row in range(height):
-                _any_bytes(dst + row * dpitch, width)[:] = taken[row * spitch : row * spitch + width]
-
-    calls.submit(stream, work, name, 'memcpy', given)
-    if _is_pageable(dst):
-        calls.ask(calls.device().wait_for, stream)
-
-
 def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
+    """Copy: what comes from pageable memory is taken at once, and the host waits for what goes there."""
     values = {'dst': dst, 'src': src, 'bytes': size}
 
     def make(**now: int) -> Callable[[], None]:
         return lambda: _copy(now['dst'], now['src'], now['bytes'], kind)
 
     given = Given(values, make, _in_memory_like(values))
-    _submit_copy(stream, given.work(), given, 'memcpyAsync', (dst, size, src, size, size, 1))
+    work, late = given.work(), calls.is_late() and size and not calls.is_captured(stream)
+    if late and _is_pageable(src):
+        taken = host_bytes(src, size).copy()
 
+        def work() -> None:
+            _any_bytes(dst, size)[:] = taken
 
-def _copy_rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
-    for row in range(height):
-        _copy(dst + row * dpitch, src + row * spitch, width, kind)
-
-
-def memcpy2D(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
-    calls.ask(calls.device().legacy_call, 'memcpy2D')
-    rows = (dst, dpitch, src, spitch, width, height, kind)
-    _at_once(lambda: _copy_rows(*rows), _is_host(dst) or _is_host(src))
-
-
-def memcpy2DAsync(
-    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
-) -> None:
-    rows = (dst, dpitch, src, spitch, width, height)
-    _submit_copy(stream, lambda: _copy_rows(*rows, kind), None, 'memcpy2DAsync', rows)
+    calls.submit(stream, work, 'memcpyAsync', 'memcpy', given)
+    if late and _is_pageable(dst):
+        calls.ask(calls.device().wait_for, stream)
 
 
 def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
@@ -253,14 +208,6 @@ def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], M
     return lambda _old, new: all(
         (calls.state.device_memory.find(new[end]) is None) == host for end, host in ends.items()
     )
-
-
-def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) -> None:
-    memcpy(dst, src, size, CONSTANTS['memcpyDeviceToDevice'])
-
-
-def memcpyPeerAsync(dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int) -> None:
-    memcpyAsync(dst, src, size, CONSTANTS['memcpyDeviceToDevice'], stream)
 
 
 def _fill(ptr: int, value: int, size: int) -> None:
@@ -286,6 +233,11 @@ def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
 globals().update(CONSTANTS)
 
 if TYPE_CHECKING:
+    getDevice: Callable[[], int]
+    memGetInfo: Callable[[], tuple[int, int]]
+    eventQuery: Callable[[int], int]
+    streamQuery: Callable[[int], int]
+    pointerGetMemoryType: Callable[[int], int]
 
     def __getattr__(name: str) -> Any: ...
 
@@ -297,7 +249,6 @@ MEMORY_ALLOCATION = 2
 _PEER_ENABLED = 704
 _INVALID_HANDLE = 400
 _DISABLE_TIMING = CONSTANTS['eventDisableTiming']
-_NON_BLOCKING = CONSTANTS['streamNonBlocking']
 _RELAXED = CONSTANTS['streamCaptureModeRelaxed']
 
 
@@ -314,12 +265,15 @@ class PointerAttributes:
 # -- device ---------------------------------------------------------------------------------------------------
 
 
-def getDevice() -> int:
-    return calls.device().get_device()
-
-
-def getDeviceCount() -> int:
-    return calls.device().device_count
+@contextlib.contextmanager
+def _on(device: int) -> Iterator[None]:
+    """Another device for a while, as CuPy's C code takes it: no ``with Device`` that anybody sees."""
+    before = calls.device().get_device()
+    calls.ask(calls.device().set_device, device)
+    try:
+        yield
+    finally:
+        calls.device().set_device(before)
 
 
 def check_device(device: int) -> None:
@@ -344,7 +298,7 @@ def getDeviceProperties(device: int) -> dict[str, Any]:
     properties: dict[str, Any] = {name[0].lower() + name[1:]: value for name, value in ATTRIBUTES.items()}
     properties.update(
         name=b'capturekit simulated device',
-        totalGlobalMem=memGetInfo()[1],
+        totalGlobalMem=calls.device().mem_get_info()[1],
         major=COMPUTE_CAPABILITY[0],
         minor=COMPUTE_CAPABILITY[1],
         sharedMemPerBlock=ATTRIBUTES['MaxSharedMemoryPerBlock'],
@@ -353,10 +307,6 @@ def getDeviceProperties(device: int) -> dict[str, Any]:
         maxGridSize=tuple(ATTRIBUTES[f'MaxGridDim{axis}'] for axis in 'XYZ'),
     )
     return properties
-
-
-def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
-    return int(calls.ask(calls.device().can_access_peer, device, peerDevice))
 
 
 def _deviceEnsurePeerAccess(peerDevice: int) -> None:
@@ -379,15 +329,33 @@ _VERBS = """
 """
 
 
-def _verb(name: str, parameters: str, verb: str) -> Callable[..., Any]:
-    call = eval(f'lambda {parameters}: calls.ask(calls.device().{verb}, {parameters or "*()"})', globals())
-    return surface.named(call, name, module=__name__)
+#: Functions that are one expression.
+_EXPRESSIONS = """
+    deviceCanAccessPeer(device, peerDevice): int(calls.ask(calls.device().can_access_peer, device, peerDevice))
+    driverGetVersion(): 13000
+    eventCreate(): eventCreateWithFlags(0)
+    eventQuery(event): calls.status_of(calls.device().event_query, event)
+    getDevice(): calls.device().get_device()
+    getDeviceCount(): calls.device().device_count
+    memGetInfo(): calls.device().mem_get_info()
+    pointerGetMemoryType(ptr): pointerGetAttributes(ptr).type
+    runtimeGetVersion(): 13000
+    streamCreate(): calls.ask(calls.device().stream_create)
+    streamCreateWithFlags(flags): calls.ask(calls.device().stream_create, bool(flags & 1))
+    streamCreateWithPriority(flags, priority): calls.ask(calls.device().stream_create, bool(flags & 1), priority)
+    streamQuery(stream): calls.status_of(calls.device().stream_query, stream)
+    streamWaitEvent(stream, event, flags=0): calls.ask(calls.device().stream_wait_event, stream, event, bool(flags & 1))
+"""
 
 
-for _name, _parameters, _verb_name in re.findall(r'(\w+)\(([\w,]*)\):(\w+)', _VERBS):
-    globals()[_name] = _verb(_name, _parameters, _verb_name)
-for _name in ('driverGetVersion', 'runtimeGetVersion'):
-    globals()[_name] = surface.named(lambda: 13000, _name, module=__name__)
+def _expression(name: str, parameters: str, text: str) -> Callable[..., Any]:
+    return surface.named(eval(f'lambda {parameters}: {text}', globals()), name, module=__name__)
+
+
+for _name, _parameters, _text in re.findall(r'(\w+)\((.*)\): (.+)', _EXPRESSIONS):
+    globals()[_name] = _expression(_name, _parameters, _text)
+for _name, _parameters, _text in re.findall(r'(\w+)\(([\w,]*)\):(\w+)', _VERBS):
+    globals()[_name] = _expression(_name, _parameters, f'calls.ask(calls.device().{_text}, {_parameters or "*()"})')
 for _name in ('profilerStart', 'profilerStop'):  # unsafe calls, as on a GPU, and nothing else: there is no profiler
     globals()[_name] = surface.named(
         lambda: calls.ask(calls.device().unsafe_call, 'profilerStart'), _name, module=__name__
@@ -406,24 +374,7 @@ def pointerGetAttributes(ptr: int) -> PointerAttributes:
     return PointerAttributes(CONSTANTS['cudaInvalidDeviceId'], 0, ptr, CONSTANTS['memoryTypeUnregistered'])
 
 
-def pointerGetMemoryType(ptr: int) -> int:
-    return pointerGetAttributes(ptr).type
-
-
 # -- streams and events ---------------------------------------------------------------------------------------
-
-
-def streamCreate() -> int:
-    return streamCreateWithFlags(0)
-
-
-def streamCreateWithFlags(flags: int) -> int:
-    return streamCreateWithPriority(flags, 0)
-
-
-def streamCreateWithPriority(flags: int, priority: int) -> int:
-    s: int = calls.ask(calls.device().stream_create, bool(flags & _NON_BLOCKING), priority)
-    return s
 
 
 def streamAddCallback(stream: int, callback: Callable[..., Any], arg: int, flags: int = 0) -> None:
@@ -439,14 +390,6 @@ def _launchHostFuncUnmanaged(stream: int, func_arg: tuple[Callable[[Any], Any], 
     launchHostFunc(stream, func, arg)
 
 
-def streamQuery(stream: int) -> int:
-    return calls.status_of(calls.device().stream_query, stream)
-
-
-def streamWaitEvent(stream: int, event: int, flags: int = 0) -> None:
-    calls.ask(calls.device().stream_wait_event, stream, event, bool(flags & 1))
-
-
 def streamBeginCapture(stream: int, mode: int = _RELAXED) -> None:
     if mode not in tuple(Mode):
         raise CUDARuntimeError(_INVALID_VALUE)
@@ -458,10 +401,6 @@ def streamIsCapturing(stream: int) -> bool:
     if status is CaptureStatus.INVALIDATED:
         raise RuntimeError('the stream was capturing, but an error has invalidated the capture sequence')
     return status is CaptureStatus.ACTIVE
-
-
-def eventCreate() -> int:
-    return eventCreateWithFlags(0)
 
 
 def eventCreateWithFlags(flags: int) -> int:
@@ -483,10 +422,6 @@ def eventElapsedTime(start: int, end: int) -> float:
     return milliseconds
 
 
-def eventQuery(event: int) -> int:
-    return calls.status_of(calls.device().event_query, event)
-
-
 def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
     text = calls.ask(calls.device().graph_dot, graph)
     with open(path, 'w') as f:
@@ -497,9 +432,9 @@ def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
 
 _ABSENT = """
     deviceSetLimit deviceSetMemPool freeArray hostRegister hostUnregister malloc3DArray mallocArray mallocFromPoolAsync
-    memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo memPrefetchAsync
-    memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray memcpy2DToArrayAsync memcpy3D
-    memcpy3DAsync
+    mallocManaged memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo
+    memPrefetchAsync memcpy2D memcpy2DAsync memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray
+    memcpy2DToArrayAsync memcpy3D memcpy3DAsync memcpyPeer memcpyPeerAsync
 """
 
 

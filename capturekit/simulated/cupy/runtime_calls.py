@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -57,9 +58,6 @@ class State:
         #: The generators of cuRAND by their handles, and the random states of devices.
         self.generators: dict[int, Any] = {}
         self.random_states: dict[int, Any] = {}
-        #: By the name of a vendor's library: the stream that each handle was given last.
-        self.library_streams: dict[str, dict[int, int]] = {}
-        self.cliques: dict[bytes, Any] = {}
         #: What CuPy is told of libraries by the kind of kernel, and of products by the kind of numbers.
         self.accelerators: dict[str, list[int]] = {kind: [1] for kind in ('elementwise', 'reduction', 'routine')}
         self.compute_types = [1, 1, 1]
@@ -97,6 +95,24 @@ def begin(new: State) -> None:
     """Let every call find another state from now on."""
     global state
     state = new
+
+
+class Owned:
+    """Something of a device, by its handle, which goes back with the object unless another device is there by then."""
+
+    ptr: int = 0
+    _born = -1
+
+    def _own(self, make: Callable[..., int], *args: Any) -> None:
+        self._born = state.number
+        self.ptr = make(*args)
+
+    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_shutting_down() and self.ptr and self._born == state.number:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Nothing, for what has an owner elsewhere."""
 
 
 def of_thread(name: str, make: Callable[[], Any]) -> Any:

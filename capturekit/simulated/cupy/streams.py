@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from . import runtime, runtime_calls
-from .runtime_calls import STREAM_LEGACY, STREAM_PER_THREAD, get_current_stream_ptr
+from .runtime_calls import STREAM_LEGACY, STREAM_PER_THREAD, Owned, get_current_stream_ptr
 
 _BLOCKING_SYNC, _DISABLE_TIMING, _INTERPROCESS = 1, 2, 4
 
@@ -59,19 +59,17 @@ def get_current_stream(device_id: int = -1) -> Any:
     return _ThreadLocal.get().current_stream[runtime.getDevice() if device_id == -1 else device_id]
 
 
-class Event:
+class Event(Owned):
     """A CUDA event."""
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        self.ptr, self._born = 0, runtime_calls.state.number
         if interprocess and not disable_timing:
             raise ValueError('Timing must be disabled for interprocess events')
         flag = (block and _BLOCKING_SYNC) | (disable_timing and _DISABLE_TIMING) | (interprocess and _INTERPROCESS)
-        self.ptr = runtime.eventCreateWithFlags(flag)
+        self._own(runtime.eventCreateWithFlags, flag)
 
-    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_shutting_down() and self.ptr and self._born == runtime_calls.state.number:
-            runtime.eventDestroy(self.ptr)
+    def _give_back(self) -> None:
+        runtime.eventDestroy(self.ptr)
 
     @property
     def done(self) -> bool:

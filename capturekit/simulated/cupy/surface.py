@@ -114,12 +114,12 @@ SAME_AS = {
 #: What real CuPy has and the simulated one has not.
 ABSENT = frozenset(
     """
-    DataSource Inf Infinity NAN NINF NZERO NaN PINF PZERO apply_over_axes asarray_chkfinite asfarray broadcast cfloat
-    complex_ disp find_common_type flatiter float_ format_parser fromDlpack get_array_wrap histogram2d histogramdd in1d
-    infty issctype issubclass_ issubsctype lib make_aligned_dtype mask_indices msort nanargmax nanargmin obj2sctype
-    place poly poly1d polyadd polymul polynomial polysub put_along_axis real_if_close require safe_eval sctype2char
-    set_string_function show_config singlecomplex trim_zeros typing unique_all unique_counts unique_inverse
-    unique_values who
+    DataSource Inf Infinity NAN NINF NZERO NaN PINF PZERO apply_over_axes asarray_chkfinite asfarray broadcast
+    byte_bounds cfloat complex_ disp find_common_type flatiter float_ format_parser fromDlpack get_array_wrap
+    histogram2d histogramdd in1d infty issctype issubclass_ issubsctype lib make_aligned_dtype mask_indices msort
+    nanargmax nanargmin obj2sctype place poly poly1d polyadd polymul polynomial polysub put_along_axis real_if_close
+    require safe_eval sctype2char set_string_function show_config singlecomplex trim_zeros typing unique_all
+    unique_counts unique_inverse unique_values who
     """.split()
 )
 

@@ -52,13 +52,7 @@ class ufunc:
     def __repr__(self) -> str:
         return f"<ufunc '{self.name}'>"
 
-    @property
-    def nargs(self) -> int:
-        return self.nin + self.nout
-
-    @property
-    def types(self) -> list[str]:
-        return list(getattr(self._function, 'types', ()))
+    nargs = property(lambda self: self.nin + self.nout)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for arg in args:

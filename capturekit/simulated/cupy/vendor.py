@@ -26,12 +26,8 @@ def _library(name: str, spoken: str) -> Any:
     def setStream(handle: int, stream: int) -> None:
         if module.streamIsCapturing(stream):
             raise NotImplementedError(f'calling {spoken} API during stream capture is currently unsupported')
-        runtime_calls.state.library_streams.setdefault(name, {})[handle] = stream
 
-    def getStream(handle: int) -> int:
-        return runtime_calls.state.library_streams.get(name, {}).get(handle, 0)
-
-    module.setStream, module.getStream = setStream, getStream
+    module.setStream = setStream
     return module
 
 

@@ -16,6 +16,7 @@ ints; 0 and 1 are the legacy default stream, 2 the per-thread one. Refused calls
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -25,6 +26,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+from types import FunctionType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -59,7 +61,7 @@ from capturekit.simulated.device.graph_nodes import (
     touched,
     wired,
 )  # fmt: skip
-from capturekit.simulated.device.stream_queues import Line, Queue, any_order, nothing
+from capturekit.simulated.device.stream_queues import Line, Queue, Thing, any_order, nothing
 from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
 
 #: The device's range: lower numbers come first.
@@ -130,6 +132,33 @@ class SimulatedEvent:
     operation: Queued | None = None
 
 
+#: Verbs that run work, or ask for nothing that another thread changes: they hold the lock for a part, or not at all.
+_UNLOCKED = frozenset(
+    """
+    add_callback be_late device_synchronize driver_version event_query event_synchronize finish get_device graph_launch
+    graph_measure graph_time launch_host_func launch_in_order stream_query stream_synchronize submit wait_for
+    """.split()
+)
+
+
+def _locked(machine: type[SimulatedDevice]) -> type[SimulatedDevice]:
+    """Let each verb of a machine hold the machine's lock."""
+
+    def locked(verb: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(verb)
+        def call(self: SimulatedDevice, *args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                return verb(self, *args, **kwargs)
+
+        return call
+
+    for name, verb in list(vars(machine).items()):
+        if isinstance(verb, FunctionType) and not name.startswith('_') and name not in _UNLOCKED:
+            setattr(machine, name, locked(verb))
+    return machine
+
+
+@_locked
 class SimulatedDevice:
     """A machine of one or more devices; see the module's text. Each thread begins on device 0.
 
@@ -210,10 +239,7 @@ class SimulatedDevice:
         if s == PER_THREAD:
             key = threading.get_ident(), self.get_device()
             return self._per_thread.setdefault(key, SimulatedStream(non_blocking=False, device=self.get_device()))
-        try:
-            return self.streams[s]
-        except KeyError:
-            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'stream {s:#x}') from None
+        return _found(self.streams, s, f'stream {s:#x}', Code.cudaErrorInvalidResourceHandle)
 
     def _line(self, s: int) -> Line:
         if self.queue is not None and s in LEGACY:
@@ -221,24 +247,16 @@ class SimulatedDevice:
         return self._stream(s).line
 
     def _event(self, e: int) -> SimulatedEvent:
-        try:
-            return self.events[e]
-        except KeyError:
-            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'event {e:#x}') from None
+        return _found(self.events, e, f'event {e:#x}', Code.cudaErrorInvalidResourceHandle)
 
     def _graph(self, g: int) -> GraphDefinition:
-        if g in self.graphs:
-            return self.graphs[g]
         for capture in self.captures:
             if capture.graph.handle == g:
                 return capture.graph
-        raise CudaCallError(Code.cudaErrorInvalidValue, 'graph')
+        return _found(self.graphs, g, 'graph')
 
     def _exec(self, x: int) -> ExecutableGraph:
-        try:
-            return self.executables[x]
-        except KeyError:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'executable graph') from None
+        return _found(self.executables, x, 'executable graph')
 
     def _invalidate(self, captures: Iterable[SimulatedCapture]) -> None:
         for capture in captures:
@@ -327,8 +345,7 @@ class SimulatedDevice:
         self._current.number = number
 
     def _known(self, number: int) -> None:
-        if not 0 <= number < self.device_count:
-            raise CudaCallError(_INVALID, f'device {number}')
+        _refuse_if(not 0 <= number < self.device_count, f'device {number}', _INVALID)
 
     def can_access_peer(self, device: int, peer: int) -> bool:
         """``cudaDeviceCanAccessPeer``: any two may, no device is its own peer."""
@@ -339,39 +356,33 @@ class SimulatedDevice:
     def enable_peer_access(self, peer: int) -> None:
         """``cudaDeviceEnablePeerAccess``, from this thread's device."""
         pair = self.get_device(), peer
-        if not self.can_access_peer(*pair):
-            raise CudaCallError(_INVALID, f'device {peer}')
-        if pair in self._peers:
-            raise CudaCallError(_ENABLED, f'device {peer}')
+        _refuse_if(not self.can_access_peer(*pair), f'device {peer}', _INVALID)
+        _refuse_if(pair in self._peers, f'device {peer}', _ENABLED)
         self._peers.add(pair)
 
     @staticmethod
     def _same_device(one: int, other: int, call: str) -> None:
-        if one != other:
-            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: the devices are {one} and {other}')
+        _refuse_if(one != other, f'{call}: the devices are {one} and {other}', Code.cudaErrorInvalidResourceHandle)
 
     # -- memory: addresses are given, the bytes behind them lie elsewhere --------------------------------------
 
     def malloc(self, nbytes: int) -> int:
         """``cudaMalloc``: an address in a simulated space; the bytes are the caller's business."""
-        with self._lock:
-            self._unsafe('malloc')
-            if self.mem_get_info()[0] < nbytes:
-                raise CudaCallError(Code.cudaErrorMemoryAllocation, 'malloc')
-            address = _addresses(nbytes)
-            here = self.get_device()
-            self._memory[address], self._lies_on[address] = nbytes, here
-            self._used[here] = self._used.get(here, 0) + nbytes
-            return address
+        self._unsafe('malloc')
+        _refuse_if(self.mem_get_info()[0] < nbytes, 'malloc', Code.cudaErrorMemoryAllocation)
+        address = _addresses(nbytes)
+        here = self.get_device()
+        self._memory[address], self._lies_on[address] = nbytes, here
+        self._used[here] = self._used.get(here, 0) + nbytes
+        return address
 
     def free(self, ptr: int) -> None:
         """``cudaFree``."""
-        with self._lock:
-            self._unsafe('free')
-            nbytes = self._memory.pop(ptr, None)
-            if nbytes is None:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
-            self._used[self._lies_on.pop(ptr)] -= nbytes
+        self._unsafe('free')
+        nbytes = self._memory.pop(ptr, None)
+        if nbytes is None:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
+        self._used[self._lies_on.pop(ptr)] -= nbytes
 
     def memory_device(self, address: int) -> int:
         """The device that the memory which begins at an address lies on; 0 where there is none."""
@@ -384,27 +395,24 @@ class SimulatedDevice:
 
     def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
         """``cudaStreamCreateWithPriority``: a priority is moved into the range 0 to -5."""
-        with self._lock:
-            s = self._handle()
-            self.streams[s] = SimulatedStream(non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device())
-            return s
+        s = self._handle()
+        self.streams[s] = SimulatedStream(non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device())
+        return s
 
     def stream_device(self, s: int) -> int:
-        with self._lock:
-            if s in LEGACY:
-                return self.get_device()
-            stream = self._stream(s)
-            self._conflict(stream, Operation.STREAM_GET_FLAGS)  # which answers alike
-            return stream.device
+        if s in LEGACY:
+            return self.get_device()
+        stream = self._stream(s)
+        self._conflict(stream, Operation.STREAM_GET_FLAGS)  # which answers alike
+        return stream.device
 
     def stream_destroy(self, s: int) -> None:
         """``cudaStreamDestroy``: work of a captured stream that was not joined stays in the graph, unjoined."""
-        with self._lock:
-            stream = self._stream(s)
-            if stream.capture is not None:
-                stream.capture.streams.discard(s)
-                stream.capture.orphans |= stream.after
-            self.streams.pop(s, None)
+        stream = self._stream(s)
+        if stream.capture is not None:
+            stream.capture.streams.discard(s)
+            stream.capture.orphans |= stream.after
+        self.streams.pop(s, None)
 
     def stream_synchronize(self, s: int) -> None:
         self._wait_or_ask(s, Operation.STREAM_SYNCHRONIZE)
@@ -425,65 +433,60 @@ class SimulatedDevice:
             self._unsafe(operation.value)
 
     def stream_flags(self, s: int) -> int:
-        with self._lock:
-            self._uncaptured(s, Operation.STREAM_GET_FLAGS)
-            return 0 if s in LEGACY else int(self._stream(s).non_blocking)
+        self._uncaptured(s, Operation.STREAM_GET_FLAGS)
+        return 0 if s in LEGACY else int(self._stream(s).non_blocking)
 
     def stream_priority(self, s: int) -> int:
-        with self._lock:
-            if s in LEGACY:
-                self._legacy('streamGetPriority')
-                return 0
-            stream = self._stream(s)
-            self._live(stream, 'streamGetPriority')
-            return stream.priority
+        if s in LEGACY:
+            self._legacy('streamGetPriority')
+            return 0
+        stream = self._stream(s)
+        self._live(stream, 'streamGetPriority')
+        return stream.priority
 
     def stream_status(self, s: int) -> CaptureStatus:
-        with self._lock:
-            if s in LEGACY:
-                if self._blocking():
-                    self._fail(Code.cudaErrorStreamCaptureImplicit, 'streamIsCapturing')
-                return CaptureStatus.NONE
-            capture = self._stream(s).capture
-            return CaptureStatus.NONE if capture is None else capture.status
+        if s in LEGACY:
+            if self._blocking():
+                self._fail(Code.cudaErrorStreamCaptureImplicit, 'streamIsCapturing')
+            return CaptureStatus.NONE
+        capture = self._stream(s).capture
+        return CaptureStatus.NONE if capture is None else capture.status
 
     def capture_info(self, s: int) -> CaptureInfo:
-        with self._lock:
-            status = self.stream_status(s)
-            if status is not CaptureStatus.ACTIVE:
-                return CaptureInfo(status)
-            stream = self._stream(s)
-            assert stream.capture is not None
-            dependencies = tuple(sorted(n.handle for n in stream.after))
-            return CaptureInfo(status, stream.capture.number, stream.capture.graph.handle, dependencies)
+        status = self.stream_status(s)
+        if status is not CaptureStatus.ACTIVE:
+            return CaptureInfo(status)
+        stream = self._stream(s)
+        assert stream.capture is not None
+        dependencies = tuple(sorted(n.handle for n in stream.after))
+        return CaptureInfo(status, stream.capture.number, stream.capture.graph.handle, dependencies)
 
     def stream_wait_event(self, s: int, e: int, external: bool = False) -> None:
         """``cudaStreamWaitEvent``: orders, forks, joins, or is refused."""
-        with self._lock:
-            event = self._event(e)
-            if s in LEGACY:
-                self._legacy_wait(event)
-                return
-            stream = self._stream(s)
-            if external:
-                self._external(stream, event, 'waitEvent(external)')
-                return
-            capture = self._live(stream, 'waitEvent')
-            if event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
-                self._fail(Code.cudaErrorInvalidValue, 'waitEvent', [capture] if capture else [])
-            if event.capture is None:
-                if capture is not None and event.recorded:
-                    self._fail(Code.cudaErrorStreamCaptureIsolation, 'waitEvent', [capture])
-                if capture is None:
-                    self._queue(s, nothing, [event.operation])
-                return
+        event = self._event(e)
+        if s in LEGACY:
+            self._legacy_wait(event)
+            return
+        stream = self._stream(s)
+        if external:
+            self._external(stream, event, 'waitEvent(external)')
+            return
+        capture = self._live(stream, 'waitEvent')
+        if event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+            self._fail(Code.cudaErrorInvalidValue, 'waitEvent', [capture] if capture else [])
+        if event.capture is None:
+            if capture is not None and event.recorded:
+                self._fail(Code.cudaErrorStreamCaptureIsolation, 'waitEvent', [capture])
             if capture is None:
-                self._enter(stream, s, event.capture)
-                stream.after = event.after
-            elif capture is not event.capture:
-                self._fail(Code.cudaErrorStreamCaptureMerge, 'waitEvent', [capture, event.capture])
-            else:
-                stream.after = stream.after | event.after
+                self._queue(s, nothing, [event.operation])
+            return
+        if capture is None:
+            self._enter(stream, s, event.capture)
+            stream.after = event.after
+        elif capture is not event.capture:
+            self._fail(Code.cudaErrorStreamCaptureMerge, 'waitEvent', [capture, event.capture])
+        else:
+            stream.after = stream.after | event.after
 
     def _legacy_wait(self, event: SimulatedEvent) -> None:
         self._legacy('waitEvent')
@@ -520,37 +523,34 @@ class SimulatedDevice:
     # -- events -----------------------------------------------------------------------------------------------
 
     def event_create(self) -> int:
-        with self._lock:
-            e = self._handle()
-            self.events[e] = SimulatedEvent(self.get_device())
-            return e
+        e = self._handle()
+        self.events[e] = SimulatedEvent(self.get_device())
+        return e
 
     def event_destroy(self, e: int) -> None:
-        with self._lock:
-            self._event(e)
-            del self.events[e]
+        self._event(e)
+        del self.events[e]
 
     def event_record(self, e: int, s: int, external: bool = False) -> None:
         """``cudaEventRecord``: in a capture no node, the event then stands for the stream's dependencies."""
-        with self._lock:
-            event = self._event(e)
-            if s in LEGACY:
-                self._legacy('eventRecord')
-                self._same_device(event.device, self.get_device(), 'eventRecord')
-                event.capture, event.recorded, event.seconds = None, True, time.perf_counter()
-                event.operation = self._queue(s, lambda: _stamp(event))
-                return
-            stream = self._stream(s)
-            self._same_device(event.device, stream.device, 'eventRecord')
-            if external:
-                self._external(stream, None, 'eventRecord(external)')
-                return
-            event.capture = self._live(stream, 'eventRecord')
-            event.after = stream.after
-            event.recorded = True
-            event.seconds = time.perf_counter()
-            if event.capture is None:
-                event.operation = self._queue(s, lambda: _stamp(event))
+        event = self._event(e)
+        if s in LEGACY:
+            self._legacy('eventRecord')
+            self._same_device(event.device, self.get_device(), 'eventRecord')
+            event.capture, event.recorded, event.seconds = None, True, time.perf_counter()
+            event.operation = self._queue(s, lambda: _stamp(event))
+            return
+        stream = self._stream(s)
+        self._same_device(event.device, stream.device, 'eventRecord')
+        if external:
+            self._external(stream, None, 'eventRecord(external)')
+            return
+        event.capture = self._live(stream, 'eventRecord')
+        event.after = stream.after
+        event.recorded = True
+        event.seconds = time.perf_counter()
+        if event.capture is None:
+            event.operation = self._queue(s, lambda: _stamp(event))
 
     def event_query(self, e: int) -> bool:
         self._event_call(e, Operation.EVENT_QUERY)
@@ -572,26 +572,24 @@ class SimulatedDevice:
             self._unsafe(operation.value)
 
     def event_elapsed_time(self, e1: int, e2: int) -> float:
-        with self._lock:
-            first, second = self._event(e1), self._event(e2)
-            for event in (first, second):
-                if not event.recorded:
-                    self._fail(Code.cudaErrorInvalidResourceHandle, 'eventElapsedTime')
-                if event.capture is not None:
-                    dead = event.capture.status is not CaptureStatus.ACTIVE
-                    self._fail(Code.cudaErrorInvalidValue if dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
-            if any(event.operation is not None and not event.operation.done for event in (first, second)):
-                self._fail(Code.cudaErrorNotReady, 'eventElapsedTime')
-            return (second.seconds - first.seconds) * 1e3
+        first, second = self._event(e1), self._event(e2)
+        for event in (first, second):
+            if not event.recorded:
+                self._fail(Code.cudaErrorInvalidResourceHandle, 'eventElapsedTime')
+            if event.capture is not None:
+                dead = event.capture.status is not CaptureStatus.ACTIVE
+                self._fail(Code.cudaErrorInvalidValue if dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
+        if any(event.operation is not None and not event.operation.done for event in (first, second)):
+            self._fail(Code.cudaErrorNotReady, 'eventElapsedTime')
+        return (second.seconds - first.seconds) * 1e3
 
     def event_state(self, e: int) -> EventState:
         """What an event stands for (the device knows; CUDA has to be asked round a corner)."""
-        with self._lock:
-            event = self._event(e)
-            if event.capture is not None:
-                alive = event.capture.status is CaptureStatus.ACTIVE
-                return EventState.CAPTURED if alive else EventState.DEAD
-            return EventState.OUTSIDE if event.recorded else EventState.NEVER
+        event = self._event(e)
+        if event.capture is not None:
+            alive = event.capture.status is CaptureStatus.ACTIVE
+            return EventState.CAPTURED if alive else EventState.DEAD
+        return EventState.OUTSIDE if event.recorded else EventState.NEVER
 
     # -- work, and calls that touch the whole device ----------------------------------------------------------
 
@@ -622,9 +620,8 @@ class SimulatedDevice:
 
     def spoil(self, s: int, work: Callable[[], None]) -> None:
         """Let a stream do work that no call has asked for, if it is not captured and work waits at all."""
-        with self._lock:
-            if s in LEGACY or self._stream(s).capture is None:
-                self._queue(s, work)
+        if s in LEGACY or self._stream(s).capture is None:
+            self._queue(s, work)
 
     def busy(self) -> bool:
         """Whether work waits."""
@@ -633,16 +630,15 @@ class SimulatedDevice:
     def meet(self, streams: Sequence[int]) -> None:
         """What the streams of a collective do next comes after what each was given: on a GPU its ranks wait as they
         run. Streams of several captures can't: their graphs are launched one after the other here."""
-        with self._lock:
-            found = [None if s in LEGACY else self._stream(s) for s in streams]
-            captured = [stream for stream in found if stream is not None and stream.capture is not None]
-            if len({stream.capture for stream in captured}) > 1 or 0 < len(captured) < len(found):
-                raise NotImplementedError('the simulated device lets ranks meet in one capture, or outside of any')
-            after = frozenset().union(*(stream.after for stream in captured))
-            for stream in captured:
-                stream.after = after
-            if self.queue is not None and not captured:
-                self.queue.join([self._line(s) for s in streams])
+        found = [None if s in LEGACY else self._stream(s) for s in streams]
+        captured = [stream for stream in found if stream is not None and stream.capture is not None]
+        if len({stream.capture for stream in captured}) > 1 or 0 < len(captured) < len(found):
+            raise NotImplementedError('the simulated device lets ranks meet in one capture, or outside of any')
+        after = frozenset().union(*(stream.after for stream in captured))
+        for stream in captured:
+            stream.after = after
+        if self.queue is not None and not captured:
+            self.queue.join([self._line(s) for s in streams])
 
     def launch_host_func(self, s: int, fn: Callable[[], None]) -> bool:
         """``cudaLaunchHostFunc``: a host node in a capture, otherwise run at once."""
@@ -657,13 +653,11 @@ class SimulatedDevice:
 
     def legacy_call(self, name: str) -> None:
         """Judge a synchronous copy or memset, which uses the legacy stream."""
-        with self._lock:
-            self._legacy(name)
+        self._legacy(name)
 
     def unsafe_call(self, name: str) -> None:
         """Judge a call that the mode of a capture may forbid."""
-        with self._lock:
-            self._unsafe(name)
+        self._unsafe(name)
 
     def device_synchronize(self) -> None:
         """``cudaDeviceSynchronize``: loses captures with a stream of the device, from any thread, in every mode."""
@@ -679,33 +673,29 @@ class SimulatedDevice:
     # -- captures ---------------------------------------------------------------------------------------------
 
     def exchange_thread_mode(self, mode: Mode) -> Mode:
-        with self._lock:
-            me = threading.get_ident()
-            old = self._thread_modes.get(me, Mode.GLOBAL)
-            self._thread_modes[me] = Mode(mode)
-            return old
+        me = threading.get_ident()
+        old = self._thread_modes.get(me, Mode.GLOBAL)
+        self._thread_modes[me] = Mode(mode)
+        return old
 
     def begin_capture(self, s: int, mode: Mode = Mode.RELAXED) -> None:
-        with self._lock:
-            self._begin(s, mode, None)
+        self._begin(s, mode, None)
 
     def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
-        with self._lock:
-            graph = self._graph(g)
-            behind = _nodes_of(graph, after, 'beginCaptureToGraph')
-            self._begin(s, mode, graph)
-            self._stream(s).after = behind
+        graph = self._graph(g)
+        behind = _nodes_of(graph, after, 'beginCaptureToGraph')
+        self._begin(s, mode, graph)
+        self._stream(s).after = behind
 
     def can_continue(self) -> bool:
         return True
 
     def set_dependencies(self, s: int, after: Sequence[int]) -> None:
-        with self._lock:
-            stream = self._stream(s)
-            capture = self._live(stream, 'streamUpdateCaptureDependencies')
-            if capture is None:
-                self._fail(Code.cudaErrorIllegalState, 'streamUpdateCaptureDependencies')
-            stream.after = _nodes_of(capture.graph, after, 'streamUpdateCaptureDependencies')
+        stream = self._stream(s)
+        capture = self._live(stream, 'streamUpdateCaptureDependencies')
+        if capture is None:
+            self._fail(Code.cudaErrorIllegalState, 'streamUpdateCaptureDependencies')
+        stream.after = _nodes_of(capture.graph, after, 'streamUpdateCaptureDependencies')
 
     def _begin(self, s: int, mode: Mode, graph: GraphDefinition | None) -> None:
         if s in LEGACY:
@@ -723,24 +713,23 @@ class SimulatedDevice:
 
     def end_capture(self, s: int) -> int:
         """``cudaStreamEndCapture``: return the graph's handle, which :meth:`capture_info` has told before."""
-        with self._lock:
-            if s in LEGACY:
-                self._legacy('endCapture')
-                self._fail(Code.cudaErrorIllegalState, 'endCapture')
-            stream = self._stream(s)
-            capture = stream.capture
-            if capture is None:
-                self._fail(Code.cudaErrorIllegalState, 'endCapture')
-            if capture.origin != s:
-                self._fail(Code.cudaErrorStreamCaptureUnmatched, 'endCapture', [capture])
-            code = self._ending(stream, capture)
-            self._release(capture)
-            if code is not Code.cudaSuccess:
-                self._forget(capture.graph)  # one that was there before, and the body of a node, too
-                capture.graph.destroyed = True
-                self._fail(code, 'endCapture')
-            self.graphs[capture.graph.handle] = capture.graph
-            return capture.graph.handle
+        if s in LEGACY:
+            self._legacy('endCapture')
+            self._fail(Code.cudaErrorIllegalState, 'endCapture')
+        stream = self._stream(s)
+        capture = stream.capture
+        if capture is None:
+            self._fail(Code.cudaErrorIllegalState, 'endCapture')
+        if capture.origin != s:
+            self._fail(Code.cudaErrorStreamCaptureUnmatched, 'endCapture', [capture])
+        code = self._ending(stream, capture)
+        self._release(capture)
+        if code is not Code.cudaSuccess:
+            self._forget(capture.graph)  # one that was there before, and the body of a node, too
+            capture.graph.destroyed = True
+            self._fail(code, 'endCapture')
+        self.graphs[capture.graph.handle] = capture.graph
+        return capture.graph.handle
 
     def _ending(self, origin: SimulatedStream, capture: SimulatedCapture) -> Code:
         if capture.status is CaptureStatus.INVALIDATED:
@@ -778,21 +767,23 @@ class SimulatedDevice:
 
     def node_destroy(self, node: int) -> None:
         """``cudaGraphDestroyNode``: take a node and its edges out of a graph. One that allocates keeps its nodes."""
-        with self._lock:
-            for graph in self.graphs.values():
-                found = next((n for n in graph.nodes if n.handle == node), None)
-                if found is not None:
-                    if any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes):
-                        raise CudaCallError(Code.cudaErrorNotSupported, 'graphDestroyNode')
-                    self._whole(GraphDefinition(0, [found]))
-                    graph.nodes.remove(found)
-                    graph.maimed |= bool(found.bodies)
-                    for n in filter(lambda one: found in one.after, graph.nodes):
-                        n.after -= {found}
-                    for body in found.bodies:
-                        self._forget(body)
-                    return
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroyNode')
+        for graph in self.graphs.values():
+            found = next((n for n in graph.nodes if n.handle == node), None)
+            if found is not None:
+                _refuse_if(
+                    any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes),
+                    'graphDestroyNode',
+                    Code.cudaErrorNotSupported,
+                )
+                self._whole(GraphDefinition(0, [found]))
+                graph.nodes.remove(found)
+                graph.maimed |= bool(found.bodies)
+                for n in filter(lambda one: found in one.after, graph.nodes):
+                    n.after -= {found}
+                for body in found.bodies:
+                    self._forget(body)
+                return
+        raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroyNode')
 
     def graph_edge_count(self, g: int) -> int:
         return sum(len(n.after) for n in self._graph(g).nodes)
@@ -809,26 +800,23 @@ class SimulatedDevice:
         return [info_of(node) for node in self._graph(g).nodes]
 
     def graph_create(self) -> int:
-        with self._lock:
-            g = self._handle()
-            self.graphs[g] = GraphDefinition(g)
-            return g
+        g = self._handle()
+        self.graphs[g] = GraphDefinition(g)
+        return g
 
     def _new_node(
         self, g: int, after: Sequence[int], work: Callable[[], None], name: str, kind: str
     ) -> tuple[GraphDefinition, GraphNode]:
         graph = self._graph(g)
-        if len(set(after)) != len(after):
-            raise CudaCallError(Code.cudaErrorInvalidValue, f'dependencies of a node of kind {kind!r}')
+        _refuse_if(len(set(after)) != len(after), f'dependencies of a node of kind {kind!r}')
         behind = _nodes_of(graph, after, f'dependencies of a node of kind {kind!r}')
         return graph, GraphNode(work, name, kind, behind, self._handle())
 
     def condition_create(self, g: int, default: int = 0) -> int:
-        with self._lock:
-            graph = self._graph(g)
-            condition = self._handle()
-            graph.conditions[condition] = default
-            return condition
+        graph = self._graph(g)
+        condition = self._handle()
+        graph.conditions[condition] = default
+        return condition
 
     def can_decide(self, decides: str, count: int) -> bool:
         return True
@@ -840,26 +828,29 @@ class SimulatedDevice:
     def add_conditional(
         self, g: int, after: Sequence[int], condition: int, decides: str, count: int
     ) -> tuple[int, list[int]]:
-        with self._lock:
-            if decides not in ('if', 'while', 'switch') or not 1 <= count <= {'if': 2, 'while': 1}.get(decides, count):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddNode')
-            graph, node = self._new_node(g, after, lambda: None, decides, 'conditional')
-            node.condition, node.decides = condition, decides
-            node.bodies = tuple(GraphDefinition(self._handle(), is_body=True) for _ in range(count))
-            self.graphs.update((body.handle, body) for body in node.bodies)
-            graph.nodes.append(node)
-            return node.handle, [body.handle for body in node.bodies]
+        _refuse_if(
+            decides not in ('if', 'while', 'switch') or not 1 <= count <= {'if': 2, 'while': 1}.get(decides, count),
+            'graphAddNode',
+        )
+        graph, node = self._new_node(g, after, lambda: None, decides, 'conditional')
+        node.condition, node.decides = condition, decides
+        node.bodies = tuple(GraphDefinition(self._handle(), is_body=True) for _ in range(count))
+        self.graphs.update((body.handle, body) for body in node.bodies)
+        graph.nodes.append(node)
+        return node.handle, [body.handle for body in node.bodies]
 
     def add_child(self, g: int, after: Sequence[int], child: int) -> int:
-        with self._lock:
-            copy = ExecutableGraph.of(self._graph(child))
-            if any(n.kind in ('conditional', 'memAlloc', 'memFree') for n in copy.nodes):
-                raise CudaCallError(Code.cudaErrorNotSupported, 'addChildGraphNode')
-            graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
-            node.child = copy
-            node.inside = self._inside(copy.nodes)
-            graph.nodes.append(node)
-            return node.handle
+        copy = ExecutableGraph.of(self._graph(child))
+        _refuse_if(
+            any(n.kind in NOT_COPIED for n in copy.nodes),
+            'addChildGraphNode',
+            Code.cudaErrorNotSupported,
+        )
+        graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
+        node.child = copy
+        node.inside = self._inside(copy.nodes)
+        graph.nodes.append(node)
+        return node.handle
 
     def _inside(self, nodes: Sequence[GraphNode]) -> GraphDefinition:
         """The graph in a child graph's node, which nobody else has: nor do others have the graphs in its nodes."""
@@ -870,12 +861,10 @@ class SimulatedDevice:
 
     def graph_destroy(self, g: int) -> None:
         """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""
-        with self._lock:
-            graph = self._whole(self._graph(g))
-            if graph.is_body:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroy')
-            if all(capture.graph is not graph for capture in self.captures):
-                self._forget(graph)
+        graph = self._whole(self._graph(g))
+        _refuse_if(graph.is_body, 'graphDestroy')
+        if all(capture.graph is not graph for capture in self.captures):
+            self._forget(graph)
 
     def _forget(self, graph: GraphDefinition) -> None:
         self.graphs.pop(graph.handle, None)
@@ -909,19 +898,20 @@ class SimulatedDevice:
         Of a graph with conditional nodes there is one executable graph at a time (measured: driver 580.159.04).
         ``by_node_priority``: kernels have the priorities of the streams that they were recorded on.
         """
-        with self._lock:
-            self._unsafe('graphInstantiate')
-            graph = self._whole(self._graph(g))
-            executable = ExecutableGraph.of(graph, by_node_priority)
-            lost = not executable.conditions.keys() >= executable.used()
-            if graph.is_body or graph.maimed or lost or executable.allocates_in_a_body():
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
-            if executable.bodies and any(one.source == g for one in self.executables.values()):
-                raise CudaCallError(Code.cudaErrorNotSupported, 'graphInstantiate')
-            x = self._handle()
-            executable.source = g
-            self.executables[x] = executable
-            return x
+        self._unsafe('graphInstantiate')
+        graph = self._whole(self._graph(g))
+        executable = ExecutableGraph.of(graph, by_node_priority)
+        lost = not executable.conditions.keys() >= executable.used()
+        _refuse_if(graph.is_body or graph.maimed or lost or executable.allocates_in_a_body(), 'graphInstantiate')
+        _refuse_if(
+            executable.bodies and any(one.source == g for one in self.executables.values()),
+            'graphInstantiate',
+            Code.cudaErrorNotSupported,
+        )
+        x = self._handle()
+        executable.source = g
+        self.executables[x] = executable
+        return x
 
     def graph_launch(self, x: int, s: int) -> None:
         with self._lock:
@@ -993,18 +983,16 @@ class SimulatedDevice:
         return any_order({n: n.after for n in graph.nodes}, choose)
 
     def graph_upload(self, x: int, s: int) -> None:
-        with self._lock:
-            self._uncaptured(s, Operation.GRAPH_UPLOAD)
-            self._exec(x)
+        self._uncaptured(s, Operation.GRAPH_UPLOAD)
+        self._exec(x)
 
     def graph_exec_destroy(self, x: int) -> None:
         """``cudaGraphExecDestroy``: unsafe, so kept away by modes that do."""
-        with self._lock:
-            self._unsafe('graphExecDestroy')
-            self._exec(x)
-            del self.executables[x]
-            if self.queue is not None:
-                self.queue.launched.pop(x, None)
+        self._unsafe('graphExecDestroy')
+        self._exec(x)
+        del self.executables[x]
+        if self.queue is not None:
+            self.queue.launched.pop(x, None)
 
     # -- times -------------------------------------------------------------------------------------------------------
 
@@ -1023,8 +1011,7 @@ class SimulatedDevice:
         """Launch ``x`` as often as a device would launch it and the other graph; tell what the model says of ``g``."""
         with self._lock:
             graph = self._graph(g)
-            if any(node.kind in NOT_COPIED for node in graph.nodes):
-                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
+            _refuse_copies(graph.nodes, 'graphClone')
             spans = modelled(graph.nodes, off)
         with progress('measuring launches', 2 * (warmup + launches)) as step:
             for _ in range(2 * (warmup + launches)):
@@ -1053,58 +1040,49 @@ class SimulatedDevice:
 
     def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
         """``cudaGraphExecUpdate``: return ('', 0), or CUDA's reason for refusing and the node of ``g`` or 0."""
-        with self._lock:
-            executable, graph = self._exec(x), self._graph(g)
-            if graph.is_body:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecUpdate')
-            new = ExecutableGraph.of(graph, executable.by_priority)
-            try:
-                pairs = paired(executable, new, executable.by_priority)
-            except Refused as refused:
-                return refused.reason, 0 if refused.node is None else refused.node.handle
-            new.off = {pairs[n] for n in executable.off}
-            new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
-            self.executables[x] = new
-            return '', 0
+        executable, graph = self._exec(x), self._graph(g)
+        _refuse_if(graph.is_body, 'graphExecUpdate')
+        new = ExecutableGraph.of(graph, executable.by_priority)
+        try:
+            pairs = paired(executable, new, executable.by_priority)
+        except Refused as refused:
+            return refused.reason, 0 if refused.node is None else refused.node.handle
+        new.off = {pairs[n] for n in executable.off}
+        new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
+        self.executables[x] = new
+        return '', 0
 
     def graph_clone(self, g: int) -> int:
         """``cudaGraphClone``: a copy of a graph; refused where it has conditional or memory nodes."""
-        with self._lock:
-            graph = self._graph(g)
-            if any(n.kind in NOT_COPIED for n in graph.nodes):
-                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
-            copies = copies_of(
-                graph.nodes,
-                lambda n: {'handle': self._handle(), 'inside': n.inside and self._inside(n.inside.nodes)},
-            )
-            handle = self._handle()
-            self.graphs[handle] = GraphDefinition(handle, list(copies.values()))
-            return handle
+        graph = self._graph(g)
+        _refuse_copies(graph.nodes, 'graphClone')
+        copies = copies_of(
+            graph.nodes,
+            lambda n: {'handle': self._handle(), 'inside': n.inside and self._inside(n.inside.nodes)},
+        )
+        handle = self._handle()
+        self.graphs[handle] = GraphDefinition(handle, list(copies.values()))
+        return handle
 
     def graph_rewire(self, g: int, removed: Sequence[tuple[int, int]], added: Sequence[tuple[int, int]]) -> None:
         """``cudaGraphRemoveDependencies`` and ``cudaGraphAddDependencies``: pairs (from, to) of nodes of a definition.
 
         No executable graph is changed by it: those have the nodes as they were.
         """
-        with self._lock:
-            graph = self._graph(g)
-            before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
-            memory = any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
-            if removed and memory:  # CUDA's documentation of both calls says so
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
-            for a, b in removed:
-                if a not in before.get(b, ()):
-                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
-                before[b].discard(a)
-            for a, b in added:
-                if a not in before or b not in before or a == b or a in before[b]:
-                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies')
-                before[b].add(a)
-            graph.nodes[:] = wired(graph.nodes, before)
+        graph = self._graph(g)
+        before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
+        # CUDA's documentation of both calls says so
+        _refuse_if(removed and _allocates(graph), 'graphRemoveDependencies')
+        for a, b in removed:
+            _refuse_if(a not in before.get(b, ()), 'graphRemoveDependencies')
+            before[b].discard(a)
+        for a, b in added:
+            _refuse_if(a not in before or b not in before or a == b or a in before[b], 'graphAddDependencies')
+            before[b].add(a)
+        graph.nodes[:] = wired(graph.nodes, before)
 
     def graph_accesses(self, g: int) -> dict[int, Touched]:
-        with self._lock:
-            return {node.handle: touched(node) for node in self._graph(g).nodes}
+        return {node.handle: touched(node) for node in self._graph(g).nodes}
 
     # -- single nodes -------------------------------------------------------------------------------------------
 
@@ -1116,40 +1094,34 @@ class SimulatedDevice:
 
     def _anchor(self, x: int, source: int) -> tuple[ExecutableGraph, GraphNode]:
         executable = self._exec(x)
-        if source not in executable.anchors:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'the node of an executable graph')
-        return executable, executable.anchors[source]
+        return executable, _found(executable.anchors, source, 'the node of an executable graph')
 
     def node_enable(self, x: int, node: int, on: bool) -> None:
         """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""
-        with self._lock:
-            executable, found = self._anchor(x, node)
-            if found.kind not in SWITCHED:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeSetEnabled')
-            (executable.off.discard if on else executable.off.add)(found)
+        executable, found = self._switch(x, node)
+        (executable.off.discard if on else executable.off.add)(found)
 
     def node_enabled(self, x: int, node: int) -> bool:
-        with self._lock:
-            executable, found = self._anchor(x, node)
-            if found.kind not in SWITCHED:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeGetEnabled')
-            return found not in executable.off
+        executable, found = self._switch(x, node)
+        return found not in executable.off
+
+    def _switch(self, x: int, node: int) -> tuple[ExecutableGraph, GraphNode]:
+        executable, found = self._anchor(x, node)
+        _refuse_if(found.kind not in SWITCHED, 'graphNodeSetEnabled')
+        return executable, found
 
     def node_info(self, g: int, node: int) -> NodeInfo:
-        with self._lock:
-            return info_of(self._node(g, node))
+        return info_of(self._node(g, node))
 
     def node_arguments(self, g: int, node: int) -> list[Argument]:
-        with self._lock:
-            found = self._node(g, node, 'kernel')
-            if found.given is None:
-                raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
-            args, typed = found.given.values['args'], found.given.values['block'] is None
-            return [argument_of(value, args, typed) for value in args]
+        found = self._node(g, node, 'kernel')
+        if found.given is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
+        args, typed = found.given.values['args'], found.given.values['block'] is None
+        return [argument_of(value, args, typed) for value in args]
 
     def node_priority(self, g: int, node: int) -> int:
-        with self._lock:
-            return self._node(g, node, 'kernel').priority
+        return self._node(g, node, 'kernel').priority
 
     def kernel_aim(self, g: int, node: int) -> Aim:
         """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
@@ -1160,8 +1132,7 @@ class SimulatedDevice:
         if old is None:
             raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
         new = old.but(**values)
-        if not old.fits(old.values, new.values):
-            raise CudaCallError(Code.cudaErrorInvalidValue, f'{found.name}: another kind of memory than before')
+        _refuse_if(not old.fits(old.values, new.values), f'{found.name}: another kind of memory than before')
         found.given, found.work = new, new.work()
 
         def undo() -> None:
@@ -1173,48 +1144,43 @@ class SimulatedDevice:
         self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
     ) -> Change:
         """``cudaGraphKernelNodeSetParams``: of the definition ``g``; no executable graph is changed by it."""
-        with self._lock:
-            found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
-            old = () if found.given is None else found.given.values['args']
-            if len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphKernelNodeSetParams')
-            new = tuple(decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
-            if found.given is not None and found.given.values['block'] is None:
-                return self._give(found, args=new)
-            return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
+        found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
+        old = () if found.given is None else found.given.values['args']
+        _refuse_if(
+            len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)),
+            'graphKernelNodeSetParams',
+        )
+        new = tuple(decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
+        if found.given is not None and found.given.values['block'] is None:
+            return self._give(found, args=new)
+        return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
 
     def set_memcpy(self, g: int, node: int, dst: int, src: int, nbytes: int) -> Change:
-        with self._lock:
-            return self._give(self._node(g, node, 'memcpy'), dst=dst, src=src, bytes=nbytes)
+        return self._give(self._node(g, node, 'memcpy'), dst=dst, src=src, bytes=nbytes)
 
     def set_memset(self, g: int, node: int, dst: int, value: int, nbytes: int) -> Change:
-        with self._lock:
-            return self._give(self._node(g, node, 'memset'), dst=dst, value=value, bytes=nbytes)
+        return self._give(self._node(g, node, 'memset'), dst=dst, value=value, bytes=nbytes)
 
     def set_host(self, g: int, node: int, call: Callable[[], None]) -> Change:
-        with self._lock:
-            found = self._node(g, node, 'host')
-            old, found.work = found.work, call
-            return Change(lambda: setattr(found, 'work', old))
+        found = self._node(g, node, 'host')
+        old, found.work = found.work, call
+        return Change(lambda: setattr(found, 'work', old))
 
     def set_event(self, g: int, node: int, event: int) -> Change:
         """``cudaGraphEventRecordNodeSetEvent`` or ``cudaGraphEventWaitNodeSetEvent``, of a definition.
 
         Events of nodes order nothing here, so that nothing is to be done.
         """
-        with self._lock:
-            found = self._node(g, node)
-            if found.kind not in ('event record', 'wait event'):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphEventNodeSetEvent')
-            return Change(lambda: None)
+        found = self._node(g, node)
+        _refuse_if(found.kind not in ('event record', 'wait event'), 'graphEventNodeSetEvent')
+        return Change(lambda: None)
 
     def set_child(self, g: int, node: int, child: int) -> None:
         """The nodes in a child graph's node of a definition get what those of the graph ``child`` have."""
-        with self._lock:
-            found = self._node(g, node, 'graph')
-            found.child = self._child(found.child, child)
-            if found.inside is not None:
-                found.inside.nodes = list(found.child.nodes)
+        found = self._node(g, node, 'graph')
+        found.child = self._child(found.child, child)
+        if found.inside is not None:
+            found.inside.nodes = list(found.child.nodes)
 
     def _child(self, old: ExecutableGraph | None, child: int) -> ExecutableGraph:
         assert old is not None
@@ -1230,24 +1196,43 @@ class SimulatedDevice:
 
         ``source`` names it: the handle that it has in the graph that was instantiated.
         """
-        with self._lock:
-            mine = self._anchor(x, source)[1]
-            found = self._node(g, node)
-            given = mine.given
-            if found.kind != mine.kind or found.bodies:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
-            if given is not None and found.given is not None and not given.fits(given.values, found.given.values):
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
-            mine.work, mine.given = found.work, found.given
-            if found.child is not None:
-                mine.child = found.child
+        mine = self._anchor(x, source)[1]
+        found = self._node(g, node)
+        given = mine.given
+        _refuse_if(found.kind != mine.kind or found.bodies, 'graphExecNodeSetParams')
+        _refuse_if(
+            given is not None and found.given is not None and not given.fits(given.values, found.given.values),
+            'graphExecNodeSetParams',
+        )
+        mine.work, mine.given = found.work, found.given
+        if found.child is not None:
+            mine.child = found.child
 
     def child_take(self, x: int, source: int, child: int) -> None:
-        with self._lock:
-            mine = self._anchor(x, source)[1]
-            if mine.child is None:
-                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
-            mine.child = self._child(mine.child, child)
+        mine = self._anchor(x, source)[1]
+        if mine.child is None:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
+        mine.child = self._child(mine.child, child)
+
+
+def _refuse_if(wrong: object, call: str, code: int = Code.cudaErrorInvalidValue) -> None:
+    if wrong:
+        raise CudaCallError(code, call)
+
+
+def _found(held: Mapping[int, Thing], handle: int, call: str, code: Code = Code.cudaErrorInvalidValue) -> Thing:
+    try:
+        return held[handle]
+    except KeyError:
+        raise CudaCallError(code, call) from None
+
+
+def _refuse_copies(nodes: Iterable[GraphNode], call: str) -> None:
+    _refuse_if(any(n.kind in NOT_COPIED for n in nodes), call, Code.cudaErrorNotSupported)
+
+
+def _allocates(graph: GraphDefinition) -> bool:
+    return any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
 
 
 def _stamp(event: SimulatedEvent) -> None:
@@ -1263,8 +1248,7 @@ def reaches(devices: SimulatedDevice, device: int) -> bool:
 def _nodes_of(graph: GraphDefinition, handles: Sequence[int], call: str) -> frozenset[GraphNode]:
     """The nodes of these handles. A call with others is refused."""
     known = {n.handle: n for n in graph.nodes}
-    if not known.keys() >= set(handles):
-        raise CudaCallError(Code.cudaErrorInvalidValue, call)
+    _refuse_if(not known.keys() >= set(handles), call)
     return frozenset(known[handle] for handle in handles)
 
 
