@@ -14,6 +14,6 @@ calls in any case.
 
 ``f`` is graphed where no ``ck.graphed`` stands in the module. Lines that begin with ``$`` make several programs of one:
 `` || `` parts what is put in the places of ``$1``, ``$2`` ..., and `` ;; `` begins a new line of a function there.
-Those that begin with ``alone,`` need a process of one thread. ``numbered(f, n)`` calls ``f`` three times, with odd
+Those that begin with ``alone,`` need a process of one thread. ``numbered(f, n)`` calls ``f`` twice, with odd
 numbers, too.
 """
