@@ -167,7 +167,7 @@ def _read(code: CodeType) -> list[CodeStep]:
             continue
         effect += dis.stack_effect(one.opcode, one.arg, jump=False)
         if name in _OF_CALLS:
-            names, before = operand if name == 'KW_NAMES' else names, (*before, at)
+            names, before = code.co_consts[count] if name == 'KW_NAMES' else names, (*before, at)
             continue
         does, is_called = _KNOWN.get(name, Does.UNKNOWN), False
         if name in _BY_ARGUMENT:
