@@ -40,8 +40,9 @@ from capturekit.graphed.kinds import (
 from capturekit.graphed.options import Options
 from capturekit.graphed.outcomes import NOTHING, OtherOutcome
 from capturekit.graphed.read_numbers import NumberRead
+from capturekit.graphed.reasons import CHANGES, DIFFERENT, NONE, Reason, Why
 from capturekit.graphed.recordable import only_arrays, values_of
-from capturekit.graphed.run_end import CHANGES, given_back
+from capturekit.graphed.run_end import given_back
 from capturekit.graphed.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
 from capturekit.graphed.value_changes import shape_of_change, snapshot
 from capturekit.graphed.variant import Variant, opaque
@@ -59,10 +60,13 @@ from capturekit.model.skipped_exits import undoing
 from capturekit.model.sparse import packed
 
 #: Why nothing fits call after call.
-_DIFFERENT = 'what it reads besides its arguments is another one at nearly each call'
+_DIFFERENT = Reason(DIFFERENT, Why.READS)
 #: Why a change of Python state is not repeated by launches: for good, and for now.
-_LATER = "with checks='later' launches repeat no changes of Python state"
-_MEANWHILE = 'another thread was in a graphed function, too, and what each has changed can not be told apart'
+_LATER = Reason("with checks='later' launches repeat no changes of Python state", Why.LATER)
+_MEANWHILE = Reason(
+    'another thread was in a graphed function, too, and what each has changed can not be told apart', Why.THREADS
+)
+_EFFECTS = {'capture': Why.CAPTURE, 'thread': Why.OTHER}
 #: What a call that runs as it stands is answered with.
 _PLAINLY: Any = object()
 
@@ -75,7 +79,7 @@ class _Try(NamedTuple):
 
     result: Any
     failed: errors.AssumptionError | None
-    reason: str
+    reason: Reason
     refused: bool
     drawn: list[Feed]
 
@@ -134,7 +138,7 @@ class Answering:
             return variant.state, variant
         return 'new', None
 
-    def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:
+    def _overlapping(self, kind: Kind, reason: Reason) -> tuple[str, None]:
         kind.why_eager = reason
         self.tally.say(reason)
         return 'overlapping', None
@@ -214,9 +218,9 @@ class Answering:
                 if given.numbers is not None:
                     given.numbers.of.refuse(given.numbers.positions, error.rule)
                 given.kind.reckons = False
-                variant.give_up(error.rule)
+                variant.give_up(Reason(error.rule))
                 return False
-            variant.give_up(f'its check failed: {error.rule}')
+            variant.give_up(Reason(f'its check failed: {error.rule}'))
             raise
 
     def _take_over(
@@ -225,8 +229,8 @@ class Answering:
         """Run eagerly after an assumption failed; the caller sees no effect of the launch that was stopped."""
         kind = given.kind
         variant.restore(error)
-        kind.why_missed = f'the host read{f" at {error.location}" if error.location else ""} gives another value'
-        kind.why_missed += ' at nearly each call'
+        at = f' at {error.location}' if error.location else ''
+        kind.why_missed = Reason(f'the host read{at} gives another value at nearly each call', Why.HOST_READ)
         count('fallbacks')
         LOG.info('%s: %s; this call runs eagerly', self.tally.name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
@@ -251,7 +255,7 @@ class Answering:
         known = given.numbers is None or given_numbers(self._fn, given) is not None
         return given.kind.reckons and known and not self._options.later
 
-    def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
+    def _stay_eager(self, kind: Kind, variant: Variant, reason: Reason) -> None:
         kind.keep(variant)
         variant.give_up(reason)
         self.tally.say(reason)
@@ -272,7 +276,7 @@ class Answering:
         self.tally.ran(WATCHED if drawn is None else CHECKED, kind.watched > 0)
         kind.watched += 1
         kind.unanswered += 1
-        kind.why_missed = '' if drawn is None else kind.why_missed
+        kind.why_missed = NONE if drawn is None else kind.why_missed
         kind.cost_more()
         with BUSY.entered():
             watch = self._watch(given, rehearsal, uncollected)
@@ -287,15 +291,18 @@ class Answering:
             reckoned = watch.environment.reckoned
         if watch is not None and not self._options.pure:
             environment = watch.environment
-            reason = environment.written() or next(iter(rehearsal.effects), None) or reason
-            if reason and environment.not_repeated and reason.startswith(CHANGES):
-                reason = f'{environment.not_repeated}: {reason}'
-            if reason and reason.startswith(_MEANWHILE):
+            why = environment.not_repeated
+            effects = (Reason(text, _EFFECTS[what]) for what, text in rehearsal.effects)
+            reason = environment.written() or next(effects, reason)
+            if reason.why in CHANGES and why:
+                reason = Reason(f'{why}: {reason}', why.why)
+            if reason.why is Why.THREADS:
                 kind.why_eager = reason
                 return result
-            reason = reason or shape_of_change(before, args) or given_back(environment, result, given.is_array)
+            reason = reason or Reason(shape_of_change(before, args))
+            reason = reason or Reason(given_back(environment, result, given.is_array), Why.RESULT)
             environment = None if environment.too_much else environment
-        return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result, reckoned), fitted)
+        return self._keep(given, WatchedRun(environment, rehearsal, reason, result, reckoned), fitted)
 
     def _watch(self, given: Given, rehearsal: Rehearsal, uncollected: Uncollected) -> Watch | None:
         """What watches the run; None with ``pure=True``, the promise that nothing but the arguments counts.
@@ -306,10 +313,10 @@ class Answering:
             return None
         begun = TURNS.mark()
 
-        def not_repeated() -> str:
+        def not_repeated() -> Reason:
             if self._options.later:
                 return _LATER
-            return '' if begun is not None and TURNS.mark() == begun else _MEANWHILE
+            return NONE if begun is not None and TURNS.mark() == begun else _MEANWHILE
 
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
@@ -325,7 +332,7 @@ class Answering:
             try:
                 held = take_apart(packed(run.whole), only_arrays(given.platform.cupy), opaque, name='the result')[1]
             except TypeError as error:
-                run.reason = str(error)
+                run.reason = Reason(str(error), Why.RESULT)
         before, alike = kind.reason, kind.repeats(run.reason)
         if kind.unanswered > self._options.limit + policy.PATIENCE or alike >= policy.HOPE:
             reason = run.reason or kind.why_missed or _DIFFERENT
@@ -360,7 +367,7 @@ class Answering:
         )
 
     @staticmethod
-    def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:
+    def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: Reason) -> Variant:
         """A variant that has answered one call."""
         variant = Variant(environment, rehearsal, reason)
         carried = None if environment is None else environment.carried
@@ -407,7 +414,7 @@ class Answering:
         """Record once."""
         recorder = VariantRecorder(given.platform, self._fn, variant, checked_by, self._options)
         begun = time.perf_counter()
-        result, failed, reason, refused = None, None, '', False
+        result, failed, reason, refused = None, None, NONE, False
         try:
             with BUSY.entered(), unchanged_by_failures(variant.environment):
                 result = recorder.record(given, self._options.pieces)
@@ -415,9 +422,10 @@ class Answering:
         except errors.AssumptionError as error:
             failed = error.with_traceback(None)
         except CaptureError as error:
-            reason, refused = error.in_one_line().rstrip('.'), True
+            reason, refused = Reason(error.in_one_line().rstrip('.'), Why.TOLD), True
         except Exception as error:
-            reason = f'{type(error).__name__}: {error}'
+            why = Why.RESULT if recorder.returned and type(error) is TypeError else Why.OTHER
+            reason = Reason(f'{type(error).__name__}: {error}', why)
         return _Try(result, failed, reason, refused, recorder.drawn)
 
     def _other_way(self, given: Given, variant: Variant, tried: _Try, checked_by: str) -> str:
@@ -435,7 +443,7 @@ class Answering:
             return _checked_by(variant)
         return 'host' if checked_by == 'device' and variant.checks and not tried.refused else ''
 
-    def _not_recorded(self, given: Given, variant: Variant, reason: str, drawn: list[Feed]) -> Any:
+    def _not_recorded(self, given: Given, variant: Variant, reason: Reason, drawn: list[Feed]) -> Any:
         variant.give_up(reason)
         if given.numbers is not None:
             given.numbers.of.refuse(given.numbers.positions, reason)

@@ -7,6 +7,8 @@ import inspect
 import types
 from typing import Any
 
+from capturekit.graphed.reasons import NONE, Reason, Why
+
 
 def function_of(given: Any) -> Any:
     """The function itself, also if a static method or a class method was given."""
@@ -57,12 +59,13 @@ class AsFunction:
         self.__wrapped__.__kwdefaults__ = values
 
 
-def lazy(fn: Any) -> str | None:
-    """Why a call of the function does nothing yet (it makes a generator or a coroutine); None for other functions."""
+def lazy(fn: Any) -> Reason:
+    """Why a call of the function does nothing yet (it makes a generator or a coroutine)."""
     while isinstance(fn, types.MethodType):
         fn = fn.__func__
     if inspect.iscoroutinefunction(fn):
-        return 'the function is `async def`: it runs when it is awaited, after the call'
+        return Reason('the function is `async def`: it runs when it is awaited, after the call', Why.LAZY)
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        return 'the function is a generator function: it runs when it is iterated over, after the call'
-    return None
+        text = 'the function is a generator function: it runs when it is iterated over, after the call'
+        return Reason(text, Why.LAZY)
+    return NONE

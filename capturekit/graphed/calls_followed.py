@@ -55,6 +55,7 @@ from capturekit.graphed.ownership import (
     is_of_signature,
     python_module,
 )
+from capturekit.graphed.reasons import NONE, Reason, Why
 from capturekit.graphed.return_paths import Caller
 from capturekit.graphed.settings import (
     CODECS,
@@ -77,7 +78,9 @@ from capturekit.model.source_line import is_ours
 
 _SUSPENDS = 0x2A0  # the code of generators and coroutines
 #: Why launches repeat no changes of Python state where code of threads ran.
-_NO_CHANGES = 'it uses locks or queues, or writes to a log, and launches repeat no changes of Python state beside that'
+_NO_CHANGES = Reason(
+    'it uses locks or queues, or writes to a log, and launches repeat no changes of Python state beside that', Why.LOCKS
+)
 #: The modules that define locks, or classes that use them.
 _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 'asyncio'})
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
@@ -110,7 +113,7 @@ class LibraryUses:
         #: Code of libraries of which another call tells nothing new, by id.
         self.done_with: set[int] = set()
         #: Why launches repeat no changes of Python state, if the run called code of threads.
-        self.waits = ''
+        self.waits = NONE
         #: Code of ``logging`` that ran, by id, with the class of what it was called of.
         self._logged: set[tuple[int, type]] = set()
 
@@ -152,7 +155,7 @@ class LibraryUses:
             self.waits = _NO_CHANGES
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
             line = self._doubts.line(frame)
-            self._doubts.unwatchable.append(f'the function warns{line}, which a launch would not do')
+            self._doubts.say(f'the function warns{line}, which a launch would not do', Why.WARNS)
         if (module, name) in self.calls and name != 'seed':
             return
         if top in WHOLE:
@@ -188,7 +191,7 @@ class LibraryUses:
             return
         if self._code_watch.seeding != (id(caller.f_code), caller.f_lasti):
             text = f'the function draws entropy from the system{self._doubts.line(frame)}, which differs at each call'
-            self._doubts.unwatchable.append(text)
+            self._doubts.say(text, Why.DRAWS)
 
     def _followed(self, frame: FrameType, module: str, name: str) -> None:
         """Note what a function reads whose own code is followed."""
@@ -489,7 +492,7 @@ class PythonCalls:
         self._code.direct.enters(caller, frame)
         if self._code.globals_of[id(code)][1] == id(frame.f_globals):
             return
-        said = self._doubts.sentence(frame, f'runs {code.co_name} with the globals of several modules')
+        said = self._doubts.unknown(frame, f'runs {code.co_name} with the globals of several modules')
         if said not in self._doubts.unwatchable:
             self._doubts.unwatchable.append(said)
 
@@ -591,8 +594,7 @@ class CallsInC:
         code = frame.f_code
         told = what == ('builtins', 'hash') and 'hash' in code.co_names and self._lines.of(code) is not None
         if told:
-            sentence = self._doubts.sentence(frame, f'calls {".".join(what)}')
-            self._code_watch.to_hash[id(code), frame.f_lasti] = sentence
+            self._code_watch.to_hash[id(code), frame.f_lasti] = self._doubts.unknown(frame, f'calls {".".join(what)}')
         return told
 
     def _formats_plainly(self, function: Any, what: tuple[str, str]) -> bool:
@@ -632,8 +634,8 @@ class CallsInC:
         if known is None or known[1] or not is_clock(function):
             return False
         line = self._doubts.line(frame)
-        sentence = f'the function reads time.{function.__name__}(){line}: each launch would repeat the first time'
-        self._code_watch.clock.note(frame, sentence)
+        text = f'the function reads time.{function.__name__}(){line}: each launch would repeat the first time'
+        self._code_watch.clock.note(frame, Reason(text, Why.CLOCK))
         return True
 
 

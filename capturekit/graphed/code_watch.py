@@ -34,6 +34,7 @@ from capturekit.graphed.code_reads import (
 from capturekit.graphed.collector import Before
 from capturekit.graphed.hidden_state import SEEDED, overwrites_entropy
 from capturekit.graphed.ownership import LibraryState, Ownership
+from capturekit.graphed.reasons import Reason
 from capturekit.graphed.return_paths import Caller, ReturnPaths
 from capturekit.graphed.sets_made import SetsSeen
 from capturekit.graphed.settings import DEPTH, settings_of
@@ -69,17 +70,17 @@ class ClockReadings:
     """The clocks that a run has read.
 
     Attributes:
-        readings: where the user's code reads a clock, with the sentence for the case that the time counts.
+        readings: where the user's code reads a clock, with the reason for the case that the time counts.
         followed: the attributes that times were followed to.
     """
 
     def __init__(self) -> None:
-        self.readings: dict[Site, str] = {}
+        self.readings: dict[Site, Reason] = {}
         self.followed: set[str] = set()
 
-    def note(self, frame: FrameType, sentence: str) -> None:
+    def note(self, frame: FrameType, reason: Reason) -> None:
         """Note a call of a clock in a frame."""
-        self.readings.setdefault(Site(frame.f_code, frame.f_lasti), sentence)
+        self.readings.setdefault(Site(frame.f_code, frame.f_lasti), reason)
 
     def keeps(self, name: str) -> bool:
         """Whether attributes of this name keep times."""
@@ -422,7 +423,7 @@ class CodeWatch:
         #: The globals that code writes and that were not there, with their file, by the id of the dictionary and name.
         self.made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
         #: What to say of the calls of ``hash``, by code and offset, whose arguments are not told next.
-        self.to_hash: dict[tuple[int, int], str] = {}
+        self.to_hash: dict[tuple[int, int], Reason] = {}
         #: The code and offset of the last call that made a generator with a seed.
         self.seeding: tuple[int, int] | None = None
         #: What reads the modules that code asks ``sys.modules`` for, by name.
@@ -481,7 +482,7 @@ class CodeWatch:
             self.globals[id(values)] = (values, dict(values), os.path.basename(code.co_filename))
         _, start, file = self.globals[id(values)]
         if names.unknown:
-            self._doubts.unwatchable.append(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
+            self._doubts.say(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
         self._names.of_cupy |= names.of_arrays
         own = frame.f_builtins
         for name in sorted(names.read | names.written):

@@ -26,6 +26,7 @@ from capturekit.graphed.faster_way import FASTER, contest_of
 from capturekit.graphed.kinds import Given, Kind, shared
 from capturekit.graphed.number_arguments import CallNumbers, NumberArguments, room
 from capturekit.graphed.options import Options, options_of
+from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.recordable import is_more
 from capturekit.graphed.tally import Newness, Tally
 from capturekit.graphed.usual_call import NOT_ANSWERED, devices_of, usual_call
@@ -272,13 +273,14 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met, nans=True
             )
         except TypeError as error:
-            self._tally.say(f'its arguments can not be compared: {error}')
+            self._tally.say(Reason(f'its arguments can not be compared: {error}'))
             return None
         if any(type(leaf) is not array and is_more(leaf, array) for leaf in leaves):
-            self._tally.say('an argument is of a class derived from ndarray, with attributes or a maker of its own')
+            text = 'an argument is of a class derived from ndarray, with attributes or a maker of its own'
+            self._tally.say(Reason(text))
             return None
         if self._reaches(met):
-            self._tally.say('a container is an argument and is reached in another way, too')
+            self._tally.say(Reason('a container is an argument and is reached in another way, too'))
             return None
         return leaves if numbers is None else [*leaves, room(cupy)], form, numbers
 
@@ -329,7 +331,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self.numbers.seen(args, kwargs)
         words = self._newness.seen(key, args, kwargs, self.numbers.reason)
         if words:
-            self._tally.say(words)
+            self._tally.say(Reason(words, Why.TOLD))
         return self._newness.warning != ''
 
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:

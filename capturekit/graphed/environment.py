@@ -14,6 +14,7 @@ from capturekit.graphed.carried_state import CarriedState, StateBefore
 from capturekit.graphed.comparison import GONE, IdentityTables, Same, keys_of
 from capturekit.graphed.outcomes import NOTHING, Reckoned
 from capturekit.graphed.outcomes import Kept as KeptReads
+from capturekit.graphed.reasons import NONE, Reason
 from capturekit.graphed.sharing import extent_of, holds_containers, shared_memory
 from capturekit.graphed.value_changes import ALONE, ValueDifference, containers, difference
 from capturekit.graphed.watched_values import WatchedValue
@@ -53,8 +54,8 @@ class Environment:
     named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
-    #: Why launches repeat no changes of Python state; '' if they may.
-    not_repeated = ''
+    #: Why launches repeat no changes of Python state.
+    not_repeated = NONE
     #: The host reads whose values are only kept, by number, each with what has to come out as it did.
     kept: KeptReads = types.MappingProxyType({})
     #: The host reads with whose values launches reckon, if need be.
@@ -67,8 +68,8 @@ class Environment:
         entries: list[WatchedValue],
         objects: list[tuple[Any, type, Any, Any]],
         arrays: list[Any],
-        unwatchable: list[str],
-        written: str | None,
+        unwatchable: list[Reason],
+        written: Reason | None,
         missing: list[tuple[Any, Any, frozenset[str], str]] | None = None,
         bases: list[tuple[type, tuple[Any, ...]]] | None = None,
         names: list[tuple[Any, Any, list[str]]] | None = None,
@@ -76,7 +77,7 @@ class Environment:
         carried: CarriedState | None = None,
     ) -> None:
         self.entries = entries
-        #: The values in it that can't be compared, in sentences.
+        #: The values in it that can't be compared.
         self.unwatchable = unwatchable
         #: Objects and their classes, with what gets their ``__dict__``, and that one; names that code did not find.
         self._objects, self._arrays, self._missing = objects, arrays, missing or []
@@ -140,7 +141,7 @@ class Environment:
         read = containers((entry.kept, entry.read()) for entry in self.entries if holds_containers(entry))
         return [*(now for _, now in read), *self.own.values()]
 
-    def written(self) -> str | None:
+    def written(self) -> Reason | None:
         """Say which watched value the run itself changed, or what can't be watched; None if there is nothing."""
         return self._written
 
@@ -152,14 +153,15 @@ class Environment:
         self._tables.leave_out(gone)
         self._choose()
 
-    def changed(self) -> str | None:
+    def changed(self) -> Reason | None:
         """None if everything is as it was when the run began; else a sentence about the first thing that isn't."""
         if self.same():
             return None
         try:
-            return self._compare()
+            found = self._compare()
         except GONE as error:  # an object may have another class by now, which has not what was read
-            return f'what it read can not be compared any more: {error}'
+            found = f'what it read can not be compared any more: {error}'
+        return found if found is None or isinstance(found, Reason) else Reason(found)
 
     def _rest_same(self) -> bool:
         """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""
@@ -201,7 +203,8 @@ class Environment:
             found = self._difference(entry)
             if found is not None:
                 hidden = entry.value is True and entry.kind in ('state', 'draws')
-                return f'{entry.where(found.path)} {"changed since" if hidden else found.text + " when"} recorded'
+                text = f'{entry.where(found.path)} {"changed since" if hidden else found.text + " when"} recorded'
+                return Reason(text, about=entry.attribute)
         for value, cls, get, attributes in self._objects:
             if get(value) is not attributes:
                 return f'{a(cls)} has another __dict__ than when recorded'

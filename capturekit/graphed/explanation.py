@@ -7,7 +7,6 @@ nothing done.
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from collections import Counter
@@ -20,6 +19,7 @@ from capturekit.graphed.environment import Environment
 from capturekit.graphed.faster_way import TimedWays
 from capturekit.graphed.kinds import Kind
 from capturekit.graphed.number_arguments import Mark, NumberArguments
+from capturekit.graphed.reasons import DIFFERENT, NONE, Reason, Why
 from capturekit.graphed.tally import Tally
 from capturekit.graphed.variant import Variant
 from capturekit.model.counted import counted
@@ -107,34 +107,8 @@ def told_in_turn(kinds: Iterable[tuple[Any, list[Said]]]) -> list[str]:
     return lines
 
 
-#: What a reason begins with, and what would change it.
-REMEDIES = (
-    ('the function changes a setting or a log', 'Do that outside of the function.'),
-    ('the function changes', 'Return the new value, and let the caller store it.'),
-    ('the function creates', 'Return the new value, and let the caller store it; or create it before the first call.'),
-    ('the function rebinds', 'Return the new value, and let the caller store it.'),
-    ('the function deletes', 'Let the caller delete it.'),
-    ('the function draws', 'Draw with cupy.random, or pass what was drawn.'),
-    ('the function reads time.', 'Read the clock outside of the function.'),
-    ('the function reads or writes a file', 'Do that outside of the function.'),
-    ('the function opens a capture', 'Leave that capture out: the decorator records the function.'),
-    ('the function is', 'Decorate a plain function, which returns its results.'),
-    ('the function warns', 'Repair what the warning says, or filter it before the call.'),
-    ('the result', 'Return arrays, numbers and texts, or lists, tuples and dicts of such.'),
-    ('it reads so much', 'Graph a smaller part of the function.'),
-    ('an argument lies on an array', 'Pass another array, or a copy.'),
-    ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
-    ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
-    ('another thread', 'Let one thread call it first, until it is recorded.'),
-    ('it uses locks', 'Do that outside of the function.'),
-    ('with checks', "Leave checks='later' out; or return the new value, and let the caller store it."),
-    ('what it reads', 'Pass what changes as an array; or write into the array that is there, in place.'),
-)
-
 #: So many reasons for eager calls are told, those of most calls.
 _TOLD = 4
-#: What would change a reason of which no more is known.
-OTHERWISE = 'Move that line out of the function.'
 
 
 def explanation(
@@ -195,7 +169,7 @@ def _said(kind: Kind) -> list[Said]:
     said += [words for variant in kind.variants for words in _of(variant)]
     if kind.why_eager:
         said.append(f'calls ran eagerly because {kind.why_eager}')
-        said.append(f'what would change that: {remedy_for(kind.why_eager)}')
+        said.append(f'what would change that: {kind.why_eager.why.remedy}')
     return said
 
 
@@ -206,19 +180,13 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
     return of_cupy, part and not words.startswith(('variable ', 'global ')), words
 
 
-def remedy_for(reason: str, otherwise: str = OTHERWISE) -> str:
-    """What would change a reason; ``otherwise``, where no more is known."""
-    reason = reason.removeprefix('TypeError: ')  # what is no result of a graph is told by one
-    return next((words for start, words in REMEDIES if reason.startswith(start)), otherwise)
-
-
 def _of(variant: Variant) -> list[Said]:
     said: list[Said] = [f'{variant.state}: {counted(variant.calls, "call")}, {counted(variant.launches, "launch")}']
     if variant.state == 'rehearsed':
         said.append('ran eagerly once, and is recorded when it comes back')
     if variant.reason:
         said.append(f'eager because {variant.reason}')
-        said.append(f'what would change that: {remedy_for(variant.reason)}')
+        said.append(f'what would change that: {variant.reason.why.remedy}')
         return said
     environment = variant.environment
     entries = () if environment is None else environment.entries
@@ -238,19 +206,17 @@ def _of(variant: Variant) -> list[Said]:
     return said
 
 
-_ATTRIBUTE = re.compile(r'attribute (\w+) of ')
 _LESS = 'Leave it undecorated, or graph a function that does more at each call.'
 _BY_NAME = 'An attribute of another name, which arrays do not have, could be computed with at each launch. '
 
 
 def tell_of_calls(tally: Tally, fn: Any, kind: Kind | None, launched: int) -> None:
     """Warn that calls run eagerly, the last one of this kind; ``launched``: how many were launched."""
-    cause = (cause_of(kind) if kind is not None else '') or tally.said or 'each call goes another way'
-    named = _ATTRIBUTE.search(cause)
-    more = _BY_NAME if named is not None and hasattr(np.ndarray, named[1]) else ''
+    cause = (cause_of(kind) if kind is not None else NONE) or tally.said or Reason('each call goes another way')
+    more = _BY_NAME if cause.about and hasattr(np.ndarray, str(cause.about)) else ''
     eager = tally.eager.total()
     words = f'{eager} of the {counted(launched + eager, "call")} of {tally.name} ran eagerly'
-    remedy = remedy_for(cause, '' if '. ' in cause else OTHERWISE)
+    remedy = '' if cause.why is Why.TOLD else cause.why.remedy
     _warn(f'{words}: {cause.rstrip(".")}. {more}{remedy}'.rstrip(), fn)
 
 
@@ -259,15 +225,15 @@ def tell_of_times(name: str, fn: Any, contest: TimedWays) -> None:
     _warn(f'Calls of {name} run eagerly, since that is faster: {contest}. {_LESS}', fn)
 
 
-def cause_of(kind: Kind) -> str:
-    """Why the last calls of a kind ran eagerly; '' if nothing is known."""
+def cause_of(kind: Kind) -> Reason:
+    """Why the last calls of a kind ran eagerly."""
     with kind.lock:
         first = kind.variants[0] if kind.variants else None
         if first is not None and first.reason:
             return first.reason
         changed = None if first is None else first.changed()
         if changed:
-            return f'what it reads besides its arguments is another one at nearly each call: {changed}'
+            return Reason(f'{DIFFERENT}: {changed}', Why.READS, changed.about)
         return kind.why_missed or kind.why_eager
 
 

@@ -17,6 +17,7 @@ from capturekit.graphed.faster_way import First, TimedWays
 from capturekit.graphed.number_arguments import CallNumbers, Unfit
 from capturekit.graphed.options import Options
 from capturekit.graphed.outcomes import ArgumentNumber, GivenNumbers, OtherOutcome, all_of
+from capturekit.graphed.reasons import NONE, Reason, Why
 from capturekit.graphed.sharing import overlapping
 from capturekit.graphed.usual_call import UsualCall
 from capturekit.graphed.variant import Variant
@@ -39,8 +40,8 @@ class Kind:
 
     #: How many runs were watched, and the seconds that following them has taken.
     watched, seconds = 0, 0.0
-    #: Why the last launch was stopped; '' if none was.
-    why_missed = ''
+    #: Why the last launch was stopped.
+    why_missed = NONE
 
     def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = (), lock: Any = None) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
@@ -66,14 +67,14 @@ class Kind:
         self.reckons_with_arguments = False
         #: The variants whose launches have found that the call under way goes another way.
         self.other_ways: list[Variant] = []
-        #: Why calls ran eagerly although a variant fits them; '' if none did.
-        self.why_eager = ''
+        #: Why calls ran eagerly although a variant fits them.
+        self.why_eager = NONE
         self.lock = threading.RLock() if lock is None else lock
         #: Whether a call of it is being answered. Who has the lock and finds this is the same thread once more: a
         #: destructor or a handler of signals calls the function in the middle of a call, where no launch can begin.
         self.under_way = False
 
-    def reason_now(self) -> str:
+    def reason_now(self) -> Reason:
         """Why the last call ran eagerly, though nothing was to be seen of it."""
         first = self.variants[0] if self.variants else None
         return first.reason if first is not None and first.state == 'eager' else self.why_eager
@@ -310,22 +311,23 @@ class Given:
         return issubclass(type(value), self.platform.cupy.ndarray)  # asks no code of the value's class
 
 
-def shared_by(given: Given, variant: Variant, state: Sequence[Any]) -> str:
-    """Say which arrays of a call share memory in a way that a recording can't follow; '' if none do."""
+def shared_by(given: Given, variant: Variant, state: Sequence[Any]) -> Reason:
+    """Say which arrays of a call share memory in a way that a recording can't follow."""
     arrays = () if variant.environment is None else variant.environment.arrays()
     empty = [one for one in arrays if not one.size]
     if any(leaf is one for leaf in given.leaves for one in empty):
-        return 'an argument without elements is reached in another way, too'
+        return Reason('an argument without elements is reached in another way, too')
     spans = [(leaf.data.ptr + low, leaf.data.ptr + high) for leaf, (low, high) in zip(given.leaves, given.kind.reach)]
     if not clear_of([one for one in spans if one[0] != one[1]], variant.outside):
-        return 'an argument lies on an array that the function also reaches otherwise'
+        return Reason('an argument lies on an array that the function also reaches otherwise', Why.LIES_ON)
     if variant.far and (variant.state != 'eager' or variant.shares) and not are_whole(given.leaves):
-        return 'an argument is a part of another array, and the function may work beyond that part'
+        text = 'an argument is a part of another array, and the function may work beyond that part'
+        return Reason(text, Why.IS_PART)
     if state and (
         share_memory(state, [*given.leaves, *empty], variant.outside) or (variant.far and not are_whole(state))
     ):
-        return 'an array that the function replaces shares its memory with another one'
-    return ''
+        return Reason('an array that the function replaces shares its memory with another one')
+    return NONE
 
 
 def share_memory(arrays: Sequence[Any], others: Sequence[Any], outside: Sequence[tuple[int, int]]) -> bool:

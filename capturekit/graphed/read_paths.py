@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from capturekit.graphed.allowlists import FUNCTION_PARTS
 from capturekit.graphed.code_reads import names_shown
+from capturekit.graphed.reasons import Reason
 from capturekit.graphed.stack_steps import call_of
-from capturekit.graphed.watched_values import Doubt, Holder, Meetings, WatchedValue
+from capturekit.graphed.watched_values import Holder, Meetings, WatchedValue
 from capturekit.model.class_layout import bases_of
 from capturekit.model.code_steps import CodeStep, Does, steps_of
 from capturekit.model.kept_values import Kept
@@ -151,9 +152,9 @@ class ReadPaths:
         """Whether the run can have read a watched value."""
         return id(entry) in self._read
 
-    def matter(self, sentence: str) -> bool:
-        """Whether what a sentence says is of a value that the run can have got."""
-        return not isinstance(sentence, Doubt) or self.reach(sentence.value)
+    def matter(self, doubt: Reason) -> bool:
+        """Whether a doubt is of a value that the run can have got, or of none."""
+        return isinstance(doubt.about, str) or self.reach(doubt.about)
 
     def reach(self, value: int) -> bool:
         """Whether the run can have got a value, by its id."""

@@ -19,6 +19,7 @@ from capturekit.graphed.follow_time import TooLong
 from capturekit.graphed.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
 from capturekit.graphed.outcomes import NOTHING, GivenNumbers
 from capturekit.graphed.read_paths import ReadPaths
+from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.graphed.settings import ERRORS, HANDLED
 from capturekit.graphed.sharing import holds_containers, overlap
@@ -43,9 +44,6 @@ from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import a
 from capturekit.model.pytree import PAYLOADS
-
-#: How sentences of changes begin that launches may repeat.
-CHANGES = ('the function creates ', 'the function changes ', 'the function rebinds ')
 
 
 def finish(
@@ -105,18 +103,19 @@ def _follow_times(run: RunRecord) -> None:
 def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> None:
     """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
     if isinstance(failure, TooLong):
-        run.doubts.unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
+        text = 'it reads so much that following a run takes more than a second'
+        run.doubts.unwatchable.insert(0, Reason(text, Why.TOO_MUCH))
     elif failure is not None:
-        run.doubts.unwatchable.append(f'what the function reads could not be followed: {failure!r}')
+        run.doubts.say(f'what the function reads could not be followed: {failure!r}')
     _aliases(run)
-    run.doubts.unwatchable = [text for text in run.doubts.unwatchable if paths.matter(text)]
+    run.doubts.unwatchable = [one for one in run.doubts.unwatchable if paths.matter(one)]
     run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
-    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *_handed_on(run, paths)]
+    run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *map(Reason, _handed_on(run, paths))]
     if '__context__' in run.names.attributes:
         run.values.depends_on(HANDLED)
     name = run.names.of_arrays()
     if name is not None:
-        run.doubts.unwatchable.append(f'the function asks an array for {name}, which can not be compared')
+        run.doubts.say(f'the function asks an array for {name}, which can not be compared')
     run.doubts.unwatchable = list(dict.fromkeys(run.doubts.unwatchable))
 
 
@@ -326,24 +325,22 @@ def _aliases(run: RunRecord) -> None:
         if issubclass(type(value), (tuple, frozenset, slice)) and not is_dataclass(type(value)):
             continue
         if key in run.values.keeper.memory or key in run.holders.by_id:
-            run.doubts.unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
+            run.doubts.say(f'{a(type(value))} is an argument and is reached in another way, too')
     if run.uses.identities and (run.uses.plain or len(run.given.own) > 3):  # three of them only pass the arguments
         given = 'a number or a text' if run.uses.plain else 'a container'
-        run.doubts.unwatchable.append(
-            f'{run.uses.identities} asks whether two objects are the same, and {given} is an argument'
-        )
+        run.doubts.say(f'{run.uses.identities} asks whether two objects are the same, and {given} is an argument')
 
 
-def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
+def _written(run: RunRecord, changes: StateChanges | None) -> Reason | None:
     for holder in run.holders.by_id.values():
         if type(holder.value) is not holder.cls:
-            return f'the function changes the class of {a(holder.cls)}'
+            return Reason(f'the function changes the class of {a(holder.cls)}', Why.CHANGES)
     for cls, form in run.holders.bases.values():
         if form_of_class(cls) != form:
-            return f'the function changes the name or the bases of class {name_of(cls)}'
+            return Reason(f'the function changes the name or the bases of class {name_of(cls)}', Why.CHANGES)
     for array, form in [*run.values.keeper.arrays_and_forms(), *run.given.forms]:
         if (array.shape, array.strides) != form:
-            return f'the function makes the shape of an array {array.shape} that was {form[0]}'
+            return Reason(f'the function makes the shape of an array {array.shape} that was {form[0]}')
     equal: list[WatchedValue] = []
     for entry in run.values.entries.values():
         if entry.kind in ('draws', 'contents'):
@@ -351,7 +348,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
         value = entry.read()
         found = difference(entry.kept, value)
         if found is None and value is not entry.value and run.code_watch.clock.keeps(entry.key):
-            return f'the function rebinds {entry.where()}'  # to an equal time, by chance
+            return Reason(f'the function rebinds {entry.where()}', Why.CHANGES)  # to an equal time, by chance
         if found is not None and (changes is None or not changes.add(entry, value)):
             return _change_in_words(entry, value, found)
         if found is None:
@@ -361,20 +358,20 @@ def _written(run: RunRecord, changes: StateChanges | None) -> str | None:
         return replacing
     for (_, name), (values, file) in run.code_watch.made.items():
         if name in values:
-            return f'the function creates global {name} of {file}'
+            return Reason(f'the function creates global {name} of {file}', Why.CREATES)
     for cls, before in run.holders.classes.values():
         new = dictionary_of_class(cls).keys() - before
         new = set(_not_pythons(new)) if id(cls) in run.names.full else new & run.names.attributes
         if new:
-            return f'the function creates attribute {min(new)} of class {name_of(cls)}'
+            return Reason(f'the function creates attribute {min(new)} of class {name_of(cls)}', Why.CREATES)
     for holder in run.holders.by_id.values():
         created = _new_attribute(run, holder)
         if created is not None:
-            return f'the function creates attribute {created}{holder.whose}'
+            return Reason(f'the function creates attribute {created}{holder.whose}', Why.CREATES)
     return _drawn(run)
 
 
-def _replacing(entries: Sequence[WatchedValue]) -> str | None:
+def _replacing(entries: Sequence[WatchedValue]) -> Reason | None:
     """Say where the run has put a container in the place of an equal one: others may hold the one that was there."""
     entries = [entry for entry in entries if holds_containers(entry)]
     if all(then is now for then, now in containers((entry.kept, entry.read()) for entry in entries)):
@@ -382,25 +379,25 @@ def _replacing(entries: Sequence[WatchedValue]) -> str | None:
     for entry in entries:
         another = replaced(entry.kept, entry.read())
         if another is not None:
-            return f'the function puts {a(type(another))} in the place of an equal one: {entry.where()}'
+            return Reason(f'the function puts {a(type(another))} in the place of an equal one: {entry.where()}')
     return None
 
 
-def _drawn(run: RunRecord) -> str | None:
+def _drawn(run: RunRecord) -> Reason | None:
     """Say what the run took from generators, files or random number generators on the host."""
     if run.hidden.resumed is not None:
-        return f'the function advances a generator: {run.hidden.resumed}'
+        return Reason(f'the function advances a generator: {run.hidden.resumed}')
     for value, where in run.hidden.uncompiled.values():
         if not is_uncompiled(value):
-            return f'the function may call what Numba has compiled meanwhile: {where}'
+            return Reason(f'the function may call what Numba has compiled meanwhile: {where}')
     for name, kept in run.hidden.randomness.items():
         if difference(kept, HOST_RANDOMNESS[name]()) is not None:
-            return f'the function draws from {name} on the host'
+            return Reason(f'the function draws from {name} on the host', Why.DRAWS)
     for value, kept, where in run.hidden.states.values():
         if not is_in_state(value, kept):
             if among(type(value), FILES):
-                return f'the function reads or writes a file: {where}'
-            return f'the function draws from {a(type(value))} on the host: {where}'
+                return Reason(f'the function reads or writes a file: {where}', Why.FILE)
+            return Reason(f'the function draws from {a(type(value))} on the host: {where}', Why.DRAWS)
     return None
 
 
@@ -419,14 +416,16 @@ def _new_attribute(run: RunRecord, holder: Holder) -> str | None:
     return min(new, default=None)
 
 
-def _change_in_words(entry: WatchedValue, value: Any, found: ValueDifference) -> str:
+def _change_in_words(entry: WatchedValue, value: Any, found: ValueDifference) -> Reason:
     """Say what the function did to a watched value."""
     if entry.value is MISSING:
-        return f'the function creates {entry.where()}'
+        return Reason(f'the function creates {entry.where()}', Why.CREATES, entry.attribute)
     if value is MISSING:
-        return f'the function deletes {entry.where()}'
+        return Reason(f'the function deletes {entry.where()}', Why.DELETES, entry.attribute)
     if entry.kind == 'state':
-        return f'the function changes a setting or a log: {entry.where()}'
+        return Reason(f'the function changes a setting or a log: {entry.where()}', Why.SETS)
     if value is entry.value:
-        return f'the function changes {entry.where(found.path)}: it {found.text} before'
-    return f'the function rebinds {entry.where()}'
+        text = f'the function changes {entry.where(found.path)}: it {found.text} before'
+    else:
+        text = f'the function rebinds {entry.where()}'
+    return Reason(text, Why.CHANGES, entry.attribute)

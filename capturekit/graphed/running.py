@@ -11,6 +11,7 @@ from capturekit.graph.executable import Graph
 from capturekit.graph.launching import launch_on
 from capturekit.graphed.argument_slots import RING, from_low
 from capturekit.graphed.array_blocks import array_maker, has_strides_of_a_new_array
+from capturekit.graphed.reasons import Reason
 from capturekit.graphed.variant import mark_begun
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Plan
@@ -153,7 +154,8 @@ def _recounted(recorder: Any, launch: int, error: BaseException) -> int:
     tell, the variant is not launched again: a later call might be given the arrays of another one."""
     found: int | None = recorder.ports.recount()
     if found is None:
-        recorder.variant.stop_launching('a launch of it failed, and the device could not be asked whether it has begun')
+        reason = Reason('a launch of it failed, and the device could not be asked whether it has begun')
+        recorder.variant.stop_launching(reason)
     if found is None or found >= launch or not recorder.has_table:  # without a table, no launch is counted
         mark_begun(error)
     return launch if found is None else found

@@ -37,6 +37,7 @@ from capturekit.graphed.carried_state import (
     objects_in,
     parts_of,
 )
+from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.stack_steps import call_of
 from capturekit.graphed.value_changes import containers, difference
 from capturekit.graphed.watched_values import OtherNumbers, WatchedValue
@@ -429,7 +430,7 @@ class StateChanges:
             return False
         return True
 
-    def held_elsewhere(self) -> str | None:
+    def held_elsewhere(self) -> Reason | None:
         """Say which object was replaced that others hold, or that the run has changed; None if there is none."""
         for place, change in self._found.values():
             before = change.kept.value
@@ -438,11 +439,14 @@ class StateChanges:
                 continue
             changed = difference(change.kept, before) is not None
             if changed or any(id(other.entry.holder) in objects for other, _ in self._found.values()):
-                return f'the function rebinds {place.where()}, and changes the object that was there'
+                return Reason(
+                    f'the function rebinds {place.where()}, and changes the object that was there', Why.CHANGES
+                )
             for entry in self._run.values.entries.values():
                 inside = entry is place.entry or (entry.kind in _OF_OBJECTS and id(entry.holder) in objects)
                 if not inside and holds_one_of(entry.kept, objects):
-                    return f'the function rebinds {place.where()}, and {entry.where()} holds what was there'
+                    text = f'the function rebinds {place.where()}, and {entry.where()} holds what was there'
+                    return Reason(text, Why.CHANGES)
         return None
 
     def _is_state(self, value: Any) -> bool:

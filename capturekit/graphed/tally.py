@@ -15,6 +15,7 @@ from capturekit.graphed.allowlists import module_of
 from capturekit.graphed.faster_way import FASTER, TIMED
 from capturekit.graphed.kinds import Kind
 from capturekit.graphed.ownership import is_cupys
+from capturekit.graphed.reasons import NONE, Reason
 from capturekit.launch.plan import Seam
 from capturekit.model.class_layout import bases_of
 from capturekit.model.counters import LOG
@@ -46,7 +47,7 @@ class Tally:
         #: How many ran eagerly, without the first ones of each kind, since so many had been launched.
         self.in_vain = self._launched = 0
         #: What the logger was told last.
-        self.said = ''
+        self.said = NONE
 
     @property
     def eager(self) -> Counter[str]:
@@ -85,7 +86,7 @@ class Tally:
         if why is not FASTER and why is not TIMED:
             self.in_vain += in_vain
 
-    def say(self, reason: str) -> None:
+    def say(self, reason: Reason) -> None:
         """Say once why calls run eagerly."""
         self.said = reason
         kind = re.sub(r'\d+', '#', reason)  # the same reason with other numbers is not logged again

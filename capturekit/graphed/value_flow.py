@@ -45,6 +45,7 @@ from capturekit.graphed.outcomes import (
     no_operators,
 )
 from capturekit.graphed.ownership import shows_by_name
+from capturekit.graphed.reasons import Reason
 from capturekit.graphed.recorded_number import (
     ASKING,
     BUILT_IN,
@@ -1091,18 +1092,18 @@ def kept_reads(run: RunRecord, changes: StateChanges, reads: Sequence[Read]) -> 
     return found
 
 
-def kept_times(run: RunRecord) -> tuple[set[str], list[str]]:
+def kept_times(run: RunRecord) -> tuple[set[str], list[Reason]]:
     """The attributes in which readings of a clock end, and what to say of the readings that may get elsewhere.
 
     A time may be reckoned with: nothing that is made of it reaches the caller.
     """
     names: set[str] = set()
-    others: list[str] = []
+    others: list[Reason] = []
     program = CodeThatRan(run) if run.code_watch.clock.readings else None
-    for site, sentence in run.code_watch.clock.readings.items():
+    for site, reason in run.code_watch.clock.readings.items():
         found = None if program is None else _names_of_times(program, site)
         if found is None:
-            others.append(sentence)
+            others.append(reason)
         else:
             names |= found
     return names, others

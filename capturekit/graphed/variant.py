@@ -13,6 +13,7 @@ from capturekit.graphed.array_blocks import whole_extent
 from capturekit.graphed.carried_state import CarriedState
 from capturekit.graphed.environment import Environment
 from capturekit.graphed.outcomes import NOTHING, ArgumentNumber, Kept
+from capturekit.graphed.reasons import NONE, Reason
 from capturekit.graphed.stream_order import StreamOrder
 from capturekit.launch.array_extent import extent
 from capturekit.launch.plan import Backup, Feed, Plan, Seam
@@ -57,7 +58,7 @@ class Variant:
     numbers: Sequence[Any] = ()
     arguments: Sequence[ArgumentNumber] = ()
 
-    def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
+    def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: Reason = NONE) -> None:
         self.state = 'eager' if reason else 'rehearsed'
         #: Whether it is for calls whose arrays share memory in a way that a recording can't follow.
         self.shares = False
@@ -154,12 +155,12 @@ class Variant:
         """How many host reads have to be checked at each launch."""
         return len(self.assumptions) + sum(bool(outcomes) for outcomes in self.kept.values())
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, reason: Reason) -> None:
         """Note that it can't be recorded, and why."""
         self.close()
         self.state, self.reason = 'eager', reason
 
-    def stop_launching(self, reason: str) -> None:
+    def stop_launching(self, reason: Reason) -> None:
         """Let later calls run eagerly. The graph is kept until the variant is closed: its launch may be under way."""
         self.run = self.quick = None
         self.state, self.reason = 'eager', reason

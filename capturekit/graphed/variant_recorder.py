@@ -72,6 +72,8 @@ class VariantRecorder:
 
     #: The numbers with which launches reckon.
     numbers: ReadNumbers | None = None
+    #: Whether the function has returned its result.
+    returned = False
 
     def __init__(
         self,
@@ -323,7 +325,7 @@ class VariantRecorder:
 
     def _close(self, live: OpenCapture, result: Any) -> None:
         """Join what is open, and store the results."""
-        memory = live.memory
+        memory, self.returned = live.memory, True
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
         is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy))

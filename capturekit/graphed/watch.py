@@ -27,6 +27,7 @@ from capturekit.graphed.environment import Environment
 from capturekit.graphed.follow_time import FollowTime, TooLong
 from capturekit.graphed.outcomes import NOTHING, GivenNumbers, Reckoned
 from capturekit.graphed.ownership import default_skip
+from capturekit.graphed.reasons import NONE, Reason, Why
 from capturekit.graphed.run_end import finish
 from capturekit.graphed.settings import forget_ours, routines_now, settings_now, shown_before
 from capturekit.graphed.watched_values import OtherNumbers
@@ -50,7 +51,7 @@ class Watch:
         ignore: returns True for objects that the caller compares: as arguments, their attributes are not watched.
         arguments: what ``fn`` is called with. Values in it that the caller does not compare are watched.
         array: the class of arrays, whose methods the user may replace.
-        not_repeated: returns, at the end of the run, why launches repeat no changes of Python state; '' if they may.
+        not_repeated: returns, at the end of the run, why launches repeat no changes of Python state.
         reads: the host reads, a list that the run fills.
         reckons: tells whether launches are to reckon with a number that an attribute gets; None: with none.
         uncollected: the block without garbage collection, which ends before code can ask whether the collector is on.
@@ -65,7 +66,7 @@ class Watch:
         ignore: Callable[[Any], bool] | None = None,
         arguments: Any = (),
         array: type | None = None,
-        not_repeated: Callable[[], str] | None = None,
+        not_repeated: Callable[[], Reason] | None = None,
         reads: Sequence[Read] = (),
         reckons: OtherNumbers | None = None,
         numbers: GivenNumbers | None = None,
@@ -154,8 +155,7 @@ class Watch:
         if self._callback is not None and sys.getprofile() is self._callback:
             profile_again(self._previous)
         elif self._callback is not None and self._failure is None:
-            what = 'the function set a profile function: what it ran afterwards is not known'
-            self._run.doubts.unwatchable.append(what)
+            self._run.doubts.say('the function set a profile function: what it ran afterwards is not known')
         self._callback = None  # it holds this object, and so all that it has met
 
     def _end(self) -> None:
@@ -170,8 +170,7 @@ class Watch:
         try:
             self._in_turn(self._run.asked.answer_all)
             self._note_warnings()
-            why = '' if self._not_repeated is None else self._not_repeated()
-            why = why or self._libraries.waits
+            why = (NONE if self._not_repeated is None else self._not_repeated()) or self._libraries.waits
             carries = self._not_repeated is not None and not why
             _log_fault(self._failure)
             environment = finish(self._run, self._failure, carries, self._reads, self._reckons, self._numbers)
@@ -179,7 +178,9 @@ class Watch:
             return environment
         except Exception as error:
             _log_fault(of_what_ran(error))
-            environment = Environment([], [], [], [], f'what the function reads could not be followed: {error!r}')
+            environment = Environment(
+                [], [], [], [], Reason(f'what the function reads could not be followed: {error!r}')
+            )
             environment.too_much = True
             return environment
 
@@ -189,7 +190,7 @@ class Watch:
             shown = shown_before(values, codes, self._lines.of)
             if shown is not None:
                 at = f'{os.path.basename(shown[0].co_filename)}:{shown[1]}'
-                self._run.doubts.unwatchable.append(f'the function warns at {at}, which a launch would not do')
+                self._run.doubts.say(f'the function warns at {at}, which a launch would not do', Why.WARNS)
 
     def _chained(self, frame: FrameType, event: str, argument: Any) -> None:
         self._profile(frame, event, argument)
@@ -250,11 +251,11 @@ def _log_fault(failure: BaseException | None) -> None:
 
 @dataclass
 class WatchedRun:
-    """A watched eager run: what it read, why it can't be recorded ('' if it can), and its result."""
+    """A watched eager run: what it read, why it can't be recorded, and its result."""
 
     environment: Environment | None
     rehearsal: Rehearsal
-    reason: str
+    reason: Reason
     result: Any
     #: What launches may reckon with.
     reckoned: Reckoned = NOTHING

@@ -85,6 +85,7 @@ from capturekit.graphed.ownership import (
     is_whole,
     reaches_far,
 )
+from capturekit.graphed.reasons import Reason
 from capturekit.graphed.return_paths import function_of
 from capturekit.graphed.settings import setting_for
 from capturekit.graphed.watched_values import (
@@ -352,7 +353,7 @@ class Holders:
 
     def by_unseen_names(self) -> None:
         """Note that code may ask any object for any attribute, as ``vars`` and ``dataclasses.replace`` do."""
-        self._doubts.unwatchable.append('the function reads attributes by names that are not in its code')
+        self._doubts.say('the function reads attributes by names that are not in its code')
 
     def name(self, names: Iterable[str], strings: Iterable[str] = ()) -> None:
         """Watch attributes that were not named before, of all objects noted so far."""
@@ -361,7 +362,7 @@ class Holders:
         if not OPENING.isdisjoint(asked) or (self._names.finds and '__getattr__' in new):
             self.by_unseen_names()
         for name in sorted(asked & OUT_OF_SIGHT):
-            self._doubts.unwatchable.append(f'the function asks for the attribute {name}: what that reads is not known')
+            self._doubts.add(None, f'asks for the attribute {name}')
         self._names.of_cupy |= asked & (OF_ARRAYS | OF_DEVICES)
         self._names.attributes |= new
         self._names.strings |= asked
@@ -454,7 +455,7 @@ class Holders:
 
     def _addressed(self, name: str, cls: type) -> None:
         """Note that NumPy may read memory that an object gives by its address."""
-        self._doubts.unwatchable.append(f'{a(cls)} has the attribute {name}: what NumPy reads there is not known')
+        self._doubts.say(f'{a(cls)} has the attribute {name}: what NumPy reads there is not known')
 
     def _is_data(self, value: Any) -> bool:
         """True for an attribute that a library's code reads from its own object, and that the user may replace."""
@@ -558,7 +559,7 @@ class FunctionsFound:
         #: The code whose functions were looked for, by id.
         self.searched: set[int] = set()
         #: By the ids of the functions of one code that may have run: what to say if no watched value leads to one.
-        self.ran: dict[tuple[int, ...], str] = {}
+        self.ran: dict[tuple[int, ...], Reason] = {}
         #: By the id of a module's globals: its functions when one was first looked for, by the id of their code.
         self.by_module: dict[int, dict[int, list[FunctionType]]] = {}
         #: Code that is written inside of code that ran: the run may have made functions of it.
@@ -603,7 +604,7 @@ class FunctionsFound:
         key = tuple(map(id, running))
         by_user = asked_by_user(frame.f_back, self._ownership.skip)  # in a kernel's launch it may stand for the kernel
         if running and key not in self.ran and by_user and len(were_there) == len(running):
-            self.ran[key] = f'the function runs {code.co_name}, which is reached in a way that is not followed'
+            self.ran[key] = Reason(f'the function runs {code.co_name}, which is reached in a way that is not followed')
         return bool(running) or id(code) in self.inside
 
     def is_new(self, frame: FrameType, code: CodeType) -> bool:
@@ -877,7 +878,7 @@ class GivenValues:
                 self._values.keeper.has_numbers = True
                 if shares_memory(value):
                     what = f'{name} is or holds a NumPy array whose memory another object has, too'
-                    self._doubts.unwatchable.append(f'{what}: what the function changes there is not seen')
+                    self._doubts.say(f'{what}: what the function changes there is not seen')
             if plain_key(value) is not None:
                 self._uses.plain = self._uses.plain or not is_one_of_a_kind(value)
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):

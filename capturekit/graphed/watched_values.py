@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from capturekit.graphed.allowlists import MAKERS
 from capturekit.graphed.ownership import is_itself, is_library_frame, named_in
+from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.settings import Setting
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, ClassLayout, among, found_in_class, made_by_class_statement, name_of
@@ -24,19 +25,23 @@ from capturekit.model.plain_values import a, plain_key
 
 
 class Doubts:
-    """The sentences that say why a run's recording may not stand for later calls."""
+    """Why a run's recording may not stand for later calls."""
 
     def __init__(self, skip: Callable[[str], bool]) -> None:
-        self.unwatchable: list[str] = []
+        self.unwatchable: list[Reason] = []
         self._skip = skip
+
+    def say(self, sentence: str, why: Why = Why.OTHER) -> None:
+        """Note a reason."""
+        self.unwatchable.append(Reason(sentence, why))
 
     def add(self, frame: FrameType | None, action: str) -> None:
         """Note that something is not understood: what it is, and the user's line."""
-        self.unwatchable.append(self.sentence(frame, action))
+        self.unwatchable.append(self.unknown(frame, action))
 
-    def sentence(self, frame: FrameType | None, action: str) -> str:
+    def unknown(self, frame: FrameType | None, action: str) -> Reason:
         """Say that something is not understood."""
-        return f'the function {action}{self.line(frame)}: what that reads is not known'
+        return Reason(f'the function {action}{self.line(frame)}: what that reads is not known')
 
     def line(self, frame: FrameType | None) -> str:
         """The user's line at which a frame was entered."""
@@ -209,6 +214,11 @@ class WatchedValue:
         """The value when the run began, :data:`capturekit.model.pytree.MISSING` if there was none."""
         return self.kept.value
 
+    @property
+    def attribute(self) -> str:
+        """The name of the attribute that it is; '' for other places."""
+        return self.key if self.kind in ('attribute', 'slot', 'class attribute') else ''
+
     def __repr__(self) -> str:
         return f'<{self.where()}>'
 
@@ -272,12 +282,6 @@ def _nothing(value: object) -> None:
     """Take no note of a value."""
 
 
-class Doubt(str):
-    """A sentence that says why a value can't be compared: ``value`` is its id."""
-
-    value: int
-
-
 class Meetings:
     """Notes in which watched values each value that is kept by identity was met."""
 
@@ -303,11 +307,9 @@ class Meetings:
     def end(self) -> None:
         self._depth -= 1
 
-    def doubt(self, sentence: str) -> Doubt:
+    def doubt(self, sentence: str) -> Reason:
         """Say why the value that is met, or what it is bound to, can't be compared."""
-        doubt = Doubt(sentence)
-        doubt.value = id(self._outer)
-        return doubt
+        return Reason(sentence, about=id(self._outer))
 
 
 class WatchedValues:
@@ -363,7 +365,7 @@ class WatchedValues:
             self.asks_all = asks
         self._kept += self.keeper.count
         if entry.kept.kind == 'big' or self._kept > LIMIT:
-            self._doubts.unwatchable.append(f'{self.at} holds too many values to compare at each call')
+            self._doubts.say(f'{self.at} holds too many values to compare at each call')
         self.at, self.meetings.entry = before, outer
         return entry
 

@@ -203,7 +203,7 @@ class Guard(Components):
         """Note that a graphed function, whose eager run is followed, opens a capture itself."""
         rehearsal = self.state.rehearsals.get(threading.get_ident())
         if rehearsal is not None and self.state.mine() is None:
-            rehearsal.effects.append(f'the function opens a capture of its own at {here(frame)}')
+            rehearsal.effects.append(('capture', f'the function opens a capture of its own at {here(frame)}'))
 
     @property
     def platform(self) -> Platform:

@@ -41,7 +41,8 @@ class Effects:
                 entry.call, None, 'The function starts or feeds a thread', 'Let the caller do that.'
             )
         if rehearsal is not None and self.state.mine() is None:
-            rehearsal.effects.append(f'the function starts or feeds a thread ({entry.call}, at {here()})')
+            text = f'the function starts or feeds a thread ({entry.call}, at {here()})'
+            rehearsal.effects.append(('thread', text))
         return original(*args, **kwargs)
 
     def linalg_config(self, original: Callable[..., Any], *args: Any) -> Any:

@@ -59,8 +59,8 @@ class Rehearsal:
     result: Any = None
     reads: list[Read] = field(default_factory=list)
     seams: list[str] = field(default_factory=list)
-    #: What the run did that no launch would repeat, in sentences; and the host memory that was filled.
-    effects: list[str] = field(default_factory=list)
+    #: What the run did that no launch would repeat, each as a word and a sentence; and the host memory that was filled.
+    effects: list[tuple[str, str]] = field(default_factory=list)
     filled: list[Any] = field(default_factory=list)
     #: Whether a function that iterates counts as a call by the host between two parts, so that its reads do not count.
     pieces: bool = False

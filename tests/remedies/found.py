@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import capturekit
-from capturekit.graphed.explanation import OTHERWISE, REMEDIES
+from capturekit.graphed.reasons import Why
 from capturekit.guard.remedies import _INSTEAD
 from capturekit.model.rules import RULES, VARIANTS
 
@@ -28,7 +28,7 @@ def remedies() -> dict[str, str]:
     for rules, file in (RULES, 'model/rules.py'), (VARIANTS, 'model/rules.py'):
         found.update((text, file) for rule in rules.values() for text in (rule.remedy, rule.waited) if text)
     found.update((text, 'guard/remedies.py') for text in _INSTEAD.values())
-    found.update((text, 'graphed/explanation.py') for text in (OTHERWISE, *dict(REMEDIES).values()))
+    found.update((why.remedy, 'graphed/reasons.py') for why in Why)
     return found
 
 
