@@ -288,12 +288,12 @@ class Answering:
         environment, reckoned, reason = None, NOTHING, lazy(self._fn)
         if watch is not None:
             kind.seconds += watch.seconds
-            reckoned = watch.environment.reckoned
+            reckoned = watch.environment.run.reckoned
         if watch is not None and not self._options.pure:
             environment = watch.environment
-            why = environment.not_repeated
+            why = environment.run.not_repeated
             effects = (Reason(text, _EFFECTS[what]) for what, text in rehearsal.effects)
-            reason = environment.written() or next(effects, reason)
+            reason = environment.run.written or next(effects, reason)
             if reason.why in CHANGES and why:
                 reason = Reason(f'{why}: {reason}', why.why)
             if reason.why is Why.THREADS:
@@ -301,7 +301,7 @@ class Answering:
                 return result
             reason = reason or Reason(shape_of_change(before, args))
             reason = reason or Reason(given_back(environment, result, given.is_array), Why.RESULT)
-            environment = None if environment.too_much else environment
+            environment = None if environment.run.too_much else environment
         return self._keep(given, WatchedRun(environment, rehearsal, reason, result, reckoned), fitted)
 
     def _watch(self, given: Given, rehearsal: Rehearsal, uncollected: Uncollected) -> Watch | None:
@@ -370,7 +370,7 @@ class Answering:
     def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: Reason) -> Variant:
         """A variant that has answered one call."""
         variant = Variant(environment, rehearsal, reason)
-        carried = None if environment is None else environment.carried
+        carried = None if environment is None else environment.run.carried
         if not reason and environment is not None:
             shared = shared_by(given, variant, [] if carried is None else carried.began)
             if shared:

@@ -483,7 +483,7 @@ class StateBefore:
 
     def __init__(
         self,
-        entries: list[WatchedValue],
+        entries: Sequence[WatchedValue],
         objects: list[tuple[Any, Callable[[Any], Any]]],
         missing: list[tuple[Any, frozenset[str]]],
         named: Sequence[tuple[dict[str, Any], frozenset[str]]],

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType, FunctionType, ModuleType
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from capturekit.graphed.carried_state import CarriedState, StateBefore
@@ -40,110 +40,97 @@ def unchanged_by_failures(environment: Environment | None) -> Iterator[None]:
         raise
 
 
+@dataclass(frozen=True)
+class RunSummary:
+    """What a watched run has read and changed; made once, when it has ended."""
+
+    #: What the run has changed itself, or can't be watched; None: nothing. And all that can't be compared.
+    written: Reason | None = None
+    unwatchable: Sequence[Reason] = ()
+    entries: Sequence[WatchedValue] = ()
+    #: Objects and their classes, with what gets their ``__dict__``, and that one; names that code did not find.
+    objects: Sequence[tuple[Any, type, Any, Any]] = ()
+    missing: Sequence[tuple[Any, Any, frozenset[str], str]] = ()
+    arrays: Sequence[Any] = ()
+    #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides; classes
+    #: with the bases that they had.
+    names: Sequence[tuple[Any, Any, list[str]]] = ()
+    forms: Sequence[tuple[Any, Any]] = ()
+    bases: Sequence[tuple[type, tuple[Any, ...]]] = ()
+    #: Dictionaries of modules and classes of libraries, names in them with their values, and whether these are all;
+    #: those in which no new name may appear, and the number of their names.
+    inner: Sequence[tuple[Any, dict[str, Any], bool]] = ()
+    sizes: Sequence[tuple[str, Any, int]] = ()
+    #: The changes that the run makes and that launches repeat, or None; and why launches repeat none.
+    carried: CarriedState | None = None
+    not_repeated: Reason = NONE
+    #: The containers among the arguments that are compared by value, by id.
+    own: Mapping[int, Any] = MappingProxyType({})
+    #: The attributes in which objects that the run made keep times of a clock.
+    times: frozenset[str] = frozenset()
+    #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
+    named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
+    #: The host reads whose values are only kept, by number, each with what has to come out as it did; and those with
+    #: whose values launches reckon, if need be.
+    kept: KeptReads = MappingProxyType({})
+    reckoned: Reckoned = NOTHING
+    #: CuPy's compiler, and the sources that the run had it make kernels of: what it did there was not followed.
+    compiler: tuple[CodeType | None, frozenset[Any]] = None, frozenset()
+    #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
+    too_much: bool = False
+    #: Whether the function may use memory outside of an array's elements, so that a copy of the array is not enough.
+    far: bool = False
+    #: Whether code asks if two objects are the same, so that numbers and texts have to be the same objects, too.
+    asks_identities: bool = False
+
+
 class Environment:
     """All that a run read besides its arguments. It keeps these objects alive.
 
     Numbers, texts and tuples are compared by value; what can be changed has to be the same object, and hold the same.
     """
 
-    #: Whether the function may use memory outside of an array's elements, so that a copy of the array is not enough.
-    far = False
-    #: Whether code asks if two objects are the same, so that numbers and texts have to be the same objects, too.
-    asks_identities = False
-    #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
-    named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
-    #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
-    too_much = False
-    #: Why launches repeat no changes of Python state.
-    not_repeated = NONE
-    #: The host reads whose values are only kept, by number, each with what has to come out as it did.
-    kept: KeptReads = types.MappingProxyType({})
-    #: The host reads with whose values launches reckon, if need be.
-    reckoned: Reckoned = NOTHING
-    #: CuPy's compiler, and the sources that the run had it make kernels of: what it did there was not followed.
-    compiler: tuple[CodeType | None, frozenset[Any]] = None, frozenset()
-
-    def __init__(
-        self,
-        entries: list[WatchedValue],
-        objects: list[tuple[Any, type, Any, Any]],
-        arrays: list[Any],
-        unwatchable: list[Reason],
-        written: Reason | None,
-        missing: list[tuple[Any, Any, frozenset[str], str]] | None = None,
-        bases: list[tuple[type, tuple[Any, ...]]] | None = None,
-        names: list[tuple[Any, Any, list[str]]] | None = None,
-        forms: list[tuple[Any, Any]] | None = None,
-        carried: CarriedState | None = None,
-    ) -> None:
-        self.entries = entries
-        #: The values in it that can't be compared.
-        self.unwatchable = unwatchable
-        #: Objects and their classes, with what gets their ``__dict__``, and that one; names that code did not find.
-        self._objects, self._arrays, self._missing = objects, arrays, missing or []
-        #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides;
-        #: classes with the bases that they had.
-        self._names, self._forms, self._bases = names or [], forms or [], bases or []
+    def __init__(self, run: RunSummary) -> None:
+        self.run = run
+        self.entries = run.entries
         #: The containers that the run reached, by id (a call with one of them as an argument is of another kind); and
         #: the objects that are compared by identity.
         self.reached, self.known = set[int](), set[int]()
-        #: The containers among the arguments that are compared by value, by id.
-        self.own: dict[int, Any] = {}
-        #: The changes that the run makes and that launches repeat, or None.
-        self.carried = carried
-        #: The attributes in which objects that the run made keep times of a clock.
-        self.times: frozenset[str] = frozenset()
-        self._written = written
-        #: Names in libraries, with their values, and whether these are all; where no new names may appear.
-        self._inner: list[tuple[Any, dict[str, Any], bool]] = []
-        self._sizes: list[tuple[str, Any, int]] = []
         #: The values that no table of identities holds; and the tables.
-        self._slow: list[WatchedValue] = entries
+        self._slow: Sequence[WatchedValue] = run.entries
         self._tables = IdentityTables()
         #: Whether everything is the same, by a look that takes far less time than :meth:`changed`.
         self.same: Same = lambda: False
+        self._prepare()
 
     def state_before(self) -> StateBefore:
         """The Python state that a run can reach, as it is now."""
-        objects = [(value, get) for value, cls, get, _ in self._objects if cls not in (ModuleType, FunctionType)]
-        missing = [(get(value), names) for get, value, names, _ in self._missing]
-        return StateBefore(self.entries, objects, missing, self.named)
-
-    def keep_inner(
-        self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[str, Any, int]] = ()
-    ) -> None:
-        """Compare names of libraries, too: (dictionary of a module or class, its values, whether these are all).
-
-        ``sizes``: classes and modules in which no new name may appear, and the number of their names."""
-        self._inner, self._sizes = [*found], [*sizes]
-        self._prepare()
+        objects = [(value, get) for value, cls, get, _ in self.run.objects if cls not in (ModuleType, FunctionType)]
+        missing = [(get(value), names) for get, value, names, _ in self.run.missing]
+        return StateBefore(self.entries, objects, missing, self.run.named)
 
     def _another(self) -> str | None:
         """The first of CuPy's own names that has changed; the guard's wrappers count as what they replace."""
         original_of = GUARD.installation.original_of
-        for values, before, whole in self._inner:
+        for values, before, whole in self.run.inner:
             for name in dict.fromkeys((*before, *(list(values) if whole else ()))):
                 now, then = original_of(values.get(name)), before.get(name)
                 if (None if now is MISSING else now) is not then:
                     place = values.get('__name__') or values.get('__module__') or 'an object of a library'
                     return f'{name} of {place} is not what it was'
-        for name, values, size in self._sizes:
+        for name, values, size in self.run.sizes:
             if len(values) != size:
                 return f'{name} has {len(values)} names and had {size} when recorded'
         return None
 
     def arrays(self) -> list[Any]:
         """The arrays in it, which are compared by identity."""
-        return list(self._arrays)
+        return list(self.run.arrays)
 
     def containers(self) -> list[Any]:
         """The containers that the run read, and those among the arguments, as they are now."""
         read = containers((entry.kept, entry.read()) for entry in self.entries if holds_containers(entry))
-        return [*(now for _, now in read), *self.own.values()]
-
-    def written(self) -> Reason | None:
-        """Say which watched value the run itself changed, or what can't be watched; None if there is nothing."""
-        return self._written
+        return [*(now for _, now in read), *self.run.own.values()]
 
     def leave_out(self, setting: str) -> None:
         """Do not compare a setting: the recording shows that nothing depends on it."""
@@ -165,7 +152,7 @@ class Environment:
 
     def _rest_same(self) -> bool:
         """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""
-        if self.carried is not None and self.carried.unfit() is not None:
+        if self.run.carried is not None and self.run.carried.unfit() is not None:
             return False
         return all(self._difference(entry) is None for entry in self._slow)
 
@@ -173,28 +160,32 @@ class Environment:
         """Compare one watched value by the rules for its kind."""
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is None and entry.kind not in _MADE_ANEW and _replaced(entry.kept, value, set(), self.asks_identities):
+        if (
+            found is None
+            and entry.kind not in _MADE_ANEW
+            and _replaced(entry.kept, value, set(), self.run.asks_identities)
+        ):
             return ValueDifference('', 'is or holds another object, equal to the one that was there')
         return found
 
     def _compare(self) -> str | None:
         """Compare everything by its rules. Equal values that are other objects replace the kept ones."""
-        for value, cls, _, _ in self._objects:
+        for value, cls, _, _ in self.run.objects:
             if type(value) is not cls:
                 return f'an object that was {a(cls)} is {a(type(value))}'
-        for cls, form in self._bases:
+        for cls, form in self.run.bases:
             if form_of_class(cls) != form:
                 return f'class {name_of(cls)} has another name or other bases than when recorded'
-        for get, value, attributes in self._names:
+        for get, value, attributes in self.run.names:
             if list(get(value)) != attributes:
                 return f'{a(type(value))} has attributes {", ".join(get(value))} and had {", ".join(attributes)}'
         other = self._another()
         if other is not None:
             return other
-        for array, form in self._forms:
+        for array, form in self.run.forms:
             if (array.shape, array.strides) != form:
                 return f'an array is of shape {array.shape} and was of shape {form[0]} when recorded'
-        for get, value, names, where in self._missing:
+        for get, value, names, where in self.run.missing:
             mapping = get(value)
             if not names.isdisjoint(mapping):
                 name = min(names.intersection(mapping))
@@ -205,54 +196,54 @@ class Environment:
                 hidden = entry.value is True and entry.kind in ('state', 'draws')
                 text = f'{entry.where(found.path)} {"changed since" if hidden else found.text + " when"} recorded'
                 return Reason(text, about=entry.attribute)
-        for value, cls, get, attributes in self._objects:
+        for value, cls, get, attributes in self.run.objects:
             if get(value) is not attributes:
                 return f'{a(cls)} has another __dict__ than when recorded'
-        if self.carried is not None and (unfit := self.carried.unfit()) is not None:
+        if self.run.carried is not None and (unfit := self.run.carried.unfit()) is not None:
             return unfit
         if any(extent_of(value) != extent for value, extent in self._tables.shared):
             return 'arrays or buffers share memory in another way than they did when recorded'
-        if self._written is None:
+        if self.run.written is None:
             self._prepare()
         return None
 
     def _prepare(self) -> None:
         """Prepare the tables of identities, which :attr:`same` compares."""
         tables, self._slow = IdentityTables(), []
-        objects = {id(value) for value, _, _, _ in self._objects}
+        objects = {id(value) for value, _, _, _ in self.run.objects}
         reached, known = set[int](), objects.copy()
         for entry in self.entries:
             value = entry.read()
             _note_containers(entry.kept, value, reached, known)
             # what the run has changed is no row: no call has begun with the old value since
-            changed = (self._written or self.carried) is not None and difference(entry.kept, value) is not None
+            changed = (self.run.written or self.run.carried) is not None and difference(entry.kept, value) is not None
             if changed or not tables.add(entry, value):
                 self._slow.append(entry)
-        if self._written is None:
-            grown = set[int]() if self.carried is None else self.carried.lists()
+        if self.run.written is None:
+            grown = set[int]() if self.run.carried is None else self.run.carried.lists()
             self.reached, self.known = reached | grown | objects, self.known | known
-            whole = {(get, id(value)): attributes for get, value, attributes in self._names}
+            whole = {(get, id(value)): attributes for get, value, attributes in self.run.names}
             tables.absent += [
                 (keys_of(get(value)), names)
-                for get, value, names, _ in self._missing
+                for get, value, names, _ in self.run.missing
                 if (get, id(value)) not in whole or not names.isdisjoint(whole[get, id(value)])
             ]
-        for values, before, _ in self._inner:
+        for values, before, _ in self.run.inner:
             now = {name: values.get(name, MISSING) for name in before}  # read once: the guard may come and go
             gone = frozenset(name for name, value in now.items() if value is MISSING)
             tables.absent += [(keys_of(values), gone)] if gone else []
             tables.inner += [(values, name, value) for name, value in now.items() if value is not MISSING]
-        tables.sizes = [(values, len(values)) for values, _, complete in self._inner if complete]
-        tables.sizes += [(values, size) for _, values, size in self._sizes]
-        tables.objects = self._objects
-        tables.names, tables.classes, tables.forms = self._names, self._bases, self._forms
+        tables.sizes = [(values, len(values)) for values, _, complete in self.run.inner if complete]
+        tables.sizes += [(values, size) for _, values, size in self.run.sizes]
+        tables.objects = self.run.objects
+        tables.names, tables.classes, tables.forms = self.run.names, self.run.bases, self.run.forms
         tables.shared = shared_memory(self.containers())
         self._tables = tables
         self._choose()
 
     def _choose(self) -> None:
         """Choose what :attr:`same` has to look at."""
-        more = bool(self._slow) or self.carried is not None
+        more = bool(self._slow) or self.run.carried is not None
         self.same = self._tables.comparison([self._rest_same] if more else [])
 
 

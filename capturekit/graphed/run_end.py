@@ -14,7 +14,7 @@ from capturekit.graphed.calls_followed import RunRecord
 from capturekit.graphed.calls_out_of_sight import classes_called, classes_of_files, handed_on
 from capturekit.graphed.carried_state import CarriedState
 from capturekit.graphed.code_watch import caught_in
-from capturekit.graphed.environment import Environment
+from capturekit.graphed.environment import Environment, RunSummary
 from capturekit.graphed.follow_time import TooLong
 from capturekit.graphed.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, STATE_SETTERS, is_in_state
 from capturekit.graphed.outcomes import NOTHING, GivenNumbers
@@ -47,12 +47,12 @@ from capturekit.model.pytree import PAYLOADS
 
 
 def finish(
-    run: RunRecord, failure: BaseException | None = None, carries: bool = False, reads: Sequence[Read] = (),
+    run: RunRecord, failure: BaseException | None, not_repeated: Reason, reads: Sequence[Read] = (),
     reckons: OtherNumbers | None = None, given: GivenNumbers | None = None,
 ) -> Environment:  # fmt: skip
     """Make the environment of a run that has ended, and empty the record of it.
 
-    ``failure``: why the run was followed no farther. ``carries``: whether launches can repeat changes of Python state.
+    ``failure``: why the run was followed no farther. ``not_repeated``: why launches repeat no changes of Python state.
     ``reads``: the host reads of the run. ``reckons``: tells with which numbers in attributes launches are
     to reckon; ``given``: the numbers among the arguments.
     """
@@ -61,28 +61,29 @@ def finish(
     paths = _paths(run)
     _follow_times(run)
     changes = StateChanges(run)
-    carries = carries and not any(paths.reach(lock) for lock in run.met.locks)
+    carries = not not_repeated and not any(paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
     _doubts(run, failure, paths)
-    if written is None and run.doubts.unwatchable:
-        written = run.doubts.unwatchable[0]
+    written = written or next(iter(run.doubts.unwatchable), None)
     objects, missing = _objects_of(run)
     kept = kept_reads(run, changes, reads) if written is None else {}
     reckoned = reckoned_numbers(run, changes, reads, kept, reckons, given) if written is None else NOTHING
     carried = changes.carried() if written is None else None
-    arrays = _arrays_of(run, carried)
-    bases = list(run.holders.bases.values())
-    forms = [(array, run.values.keeper.forms[id(array)]) for array in arrays if id(array) in run.values.keeper.forms]
-    compared, unwatchable, names = _compared(run), run.doubts.unwatchable, _all_names(run)
-    environment = Environment(compared, objects, arrays, unwatchable, written, missing, bases, names, forms, carried)
-    environment.own, environment.kept, environment.reckoned = run.given.own, kept, reckoned
-    environment.times = frozenset(run.code_watch.clock.followed)
-    environment.named = run.code.named()
-    environment.compiler = run.libraries.compiler, frozenset(run.libraries.compiled)
-    environment.too_much = isinstance(failure, TooLong) or run.met.weak
-    environment.keep_inner([(*one, key in run.library.complete) for key, one in run.library.inner.items()], _sizes(run))
-    environment.far = run.met.far or not FAR.isdisjoint(run.names.attributes)
-    environment.asks_identities = bool(run.uses.identities)
+    arrays, known = _arrays_of(run, carried), run.values.keeper.forms
+    environment = Environment(
+        RunSummary(
+            written, run.doubts.unwatchable, _compared(run), objects, missing, arrays, _all_names(run),
+            forms=[(array, known[id(array)]) for array in arrays if id(array) in known],
+            bases=list(run.holders.bases.values()),
+            inner=[(*one, key in run.library.complete) for key, one in run.library.inner.items()],
+            sizes=_sizes(run), carried=carried, not_repeated=not_repeated, own=run.given.own,
+            times=frozenset(run.code_watch.clock.followed), named=run.code.named(), kept=kept, reckoned=reckoned,
+            compiler=(run.libraries.compiler, frozenset(run.libraries.compiled)),
+            too_much=isinstance(failure, TooLong) or run.met.weak,
+            far=run.met.far or not FAR.isdisjoint(run.names.attributes),
+            asks_identities=bool(run.uses.identities),
+        )
+    )  # fmt: skip
     _let_go(run)
     return environment
 
@@ -239,7 +240,7 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
     """Say which container in a result the run did not make itself: a recording would return a copy of it."""
     todo, seen = [result], set()
     shown: list[Any] = []
-    placed = [] if environment.carried is None else environment.carried.tuples
+    placed = [] if environment.run.carried is None else environment.run.carried.tuples
     while todo:
         value = todo.pop()
         contents = contents_of(value)
@@ -256,9 +257,9 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
         seen.add(id(value))
         by_value = contents is not None or is_dataclass(type(value))
         reached = id(value) in environment.reached and type(value) is not tuple and by_value
-        if reached or id(value) in environment.own:
+        if reached or id(value) in environment.run.own:
             return f'the result is or holds {a(type(value))} that is not made by the function'
-        if not environment.times.isdisjoint(attributes_of(value)):
+        if not environment.run.times.isdisjoint(attributes_of(value)):
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
         if id(value) in environment.known or is_array(value):
             continue

@@ -66,7 +66,7 @@ class Variant:
         self.calls = 0
         self.launches = 0
         self.environment = environment
-        self.assume(rehearsal, {} if environment is None else environment.kept)
+        self.assume(rehearsal, {} if environment is None else environment.run.kept)
         self.rehearsal = rehearsal
         self.graph: Graph | None = None
         self.aims: list[int] = []
@@ -79,7 +79,7 @@ class Variant:
         #: Extents of the arrays that the function uses and that are not arguments: sorted, without overlaps.
         self.outside: list[tuple[int, int]] = []
         #: Whether the function may use memory outside of an array's elements, so that no argument may be a slice.
-        self.far = environment is not None and environment.far
+        self.far = environment is not None and environment.run.far
         reached = [a for a in (environment.arrays() if environment else ()) if a.size]
         for low, high in sorted(whole_extent(a) if self.far else extent(a) for a in reached):
             if self.outside and low < self.outside[-1][1]:
@@ -101,7 +101,7 @@ class Variant:
     @property
     def carried(self) -> CarriedState | None:
         """The changes of Python state that the function makes, and that each launch makes again."""
-        return None if self.environment is None else self.environment.carried
+        return None if self.environment is None else self.environment.run.carried
 
     @property
     def known(self) -> Container[int]:

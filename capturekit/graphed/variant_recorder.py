@@ -178,8 +178,8 @@ class VariantRecorder:
     def _no_compiler(self) -> AbstractContextManager[None]:
         """A block that does not come to CuPy's compiler, if what the first run did there was not followed."""
         environment = self.variant.environment
-        known = environment is not None and environment.compiler[1]
-        return NoCompiler(*environment.compiler) if environment is not None and known else nullcontext()
+        known = environment is not None and environment.run.compiler[1]
+        return NoCompiler(*environment.run.compiler) if environment is not None and known else nullcontext()
 
     def _to_record_anew(self, live: OpenCapture, graph: Graph, leaves: Sequence[Any]) -> VariantRecorder | None:
         """Prepare the graph for calls; what records the variant anew where the graph can't be used as it is."""

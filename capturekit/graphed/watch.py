@@ -23,11 +23,11 @@ from capturekit.graphed.calls_followed import COUNTS_ANYWHERE, CallsInC, PythonC
 from capturekit.graphed.code_watch import LinesRun
 from capturekit.graphed.collector import OF_COLLECTOR, Before
 from capturekit.graphed.compiling import compiler_code, profile_again
-from capturekit.graphed.environment import Environment
+from capturekit.graphed.environment import Environment, RunSummary
 from capturekit.graphed.follow_time import FollowTime, TooLong
 from capturekit.graphed.outcomes import NOTHING, GivenNumbers, Reckoned
 from capturekit.graphed.ownership import default_skip
-from capturekit.graphed.reasons import NONE, Reason, Why
+from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.run_end import finish
 from capturekit.graphed.settings import forget_ours, routines_now, settings_now, shown_before
 from capturekit.graphed.watched_values import OtherNumbers
@@ -66,7 +66,7 @@ class Watch:
         ignore: Callable[[Any], bool] | None = None,
         arguments: Any = (),
         array: type | None = None,
-        not_repeated: Callable[[], Reason] | None = None,
+        not_repeated: Callable[[], Reason] = lambda: Reason('nothing repeats them'),
         reads: Sequence[Read] = (),
         reckons: OtherNumbers | None = None,
         numbers: GivenNumbers | None = None,
@@ -170,19 +170,13 @@ class Watch:
         try:
             self._in_turn(self._run.asked.answer_all)
             self._note_warnings()
-            why = (NONE if self._not_repeated is None else self._not_repeated()) or self._libraries.waits
-            carries = self._not_repeated is not None and not why
+            why = self._not_repeated() or self._libraries.waits
             _log_fault(self._failure)
-            environment = finish(self._run, self._failure, carries, self._reads, self._reckons, self._numbers)
-            environment.not_repeated = why
-            return environment
+            return finish(self._run, self._failure, why, self._reads, self._reckons, self._numbers)
         except Exception as error:
             _log_fault(of_what_ran(error))
-            environment = Environment(
-                [], [], [], [], Reason(f'what the function reads could not be followed: {error!r}')
-            )
-            environment.too_much = True
-            return environment
+            reason = Reason(f'what the function reads could not be followed: {error!r}')
+            return Environment(RunSummary(reason, too_much=True))
 
     def _note_warnings(self) -> None:
         """Note which lines that ran have shown warnings, in this run or before it."""
@@ -263,5 +257,5 @@ class WatchedRun:
     @property
     def whole(self) -> Any:
         """The result, and the changes of Python state that launches repeat."""
-        carried = None if self.environment is None else self.environment.carried
+        carried = None if self.environment is None else self.environment.run.carried
         return self.result if carried is None else (self.result, carried.after())

@@ -66,11 +66,11 @@ def test_a_first_import_is_the_only_doubt(modules: Path) -> None:
     found = environment(late, 3)
     assert Finder.asked > asked
     line = late.__code__.co_firstlineno + 1
-    assert found.unwatchable == [
+    assert found.run.unwatchable == [
         f'the function imports {name} for the first time at {HERE}:{line}: what that reads is not known'
         for name in ('met_late', 'met_by_it')
     ]
-    assert environment(late, 3).unwatchable == []
+    assert environment(late, 3).run.unwatchable == []
 
 
 @pytest.mark.usefixtures('no_collection')
@@ -80,7 +80,7 @@ def test_what_runs_after_an_import_is_watched(modules: Path) -> None:
         return x + len(os.listdir('.'))
 
     environment(after, 1)
-    assert any('calls posix.listdir' in text for text in environment(after, 1).unwatchable)
+    assert any('calls posix.listdir' in text for text in environment(after, 1).run.unwatchable)
 
 
 @pytest.mark.usefixtures('no_collection')
@@ -93,14 +93,14 @@ def test_a_library_that_imports_late_is_no_doubt(modules: Path, monkeypatch: pyt
     exec(source, names)
     watch = Watch(names['imports'], is_array=lambda value: False, skip=lambda name: name.startswith(str(modules)))
     watch.run((3,), {})
-    assert watch.environment.unwatchable == []
+    assert watch.environment.run.unwatchable == []
 
 
 @pytest.mark.usefixtures('no_collection')
 def test_an_import_that_fails_stays_a_doubt(modules: Path) -> None:
     line = tries.__code__.co_firstlineno + 2
     for _ in range(2):
-        assert environment(tries, 3).unwatchable == [
+        assert environment(tries, 3).run.unwatchable == [
             f'the function imports met_nowhere, which is not found at {HERE}:{line}: what that reads is not known'
         ]
 

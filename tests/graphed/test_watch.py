@@ -34,7 +34,7 @@ def watched(fn: Callable[..., Any], *args: Any, **options: Any) -> Environment:
 def clean(fn: Callable[..., Any], *args: Any) -> Environment:
     """The environment of a function that writes nothing, seen unchanged twice."""
     found = watched(fn, *args)
-    assert found.written() is found.changed() is found.changed() is None
+    assert found.run.written is found.changed() is found.changed() is None
     return found
 
 
@@ -111,7 +111,7 @@ def test_hostile_objects_and_classes_are_compared_by_identity() -> None:
     ],
 )
 def test_what_is_written_has_a_name(method: str, written: str) -> None:
-    assert watched(getattr(Filter(), method)).written() == f'the function {written}'
+    assert watched(getattr(Filter(), method)).run.written == f'the function {written}'
 
 
 def test_a_first_attribute_of_a_function_is_told() -> None:
@@ -150,7 +150,7 @@ def test_what_the_run_made_is_told_from_what_has_died_meanwhile() -> None:
 
     watch = Watch(counts, is_array=is_array)
     watch.run(([Filter() for _ in range(500)],), {})
-    assert watch.environment.written() is None
+    assert watch.environment.run.written is None
 
 
 def test_frozen_garbage() -> None:
@@ -187,7 +187,7 @@ def test_the_profile_function_before_is_called_and_comes_back() -> None:
         Watch(fails, is_array=is_array).run((), {})
     assert sys.getprofile() is None
     try:
-        texts = watched(lambda: sys.setprofile(lambda *_: None)).unwatchable
+        texts = watched(lambda: sys.setprofile(lambda *_: None)).run.unwatchable
     finally:
         sys.setprofile(None)
     assert any('set a profile function' in text for text in texts)
