@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import CodeType, FunctionType, MappingProxyType, ModuleType
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from capturekit.graphed.carried_state import CarriedState, StateBefore
@@ -65,14 +65,14 @@ class RunSummary:
     carried: CarriedState | None = None
     not_repeated: Reason = NONE
     #: The containers among the arguments that are compared by value, by id.
-    own: Mapping[int, Any] = MappingProxyType({})
+    own: Mapping[int, Any] = field(default_factory=dict)
     #: The attributes in which objects that the run made keep times of a clock.
     times: frozenset[str] = frozenset()
     #: The globals of modules, each with the names that the user's code has for them, also on lines that did not run.
     named: Sequence[tuple[dict[str, Any], frozenset[str]]] = ()
     #: The host reads whose values are only kept, by number, each with what has to come out as it did; and those with
     #: whose values launches reckon, if need be.
-    kept: KeptReads = MappingProxyType({})
+    kept: KeptReads = field(default_factory=dict)
     reckoned: Reckoned = NOTHING
     #: CuPy's compiler, and the sources that the run had it make kernels of: what it did there was not followed.
     compiler: tuple[CodeType | None, frozenset[Any]] = None, frozenset()
