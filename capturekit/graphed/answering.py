@@ -66,7 +66,6 @@ _LATER = Reason("with checks='later' launches repeat no changes of Python state"
 _MEANWHILE = Reason(
     'another thread was in a graphed function, too, and what each has changed can not be told apart', Why.THREADS
 )
-_EFFECTS = {'capture': Why.CAPTURE, 'thread': Why.OTHER}
 #: What a call that runs as it stands is answered with.
 _PLAINLY: Any = object()
 
@@ -292,7 +291,9 @@ class Answering:
         if watch is not None and not self._options.pure:
             environment = watch.environment
             why = environment.run.not_repeated
-            effects = (Reason(text, _EFFECTS[what]) for what, text in rehearsal.effects)
+            effects = (
+                Reason(text, Why.CAPTURE if what == 'capture' else Why.OTHER) for what, text in rehearsal.effects
+            )
             reason = environment.run.written or next(effects, reason)
             if reason.why in CHANGES and why:
                 reason = Reason(f'{why}: {reason}', why.why)

@@ -71,7 +71,9 @@ def handed_on(
             only = name in followed
             where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads, only)), None)
             if where is not None or name in anyhow:
-                yield _sentence(function, 'hands on', '' if where is None else f' in {where.co_name}')
+                place = '' if where is None else f' in {where.co_name}'
+                name = f'{owner_of(function)}.{function.__name__}'
+                yield f'the function hands on {name}{place}: what that reads is not known'
 
 
 def _makers_in(kept: Kept) -> Iterator[type]:
@@ -107,10 +109,6 @@ def _only_compares(code: CodeType, name: str) -> bool:
     loads = [n for n, step in enumerate(steps) if step.operand == name and step.does in _NAMES]
     compares = sum(step.operand in _COMPARE and step.does in _LOADS for step in steps)
     return len(loads) <= compares and all(call_of(steps, n) is None for n in loads)
-
-
-def _sentence(function: Any, verb: str, place: str) -> str:
-    return f'the function {verb} {owner_of(function)}.{function.__name__}{place}: what that reads is not known'
 
 
 def _methods(values: Iterable[Any], names: set[str], whole: bool) -> Iterator[tuple[str, Any]]:

@@ -169,7 +169,7 @@ def name_given(steps: list[CodeStep], number: int) -> tuple[CodeStep | None, Cod
         if depth < top or (depth == top < before and step.does != Does.DROPS and not jumps):
             break
         if before == top + 1 and depth == top + 2:
-            name = step if _is_a_name(step) else None
+            name = step if _is_text(step) or step.does in Does.ANY_VARIABLE else None
         elif name is None or (depth < top + 3 and not jumps) or _may_change(name, step):
             name = None  # it is computed, or the variable may have changed
     return None, None
@@ -199,11 +199,6 @@ def _may_change(name: CodeStep, step: CodeStep) -> bool:
     if name.does == Does.LOADS_LOCAL:
         return step.does in Does.CHANGES_ANY
     return name.does == Does.LOADS_CELL and step.does not in (Does.LOADS_CONSTANT, *Does.ANY_VARIABLE)
-
-
-def _is_a_name(step: CodeStep) -> bool:
-    """Whether a step loads a text in the code, or a local variable."""
-    return _is_text(step) or step.does in Does.ANY_VARIABLE
 
 
 def _is_text(step: CodeStep) -> bool:

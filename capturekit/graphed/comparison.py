@@ -138,7 +138,7 @@ class IdentityTables:
         asked = [*self.settings, *rest]
         if any((array.shape, array.strides) != form for array, form in self.forms):
             return lambda: False
-        equal: Rows = [(_names_by(get), value, names) for get, value, names in self.names if names]
+        equal: Rows = [(lambda one, get=get: [*get(one)], value, names) for get, value, names in self.names if names]
         equal += [(form_of_class, cls, form) for cls, form in self.classes]
         equal += [(look, array, layout) for array, _ in self.forms for look, layout in (layout_of(array),)]
         equal += [*self.equal, *((extent_of, value, extent) for value, extent in self.shared)]
@@ -210,11 +210,6 @@ def _all_same(
         return True
 
     return same
-
-
-def _names_by(get: Callable[[Any], Any]) -> Callable[[Any], list[str]]:
-    """What lists the names of an object, in their order."""
-    return lambda value: [*get(value)]
 
 
 def _no_names(rows: Sequence[tuple[Any, Any]]) -> Same:

@@ -160,11 +160,8 @@ class Environment:
         """Compare one watched value by the rules for its kind."""
         value = entry.read()
         found = difference(entry.kept, value)
-        if (
-            found is None
-            and entry.kind not in _MADE_ANEW
-            and _replaced(entry.kept, value, set(), self.run.asks_identities)
-        ):
+        same = self.run.asks_identities
+        if found is None and entry.kind not in _MADE_ANEW and _replaced(entry.kept, value, set(), same):
             return ValueDifference('', 'is or holds another object, equal to the one that was there')
         return found
 

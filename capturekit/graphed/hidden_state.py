@@ -193,7 +193,9 @@ _WRITES = ('write', 'flush', '__getattribute__')
 def is_output(file: Any) -> bool:
     """Whether a file is of Python's own code, and what is written to it leaves the process, or is lost."""
     cls = type(file)
-    if cls is not _WRAPPER and (not issubclass(cls, _WRAPPER) or any(map(_is_another, [cls] * len(_WRITES), _WRITES))):
+    if not issubclass(cls, _WRAPPER):
+        return False
+    if cls is not _WRAPPER and any(found_in_class(cls, name) is not found_in_class(_WRAPPER, name) for name in _WRITES):
         return False
     try:
         return among(type(_BUFFER(file)), _OUTSIDE)
@@ -212,7 +214,8 @@ def form_of(file: Any) -> tuple[Any, ...]:
 
 def is_as_it_was(values: dict[str, Any], name: str, file: Any) -> Callable[[], bool]:
     """What tells whether a dictionary still has that very output, and it is as it is now."""
-    return partial(_is_as, values, name, file, form_of(file))
+    form = form_of(file)
+    return lambda: values.get(name) is file and form_of(file) == form
 
 
 def output_now() -> tuple[Callable[[], Any], Any]:
@@ -222,17 +225,8 @@ def output_now() -> tuple[Callable[[], Any], Any]:
     return (is_as_it_was(values, 'stdout', file), True) if is_output(file) else (partial(_read, values, 'stdout'), file)
 
 
-def _is_as(values: dict[str, Any], name: str, file: Any, form: tuple[Any, ...]) -> bool:
-    return values.get(name) is file and form_of(file) == form
-
-
 def _read(values: dict[str, Any], name: str) -> Any:
     return values.get(name, MISSING)
-
-
-def _is_another(cls: type, name: str) -> bool:
-    """Whether a class has a method of its own under a name."""
-    return found_in_class(cls, name) is not found_in_class(_WRAPPER, name)
 
 
 #: The function by which entropy is drawn.

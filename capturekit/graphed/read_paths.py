@@ -139,7 +139,11 @@ class ReadPaths:
         self._objects = {id(holder.value): holder.value for holder in holders}
         #: The objects of which only what the user's code names is read.
         self._named = {id(holder.value) for holder in holders if holder.owned and not holder.whole}
-        self._named -= {id(value) for value in self._objects.values() if _is_enumerated(value)}
+        self._named -= {
+            id(value)
+            for value in self._objects.values()
+            if issubclass(type(value), enum.EnumMeta) or issubclass(type(type(value)), enum.EnumMeta)
+        }
         self._classes_of(meetings.roots)
         self._within = {key: list(found) for key, found in meetings.met.items()}
         self._read: set[int] = set()
@@ -236,11 +240,6 @@ def _is_of_an_object(entry: WatchedValue) -> bool:
     if entry.kind == 'function':
         return entry.key not in FUNCTION_PARTS
     return entry.kind in ('attribute', 'slot') and not issubclass(type(entry.holder), (ModuleType, type))
-
-
-def _is_enumerated(value: Any) -> bool:
-    """Whether a value is an enumeration or a member of one: Python's own code reads their attributes."""
-    return issubclass(type(value), enum.EnumMeta) or issubclass(type(type(value)), enum.EnumMeta)
 
 
 def _inside(kept: Kept) -> Iterator[Any]:

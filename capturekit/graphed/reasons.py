@@ -12,8 +12,7 @@ class Why(enum.Enum):
     """The kinds of reasons: what they say, and what would change that."""
 
     OTHER = 'anything else', 'Move that line out of the function.'
-    #: It is told there what would change that.
-    TOLD = 'a call was refused, or the arguments are new', OTHER[1]
+    TOLD = 'a call was refused, or the arguments are new, and what would change that is told there', OTHER[1]
     SETS = 'a setting or a log is changed', _OUTSIDE
     CHANGES = 'a value is changed or rebound', f'{_STORE}.'
     CREATES = 'a name is created', f'{_STORE}; or create it before the first call.'

@@ -291,17 +291,13 @@ def must_fit(slots: int, dtype: Any, room: int) -> None:
 def in_bytes(numbers: Sequence[tuple[Any, Any]]) -> NDArray[Any]:
     """Numbers, each with its dtype, as they lie on the device. Raises Unfit."""
     for value, dtype in numbers:
-        if type(value) is int and dtype.kind == 'f' and _is_beyond(value):
+        if type(value) is int and dtype.kind == 'f' and not -_EXACT < value < _EXACT:
             raise Unfit('an integer is rounded twice')
     try:
         packed = struct.pack('<' + ''.join(_CODES[dtype.char] for _, dtype in numbers), *[one for one, _ in numbers])
     except (OverflowError, struct.error) as error:
         raise Unfit(str(error)) from error
     return np.frombuffer(packed, 'u1')
-
-
-def _is_beyond(value: int) -> bool:
-    return not -_EXACT < value < _EXACT
 
 
 #: Python's own, each with the numbers of arguments that it may have.

@@ -76,7 +76,8 @@ def finish(
             forms=[(array, known[id(array)]) for array in arrays if id(array) in known],
             bases=list(run.holders.bases.values()),
             inner=[(*one, key in run.library.complete) for key, one in run.library.inner.items()],
-            sizes=_sizes(run), carried=carried, not_repeated=not_repeated, own=run.given.own,
+            sizes=run.library.sizes(caught_in([(code, run.lines.of(code)) for code in run.code.own()])),
+            carried=carried, not_repeated=not_repeated, own=run.given.own,
             times=frozenset(run.code_watch.clock.followed), named=run.code.named(), kept=kept, reckoned=reckoned,
             compiler=(run.libraries.compiler, frozenset(run.libraries.compiled)),
             too_much=isinstance(failure, TooLong) or run.met.weak,
@@ -197,7 +198,7 @@ def _objects_of(run: RunRecord) -> tuple[list[tuple[Any, type, Any, Any]], list[
             continue
         get = holder.layout.dictionary
         if id(holder.value) in watched or holder.missing or holder.owned:
-            read = get or _no_dictionary
+            read: Any = get or (lambda _: None)  # type: ignore[return-value]
             objects.append((holder.value, holder.cls, read, read(holder.value)))
     return objects, missing
 
@@ -285,15 +286,6 @@ def _takes_attributes(value: Any) -> bool:
 #: Immutable containers: each that a launch returns is a new one.
 _TUPLES = (tuple, frozenset)
 _NOT_LOOKED_INTO = (type, types.ModuleType, types.FunctionType)
-
-
-def _sizes(run: RunRecord) -> list[tuple[str, Any, int]]:
-    """The classes and modules of libraries in which no new name may appear; modules only if code may ask for such."""
-    return run.library.sizes(caught_in([(code, run.lines.of(code)) for code in run.code.own()]))
-
-
-def _no_dictionary(value: object) -> None:
-    return None
 
 
 def _all_names(run: RunRecord) -> list[tuple[Any, Any, list[str]]]:

@@ -333,21 +333,22 @@ def _known_later(code: CodeType, steps: _Steps, number: int, end: int | None) ->
     frozen = steps[number].operand == 'frozenset'
     stored = _stored(steps, behind)
     joins = steps[end].offset if steps[number].operand in _JOINS else None
-    if stored is not None and stored.operand not in code.co_cellvars and not _is_loaded_at_once(steps, stored):
+    if (
+        stored is not None
+        and stored.operand not in code.co_cellvars
+        and stored.line
+        not in [one.line for one in steps if one.operand == stored.operand and one.does in Does.ANY_LOAD]
+    ):
         leaves = not frozen and not (user is stored and _stays(steps, stored))
         return SetMade(line, stored.operand, leaves=leaves, joins=joins)
     attribute = _attribute_of(steps, user)
-    is_call = steps[end].does == Does.CALLS and _is_class_called(steps, number)
+    is_class = steps[number].operand in _SETS and _next(steps, number).does not in Does.ANY_ATTRIBUTE
+    is_call = steps[end].does == Does.CALLS and is_class
     if is_call and not steps[end].amount:
         return SetMade(line, call=-1, leaves=not frozen, attribute=attribute)
     through = user.does in _GOES_THROUGH | _USES or _is_argument_of(steps, number, _KNOWN_FUNCTIONS)
     call = steps[end].offset if is_call and steps[end].amount == 1 else None
     return SetMade(line, call=call, leaves=not frozen and not through, attribute=attribute, joins=joins)
-
-
-def _is_class_called(steps: _Steps, number: int) -> bool:
-    """Whether the class of sets is loaded there, and none of its methods."""
-    return steps[number].operand in _SETS and _next(steps, number).does not in Does.ANY_ATTRIBUTE
 
 
 def _end_of(steps: _Steps, number: int, end: int) -> int:
@@ -375,11 +376,6 @@ def _stored(steps: _Steps, end: int) -> CodeStep | None:
             return None
         above += step.effect
     return None
-
-
-def _is_loaded_at_once(steps: _Steps, stored: CodeStep) -> bool:
-    """Whether the line that stores something in a variable also loads that."""
-    return stored.line in [one.line for one in steps if one.operand == stored.operand and one.does in Does.ANY_LOAD]
 
 
 def _is_alone(steps: _Steps, load: CodeStep) -> bool:

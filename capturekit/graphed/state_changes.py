@@ -439,9 +439,8 @@ class StateChanges:
                 continue
             changed = difference(change.kept, before) is not None
             if changed or any(id(other.entry.holder) in objects for other, _ in self._found.values()):
-                return Reason(
-                    f'the function rebinds {place.where()}, and changes the object that was there', Why.CHANGES
-                )
+                text = f'the function rebinds {place.where()}, and changes the object that was there'
+                return Reason(text, Why.CHANGES)
             for entry in self._run.values.entries.values():
                 inside = entry is place.entry or (entry.kind in _OF_OBJECTS and id(entry.holder) in objects)
                 if not inside and holds_one_of(entry.kept, objects):

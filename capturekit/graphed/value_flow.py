@@ -656,7 +656,7 @@ class ValueFlow:
         """An operator takes the value."""
         one = held.code.steps[number]
         if self._of_any_use:
-            if not _is_operator(one) or (held.what == _PERHAPS and _lists_have(one)):
+            if not _is_operator(one) or (held.what == _PERHAPS and one.operand in _OF_LISTS):
                 raise Counts
             self.operators.add((held.code, number))
         elif self._of_time and _reckons(one) and number not in held.code.entering:
@@ -913,11 +913,6 @@ def _items(what: Any, index: CodeStep) -> list[Any]:
     if _is_number(index):
         return [what.what if type(what) is Items else _VALUE]
     return [_PERHAPS] if what in (_LIST, _PERHAPS) else [what, what.what]
-
-
-def _lists_have(one: CodeStep) -> bool:
-    """Whether an operator may make one list of another."""
-    return one.does == Does.OPERATES and one.operand in _OF_LISTS
 
 
 def _depth(what: Any) -> int:

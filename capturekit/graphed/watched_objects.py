@@ -623,7 +623,7 @@ class FunctionsFound:
             return [function]
         candidates = self.known[id(code)]
         running = [function for function in candidates if _runs(function, variables)]
-        if id(code) not in self._swept and (not running or _is_made_again(code)):
+        if id(code) not in self._swept and (not running or code.co_flags & CO_NESTED or code.co_name == '<lambda>'):
             self._swept.add(id(code))
             self._add_known(code, self._functions_of(frame.f_globals).get(id(code), ()))
             running = [function for function in candidates if _runs(function, variables)]
@@ -704,11 +704,6 @@ def _unwrapped(member: Any) -> Any:
     """The function of a method, of a class or static method, and the getter of a property."""
     inner = member.__func__ if among(type(member), (classmethod, staticmethod)) else member
     return inner.fget if type(inner) is property else inner
-
-
-def _is_made_again(code: CodeType) -> bool:
-    """Whether several functions may have this code, as inner functions do: it is then unknown which of them runs."""
-    return bool(code.co_flags & CO_NESTED) or code.co_name == '<lambda>'
 
 
 def _runs(function: FunctionType, variables: Any) -> bool:
