@@ -24,7 +24,7 @@ from capturekit.model.rules import ROWS, RULES, Effect, Rule
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from capturekit.simulated.cupy.surface import ABSENT, READING, SCIPY
 from tests import evidence
-from tests.command import ROOT, called
+from tests.command import ROOT, started
 from tests.corpus.harness import GUIDE
 
 DOCS = ROOT / 'docs'
@@ -83,11 +83,11 @@ def script(text: str, *, marked: bool) -> str:
 
 
 def ran(name: str, code: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of that name on the simulated device."""
+    """Run a script of that name on the simulated device, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_text(code)
-        return called('run', '--simulate', str(path))
+        return started('run', '--simulate', str(path))
 
 
 def printed(path: Path) -> list[tuple[Block, str]]:

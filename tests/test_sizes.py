@@ -20,7 +20,7 @@ PACKAGES = {
     'model': (5000, 4000),
     'render': (1750, 1100),
     'driver': (4100, 4000),
-    'simulated': (9420, 5500),
+    'simulated': (9460, 5500),
     'launch': (2700, 2000),
     'guard': (9400, 7500),
     'analysis': (2600, 2500),

@@ -226,6 +226,11 @@ class RandomState:
 
     # -- integers -----------------------------------------------------------------------------------------------
 
+    def tomaxint(self, size: Any = None) -> Any:
+        sample = self._bits(math.prod(_shape_of(size)), np.int64)
+        sample &= np.iinfo(np.int64).max
+        return sample.reshape(_shape_of(size))
+
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
         one: bool = np.isscalar(low)
         if not one:

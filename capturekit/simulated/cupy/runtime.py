@@ -65,6 +65,10 @@ def first_recorded(ptr: int, size: int) -> bool:
         return first
 
 
+def mallocManaged(size: int, flags: int = CONSTANTS['cudaMemAttachGlobal']) -> int:
+    return malloc(size)
+
+
 def mallocAsync(size: int, stream: int) -> int:
     # Stream-ordered allocation is no unsafe call, so the device's verdict on cudaMalloc must not apply.
     old = calls.device().exchange_thread_mode(Mode.RELAXED)
@@ -182,24 +186,61 @@ def _is_pageable(address: int) -> bool:
     return _is_host(address) and calls.state.pinned_memory.find(address) is None
 
 
+def _submit_copy(
+    stream: int, work: Callable[[], None], given: Given | None, name: str, rows: tuple[int, int, int, int, int, int]
+) -> None:
+    """Copy rows: what comes from pageable memory is taken at once, and the host waits for what goes there."""
+    dst, dpitch, src, spitch, width, height = rows
+    size = spitch * (height - 1) + width if width and height else 0
+    if not calls.is_late() or not size or calls.is_captured(stream):
+        calls.submit(stream, work, name, 'memcpy', given)
+        return
+    if _is_pageable(src):
+        taken = host_bytes(src, size).copy()
+
+        def work() -> None:
+            for row in range(height):
+                _any_bytes(dst + row * dpitch, width)[:] = taken[row * spitch : row * spitch + width]
+
+    calls.submit(stream, work, name, 'memcpy', given)
+    if _is_pageable(dst):
+        calls.ask(calls.device().wait_for, stream)
+
+
 def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
-    """Copy: what comes from pageable memory is taken at once, and the host waits for what goes there."""
     values = {'dst': dst, 'src': src, 'bytes': size}
 
     def make(**now: int) -> Callable[[], None]:
         return lambda: _copy(now['dst'], now['src'], now['bytes'], kind)
 
     given = Given(values, make, _in_memory_like(values))
-    work, late = given.work(), calls.is_late() and size and not calls.is_captured(stream)
-    if late and _is_pageable(src):
-        taken = host_bytes(src, size).copy()
+    _submit_copy(stream, given.work(), given, 'memcpyAsync', (dst, size, src, size, size, 1))
 
-        def work() -> None:
-            _any_bytes(dst, size)[:] = taken
 
-    calls.submit(stream, work, 'memcpyAsync', 'memcpy', given)
-    if late and _is_pageable(dst):
-        calls.ask(calls.device().wait_for, stream)
+def _copy_rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
+    for row in range(height):
+        _copy(dst + row * dpitch, src + row * spitch, width, kind)
+
+
+def memcpy2D(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
+    calls.ask(calls.device().legacy_call, 'memcpy2D')
+    rows = (dst, dpitch, src, spitch, width, height, kind)
+    _at_once(lambda: _copy_rows(*rows), _is_host(dst) or _is_host(src))
+
+
+def memcpy2DAsync(
+    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
+) -> None:
+    rows = (dst, dpitch, src, spitch, width, height)
+    _submit_copy(stream, lambda: _copy_rows(*rows, kind), None, 'memcpy2DAsync', rows)
+
+
+def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) -> None:
+    memcpy(dst, src, size, CONSTANTS['memcpyDeviceToDevice'])
+
+
+def memcpyPeerAsync(dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int) -> None:
+    memcpyAsync(dst, src, size, CONSTANTS['memcpyDeviceToDevice'], stream)
 
 
 def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
@@ -433,9 +474,9 @@ def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
 
 _ABSENT = """
     deviceSetLimit deviceSetMemPool freeArray hostRegister hostUnregister malloc3DArray mallocArray mallocFromPoolAsync
-    mallocManaged memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo
-    memPrefetchAsync memcpy2D memcpy2DAsync memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray
-    memcpy2DToArrayAsync memcpy3D memcpy3DAsync memcpyPeer memcpyPeerAsync
+    memAdvise memPoolCreate memPoolDestroy memPoolGetAttribute memPoolSetAttribute memPoolTrimTo memPrefetchAsync
+    memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray memcpy2DToArrayAsync memcpy3D
+    memcpy3DAsync
 """
 
 
