@@ -19,7 +19,7 @@ import pytest
 
 from capturekit.graphed.allowlists import FUNCTIONS, METHODS, reads
 from capturekit.graphed.code_reads import names_of
-from capturekit.model.code_steps import UNDERSTOOD
+from capturekit.model.code_steps import UNDERSTOOD, Does, steps_of
 
 
 def _written_in_c(module: types.ModuleType) -> Iterator[Any]:
@@ -60,3 +60,8 @@ def test_instructions_that_are_not_known_are_told() -> None:
         'IMPORT_STAR', 'GET_AITER', 'GET_ANEXT', 'RESERVED', 'PRINT_EXPR', 'ENTER_EXECUTOR', 'GET_AWAITABLE',
         'ANNOTATIONS_PLACEHOLDER', 'BUILD_INTERPOLATION', 'BUILD_TEMPLATE',
     )]  # fmt: skip
+
+
+def test_names_of_a_calls_arguments_are_known() -> None:
+    code = compile('f(x, top=v)', 'a line', 'eval')
+    assert [(step.amount, step.names) for step in steps_of(code) if step.does == Does.CALLS] == [(2, ('top',))]
