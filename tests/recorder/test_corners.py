@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -217,14 +217,21 @@ def test_the_users_exception_survives_a_failing_clean_up(sim: Any, monkeypatch: 
         raise KeyError
 
 
-def test_a_generator_that_captures_through_an_exit_stack(sim: Any) -> None:
-    def suspending() -> Any:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(ck.capture())
-            yield 1
+def through_a_stack() -> Iterator[int]:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ck.capture())
+        yield 1
 
+
+async def coroutine() -> None:
+    with ck.capture():
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize('suspend', [lambda: next(through_a_stack()), lambda: asyncio.run(coroutine())])
+def test_what_else_may_not_suspend_inside_the_block(sim: Any, suspend: Callable[[], Any]) -> None:
     with pytest.raises(ck.GeneratorError):
-        next(suspending())
+        suspend()
 
 
 def test_default_streams_are_no_origins(sim: Any) -> None:
@@ -253,12 +260,6 @@ def test_each_keyword_is_described_and_checked() -> None:
         assert f'\n    {name}: ' in inspect.getdoc(ck.CaptureOptions)  # type: ignore[operator]
 
 
-def test_join(sim: Any) -> None:
-    with ck.capture() as cap:
-        with pytest.raises(ck.UnmatchedError, match='Only a lane of this capture'):
-            cap.join(sim.cuda.Stream())
-
-
 def test_before_and_after_the_block(sim: Any) -> None:
     cap = ck.capture()
     for use in (lambda: cap.graph, lambda: cap.stream, lambda: cap.recording, lambda: cap.fork(2)):
@@ -269,6 +270,8 @@ def test_before_and_after_the_block(sim: Any) -> None:
             cap.graph  # noqa: B018
         with pytest.raises(ck.ClosedError):
             cap.__enter__()
+        with pytest.raises(ck.UnmatchedError, match='Only a lane of this capture'):
+            cap.join(sim.cuda.Stream())
         fork = cap.fork(2)
     for use in (lambda: cap.fork(2), lambda: cap.join(cap.stream), cap.__enter__, fork.__enter__):
         with pytest.raises(ck.ClosedError, match='The capture is over') as info:
@@ -320,36 +323,24 @@ def test_names_of_other_libraries_tell_ours(sim: Any) -> None:
     assert not hasattr(cap.graph, 'other') and getattr(cap.graph, 'replay', 3) == 3
 
 
-def test_a_launch_that_is_kept_alone_launches(cp: Any) -> None:
-    x = cp.arange(4.0)
+@pytest.mark.parametrize('pieces', [False, True])
+def test_a_launch_that_is_kept_alone_launches(cp: Any, pieces: bool) -> None:
+    x = cp.eye(3)
 
     def build(stream: Any) -> Any:
-        with stream, ck.capture() as cap:
-            y = x + 1
+        with stream, ck.capture(pieces=pieces) as cap:
+            y = cp.linalg.eigvalsh(x) + 1 if pieces else x[0] + 1
         return cap.graph.launch, y, weakref.ref(cap.graph)
 
     stream = cp.cuda.Stream(non_blocking=True)
     launch, y, graph = build(stream)
     assert graph() is None
     for number, given in enumerate(((), (stream,))):
-        x[...] = number
+        x[...] = number * cp.eye(3)
         cp.cuda.Device().synchronize()
         launch(*given)
         cp.cuda.Device().synchronize()
-        assert y.get().tolist() == [number + 1] * 4
-
-
-def test_a_launch_of_parts_is_kept_alone_too(cp: Any) -> None:
-    x = cp.eye(3)
-
-    def build() -> Any:
-        with ck.capture(pieces=True) as cap:
-            y = cp.linalg.eigh(x + 1)[0] * 2
-        return cap.graph.launch, y
-
-    launch, y = build()
-    launch()
-    np.testing.assert_allclose(y.get(), np.linalg.eigh(np.eye(3) + 1)[0] * 2)
+        np.testing.assert_allclose(y.get(), [number + 1] * 3 if pieces else [number + 1, 1, 1])
 
 
 def test_launch_arguments(sim: Any) -> None:
@@ -412,35 +403,18 @@ def test_a_generator_that_suspends_inside_the_block(sim: Any) -> None:
     assert info.value.location.line == generator.__code__.co_firstlineno + 3 and out == []
 
 
-def test_a_coroutine_that_suspends_inside_the_block(sim: Any) -> None:
-    async def coroutine() -> None:
-        with ck.capture():
-            await asyncio.sleep(0)
-
-    with pytest.raises(ck.GeneratorError):
-        asyncio.run(coroutine())
-
-
-def test_a_generator_that_does_not_suspend_inside_may_capture(sim: Any) -> None:
+def test_who_does_not_suspend_inside_may_capture(sim: Any) -> None:
     def good(x: Any) -> Iterator[Any]:
         for _ in range(2):
-            with ck.capture() as cap:
+            with recorded() as cap:
                 y = x + 1
             yield cap, y
 
-    for cap, y in good(sim.arange(4)):
-        cap.graph.launch()
-        assert np.array_equal(y.get(), [1, 2, 3, 4])
-
-
-def test_a_context_manager_of_ones_own_may_wrap_a_capture(sim: Any) -> None:
     @contextlib.contextmanager
     def recorded() -> Iterator[ck.Capture]:
         with ck.capture() as cap:
             yield cap
 
-    x = sim.arange(4)
-    with recorded() as cap:
-        y = x + 1
-    cap.graph.launch()
-    assert np.array_equal(y.get(), [1, 2, 3, 4])
+    for cap, y in good(sim.arange(4)):
+        cap.graph.launch()
+        assert np.array_equal(y.get(), [1, 2, 3, 4])

@@ -129,36 +129,20 @@ class Own(Exception):
 
 @pytest.mark.parametrize('captured', [False, True])
 def test_an_exception_of_a_branch_comes_out_unchanged(sim: Any, captured: bool) -> None:
-    x = sim.arange(3.0)
-    own = Own('a branch')
-    called: list[str] = []
+    """And leaves a capture in which it is caught good."""
+    x, own, called = sim.arange(3.0), Own('a branch'), list[str]()
 
     def fails() -> None:
         called.append('fails')
         raise own
 
-    branches = [lambda: x + 1, fails, lambda: called.append('later')]
-    with pytest.raises(Own) as raised:
-        if captured:
-            with ck.capture() as cap:
-                cap.parallel(*branches)
-        else:
-            ck.parallel(*branches)
-    assert raised.value is own
-    assert called == ['fails']
-
-
-def test_an_exception_that_is_caught_leaves_the_capture_good(sim: Any) -> None:
-    x = sim.arange(3.0)
-
-    def fails() -> None:
-        raise Own
-
-    with ck.capture() as cap:
-        with pytest.raises(Own):
-            cap.parallel(lambda: x + 1, fails)
+    with ck.capture() if captured else contextlib.nullcontext(ck) as forks:
+        with pytest.raises(Own) as raised:
+            forks.parallel(lambda: x + 1, fails, lambda: called.append('later'))
         y = x * 2
-    cap.graph.launch()
+    assert raised.value is own and called == ['fails']
+    if captured:
+        forks.graph.launch()
     assert sim.asnumpy(y).tolist() == [0, 2, 4]
 
 
@@ -205,26 +189,14 @@ def test_bad_arguments_are_refused_before_anything_is_called(
 # -- priorities -----------------------------------------------------------------------------------------------
 
 
-def test_each_lane_has_its_priority(sim: Any) -> None:
-    with ck.fork(3, priority=(0, -5, None)) as lanes:
-        assert [lane.stream.priority for lane in lanes] == [0, -5, 0]
-    with ck.fork(2, priority=-3) as lanes:
-        assert [lane.stream.priority for lane in lanes] == [-3, -3]
-    with ck.capture() as cap:
-        x = sim.zeros(4)
-        with cap.fork(2, priority=[-1, -2]) as (a, b):
-            given = [lane.stream.capturekit_key[1] for lane in (a, b)]
-            with a:
-                x + 1
-    assert given == [-1, -2]
-
-
 def test_a_priority_goes_with_the_number_of_the_lane(sim: Any) -> None:
     tell = lambda: sim.cuda.get_current_stream().priority  # noqa: E731
     assert ck.parallel(*[tell] * 4, lanes=2, priority=(-1, -2)) == [-1, -2, -1, -2]
     assert ck.parallel(*[tell] * 2, assign=[2, 0], priority=(-1, -2, -3)) == [-3, -1]
     assert ck.parallel(tell, tell, lanes=1, priority=-4) == [-4, -4]
     assert ck.parallel(tell, lanes=3, priority=(None, -1, -1)) == [0]
+    with ck.fork(3, priority=(0, -5, None)) as lanes:
+        assert [lane.stream.priority for lane in lanes] == [0, -5, 0]
 
 
 # -- lanes and the memory of eager arrays -----------------------------------------------------------------------
@@ -337,25 +309,15 @@ def test_the_parents_allocator_notices_the_fork(cp: Any) -> None:
 
 
 @pytest.mark.parametrize('lines', [True, False])
-def test_a_lost_capture_is_told_when_a_lane_is_entered(sim: Any, lines: bool) -> None:
-    with (
-        pytest.raises(ck.InvalidatedError),
-        ck.capture(lines=lines) as cap,
-        cap.fork(2) as (left, right),
-    ):
-        with left, GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
-            left.stream.synchronize()
+@pytest.mark.parametrize('forked', [True, False], ids=['a lane is entered', 'lanes are forked'])
+def test_a_lost_capture_is_told_when(sim: Any, forked: bool, lines: bool) -> None:
+    with pytest.raises(ck.InvalidatedError), ck.capture(lines=lines) as cap, contextlib.ExitStack() as stack:
+        left, right = stack.enter_context(cap.fork(2)) if forked else (cap, cap.fork(1))
+        with left if forked else contextlib.nullcontext():
+            with GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
+                left.stream.synchronize()
         with right:
-            pytest.fail('a lane of a lost capture was entered')
-
-
-@pytest.mark.parametrize('lines', [True, False])
-def test_a_lost_capture_is_told_when_lanes_are_forked(sim: Any, lines: bool) -> None:
-    with pytest.raises(ck.InvalidatedError), ck.capture(lines=lines) as cap:
-        with GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
-            cap.stream.synchronize()
-        with cap.fork(2):
-            pytest.fail('a lost capture was forked')
+            pytest.fail('a lost capture was gone on with')
 
 
 def test_a_fork_is_checked_where_it_is_entered(cp: Any) -> None:
