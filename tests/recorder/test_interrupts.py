@@ -23,6 +23,7 @@ import capturekit as ck
 from capturekit.graphed.call_turns import BUSY, TURNS
 from capturekit.guard import GUARD
 from capturekit.simulated import device
+from tests.examples import examples
 from tests.recorder.test_teardown import view
 
 DEVICE = str(Path(device.__file__).parent)
@@ -129,19 +130,21 @@ def chosen(seen: list[tuple[object, ...]]) -> list[int]:
     return sorted({*first.values(), *last.values()})
 
 
+def some(places: list[int], number: int) -> list[int]:
+    return places[:: max(len(places) // examples(number), 1)]
+
+
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
-@pytest.mark.parametrize('part', range(3))
-def test_interrupted_at_any_place(sim: Any, numbers: list[int], part: int) -> None:
-    """Of all places a part is tried, with one signal and with the other in turn: the others are alike."""
+def test_interrupted_at_any_place(sim: Any, numbers: list[int]) -> None:
+    """Some of all places are tried, with one signal and with the other in turn: the others are alike."""
     x, s, a = sim.arange(8.0), *(sim.cuda.Stream(non_blocking=True) for _ in range(2))
     for _ in range(2):
         block(sim, x, s, a)
     with Points(numbers[0]) as points:
         block(sim, x, s, a)
-    places = chosen(points.seen)
-    for turn, at in enumerate(places[part * 7 :: max(len(places) // 30, 1)]):
+    for turn, at in enumerate(some(chosen(points.seen), 200)):
         before = view(sim)
-        with suppress(KeyboardInterrupt, _Elsewhere), Points(numbers[(turn + part) % 2], at) as raised:
+        with suppress(KeyboardInterrupt, _Elsewhere), Points(numbers[turn % 2], at) as raised:
             block(sim, x, s, a)
         assert len(raised.seen) >= at
         assert view(sim) == before, raised.seen[at]
@@ -205,7 +208,7 @@ def test_interrupted_at_any_place_of_a_call(
         with Points(numbers[0]) as points:
             made().graphed(sim.arange(4.0))
     places, before = chosen(points.seen), begun()
-    for n, at in enumerate(places[:: max(len(places) // 40, 1)]):
+    for n, at in enumerate(some(places, 100)):
         model, x, found, answered = made(), sim.arange(4.0) + 9, list[Any](), False
         with suppress(KeyboardInterrupt, _Elsewhere), Points(numbers[n % 2], at) as raised:
             model.graphed(sim.arange(4.0))

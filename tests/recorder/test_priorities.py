@@ -106,17 +106,21 @@ def test_a_graph_heeds_them_where_its_lanes_differ(cp: Any, priority: Any, heede
 
 
 def test_streams_of_the_user_s_own_count(cp: Any) -> None:
-    x, side = cp.arange(4.0), cp.cuda.Stream(non_blocking=True, priority=-1)
+    """And a graph that capturekit instantiates keeps its host functions, too."""
+    x, side, called = cp.arange(4.0), cp.cuda.Stream(non_blocking=True, priority=-1), list[int]()
     with ck.capture() as cap:
         side.wait_event(cap.stream.record())
         with side:
             y = x * 2
         cap.join(side)
         z = y + 1
+        cap.stream.launch_host_func(called.append, 1)
     assert told(cap.graph)
     assert [lane.priority for lane in cap.recording.lanes] == [0, -1]
+    gc.collect()
     cap.graph.launch()
-    assert np.array_equal(z.get(), np.arange(4) * 2 + 1)
+    cp.cuda.Device().synchronize()
+    assert np.array_equal(z.get(), np.arange(4) * 2 + 1) and called == [1]
 
 
 def test_where_all_lanes_have_one_priority_the_launch_decides(cp: Any) -> None:
@@ -154,21 +158,6 @@ def test_an_embedded_graph_keeps_its_priorities(cp: Any) -> None:
     with ck.capture() as cap:
         cap.embed(plain)
     assert not told(cap.graph)
-
-
-def test_host_functions_are_kept(cp: Any) -> None:
-    x, called = cp.arange(4.0), []
-
-    def work() -> Any:
-        y = branches(cp, x)
-        cp.cuda.get_current_stream().launch_host_func(called.append, 1)
-        return y
-
-    graph, _y = recorded(work)
-    gc.collect()
-    graph.launch()
-    cp.cuda.Device().synchronize()
-    assert told(graph) and called == [1]
 
 
 def test_into_a_graph_of_somebody_else_s_says_what_to_do(cp: Any) -> None:
@@ -224,33 +213,29 @@ def test_a_copy_and_a_changed_graph_heed_them(cp: Any) -> None:
     assert np.array_equal(y.get(), wanted(3.0))
 
 
-@pytest.mark.parametrize(('before', 'after'), [(None, (None, -1)), ((None, -1), None)])
-def test_graphs_of_which_one_heeds_them_are_instantiated_anew(cp: Any, before: Any, after: Any) -> None:
+@pytest.mark.parametrize(
+    ('before', 'after', 'said', 'why'),
+    [
+        (None, (None, -1), 'priorities', 'priorities'),
+        ((None, -1), None, 'priorities', 'priorities'),
+        ((None, -1), (None, -2), 'has the priority -2, and had -1', 'attributes changed'),
+    ],
+)
+def test_graphs_with_other_priorities_are_instantiated_anew(
+    cp: Any, before: Any, after: Any, said: str, why: str
+) -> None:
     x = cp.arange(4.0)
     graph, _y = recorded(lambda: branches(cp, x, priority=before))
     other, y = recorded(lambda: branches(cp, x, 3.0, after))
-    with pytest.raises(ck.UpdateError, match='priorities') as info:
+    with pytest.raises(ck.UpdateError, match=said) as info:
         graph.update(other)
-    assert [one.kind for one in info.value.differences] == ['priority']
+    assert info.value.reason == why and [one.kind for one in info.value.differences] == ['priority']
     assert told(graph) == (before is not None) and told(other) == (after is not None)
     done = graph.update(other, instantiate=True)
-    assert (done.how, done.why) == ('instantiated', 'priorities')
+    assert (done.how, done.why) == ('instantiated', why)
     assert told(graph) == (after is not None)
     graph.launch()
     assert np.array_equal(y.get(), wanted(3.0))
-
-
-def test_a_lane_of_another_priority_is_instantiated_anew(cp: Any) -> None:
-    x = cp.arange(4.0)
-    graph, _y = recorded(lambda: branches(cp, x))
-    other, _y = recorded(lambda: branches(cp, x, priority=(None, -2)))
-    with pytest.raises(ck.UpdateError, match='has the priority -2, and had -1') as info:
-        graph.update(other)
-    assert info.value.reason == 'attributes changed'
-    assert [(one.kind, one.number) for one in info.value.differences] == [('priority', 1)]
-    done = graph.update(other, instantiate=True)
-    assert (done.how, done.why) == ('instantiated', 'attributes changed')
-    assert told(graph)
 
 
 def test_a_capture_for_a_graph_that_is_there(cp: Any) -> None:
