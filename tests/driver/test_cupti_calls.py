@@ -137,6 +137,14 @@ def parts() -> Any:
     source.close()
 
 
+@pytest.fixture
+def begun(parts: Any) -> Any:
+    """With a capture open."""
+    cupti, _driver, listener, _source = parts
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    return cupti, listener
+
+
 def after(listener: Listens) -> list[ApiCall]:
     return [call for when, call, _code in listener.heard if when == 'after']
 
@@ -158,9 +166,8 @@ def test_only_the_begin_of_a_capture_is_told_while_none_is_open(parts: Any) -> N
     assert begin.thread == threading.get_ident() and end.operation is _O.END_CAPTURE
 
 
-def test_a_call_has_the_runtime_s_name_and_the_driver_s_answer(parts: Any) -> None:
-    cupti, _driver, listener, _source = parts
-    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+def test_a_call_has_the_runtime_s_name_and_the_driver_s_answer(begun: Any) -> None:
+    cupti, listener = begun
     cupti.site('cudaStreamSynchronize_v3020', False, bytes(8))
     cupti.made('cuStreamSynchronize', 16, code=900)
     cupti.site('cudaStreamSynchronize_v3020', True, bytes(8), 900)
@@ -181,37 +188,28 @@ def test_the_function_that_ends_a_capture_names_no_later_call(parts: Any) -> Non
     ]  # fmt: skip
 
 
-def test_work_is_asked_for_the_short_way_first(parts: Any) -> None:
-    cupti, _driver, listener, _source = parts
-    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+def test_work_is_asked_for_the_short_way_first(begun: Any) -> None:
+    cupti, listener = begun
     cupti.made('cuLaunchKernel_ptsz', 0, 0, 0, 0, 0, 16)
     cupti.made('cuLaunchKernel_ptsz', 0, 0, 0, 0, 0, 32)
     cupti.made('cuLaunchKernel_ptsz', 0, 0, 0, 0, 0, 0)
     cupti.made('cuLaunchKernel_ptsz', 0, 0, 0, 0, 0, 16, code=901)
-    assert listener.worked_on == [16, 32, 2]
-    assert [call.stream for call in after(listener)[1:]] == [32, 2, 16]
-
-
-def test_a_configured_launch_names_its_stream_in_another_place(parts: Any) -> None:
-    cupti, _driver, listener, _source = parts
-    cupti.made('cuStreamBeginCapture_v2', 16, 0)
     config = (ctypes.c_uint64 * 6)(0, 0, 0, 0, 48, 0)
-    cupti.made('cuLaunchKernelEx', ctypes.addressof(config))
-    assert listener.worked_on == [48]
+    cupti.made('cuLaunchKernelEx', ctypes.addressof(config))  # which names its stream in another place
+    assert listener.worked_on == [16, 32, 2, 48]
+    assert [call.stream for call in after(listener)[1:]] == [32, 2, 16, 48]
 
 
-def test_events_and_flags_are_read(parts: Any) -> None:
-    cupti, _driver, listener, _source = parts
-    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+def test_events_and_flags_are_read(begun: Any) -> None:
+    cupti, listener = begun
     cupti.made('cuStreamWaitEvent', 16, 5, 1, code=905)
     (before, one, _), (_, other, code) = listener.heard[-2:]
     assert before == 'before' and one == other and code == 905
     assert (one.stream, one.event, one.external) == (16, 5, True)
 
 
-def test_the_mode_of_a_thread_is_read_before_it_is_exchanged(parts: Any) -> None:
-    cupti, _driver, listener, _source = parts
-    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+def test_the_mode_of_a_thread_is_read_before_it_is_exchanged(begun: Any) -> None:
+    cupti, listener = begun
     mode = ctypes.c_uint32(2)
     given = ctypes.addressof(mode).to_bytes(8, 'little')
     cupti.site('cuThreadExchangeStreamCaptureMode', False, given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import datetime
 import math
 import os
 import sys
@@ -13,14 +12,13 @@ from typing import Any
 import pytest
 
 from capturekit.driver import vendor_libraries
-from capturekit.driver.vendor_libraries import LinkedPointer, Object, address_of, loaded, name_of
+from capturekit.driver.vendor_libraries import LinkedPointer, Object, loaded
 from tests.compiled import compiled
 
 linux = pytest.mark.skipif(
     not sys.platform.startswith('linux') or ctypes.sizeof(ctypes.c_void_p) != 8,
     reason='64-bit Linux alone is looked into',
 )
-ROOT = Path(__file__).parents[2]
 NEEDLE = 0x1122334455667788
 SOURCE = """
 #include <stdint.h>
@@ -151,21 +149,3 @@ def test_where_the_system_keeps_no_list(monkeypatch: pytest.MonkeyPatch) -> None
     pointer = LinkedPointer(ctypes.addressof(cell))  # without a list, memory counts as one's own
     pointer.replace(6)
     assert cell.value == 6
-
-
-# -- pointers, capsules, names ------------------------------------------------------------------------------------
-
-
-def test_capsules() -> None:
-    capsule: Any = datetime.datetime_CAPI  # type: ignore[attr-defined]
-    assert name_of(capsule) == b'datetime.datetime_CAPI'
-    assert ctypes.c_void_p.from_address(address_of(capsule)).value == id(datetime.date)
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    name = b'int (intptr_t, int __pyx_skip_dispatch)'
-    assert address_of(make(0x7FFF12345678, name, None)) == 0x7FFF12345678
-    with pytest.raises(ValueError):
-        address_of(3)
-
-
-# -- CuPy ---------------------------------------------------------------------------------------------------------

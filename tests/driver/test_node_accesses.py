@@ -7,6 +7,7 @@ import itertools
 import struct
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,8 +156,12 @@ I0, I1, I2 = 8, 24, 40
 
 
 @pytest.fixture(scope='module')
-def forms() -> Forms:
-    pytest.importorskip('cupy', reason='CuPy is not installed')
+def cupy() -> Any:
+    return pytest.importorskip('cupy', reason='CuPy is not installed')
+
+
+@pytest.fixture(scope='module')
+def forms(cupy) -> Forms:
     with thawed():  # CuPy's kernels are found among the collector's objects
         found = Forms()
         assert found.of('cupy_sum', (A1, A0, I1, I0, 4))
@@ -197,25 +202,21 @@ def test_kernels_that_modules_have_are_found_after_a_freeze(forms):
         assert [name for name, given in cases.items() if not Forms().of(name, given)] == []
 
 
-def test_kernels_are_looked_for_once_for_each_function(monkeypatch):
-    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
-    memo = memo_of(sys.modules['cupy._core._kernel']._get_elementwise_kernel)
+def test_kernels_are_looked_for_once_for_each_function(cupy, monkeypatch):
     monkeypatch.setattr(cupy_kernels, '_FOUND', {})
     monkeypatch.setattr(Forms, '_remembered', 0)
     looks, look = [], cupy_kernels._objects
     monkeypatch.setattr(cupy_kernels, '_objects', lambda: looks.append(1) or look())
     kernel = cupy.ElementwiseKernel('T x', 'T y', 'y = x', 'another')
-    key = (0, ((_Info(np.float32), _Info(np.float32), None), None, kernel.params, kernel.operation, kernel.name, ''))
     with monkeypatch.context() as there:
-        there.setitem(memo, key, SimpleNamespace(ptr=91))
+        compile_as(there, kernel, 91, np.float32, np.float32)
         for times in (1, 1):
             assert Forms().of('cupy_sum', (A1, A0, I1, I0, 4), 90) and len(looks) == times
         assert Forms().of('cupy_sum', (A1, A0, I1, I0, 4), 92) and len(looks) == 2
     assert Forms().of('cupy_sum', (A1, A0, I1, I0, 4), 90) and len(looks) == 3  # functions are gone
 
 
-def test_a_kernel_of_the_users_is_known_while_it_lives():
-    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
+def test_a_kernel_of_the_users_is_known_while_it_lives(cupy):
     kernel = cupy.ElementwiseKernel('T x, raw float32 w', 'T y', 'y = x * w[0]', 'of_mine')
     form = Forms().of('of_mine', (A1, A1, A1, I1))
     assert [(one.reads_only, one.itemsize, one.memory) for one in form] == [
@@ -224,23 +225,13 @@ def test_a_kernel_of_the_users_is_known_while_it_lives():
     assert kernel.name == 'of_mine'
 
 
-def test_numbers_and_textures_are_told_apart(monkeypatch):
-    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
-    memo = memo_of(sys.modules['cupy._core._kernel']._get_elementwise_kernel)
+def test_numbers_and_textures_are_told_apart(cupy, monkeypatch):
     for number, dtype in enumerate((np.float64, np.int64, None)):
         kernel = cupy.ElementwiseKernel('T x, U a', 'T y', 'y = x + a', f'takes_{number}')
-        infos = tuple(_Info(one) for one in (np.float32, dtype, np.float32, None))
-        key = (0, (infos, None, kernel.params, kernel.operation, kernel.name, ''))
-        monkeypatch.setitem(memo, key, SimpleNamespace(ptr=80 + number))
+        compile_as(monkeypatch, kernel, 80 + number, np.float32, dtype, np.float32)
     forms = Forms()
     found = [forms.of(f'takes_{n}', (A1, 8, A1, I1), 80 + n)[1] for n in range(3)]
     assert [(one.number, one.texture) for one in found] == [(True, False), (False, False), (False, True)]
-
-
-def memo_of(made):
-    (scope,) = [one for one in gc.get_referents(made) if type(one).__module__ == 'cupy._util']
-    (memo,) = [one for one in gc.get_referents(scope) if type(one) is dict]
-    return memo
 
 
 class _Info:
@@ -251,13 +242,19 @@ class _Info:
         self.ndim = 1
 
 
-def test_a_dropped_kernel_is_known_by_its_function(monkeypatch):
-    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
-    memo = memo_of(sys.modules['cupy._core._kernel']._get_elementwise_kernel)
-    kernel = cupy.ElementwiseKernel('raw T x', 'T y', 'y += x[0]', 'nobodys')
-    infos = tuple(_Info(dtype) for dtype in (np.float32, np.float32, None))
+def compile_as(patch: pytest.MonkeyPatch, kernel: Any, function: int, *dtypes: Any) -> None:
+    """Let CuPy remember a function for a kernel, as it does when it has compiled one."""
+    made = sys.modules['cupy._core._kernel']._get_elementwise_kernel
+    (scope,) = [one for one in gc.get_referents(made) if type(one).__module__ == 'cupy._util']
+    (memo,) = [one for one in gc.get_referents(scope) if type(one) is dict]
+    infos = tuple(_Info(dtype) for dtype in (*dtypes, None))
     key = (0, (infos, None, kernel.params, kernel.operation, kernel.name, ''))
-    monkeypatch.setitem(memo, key, SimpleNamespace(ptr=77))
+    patch.setitem(memo, key, SimpleNamespace(ptr=function))
+
+
+def test_a_dropped_kernel_is_known_by_its_function(cupy, monkeypatch):
+    kernel = cupy.ElementwiseKernel('raw T x', 'T y', 'y += x[0]', 'nobodys')
+    compile_as(monkeypatch, kernel, 77, np.float32, np.float32)
     del kernel
     forms = Forms()
     assert forms.of('nobodys', (A1, A1, I1)) == ()
@@ -269,8 +266,7 @@ def test_a_dropped_kernel_is_known_by_its_function(monkeypatch):
     ]
 
 
-def test_two_kernels_of_one_name_that_differ_are_not_trusted():
-    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
+def test_two_kernels_of_one_name_that_differ_are_not_trusted(cupy):
     one = cupy.ElementwiseKernel('T x, T w', 'T y', 'y = x + w', 'twice_there')
     other = cupy.ElementwiseKernel('T x', 'T w, T y', 'y = x; w = x', 'twice_there')
     assert [p.reads_only for p in Forms().of('twice_there', (A1, A1, A1, I1))] == [True, None, False, True]
@@ -282,8 +278,7 @@ def test_other_names_and_other_counts_are_not_known(forms):
     assert forms.of('cupy_add__float32_float32_float32', (A1, A1)) == ()
 
 
-def test_a_kernel_named_like_one_of_cupys_is_not_taken_for_it():
-    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
+def test_a_kernel_named_like_one_of_cupys_is_not_taken_for_it(cupy):
     kernel = cupy.ElementwiseKernel('T x', 'T y', 'y = x', 'named_alike')
     forms = Forms()
     assert len(forms.of('named_alike', (A2, A2, I2))) == 3
@@ -308,8 +303,7 @@ def test_a_kernel_named_like_one_of_cupys_is_not_taken_for_it():
         ('T x|T y', 'y == x', (1, 0)),
     ],
 )
-def test_which_kernels_touch_every_element(params, code, whole):
-    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
+def test_which_kernels_touch_every_element(cupy, params, code, whole):
     kernel = cupy.ElementwiseKernel(*params.split('|'), code, 'touches_some')
     form = Forms().of('touches_some', (*[A1] * len(whole), I1))
     assert tuple(one.whole for one in form[:-1]) == tuple(map(bool, whole))

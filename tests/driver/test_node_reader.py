@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,8 @@ import capturekit as ck
 from capturekit.driver import node_reader
 from capturekit.driver.cuda import CudaDevice
 from capturekit.driver.node_reader import Kernel, Reader, shortened
-from tests.compiled import compiled
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
 
 DRIVER = """
 #include <stddef.h>
@@ -206,15 +207,9 @@ class Driver:
         return self._keep(_Graph(len(handles), self._keep((ctypes.c_void_p * max(len(handles), 1))(*handles))))
 
 
-@pytest.fixture(scope='module')
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(tmp_path_factory.mktemp('driver') / 'twin_of_libcuda.so', DRIVER)
-
-
 @pytest.fixture
-def driver(library: str, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    monkeypatch.setattr(node_reader, 'loaded', lambda part: {'libcuda.so': library}[part])
-    return Driver(ctypes.CDLL(library))
+def driver(libcuda: str) -> Driver:
+    return Driver(ctypes.CDLL(libcuda))
 
 
 def words(*values: int) -> bytes:
@@ -451,22 +446,26 @@ def test_scalars(driver: Driver, case: str, apart: bool) -> None:
 # -- devices ------------------------------------------------------------------------------------------------------
 
 
-def cuda_device() -> CudaDevice:
-    """One that nothing was asked of yet: there may be no CUDA here."""
-    device = object.__new__(CudaDevice)
-    device._reader = None
-    return device
-
-
 @pytest.mark.parametrize('error', [LookupError('not loaded'), OSError('no such file')])
 def test_a_device_whose_driver_can_not_be_reached(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fails(_part: str) -> str:
         raise error
 
     monkeypatch.setattr(node_reader, 'loaded', fails)
-    device = cuda_device()
+    device = object.__new__(CudaDevice)  # nothing was asked of it yet: there may be no CUDA here
+    device._reader = None
     assert device.reader is None
     assert device.graph_scalars([1, 2]) == []
+    calls: list[tuple[Callable[..., Any], int, str]] = [
+        (device.graph_exec_update, 2, 'changing a graph'),
+        (device.node_info, 2, 'reading a graph'),
+        (device.graph_measure, 5, 'measuring a graph'),
+        (device.graph_time, 2, 'timing a launch'),
+    ]
+    for call, count, said in calls:
+        with pytest.raises(CudaCallError, match=said) as info:
+            call(*range(1, count + 1))
+        assert info.value.code is Code.cudaErrorNotSupported
 
 
 def test_constants_of_a_graph(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 
-from capturekit.driver import node_reader
-from capturekit.driver.cuda import CudaDevice
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Reader
 from capturekit.driver.node_writer import Writer
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
-from tests.compiled import compiled
 
 DRIVER = """
 #include <stddef.h>
@@ -218,15 +215,9 @@ class Driver:
         return ctypes.addressof(ctypes.c_byte.in_dll(self.library, 'graphs')) + number * 40
 
 
-@pytest.fixture(scope='module')
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(tmp_path_factory.mktemp('driver') / 'twin_of_libcuda.so', DRIVER)
-
-
 @pytest.fixture
-def driver(library: str, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    monkeypatch.setattr(node_reader, 'loaded', lambda part: {'libcuda.so': library}[part])
-    return Driver(library)
+def driver(libcuda: str) -> Driver:
+    return Driver(libcuda)
 
 
 def took(driver: Driver, number: int) -> Any:
@@ -350,16 +341,3 @@ def test_a_refused_update_says_why_and_where(driver: Driver, result: int, reason
     driver.int('answer').value = 1
     with pytest.raises(CudaCallError):
         driver.writer.update(EXEC, graph)
-
-
-def test_without_the_driver_s_library_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_part: str) -> str:
-        raise LookupError('not loaded')
-
-    monkeypatch.setattr(node_reader, 'loaded', fails)
-    device = object.__new__(CudaDevice)
-    device._reader = None
-    for call in (lambda: device.graph_exec_update(1, 2), lambda: device.node_info(1, 2)):
-        with pytest.raises(CudaCallError) as info:
-            call()
-        assert info.value.code is Code.cudaErrorNotSupported

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -91,6 +92,11 @@ class World:
     def ask(self, name: str, stream: int) -> int:
         return int(self.objects[name].ask(ctypes.c_long(stream)))
 
+    def set_stream(self, stream: int | None, handle: int | None = None) -> int:
+        """What CuPy's module answers that sets the stream of cuBLAS."""
+        module = ctypes.CDLL(self.modules['cublas'].__file__)
+        return int(module.set_stream(ctypes.c_void_p(handle), ctypes.c_void_p(stream)))
+
     def untouched(self) -> bool:
         return all(self.pointer(name).value == self.address for name in self.objects)
 
@@ -140,12 +146,18 @@ def world(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Wo
     assert found.untouched()
 
 
-def opened_for(world: World, workspace: Callable[[int], Any] = lambda stream: None) -> Libraries:
-    return Libraries(lambda stream: stream == OWN, workspace)
+@contextmanager
+def opened(world: World, workspace: Callable[[int], Any] = lambda stream: None) -> Iterator[Libraries]:
+    library = Libraries(lambda stream: stream == OWN, workspace)
+    library.open(world.platform)
+    try:
+        yield library
+    finally:
+        library.close()
 
 
 def test_own_streams_are_hidden_and_others_are_not(world: World) -> None:
-    library = opened_for(world)
+    library = Libraries(lambda stream: stream == OWN, lambda stream: None)
     for _ in range(2):
         library.open(world.platform)
         strangers = [Asked(lambda _stream, _skip: 9) for _ in range(100)]  # would take the place of one that was let go
@@ -170,26 +182,20 @@ def test_libraries_that_can_not_be_let_in_are_told(world: World, monkeypatch: py
     world.pointer('cusolver').value = 0
     world.modules['cusparse'].__file__ = None
     monkeypatch.setitem(sys.modules, world.modules['curand'].__name__, None)
-    library = opened_for(world)
-    library.open(world.platform)
-    try:
+    with opened(world) as library:
         assert library.late.keys() == {'cusolver', 'cusparse', 'curand'}
         assert 'keeps no pointer to streamIsCapturing' in library.late['cusolver']
         assert 'can not be read' in library.late['cusparse']
         assert 'curand can not be loaded here (' in library.late['curand']
         assert world.ask('cublas', OWN) == 0
         assert world.ask('curand', OWN) == 1
-    finally:
-        library.close()
-        world.pointer('cusolver').value = world.address
+    world.pointer('cusolver').value = world.address
 
 
 def test_a_stream_that_can_not_be_asked_counts_as_captured(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     """CuPy then refuses it. Taken for not captured, work would go to a capture that is lost."""
-    library = opened_for(world)
-    library.open(world.platform)
-    assert world.ask('cusolver', BROKEN) == 1
-    library.close()
+    with opened(world):
+        assert world.ask('cusolver', BROKEN) == 1
     assert world.truth == [BROKEN]
     assert capfd.readouterr().err == ''
 
@@ -203,46 +209,34 @@ def said(world: World, name: str, kind: Any = ctypes.c_int) -> Any:
 
 def test_cublas_gets_a_workspace_of_the_graphs_own(world: World) -> None:
     spaces = {OWN: (0x7000000, 1 << 20), OWN + 1: (0x8000000, 1 << 21)}
-    library = opened_for(world, lambda stream: spaces.get(stream + 0))
-    set_stream = ctypes.CDLL(world.modules['cublas'].__file__).set_stream
-    library.open(world.platform)
-    for stream, (address, size) in spaces.items():
-        assert set_stream(ctypes.c_void_p(5), ctypes.c_void_p(stream)) == 0
-        assert said(world, 'handle', ctypes.c_void_p) == 5
-        assert said(world, 'stream', ctypes.c_void_p) == stream
-        assert (said(world, 'space', ctypes.c_void_p), said(world, 'size', ctypes.c_size_t)) == (address, size)
-    assert said(world, 'spaces') == 2
-    for stream in (FOREIGN, 0):
-        assert set_stream(None, ctypes.c_void_p(stream)) == 0
-    assert said(world, 'spaces') == 2
-    library.close()
-    assert set_stream(None, ctypes.c_void_p(OWN)) == 0
+    with opened(world, lambda stream: spaces.get(stream + 0)) as library:
+        for stream, (address, size) in spaces.items():
+            assert world.set_stream(stream, handle=5) == 0
+            assert [said(world, name, ctypes.c_void_p) for name in ('handle', 'stream')] == [5, stream]
+            assert (said(world, 'space', ctypes.c_void_p), said(world, 'size', ctypes.c_size_t)) == (address, size)
+        assert said(world, 'spaces') == 2
+        for other in (FOREIGN, 0):
+            assert world.set_stream(other) == 0
+        assert said(world, 'spaces') == 2
+    assert world.set_stream(OWN) == 0
     assert said(world, 'spaces') == 2
     assert library.late == {}
 
 
 def test_what_cublas_answers_comes_through(world: World) -> None:
-    library = opened_for(world, lambda stream: (1, 2))
-    set_stream = ctypes.CDLL(world.modules['cublas'].__file__).set_stream
-    library.open(world.platform)
-    ctypes.c_int.in_dll(world.cublas, 'answer_to_workspace').value = 7
-    assert set_stream(None, None) == 7
-    assert said(world, 'spaces') == 1
-    ctypes.c_int.in_dll(world.cublas, 'answer').value = 1
-    assert set_stream(None, None) == 1
-    assert said(world, 'spaces') == 1, 'no workspace for a stream that was refused'
-    library.close()
+    with opened(world, lambda stream: (1, 2)):
+        ctypes.c_int.in_dll(world.cublas, 'answer_to_workspace').value = 7
+        assert (world.set_stream(None), said(world, 'spaces')) == (7, 1)
+        ctypes.c_int.in_dll(world.cublas, 'answer').value = 1
+        assert (world.set_stream(None), said(world, 'spaces')) == (1, 1), 'no workspace for a refused stream'
 
 
 def test_no_memory_for_a_workspace_is_an_error_of_cublas(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     def none_left(stream: int) -> Any:
         raise MemoryError(stream)
 
-    library = opened_for(world, none_left)
-    set_stream = ctypes.CDLL(world.modules['cublas'].__file__).set_stream
-    library.open(world.platform)
-    assert set_stream(None, ctypes.c_void_p(OWN)) == 3  # CUBLAS_STATUS_ALLOC_FAILED
-    library.close()
+    with opened(world, none_left):
+        assert world.set_stream(OWN) == 3  # CUBLAS_STATUS_ALLOC_FAILED
     assert said(world, 'spaces') == 0
     assert capfd.readouterr().err == ''
 
@@ -255,12 +249,9 @@ def test_without_a_workspace_the_rest_is_let_in(
         raise error
 
     monkeypatch.setattr(vendor_libraries, 'loaded', fails)
-    library = opened_for(world, lambda stream: (1, 2))
-    library.open(world.platform)
-    assert library.late == {'cublas workspace': str(error)}
-    assert world.ask('cublas', OWN) == 0
-    assert ctypes.CDLL(world.modules['cublas'].__file__).set_stream(None, ctypes.c_void_p(OWN)) == 0
-    library.close()
+    with opened(world, lambda stream: (1, 2)) as library:
+        assert library.late == {'cublas workspace': str(error)}
+        assert (world.ask('cublas', OWN), world.set_stream(OWN)) == (0, 0)
     assert said(world, 'spaces') == 0
 
 
@@ -315,15 +306,12 @@ def not_found(path: str) -> Any:
 def test_modules_that_are_not_loaded_yet_take_another_export(elsewhere: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, 'meta_path', [Binding(elsewhere.runtime), *sys.meta_path])
     export = elsewhere.runtime.__pyx_capi__['streamIsCapturing']
-    library = opened_for(elsewhere)
-    library.open(elsewhere.platform)
-    assert library.late == {}
-    for name in NAMES:
-        ask = sys.modules[f'cupy_backends.cuda.libs.{name}'].ask
-        assert ask(OWN, 0) == 0
-        assert ask(FOREIGN, 0) == 1
-    assert elsewhere.runtime.__pyx_capi__ == {'streamIsCapturing': export}
-    library.close()
+    with opened(elsewhere) as library:
+        assert library.late == {}
+        for name in NAMES:
+            ask = sys.modules[f'cupy_backends.cuda.libs.{name}'].ask
+            assert (ask(OWN, 0), ask(FOREIGN, 0)) == (0, 1)
+        assert elsewhere.runtime.__pyx_capi__ == {'streamIsCapturing': export}
     assert ask(FOREIGN, 0) == 1
 
 
@@ -331,15 +319,13 @@ def test_modules_loaded_too_early_are_told(elsewhere: World, monkeypatch: pytest
     monkeypatch.setattr(sys, 'meta_path', [Binding(elsewhere.runtime, broken='cusparse'), *sys.meta_path])
     early = importlib.import_module('cupy_backends.cuda.libs.curand')
     export = elsewhere.runtime.__pyx_capi__['streamIsCapturing']
-    library = opened_for(elsewhere)
-    library.open(elsewhere.platform)
-    assert library.late.keys() == {'curand', 'cusparse'}
-    assert library.late['curand'].startswith('curand was loaded before the first capture, and ')
-    assert library.late['cusparse'] == 'cusparse can not be loaded here (no library here)'
-    assert elsewhere.runtime.__pyx_capi__['streamIsCapturing'] is export, 'put back also after a failed import'
-    assert early.ask(OWN, 0) == 1
-    assert sys.modules['cupy_backends.cuda.libs.cublas'].ask(OWN, 0) == 0
-    library.close()
+    with opened(elsewhere) as library:
+        assert library.late.keys() == {'curand', 'cusparse'}
+        assert library.late['curand'].startswith('curand was loaded before the first capture, and ')
+        assert library.late['cusparse'] == 'cusparse can not be loaded here (no library here)'
+        assert elsewhere.runtime.__pyx_capi__['streamIsCapturing'] is export, 'put back also after a failed import'
+        assert early.ask(OWN, 0) == 1
+        assert sys.modules['cupy_backends.cuda.libs.cublas'].ask(OWN, 0) == 0
 
 
 # -- captures -----------------------------------------------------------------------------------------------------
