@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -149,21 +149,16 @@ def test_launches_of_several_threads_take_turns(late: Any) -> None:
     fns = [ck.graphed(lambda x, k=k: chain(x) * k, memory=group) for k in range(1, 4)]
     arrays = [recorded(fn, late, (large(late),))[0] for fn in fns]
     late.cuda.runtime.deviceSynchronize()
-    wrong: list[Any] = []
 
-    def call(number: int) -> None:
+    def wrong(number: int) -> int:
         stream = late.cuda.Stream(non_blocking=True)
         with stream:
             got = [fns[number](arrays[number]) for _ in range(10)]
         stream.synchronize()
-        wrong.extend(one for one in got if not np.array_equal(one.get(), right(arrays[number]) * (number + 1)))
+        return sum(not np.array_equal(one.get(), right(arrays[number]) * (number + 1)) for one in got)
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(wrong, range(3))) == [0] * 3
 
 
 def test_a_stream_that_is_gone_does_not_end_the_order(late: Any) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -36,11 +37,9 @@ def test_captures_nodes_launches_and_memory(sim: Any) -> None:
     with ck.capture() as cap:
         y = x * 2
         z = y + 1
-    threads = [threading.Thread(target=cap.graph.launch) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        for launch in [pool.submit(cap.graph.launch) for _ in range(3)]:
+            launch.result()
     cap.graph.launch(sim.cuda.Stream(non_blocking=True))
     found = ck.statistics()
     assert (found.captures, found.failed, found.nodes, found.launches) == (1, 0, 2, 4)

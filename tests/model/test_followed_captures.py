@@ -98,21 +98,14 @@ def test_the_first_call_that_loses_a_capture_is_the_finding(told: Told) -> None:
     assert not finding.elsewhere and one.maker == 'torch'
 
 
-def test_a_copy_to_the_host_and_a_wait_are_a_host_read(told: Told) -> None:
+@pytest.mark.parametrize(('line', 'rule'), [(7, 'host-read'), (8, 'sync-captured')])
+def test_a_copy_to_the_host_and_a_wait_at_its_line_are_a_host_read(told: Told, line: int, rule: str) -> None:
     one = told.begin(16)
     told(_O.WORK, 16, reads=True)
+    told.process.at = Place('program.py', line, 'step')
     told.lose(16)
     told(_O.STREAM_SYNCHRONIZE, 16, code=900)
-    assert one.loss is not None and one.loss.rule is not None and one.loss.rule.name == 'host-read'
-
-
-def test_a_copy_at_another_line_is_none(told: Told) -> None:
-    one = told.begin(16)
-    told(_O.WORK, 16, reads=True)
-    told.process.at = Place('program.py', 8, 'step')
-    told.lose(16)
-    told(_O.STREAM_SYNCHRONIZE, 16, code=900)
-    assert one.loss is not None and one.loss.rule is not None and one.loss.rule.name == 'sync-captured'
+    assert one.loss is not None and one.loss.rule is not None and one.loss.rule.name == rule
 
 
 def test_an_error_that_loses_nothing_is_no_finding(told: Told) -> None:
