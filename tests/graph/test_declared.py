@@ -83,7 +83,7 @@ def test_what_capturekit_knows_it_keeps_to(cp: Any) -> None:
     [({}, [(0, 1), (1, 2), (2, 3)]), ({'lanes': 'auto', 'memory_limit': 1 << 20}, [(0, 1), (2, 3)])],
 )
 def test_temporaries_that_nobody_names_keep_their_order(cp: Any, options: dict[str, Any], edges: Any) -> None:
-    """Both calls use the same memory for a temporary: the second has to come after the first, but where it is packed."""
+    """Both calls use the same memory for a temporary: the second has to come after the first, unless it is packed."""
     kernel, _half = kernels(cp)
     x, outs = cp.arange(8.0), [cp.zeros(8) for _ in range(2)]
     with ck.capture(**options) as cap:

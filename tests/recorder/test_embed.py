@@ -287,9 +287,6 @@ def test_bad_targets(sim: Any) -> None:
     made.close()
 
 
-# -- any graph ------------------------------------------------------------------------------------------------------
-
-
 def test_any_graph_is_looked_into(cp: Any, made: Handmade) -> None:
     x = cp.ones(4)
     with ck.capture(into=graph_at(made.handle)) as cap:

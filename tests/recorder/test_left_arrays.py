@@ -205,18 +205,6 @@ def test_places_that_mean_another_array(cp: Any, place: str, decision: str) -> N
     assert 'y += 1' in lines and 'y *= 5' in lines and 'y *= 3' not in lines
 
 
-def test_both_branches_set_a_name(cp: Any) -> None:
-    root, y = cp.full((), 2.0), cp.zeros(())
-    with ck.capture() as cap, cap.if_else(root > 1) as (then, otherwise):
-        with then:
-            answer = root * 10
-            y[...] = answer
-        with pytest.raises(ck.UnsupportedCallError, match=MOVED) as info, otherwise:
-            answer = -root
-    assert line_of(info) == 'answer = -root' and float(answer) is not None
-    assert launched(cap, y) == [[20.0]]
-
-
 def test_an_array_chosen_by_a_name(cp: Any) -> None:
     """Neither array was made in the body, and the name would mean the second one at every launch."""
     x, y, z, on = cp.ones(2), cp.zeros(2), cp.zeros(2), flag(cp, False)
