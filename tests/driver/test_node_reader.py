@@ -378,16 +378,6 @@ def test_device_memory(driver: Driver) -> None:
 #: CuPy's names: arrays by their dtype, scalars by its kind alone. (name, sizes, arguments, what is a scalar)
 ARRAY, POINTER = 24, 0x7F0000000100
 SCALARS: dict[str, tuple[str, list[int], list[bytes], list[tuple[int, str, Any]]]] = {
-    'float64': (
-        'cupy_multiply__float64_float_float64',
-        [ARRAY, 8, ARRAY], [words(POINTER, 4, 8), struct.pack('<d', 2.5), words(POINTER, 4, 8)],
-        [(1, 'float64', 2.5)],
-    ),
-    'float32': (
-        'cupy_multiply__float32_float_float32',
-        [ARRAY, 4, ARRAY], [words(POINTER, 4, 8), struct.pack('<f', 2.5), words(POINTER, 4, 8)],
-        [(1, 'float32', 2.5)],
-    ),
     'integers': (
         'cupy_clip__int32_int_uint_int32',
         [ARRAY, 4, 8, ARRAY], [words(POINTER, 4, 8), struct.pack('<i', -3), words(1 << 63), words(POINTER, 4, 8)],
@@ -398,20 +388,17 @@ SCALARS: dict[str, tuple[str, list[int], list[bytes], list[tuple[int, str, Any]]
         [ARRAY, 1, 2, ARRAY], [words(POINTER, 4, 8), b'\xff', np.float16(1.5).tobytes(), words(POINTER, 4, 8)],
         [(1, 'int8', -1), (2, 'float16', 1.5)],
     ),
-    'bool': (
-        'cupy_logical_and__bool_bool_bool',
-        [ARRAY, 1, ARRAY], [words(POINTER, 4, 8), b'\x01', words(POINTER, 4, 8)],
-        [(1, 'bool', True)],
+    'others of four and eight bytes': (
+        'cupy_where__bool_bool_float_complex_float32',
+        [ARRAY, 1, 4, 8, ARRAY],
+        [words(POINTER, 4, 8), b'\x01', struct.pack('<f', 2.5), np.complex64(1 - 2j).tobytes(), words(POINTER, 4, 8)],
+        [(1, 'bool', True), (2, 'float32', 2.5), (3, 'complex64', 1 - 2j)],
     ),
-    'complex': (
-        'cupy_add__complex64_complex_complex64',
-        [ARRAY, 8, ARRAY], [words(POINTER, 4, 8), np.complex64(1 - 2j).tobytes(), words(POINTER, 4, 8)],
-        [(1, 'complex64', 1 - 2j)],
-    ),
-    'complex128': (
-        'cupy_add__complex128_complex_complex128',
-        [16, 16, 16], [words(POINTER, 1), np.complex128(1 - 2j).tobytes(), words(POINTER, 1)],
-        [(1, 'complex128', 1 - 2j)],
+    'of eight and sixteen bytes': (
+        'cupy_add__complex128_float_complex_complex128',
+        [16, 8, 16, 16],
+        [words(POINTER, 1), struct.pack('<d', 2.5), np.complex128(1 - 2j).tobytes(), words(POINTER, 1)],
+        [(1, 'float64', 2.5), (2, 'complex128', 1 - 2j)],
     ),
     'arrays without dimensions': (
         'cupy_add__complex128_complex128_complex128', [16, 16, 16], [words(POINTER, 1)] * 3, [],

@@ -231,6 +231,15 @@ def two_of(cp: Any, group: ck.MemoryGroup) -> list[tuple[Any, Any]]:
     return found
 
 
+def takes_its_turn(cp: Any, group: ck.MemoryGroup, launch: Any) -> Any:
+    """Launch on a stream of its own, for which the next launch of the group has to wait; the stream."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        launch()
+    assert group.turns is not None and group.turns.last is stream
+    return stream
+
+
 def test_graphs_share_the_workspaces_of_libraries(cp: Any) -> None:
     group = ck.MemoryGroup()
     (one, first), (two, second) = two_of(cp, group)
@@ -250,11 +259,7 @@ def test_a_clone_takes_the_turns_of_its_graph(cp: Any) -> None:
     (one, y), (two, _) = two_of(cp, group)
     clone = one.clone()
     one.close(), two.close()
-    stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
-        clone.launch()
-    assert group.turns is not None and group.turns.last is stream
-    stream.synchronize()
+    takes_its_turn(cp, group, clone.launch).synchronize()
     assert np.array_equal(y.get(), chain(np.arange(16.0)))
     assert group.memory_bytes
     clone.close()
@@ -268,11 +273,7 @@ def test_an_updated_graph_takes_the_turns_of_the_new_one(cp: Any) -> None:
     (one, y), (two, _) = two_of(cp, group)
     graph = cap.graph
     graph.update(one)
-    stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
-        graph.launch()
-    assert group.turns is not None and group.turns.last is stream
-    stream.synchronize()
+    takes_its_turn(cp, group, graph.launch).synchronize()
     two.close()
     assert np.array_equal(y.get(), chain(np.arange(16.0)))
 
@@ -283,10 +284,7 @@ def test_a_graph_around_others_takes_their_turns(cp: Any) -> None:
     with ck.capture() as cap:
         cap.embed(one)
         cap.embed(two)
-    stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
-        cap.graph.launch()
-    assert group.turns is not None and group.turns.last is stream
+    stream = takes_its_turn(cp, group, cap.graph.launch)
     one.close(), two.close()
     assert group.memory_bytes, 'the graph around them uses it'
     with stream:
@@ -335,8 +333,5 @@ def test_a_pool_of_the_users_is_not_shared(cp: Any) -> None:
 def test_launches_that_are_measured_take_turns(cp: Any) -> None:
     group = ck.MemoryGroup()
     (one, _), (two, _) = two_of(cp, group)
-    stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
-        one.measure(launches=1, warmup=0, by='events')
-        assert group.turns is not None and group.turns.last is stream
+    takes_its_turn(cp, group, lambda: one.measure(launches=1, warmup=0, by='events'))
     assert not two.races(observe=True)

@@ -8,7 +8,6 @@ import logging
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -120,11 +119,8 @@ def test_nobody_who_listens_holds_the_guard_up(sim: Any) -> None:
 
     class Waiting(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            other = threading.Thread(
-                target=lambda: free.append(GUARD.lock.acquire(timeout=10) and not GUARD.lock.release())
-            )
-            other.start()
-            other.join()
+            with ThreadPoolExecutor(1) as pool:
+                free.append(pool.submit(lambda: GUARD.lock.acquire(timeout=10) and not GUARD.lock.release()).result())
 
     handler = Waiting()
     counters.LOG.addHandler(handler)

@@ -19,7 +19,6 @@ import capturekit as ck
 from capturekit.driver.cuda import CudaDevice, current
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
-from capturekit.recorder import capture as blocks
 from capturekit.simulated import SimulatedDevice
 from tests.captured import flag, graph_at, launched, values
 
@@ -477,11 +476,9 @@ DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays_held() -> Iterator[None]:
+def nothing_is_kept() -> Iterator[None]:
     yield
     KEPT.clear()
-    for lease in list(blocks.HELD):
-        blocks.let_go(lease)
 
 
 KEPT: list[Any] = []

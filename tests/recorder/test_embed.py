@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,7 @@ import pytest
 import capturekit as ck
 from capturekit import render
 from capturekit.driver.cuda import current
-from capturekit.recorder import capture as blocks
 from tests.captured import flag, graph_at, launched, recorded, values
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_held() -> Iterator[None]:
-    yield
-    for lease in list(blocks.HELD):
-        blocks.let_go(lease)
 
 
 def test_a_graph_in_a_capture(cp: Any) -> None:

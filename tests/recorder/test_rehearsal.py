@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import CodeType
@@ -100,9 +99,8 @@ def test_reads_of_others_are_not_remembered(sim: Any) -> None:
         assert float(x[3]) == 3
 
     def fn() -> None:
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(elsewhere).result()
         assert float(x[1]) == 1
 
     rehearsal = ck.rehearse(fn)
@@ -315,12 +313,23 @@ def test_arrays_of_every_size_are_compared_whole(sim: Any, dtype: str) -> None:
 
 # -- random programs ----------------------------------------------------------------------------------------------
 
+#: What makes a new array of two others and a number, and may read on the way: small whole numbers, nothing rounds.
+KINDS: dict[str, Callable[[Any, Any, Any, int], Any]] = {
+    'unary': lambda cp, a, b, t: a * 2 - t,
+    'binary': lambda cp, a, b, t: a + b if a.shape == b.shape else a + b.sum(),
+    'branch': lambda cp, a, b, t: b + 1 if float(a.sum()) > t else a - b.sum(),
+    'mask': lambda cp, a, b, t: a[a > t],
+    'size': lambda cp, a, b, t: a[: int(abs(a).sum()) % (a.size + 1)],
+    'any': lambda cp, a, b, t: a * 3 if (a > t).any() else b,
+    'host': lambda cp, a, b, t: b + cp.asarray(cp.asnumpy(a)).sum(),
+    'nonzero': lambda cp, a, b, t: cp.nonzero(a > t)[0] * 1.0,
+    'draw': lambda cp, a, b, t: a + cp.floor(cp.random.random_sample(a.shape) * 4),
+    'scalar': lambda cp, a, b, t: a * int(b.max()) if b.size else a,
+    'twice': lambda cp, a, b, t: b + int(a.sum()) % 3 * (int(a.sum()) % 2),
+}
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from('unary binary branch mask size write any host nonzero draw lane scalar twice loop'.split()),
-        st.integers(0, 7),
-        st.integers(0, 7),
-        st.integers(0, 5),
+        st.sampled_from([*KINDS, 'write', 'lane', 'loop']), st.integers(0, 7), st.integers(0, 7), st.integers(0, 5)
     ),
     min_size=1,
     max_size=7,
@@ -328,46 +337,24 @@ STEPS = st.lists(
 
 
 def program(cp: Any, steps: Any, x: Any, w: Any, side: Any) -> list[Any]:
-    """Small whole numbers, so that nothing rounds; every step adds an array, and may read on the way."""
     arrays = [x, x + 1]
     for kind, i, j, t in steps:
         a, b = arrays[i % len(arrays)], arrays[j % len(arrays)]
-        new = a
-        if kind == 'unary':
-            new = a * 2 - t
-        elif kind == 'binary':
-            new = a + b if a.shape == b.shape else a + b.sum()
-        elif kind == 'branch':
-            new = b + 1 if float(a.sum()) > t else a - b.sum()
-        elif kind == 'mask':
-            new = a[a > t]
-        elif kind == 'size':
-            new = a[: int(abs(a).sum()) % (a.size + 1)]
-        elif kind == 'write':
+        if kind == 'write':
             w += a if a.shape == w.shape else a.sum()
             new = w * 1
-        elif kind == 'any':
-            new = a * 3 if (a > t).any() else b
-        elif kind == 'host':
-            new = b + cp.asarray(cp.asnumpy(a)).sum()
-        elif kind == 'nonzero':
-            new = cp.nonzero(a > t)[0] * 1.0
-        elif kind == 'draw':
-            new = a + cp.floor(cp.random.random_sample(a.shape) * 4)
         elif kind == 'lane':
             here = cp.cuda.get_current_stream()
             side.wait_event(here.record())
             with side:
                 new = b * 3
             here.wait_event(side.record())
-        elif kind == 'scalar':
-            new = a * int(b.max()) if b.size else a
-        elif kind == 'twice':
-            new = b + int(a.sum()) % 3 * (int(a.sum()) % 2)
         elif kind == 'loop':
-            turns = 0
+            new, turns = a, 0
             while turns < 3 and float(new.sum()) < t:
                 new, turns = new + 1, turns + 1
+        else:
+            new = KINDS[kind](cp, a, b, t)
         arrays.append(new % 7)
     return [*arrays[2:], w * 1]
 
