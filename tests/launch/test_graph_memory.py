@@ -18,7 +18,7 @@ import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.launch import graph_memory
 from capturekit.launch.graph_memory import WORKSPACE_BYTES, Workspaces, count_of
-from tests.captured import simulated
+from tests.captured import launched, simulated
 from tests.examples import examples
 
 
@@ -281,8 +281,7 @@ def test_users_of_the_stream_ordered_allocator_are_told(sim: Any, stream_ordered
     assert [note for note in cap.recording.notes if 'stream-ordered' in note.text] == cap.recording.notes
     assert len(cap.recording.notes) == stream_ordered
     assert {node.kind for node in cap.graph.nodes} == {'kernel'}
-    cap.graph.launch()
-    assert y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert launched(cap, y) == [[0.0, 2.0, 4.0, 6.0]]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from capturekit.driver.node_reader import Kernel
 from capturekit.launch import outside_arrays
 from capturekit.launch.outside_arrays import held_by
 from capturekit.recorder import capture as blocks
+from tests.captured import launched
 from tests.recorder.test_teardown import unchanged
 
 MULTIPLY = 'cupy_multiply__float64_float_float64'
@@ -113,8 +114,7 @@ def test_the_simulated_device_keeps_what_the_code_drops(sim: Any) -> None:
     del part, unused
     assert dropped() is None
     later = overwritten(sim)
-    cap.graph.launch()
-    assert x.get().tolist() == [n * 2.0 + sum(range(8, 16)) + 1 for n in range(N)]
+    assert launched(cap, x) == [[n * 2.0 + sum(range(8, 16)) + 1 for n in range(N)]]
     assert later
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
+from tests.captured import launched
 
 
 def matrix(cp: Any) -> Any:
@@ -77,8 +78,7 @@ def test_without_pieces_the_call_is_refused_and_names_it(sim: Any) -> None:
         with pytest.raises(ck.UnsupportedCallError, match=r'ck\.capture\(pieces=True\)'):
             sim.linalg.eigvalsh(a)
         y = a * 2
-    cap.graph.launch()
-    assert sim.asnumpy(y).tolist() == (sim.asnumpy(a) * 2).tolist()
+    assert launched(cap, y) == [(sim.asnumpy(a) * 2).ravel().tolist()]
     with pytest.raises(ValueError, match='pieces=True'):
         ck.capture(pieces=True, update=cap.graph)
 
@@ -91,8 +91,7 @@ def test_in_a_body_it_is_refused_and_the_capture_goes_on(sim: Any) -> None:
                 sim.linalg.eigvalsh(a)
             a += 1
         y = a * 2
-    cap.graph.launch()
-    assert sim.asnumpy(y).tolist() == ((sim.asnumpy(matrix(sim)) + 1) * 2).tolist()
+    assert launched(cap, y) == [((sim.asnumpy(matrix(sim)) + 1) * 2).ravel().tolist()]
 
 
 Cut = Callable[[Any, Any, Any], None]
@@ -159,8 +158,7 @@ def test_lanes_that_were_idle_are_used_after_it(cp: Any, cut: str, strict: bool)
                 found.append(x * 2)
             cap.join(side)
         alone += found[0] + found[1]
-    cap.graph.launch()
-    assert (cp.asnumpy(x).tolist(), cp.asnumpy(alone).tolist()) == ([1] * 3, [6] * 3)
+    assert launched(cap, x, alone) == [[1] * 3, [6] * 3]
     assert idle(cap) == [] and all(lane.joined_at is not None for lane in cap.recording.lanes[1:])
 
 
@@ -182,8 +180,7 @@ def test_what_never_works_is_noted_once(cp: Any) -> None:
         side.wait_event(cap.stream.record())
         decided(cp, cap, x)
         repeated(cp, cap, x)
-    cap.graph.launch()
-    assert cp.asnumpy(x).tolist() == [2] * 3
+    assert launched(cap, x) == [[2] * 3]
     assert len(idle(cap)) == 1 and 'lane 1' in idle(cap)[0]
 
 
@@ -198,5 +195,4 @@ def test_a_part_while_another_lane_works_is_refused_truly(cp: Any) -> None:
         cap.join(left)
         with right:
             w = cp.linalg.eigvalsh(m) + 1
-    cap.graph.launch()
-    assert (cp.asnumpy(y).tolist(), cp.asnumpy(w).tolist()) == ([1] * 3, [2] * 3)
+    assert launched(cap, y, w) == [[1] * 3, [2] * 3]

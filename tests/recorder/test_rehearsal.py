@@ -17,7 +17,7 @@ import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.launch import read_checks
 from capturekit.model.host_reads import Read
-from tests.captured import simulated
+from tests.captured import launched, simulated
 from tests.examples import examples
 from tests.recorder.test_teardown import unchanged
 
@@ -424,8 +424,7 @@ def test_other_arguments_of_the_same_shape_are_checked(sim: Any) -> None:
     assert (error.assumed.item(), error.actual.item()) == (6, 42)
     assert out.get().tolist() == [7, 7]
     other[...] = x
-    cap.graph.launch()
-    assert out.get().tolist() == [7, 7]
+    assert launched(cap, out) == [[7, 7]]
 
 
 @pytest.mark.parametrize('other', ['float64[3]', 'float32[4]', 'another line'])
@@ -465,8 +464,7 @@ def test_more_reads_than_rehearsed(sim: Any) -> None:
             with pytest.raises(ck.HostReadError, match=r'no read of float64\[\] here'):
                 fn(3)
             out[...] = out + 1
-    cap.graph.launch()
-    assert out.get().tolist() == [1, 3, 5, 7]
+    assert launched(cap, out) == [[1, 3, 5, 7]]
     x[1] = 9
     assert failed(cap).index == 1
 
@@ -489,8 +487,7 @@ def test_fewer_reads_than_rehearsed(sim: Any) -> None:
     assert ck.Recording.from_json(cap.recording.to_json()).steps == cap.recording.steps
     for last, wanted in ((3, [0, 3, 6, 9]), (50, [0, 3, 6, 150])):
         x[3] = last
-        cap.graph.launch()
-        assert y.get().tolist() == wanted
+        assert launched(cap, y) == [wanted]
     x[1] = 2
     assert failed(cap).index == 0
 
@@ -574,8 +571,7 @@ def test_open_lanes_at_a_read(sim: Any) -> None:
     _rehearsal, cap, y = rehearsed(fn, strict=False)
     for _ in range(2):
         y[...] = 0
-        cap.graph.launch()
-        assert y.get().tolist() == [6, 8, 10, 12]
+        assert launched(cap, y) == [[6, 8, 10, 12]]
     x[...] = x + 1
     failed(cap)
 
@@ -696,7 +692,6 @@ def test_values_that_are_exported_to_the_host(cp: Any) -> None:
 
     rehearsal, cap, y = rehearsed(scaled, x)
     assert [read.value.tolist() for read in rehearsal.reads] == [[2.0, 4.0, 6.0]]
-    cap.graph.launch()
-    assert y.get().tolist() == [12.0, 24.0, 36.0]
+    assert launched(cap, y) == [[12.0, 24.0, 36.0]]
     x *= 2
     failed(cap)

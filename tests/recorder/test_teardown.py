@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import capturekit as ck
@@ -22,6 +21,7 @@ from capturekit.model.cleanup import GARBAGE, Undo
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Mode
 from capturekit.recorder import capture as blocks
+from tests.captured import launched
 
 
 def view(cp: Any) -> dict[str, object]:
@@ -57,8 +57,7 @@ def unchanged(cp: Any) -> Iterator[None]:
     x = cp.arange(4, dtype='f8')
     with ck.capture() as cap:
         y = x * 2
-    cap.graph.launch()
-    assert np.array_equal(y.get(), [0, 2, 4, 6])
+    assert launched(cap, y) == [[0, 2, 4, 6]]
     assert view(cp) == before
 
 

@@ -13,6 +13,7 @@ from capturekit.driver.cuda import current
 from capturekit.driver.cupti import Untraceable
 from capturekit.guard import GUARD
 from capturekit.model.rules import CaptureStatus
+from tests.captured import launched
 
 
 def library_waits(stream: int) -> None:
@@ -102,8 +103,7 @@ def test_a_watched_capture_is_as_good_as_another(sim: Any) -> None:
                 b = y + 2
         z = a + b
     assert cap.recording.notes == [] and not GUARD.state.call_watch.watching
-    cap.graph.launch()
-    assert z.get().tolist() == [3, 7, 11, 15]
+    assert launched(cap, z) == [[3, 7, 11, 15]]
 
 
 def test_a_refusal_of_the_guard_comes_as_ever(sim: Any) -> None:
