@@ -143,8 +143,11 @@ class Watched(Device):
 
     def graph(self, costs: list[tuple[int, float]], edges: list[tuple[int, ...]]) -> tuple[int, list[int]]:
         g, handles = super().graph([(kind if kind != HOST else KERNEL, cost) for kind, cost in costs], edges)
-        self.shape = costs, edges, handles
+        self.shape, self.g = (costs, edges, handles), g
         return g, handles
+
+    def diamond(self) -> None:
+        self.graph(DIAMOND, EDGES)
 
     def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
         made = super().graph_instantiate(g, by_node_priority)
@@ -178,20 +181,23 @@ class Watched(Device):
         self.cupti.pending.append((KERNEL, self.clock, self.clock + 9, self.other))  # of another thread
         self.clock += 10**9
 
-    def traced(self, g: int, launches: int = 3, off: tuple[int, ...] = ()) -> Times:
+    def traced(self, launches: int = 3, off: tuple[int, ...] = ()) -> Times:
+        """Of the graph that was made last."""
+        g = self.g
         with Exit() as exit:
             launched = plain(self, Marker(self.reader, exit), exit, g, STREAM, launches, 1)
         return traced(self, self.reader, self.watcher, g, STREAM, launches, 1, off, False, launched)
 
-    def line(self, g: int, **options: Any) -> Timeline:
+    def line(self, **options: Any) -> Timeline:
         _costs, edges, handles = self.shape
         numbers = {handle: number for number, handle in enumerate(handles)}
-        return timeline(self.traced(g, **options), numbers, [(a, b) for a, b, *_ in edges], len(handles))
+        return timeline(self.traced(**options), numbers, [(a, b) for a, b, *_ in edges], len(handles))
 
 
 @pytest.fixture
 def device(libcuda: str) -> Iterator[Watched]:
     device = Watched(libcuda)
+    device.diamond()
     yield device
     assert device.left() == [0, 0, 0, 0]
     assert device.cupti.open() == [False, False, False, set()]
@@ -202,8 +208,7 @@ def device(libcuda: str) -> Iterator[Watched]:
 
 
 def test_start_and_end_of_each_node(device: Watched) -> None:
-    g, _handles = device.graph(DIAMOND, EDGES)
-    line = device.line(g)
+    line = device.line()
     assert close(line.nodes, RAN)
     assert (line.source, line.by, line.note, line.launches) == ('measured', 'profiler', '', 3)
     assert line.mark_us == pytest.approx(0, abs=0.01)
@@ -214,8 +219,8 @@ def test_start_and_end_of_each_node(device: Watched) -> None:
 
 def test_what_watching_adds_between_nodes_is_taken_off(device: Watched) -> None:
     device.delay = 0.7
-    g, _handles = device.graph([(KERNEL, 2.0)] * 60, [(n, n + 1) for n in range(59)])
-    line = device.line(g)
+    device.graph([(KERNEL, 2.0)] * 60, [(n, n + 1) for n in range(59)])
+    line = device.line()
     assert line.marked_us == pytest.approx(120 + 59 * 0.7)
     assert line.mark_us == pytest.approx(0.7 * 59 / 60, abs=0.01)
     assert close(line.nodes, [(2.0 * n, 2.0 * n + 2) for n in range(60)])
@@ -224,44 +229,40 @@ def test_what_watching_adds_between_nodes_is_taken_off(device: Watched) -> None:
 
 def test_what_watching_adds_to_nodes_is_taken_off(device: Watched) -> None:
     device.inside, device.gap = 0.2, 0.05
-    g, _handles = device.graph([(KERNEL, 5.0)] * 20, [(n, n + 1) for n in range(19)])
-    line = device.line(g)
+    device.graph([(KERNEL, 5.0)] * 20, [(n, n + 1) for n in range(19)])
+    line = device.line()
     assert line.span_us <= 100.1
     assert all(one is not None and one[1] - one[0] == pytest.approx(5.0, abs=0.06) for one in line.nodes)
 
 
 def test_disabled_nodes_have_no_times(device: Watched) -> None:
-    g, handles = device.graph(DIAMOND, EDGES)
-    line = device.line(g, off=(handles[1],))
+    line = device.line(off=(device.shape[2][1],))
     assert line.nodes[1] is None and line.nodes[5] == pytest.approx((25, 30), abs=0.02)
 
 
 def test_copies_and_host_functions_are_told(device: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    g, _handles = device.graph([(COPY, 4.0), (HOST, 8.0), (KERNEL, 2.0)], [(0, 1), (1, 2)])
-    assert close(device.line(g).nodes, [(0, 4), (4, 12), (12, 14)])
+    device.graph([(COPY, 4.0), (HOST, 8.0), (KERNEL, 2.0)], [(0, 1), (1, 2)])
+    assert close(device.line().nodes, [(0, 4), (4, 12), (12, 14)])
 
 
 def test_a_launch_that_was_not_seen_whole_is_left_out(device: Watched) -> None:
     device.blind = 3  # the second launch after the first, which is not told
-    g, _handles = device.graph(DIAMOND, EDGES)
-    times = device.traced(g, 4)
+    times = device.traced(4)
     assert {len(pairs) for pairs in times.nodes.values()} == {3} and len(times.plain) == 4
 
 
 def test_beside_graphs_of_another_thread_cupti_stays(device: Watched) -> None:
     """A graph that it recorded may not be launched once it is gone."""
     device.other = 1
-    g, _handles = device.graph(DIAMOND, EDGES)
-    times = device.traced(g)
+    times = device.traced()
     assert device.watcher.strangers and close(next(iter(times.nodes.values()))[0:1], [(0, 10)])
     assert device.cupti.open() == [True, False, False, set()]
     device.other = 0
-    device.traced(g)
+    device.traced()
     assert not device.watcher.strangers
 
 
 def test_beside_a_graph_that_another_thread_made_cupti_stays(device: Watched) -> None:
-    g, _handles = device.graph(DIAMOND, EDGES)
     copy = device.graph_upload
 
     def instantiated(x: int, s: int) -> None:
@@ -270,10 +271,10 @@ def test_beside_a_graph_that_another_thread_made_cupti_stays(device: Watched) ->
         copy(x, s)
 
     device.graph_upload = instantiated  # type: ignore[method-assign]
-    device.traced(g)
+    device.traced()
     assert device.watcher.strangers and device.cupti.open() == [True, False, False, set()]
     del device.graph_upload  # type: ignore[method-assign]
-    device.traced(g)
+    device.traced()
 
 
 @given(
@@ -309,16 +310,14 @@ def test_of_any_graph_the_order_stays_and_nothing_takes_longer(
 
 
 def test_each_call_refused_in_turn_leaves_nothing(device: Watched) -> None:
-    device.graph(DIAMOND, EDGES)
-    g, _ = device.graph(DIAMOND, EDGES)
-    device.traced(g)
+    device.traced()
     total, shape, refused = device.cupti.calls, device.shape, 0
     assert total > 15
     for call in range(1, total + 1):
         device.begin()
         device.shape, device.cupti.refuse = shape, call
         try:
-            times = device.traced(g)
+            times = device.traced()
         except Untraceable as error:
             refused += 1
             assert 'error 999 from cupti' in str(error) or 'does not show which records' in str(error)
@@ -333,16 +332,15 @@ def test_each_call_refused_in_turn_leaves_nothing(device: Watched) -> None:
 
 
 def test_the_driver_s_calls_refused_in_turn_leave_nothing(device: Watched) -> None:
-    g, _ = device.graph(DIAMOND, EDGES)
     shape = device.shape
-    device.traced(g, 1)
+    device.traced(1)
     total = device.number('calls')
     for call in range(1, total + 1):
         device.begin()
         device.shape = shape
         device.fail_at(call)
         with pytest.raises(CudaCallError) as info:
-            device.traced(g, 1)
+            device.traced(1)
         assert info.value.code is Code.cudaErrorMemoryAllocation
         assert device.left() == [0, 0, 0, 0], f'call {call} of {total}'
         assert device.cupti.open() == [False, False, False, set()], f'call {call} of {total}'
@@ -351,19 +349,22 @@ def test_the_driver_s_calls_refused_in_turn_leave_nothing(device: Watched) -> No
 
 @pytest.mark.parametrize('launch', [1, 2, 3, 4])
 def test_an_interrupt_stops_watching(device: Watched, launch: int) -> None:
-    g, _ = device.graph(DIAMOND, EDGES)
     device.interrupt_at = launch
     with pytest.raises(KeyboardInterrupt):
-        device.traced(g, 1)
+        device.traced(1)
 
 
 class Both(Watched, Timing):
     """Which way it goes."""
 
+    def by(self, way: str | None = None, several: bool = False) -> Times:
+        return self.graph_measure(self.g, self.g, STREAM, 1, 0, (), way, False, several)
+
 
 @pytest.fixture
 def both(libcuda: str, monkeypatch: pytest.MonkeyPatch) -> Both:
     device = Both(libcuda)
+    device.diamond()
     monkeypatch.setattr(cupti, 'profiler', lambda: device.watcher)
     real, others = threading.active_count, threading.active_count() - 1  # as those of pytest-xdist, which do not count
     monkeypatch.setattr(threading, 'active_count', lambda: real() - others)
@@ -383,83 +384,73 @@ def another_thread() -> Iterator[None]:
 
 
 def test_the_profiler_is_taken_where_it_can_be_had(both: Both) -> None:
-    g, _ = both.graph(DIAMOND, EDGES)
-    assert [both.graph_measure(g, g, STREAM, 1, 0, (), by).by for by in (None, 'profiler')] == ['profiler'] * 2
-    assert both.graph_measure(g, g, STREAM, 1, 0, (), 'events').by == 'events'
+    assert [both.by(by).by for by in (None, 'profiler')] == ['profiler'] * 2
+    assert both.by('events').by == 'events'
 
 
 def test_beside_another_thread_the_profiler_has_to_be_asked_for(both: Both) -> None:
-    g, _ = both.graph(DIAMOND, EDGES)
     with another_thread():
-        times = both.graph_measure(g, g, STREAM, 1, 0)
+        times = both.by()
         assert times.by == 'events' and times.note.startswith('By events: there are other threads')
         assert both.cupti.calls == 0
-        assert both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler').by == 'profiler'
+        assert both.by('profiler').by == 'profiler'
 
 
 def test_events_do_not_stand_in_on_several_devices(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    g, _ = both.graph(DIAMOND, EDGES)
 
-    def measured(by: str | None = None) -> Times:
-        return both.graph_measure(g, g, STREAM, 1, 0, (), by, False, True)
-
-    assert measured().by == measured('profiler').by == 'profiler'
+    assert both.by(several=True).by == both.by('profiler', True).by == 'profiler'
     both.blind = 1
     with pytest.raises(Untraceable, match='no launch of this graph'):
-        measured()
+        both.by(several=True)
     with another_thread():
         with pytest.raises(Untraceable, match='there are other threads'):
-            measured()
-        assert measured('profiler').by == 'profiler'
+            both.by(several=True)
+        assert both.by('profiler', True).by == 'profiler'
     monkeypatch.setattr(cupti, 'profiler', lambda: 'CUPTI is not installed')
     with pytest.raises(Untraceable, match='CUPTI is not installed'):
-        measured()
+        both.by(several=True)
 
 
 def test_that_cupti_stays_is_said(both: Both) -> None:
-    g, _ = both.graph(DIAMOND, EDGES)
     both.other = 1
-    assert both.graph_measure(g, g, STREAM, 1, 0).note == cupti.STAYS
+    assert both.by().note == cupti.STAYS
     both.blind = 1  # no launch is seen whole: by events, and another one was seen all the same
-    times = both.graph_measure(g, g, STREAM, 1, 0)
+    times = both.by()
     assert times.by == 'events' and times.note.endswith(f'every node. {cupti.STAYS}')
     both.blind = 1
     with pytest.raises(Untraceable, match='CUPTI stays attached'):
-        both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler')
+        both.by('profiler')
 
 
 def test_where_calls_were_watched_cupti_stays(both: Both) -> None:
     """Detached after a watch, it would end the process at the next call of a new thread."""
-    g, _ = both.graph(DIAMOND, EDGES)
-    assert both.graph_measure(g, g, STREAM, 1, 0).note == '' and both.cupti.open() == [False, False, False, set()]
+    assert both.by().note == '' and both.cupti.open() == [False, False, False, set()]
     both.watcher.watched = True
-    assert both.graph_measure(g, g, STREAM, 1, 0).note == cupti.WATCHED
+    assert both.by().note == cupti.WATCHED
     assert both.cupti.open() == [True, False, False, set()]
 
 
 def test_beside_another_profiler_events_are_taken(both: Both) -> None:
-    g, _ = both.graph(DIAMOND, EDGES)
     both.cupti.others = True
-    times = both.graph_measure(g, g, STREAM, 1, 0)
+    times = both.by()
     assert (times.by, times.note) == ('events', 'By events: another profiler uses CUPTI in this process.')
     with pytest.raises(Untraceable, match='another profiler'):
-        both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler')
+        both.by('profiler')
     assert both.left() == [0, 0, 0, 0]
 
 
 def test_an_older_cupti_and_host_functions(both: Both) -> None:
-    g, handles = both.graph([(KERNEL, 4.0), (KERNEL, 8.0)], [(0, 1)])
+    _g, handles = both.graph([(KERNEL, 4.0), (KERNEL, 8.0)], [(0, 1)])
     both.cupti.knows_host = False
-    assert both.graph_measure(g, g, STREAM, 1, 0).by == 'profiler', 'not asked for where there are none'
+    assert both.by().by == 'profiler', 'not asked for where there are none'
     real = cupti.Writer.kind
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cupti.Writer, 'kind', lambda self, n: 'host' if n == handles[1] else real(self, n))
-        times = both.graph_measure(g, g, STREAM, 1, 0)
+        times = both.by()
     assert times.by == 'events' and 'does not record host functions' in times.note
     assert both.cupti.open() == [False, False, False, set()]
 
 
 def test_without_cupti_the_note_says_what_to_install(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    g, _ = both.graph(DIAMOND, EDGES)
     monkeypatch.setattr(cupti, 'profiler', lambda: 'CUPTI is not installed (pip install nvidia-cuda-cupti)')
-    assert both.graph_measure(g, g, STREAM, 1, 0).note.endswith('(pip install nvidia-cuda-cupti).')
+    assert both.by().note.endswith('(pip install nvidia-cuda-cupti).')
