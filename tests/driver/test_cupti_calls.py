@@ -431,11 +431,8 @@ def test_the_offsets_are_those_of_the_header() -> None:
     assert checked > 60
 
 
-def test_a_version_of_its_own_has_its_own_layout() -> None:
+def test_some_functions_have_a_layout_of_their_own() -> None:
     assert layout('cuMemPrefetchAsync').stream == 24 and layout('cuMemPrefetchAsync_v2_ptsz').stream == 32
     assert layout('cuStreamBeginCapture').mode is None and layout('cuStreamBeginCapture_v2_ptsz').mode == 8
-
-
-def test_modes_and_configured_launches_are_pointed_to() -> None:
     assert layout(f'cu{EXCHANGE}') == ParameterLayout(exchanged=True)
     assert layout('cuLaunchKernelEx_ptsz') == ParameterLayout(config=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.launch import read_checks
 from capturekit.model.host_reads import Read
-from tests.captured import launched, simulated
+from tests.captured import launched, line_of, simulated
 from tests.examples import examples
 from tests.recorder.test_teardown import unchanged
 
@@ -35,15 +34,6 @@ def failed(cap: ck.Capture) -> ck.AssumptionError:
     with pytest.raises(ck.AssumptionError) as info:
         cap.graph.launch()
     return info.value
-
-
-def line_of(fn: Callable[..., Any], text: str) -> int:
-    """The line of a function on which ``text`` stands."""
-    code: CodeType = fn.__code__
-    with open(code.co_filename, encoding='utf-8') as f:
-        lines = f.read().splitlines()
-    (found,) = [n for n in range(code.co_firstlineno, len(lines) + 1) if text in lines[n - 1]][:1]
-    return found
 
 
 def same(a: Any, b: Any) -> bool:
@@ -73,7 +63,7 @@ def test_reads_are_remembered_in_order(sim: Any) -> None:
     for read, word, value in zip(rehearsal.reads, ('first', 'second', 'third', 'fourth', 'fourth'), values):
         assert same(read.value, value)
         assert read.at is not None and read.at.file == __file__ and read.at.function == 'fn'
-        assert read.at.line == line_of(fn, f'# {word}')
+        assert read.at.line == line_of(__file__, f'# {word}')
         assert read.signature == ((__file__, read.at.line),)
     assert str(rehearsal.reads[1]).startswith('float64[2] at test_rehearsal.py:')
     assert rehearsal.seams == []
@@ -199,7 +189,7 @@ def test_the_error_says_what_and_where(sim: Any) -> None:
     assert error.index == 1
     assert error.assumed.tolist() == [1, 2] and error.actual.tolist() == [1, 7.5]
     assert error.location is not None
-    assert (error.location.file, error.location.line) == (__file__, line_of(fn, '# here'))
+    assert (error.location.file, error.location.line) == (__file__, line_of(__file__, '# here'))
     assert error.location.function == 'fn'
     text = str(error)
     assert f'test_rehearsal.py:{error.location.line} in fn' in text
@@ -446,7 +436,7 @@ def test_other_reads_are_refused(sim: Any, other: str) -> None:
         assert out.get().tolist() == [0, 0]
     read = other if other in arrays else 'float64[4]'
     assert f'The rehearsal has no read of {read} here' in str(info.value) and 'it took another way' in str(info.value)
-    line = line_of(fn, 'return array.get()') if other in arrays else line_of(fn, '# otherwise')
+    line = line_of(__file__, 'return array.get()') if other in arrays else line_of(__file__, '# otherwise')
     assert info.value.location is not None and info.value.location.line == line
 
 
@@ -482,7 +472,7 @@ def test_fewer_reads_than_rehearsed(sim: Any) -> None:
     rehearsal, cap, y = rehearsed(fn)
     assert len(rehearsal.reads) == 2
     (step,) = [step for step in cap.recording.steps if step.kind == 'assumed']
-    assert (step.nbytes, step.at) == (8, [__file__, line_of(fn, 'return x'), 'fn'])
+    assert (step.nbytes, step.at) == (8, [__file__, line_of(__file__, '< 2 else x'), 'fn'])
     assert 'float64[] at test_rehearsal.py' in step.text
     assert ck.Recording.from_json(cap.recording.to_json()).steps == cap.recording.steps
     for last, wanted in ((3, [0, 3, 6, 9]), (50, [0, 3, 6, 150])):
