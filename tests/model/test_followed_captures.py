@@ -99,7 +99,7 @@ def test_the_first_call_that_loses_a_capture_is_the_finding(told: Told) -> None:
 
 
 @pytest.mark.parametrize(('line', 'rule'), [(7, 'host-read'), (8, 'sync-captured')])
-def test_a_copy_to_the_host_and_a_wait_at_its_line_are_a_host_read(told: Told, line: int, rule: str) -> None:
+def test_a_copy_and_a_wait_at_its_line_are_a_host_read(told: Told, line: int, rule: str) -> None:
     one = told.begin(16)
     told(_O.WORK, 16, reads=True)
     told.process.at = Place('program.py', line, 'step')
