@@ -26,7 +26,7 @@ CALLS = (
     'set_child',
 )
 #: At which of its calls in a change each is refused.
-PLACES = (1, 2, 3, 5, 8, 16)
+PLACES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 
 
 class Subject:

@@ -403,16 +403,21 @@ def test_a_generator_that_suspends_inside_the_block(sim: Any) -> None:
 
 
 def test_who_does_not_suspend_inside_may_capture(sim: Any) -> None:
-    def good(x: Any) -> Iterator[Any]:
-        for _ in range(2):
-            with recorded() as cap:
-                y = x + 1
-            yield cap, y
+    """A generator that yields after the block, and a context manager of one's own around a capture."""
 
     @contextlib.contextmanager
-    def recorded() -> Iterator[ck.Capture]:
+    def wrapped() -> Iterator[ck.Capture]:
         with ck.capture() as cap:
             yield cap
+
+    def good(x: Any) -> Iterator[Any]:
+        for _ in range(2):
+            with ck.capture() as cap:
+                y = x + 1
+            yield cap, y
+        with wrapped() as cap:
+            y = x + 1
+        yield cap, y
 
     for cap, y in good(sim.arange(4)):
         assert launched(cap, y) == [[1, 2, 3, 4]]
