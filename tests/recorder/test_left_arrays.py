@@ -205,6 +205,16 @@ def test_places_that_mean_another_array(cp: Any, place: str, decision: str) -> N
     assert 'y += 1' in lines and 'y *= 5' in lines and 'y *= 3' not in lines
 
 
+@pytest.mark.parametrize('line', ['x = x * 2', 'change()'])
+def test_names_of_a_script(cp: Any, line: str) -> None:
+    """Of code that stands in no function, and such that a function of it sets."""
+    change = 'def change():\n    global x\n    x = x * 2\n'
+    code = compile(f'{change}with ck.capture() as cap, cap.if_(on):\n    {line}\n', 'script.py', 'exec')
+    with pytest.raises(ck.UnsupportedCallError, match='`x` is another array') as info:
+        exec(code, {'ck': ck, 'x': cp.ones(2), 'on': flag(cp)})
+    assert info.value.location is not None and info.value.location.file == 'script.py'
+
+
 def test_an_array_chosen_by_a_name(cp: Any) -> None:
     """Neither array was made in the body, and the name would mean the second one at every launch."""
     x, y, z, on = cp.ones(2), cp.zeros(2), cp.zeros(2), flag(cp, False)
