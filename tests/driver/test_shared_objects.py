@@ -25,37 +25,28 @@ WITHIN = (
 @pytest.mark.parametrize(
     ('above', 'said'),
     [
+        ('nvidia/cu13/lib/libcudart.so.13 torch/lib/libtorch_cuda.so /usr/bin/python3', 'libtorch_cuda.so'),
         (
-            [f'{SITE}/nvidia/cu13/lib/libcudart.so.13', f'{SITE}/torch/lib/libtorch_cuda.so', '/usr/bin/python3'],
-            ('libtorch_cuda.so',),
+            'cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so /usr/bin/python3.12 /x.so',
+            'cupy_backends.cuda.api.runtime',
         ),
         (
-            [f'{SITE}/cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so', '/usr/bin/python3.12', '/x.so'],
-            ('cupy_backends.cuda.api.runtime',),
+            'nvidia/cublas/lib/libcublas.so.13 torch/lib/libtorch_cuda.so /lib/libpython3.12.so.1.0',
+            'libcublas.so.13 libtorch_cuda.so',
         ),
+        (f'{WITHIN[0]} {WITHIN[1]} /usr/bin/python3', 'ctypes'),
         (
-            [
-                f'{SITE}/nvidia/cublas/lib/libcublas.so.13',
-                f'{SITE}/torch/lib/libtorch_cuda.so',
-                '/lib/libpython3.12.so.1.0',
-            ],
-            ('libcublas.so.13', 'libtorch_cuda.so'),
+            'cuda/bindings/_bindings/cydriver.cpython-312-x86_64-linux-gnu.so '
+            'cuda/core/_stream.cpython-312-x86_64-linux-gnu.so /usr/bin/python3',
+            'cuda.core._stream',
         ),
-        ([*WITHIN[:2], '/usr/bin/python3'], ('ctypes',)),
-        (
-            [
-                f'{SITE}/cuda/bindings/_bindings/cydriver.cpython-312-x86_64-linux-gnu.so',
-                f'{SITE}/cuda/core/_stream.cpython-312-x86_64-linux-gnu.so',
-                '/usr/bin/python3',
-            ],
-            ('cuda.core._stream',),
-        ),
-        (['/usr/lib/libcudart.so.13', '/home/me/a.out'], ('a.out',)),
-        (['/usr/lib/libcudart.so.13'], ('libcudart.so.13',)),
+        ('/usr/lib/libcudart.so.13 /home/me/a.out', 'a.out'),
+        ('/usr/lib/libcudart.so.13', 'libcudart.so.13'),
     ],
 )
-def test_the_nearest_library_comes_first(above: list[str], said: tuple[str, ...]) -> None:
-    assert callers([*WITHIN, *above]) == said
+def test_the_nearest_library_comes_first(above: str, said: str) -> None:
+    stack = [*WITHIN, *(os.path.join(SITE, file) for file in above.split())]
+    assert callers(stack) == tuple(said.split())
 
 
 def test_without_the_driver_nobody_is_named() -> None:
