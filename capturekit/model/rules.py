@@ -17,6 +17,8 @@ answer like these. ``python -m tests.gpu.measure_rules`` measures the present on
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from capturekit.model import errors
@@ -228,185 +230,109 @@ class Rule:
     waited: str = ''
 
 
-_ALL = (
-    Rule(
-        'sync-captured',
-        errors.SynchronizationError,
-        'A stream being captured has no running work to wait for',
-        'Order streams by `cap.join(side)` or `stream.wait_event(side.record())`; what is on one stream is in order. '
-        'Wait for results after the launch: `cap.graph.launch(s)`, then `s.synchronize()`.',
-    ),
-    Rule(
-        'query-captured',
-        errors.SynchronizationError,
-        'A stream being captured has no running work to ask about, and CuPy would swallow the error',
-        'Ask after the graph was launched: `cap.graph.launch(s)`, then `s.done`.',
-    ),
-    Rule(
-        'sync-captured-event',
-        errors.SynchronizationError,
-        'An event recorded in a capture stands for nodes of the graph, not for work that runs',
-        'Order work by it instead: `stream.wait_event(event)`; or wait after `cap.graph.launch()`.',
-    ),
-    Rule(
-        'query-captured-event',
-        errors.SynchronizationError,
-        'An event recorded in a capture stands for nodes of the graph, and has no state to ask for',
-        'Ask an event that was recorded outside the capture, after `cap.graph.launch()`.',
-    ),
-    Rule(
-        'time-captured-event',
-        errors.SynchronizationError,
-        'Events recorded in a capture carry no time',
-        'Time the launch: record events on the stream before and after `cap.graph.launch(stream)`.',
-    ),
-    Rule(
-        'device-sync',
-        errors.SynchronizationError,
-        'A stream of the device is being captured: its work does not run, so nothing can wait for the whole device',
-        'Move the call out of the `with ck.capture()` block; inside, order lanes with `cap.join(stream)`.',
-        FromElsewhere.WAITS,
-        'Synchronise one stream instead of the device, or close the capture first.',
-    ),
-    Rule(
-        'unsafe-in-mode',
-        errors.UnsupportedCallError,
-        'This call may wait for the device, and the mode of this capture forbids such calls',
-        "Open the capture with mode='relaxed' (the default), or make the call before it.",
-        FromElsewhere.RELAXED,
-    ),
-    Rule(
-        'unsafe-sync-in-mode',
-        errors.SynchronizationError,
-        'Waiting for or asking about work outside of the capture is unsafe in the mode of this capture',
-        "Open the capture with mode='relaxed' (the default), or make the call before it.",
-        FromElsewhere.RELAXED,
-    ),
-    Rule(
-        'legacy-stream',
-        errors.LegacyStreamError,
-        'The legacy default stream can not be captured: its work runs at once and is missing from the graph, and if a '
-        'captured stream is blocking, its use loses the capture',
-        'Use a stream of the capture: leave `Stream.null` out, the capture has made its own stream current.',
-        FromElsewhere.WAITS,
-    ),
-    Rule(
-        'escaped-work',
-        errors.EscapedWorkError,
-        'This stream is not in the capture: its work would run at once and be missing from the graph',
-        'Fork it first: `stream.wait_event(cap.stream.record())` before its work, and `cap.join(stream)` after it, '
-        'before the result is used; or work in `with cap.fork(1) as (lane,), lane:`.',
-    ),
-    Rule(
-        'isolation',
-        errors.IsolationError,
-        'A stream being captured can only wait for events recorded in the same capture',
-        'Wait before the capture begins, or let the launching stream wait: `s.wait_event(event); cap.graph.launch(s)`.',
-    ),
-    Rule(
-        'merge',
-        errors.MergeError,
-        'An event of one capture can not be waited for in another: the two would become one, and both be lost',
-        'Record both parts in one capture, or order the two graphs by launching them on one stream.',
-    ),
-    Rule(
-        'end-elsewhere',
-        errors.UnmatchedError,
-        'A capture ends on the stream that began it',
-        'Leave the block instead: its end is the end of the capture; a lane is joined by `cap.join(lane)`.',
-    ),
-    Rule(
-        'end-wrong-thread',
-        errors.WrongThreadError,
-        'A capture that is not relaxed ends in the thread that began it',
-        'End it in the thread that began it, or begin it with `stream.begin_capture()`, which is relaxed.',
-    ),
-    Rule(
-        'not-capturing',
-        errors.UnmatchedError,
-        'This stream is not being captured',
-        'Begin a capture on it first.',
-    ),
-    Rule(
-        'already-capturing',
-        errors.UnmatchedError,
-        'This stream is already in a capture',
-        'Use the open capture, fork a lane from it, or begin the second capture on another stream.',
-    ),
-    Rule(
-        'callback',
-        errors.UnsupportedCallError,
-        'Stream callbacks can not be recorded',
-        'Use `stream.launch_host_func(fn, arg)`, which becomes a host node.',
-    ),
-    Rule(
-        'graph-launch',
-        errors.UnsupportedCallError,
-        'An executable graph can not be launched into a stream that is being captured',
-        'Launch it before or after the capture; inside, `cap.embed(graph)` makes it a part of this one.',
-    ),
-    Rule(
-        'graph-upload',
-        errors.UnsupportedCallError,
-        'An executable graph can not be uploaded on a stream that is being captured',
-        'Upload it before or after the capture.',
-    ),
-    Rule(
-        'stream-flags',
-        errors.UnsupportedCallError,
-        'Asking a captured stream for its flags loses the capture',
-        'Read `stream.is_non_blocking` before the capture.',
-    ),
-    Rule(
-        'peer-copy',
-        errors.UnsupportedCallError,
-        'memcpyPeerAsync can not be recorded',
-        'Use memcpyAsync with unified addresses: `a.data.copy_from_device_async(b.data, nbytes)`.',
-    ),
-    Rule(
-        'prefetch',
-        errors.UnsupportedCallError,
-        'Prefetching managed memory can not be recorded',
-        'Prefetch before the capture, or on the launching stream before `cap.graph.launch()`.',
-    ),
-    Rule(
-        'dead-event',
-        errors.IsolationError,
-        'This event was recorded in a capture that has ended or was lost, and stands for nothing any more',
-        'Record it again, in this capture or outside of any.',
-    ),
-    Rule(
-        'invalidated',
-        errors.InvalidatedError,
-        'The capture was lost before this call',
-        'End the capture and begin anew; the call that lost it is above this line.',
-    ),
-    Rule(
-        'unjoined',
-        errors.UnjoinedError,
-        'Every lane must be joined to the origin before the capture ends',
-        'Join each after its last work: `cap.join(stream)`, or `cap.stream.wait_event(stream.record())`.',
-    ),
-    Rule(
-        'host-read',
-        errors.HostReadError,
-        'The host reads a value that recorded work has not computed yet',
-        'Keep the value on the device (`cp.where` instead of `if`), or read it after `cap.graph.launch()`.',
-    ),
-    Rule(
-        'host-write',
-        errors.UnsupportedCallError,
-        'The host writes into an array here: that would happen once, now, and not at each launch',
-        'Call `set` before the capture or before a launch; for a constant make a new array: `cp.asarray(values)`.',
-    ),
-    Rule(
-        'outside-pointer',
-        errors.UnsupportedCallError,
-        'Only memory that the graph itself allocated can be freed inside it',
-        'Free it outside the capture.',
-    ),
-)
-RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL}
+#: The rules: the name, the error's class, and the answer from elsewhere if it is not refused; what it says; behind an
+#: arrow the remedy, and behind a second one that where captures of other threads were never closed.
+_WORDS = """
+sync-captured SynchronizationError
+  A stream being captured has no running work to wait for
+  -> Order streams by `cap.join(side)` or `stream.wait_event(side.record())`; what is on one stream is in order. Wait
+     for results after the launch: `cap.graph.launch(s)`, then `s.synchronize()`.
+query-captured SynchronizationError
+  A stream being captured has no running work to ask about, and CuPy would swallow the error
+  -> Ask after the graph was launched: `cap.graph.launch(s)`, then `s.done`.
+sync-captured-event SynchronizationError
+  An event recorded in a capture stands for nodes of the graph, not for work that runs
+  -> Order work by it instead: `stream.wait_event(event)`; or wait after `cap.graph.launch()`.
+query-captured-event SynchronizationError
+  An event recorded in a capture stands for nodes of the graph, and has no state to ask for
+  -> Ask an event that was recorded outside the capture, after `cap.graph.launch()`.
+time-captured-event SynchronizationError
+  Events recorded in a capture carry no time
+  -> Time the launch: record events on the stream before and after `cap.graph.launch(stream)`.
+device-sync SynchronizationError WAITS
+  A stream of the device is being captured: its work does not run, so nothing can wait for the whole device
+  -> Move the call out of the `with ck.capture()` block; inside, order lanes with `cap.join(stream)`.
+  -> Synchronise one stream instead of the device, or close the capture first.
+unsafe-in-mode UnsupportedCallError RELAXED
+  This call may wait for the device, and the mode of this capture forbids such calls
+  -> Open the capture with mode='relaxed' (the default), or make the call before it.
+unsafe-sync-in-mode SynchronizationError RELAXED
+  Waiting for or asking about work outside of the capture is unsafe in the mode of this capture
+  -> Open the capture with mode='relaxed' (the default), or make the call before it.
+legacy-stream LegacyStreamError WAITS
+  The legacy default stream can not be captured: its work runs at once and is missing from the graph, and if a
+  captured stream is blocking, its use loses the capture
+  -> Use a stream of the capture: leave `Stream.null` out, the capture has made its own stream current.
+escaped-work EscapedWorkError
+  This stream is not in the capture: its work would run at once and be missing from the graph
+  -> Fork it first: `stream.wait_event(cap.stream.record())` before its work, and `cap.join(stream)` after it, before
+     the result is used; or work in `with cap.fork(1) as (lane,), lane:`.
+isolation IsolationError
+  A stream being captured can only wait for events recorded in the same capture
+  -> Wait before the capture begins, or let the launching stream wait: `s.wait_event(event); cap.graph.launch(s)`.
+merge MergeError
+  An event of one capture can not be waited for in another: the two would become one, and both be lost
+  -> Record both parts in one capture, or order the two graphs by launching them on one stream.
+end-elsewhere UnmatchedError
+  A capture ends on the stream that began it
+  -> Leave the block instead: its end is the end of the capture; a lane is joined by `cap.join(lane)`.
+end-wrong-thread WrongThreadError
+  A capture that is not relaxed ends in the thread that began it
+  -> End it in the thread that began it, or begin it with `stream.begin_capture()`, which is relaxed.
+not-capturing UnmatchedError
+  This stream is not being captured
+  -> Begin a capture on it first.
+already-capturing UnmatchedError
+  This stream is already in a capture
+  -> Use the open capture, fork a lane from it, or begin the second capture on another stream.
+callback UnsupportedCallError
+  Stream callbacks can not be recorded
+  -> Use `stream.launch_host_func(fn, arg)`, which becomes a host node.
+graph-launch UnsupportedCallError
+  An executable graph can not be launched into a stream that is being captured
+  -> Launch it before or after the capture; inside, `cap.embed(graph)` makes it a part of this one.
+graph-upload UnsupportedCallError
+  An executable graph can not be uploaded on a stream that is being captured
+  -> Upload it before or after the capture.
+stream-flags UnsupportedCallError
+  Asking a captured stream for its flags loses the capture
+  -> Read `stream.is_non_blocking` before the capture.
+peer-copy UnsupportedCallError
+  memcpyPeerAsync can not be recorded
+  -> Use memcpyAsync with unified addresses: `a.data.copy_from_device_async(b.data, nbytes)`.
+prefetch UnsupportedCallError
+  Prefetching managed memory can not be recorded
+  -> Prefetch before the capture, or on the launching stream before `cap.graph.launch()`.
+dead-event IsolationError
+  This event was recorded in a capture that has ended or was lost, and stands for nothing any more
+  -> Record it again, in this capture or outside of any.
+invalidated InvalidatedError
+  The capture was lost before this call
+  -> End the capture and begin anew; the call that lost it is above this line.
+unjoined UnjoinedError
+  Every lane must be joined to the origin before the capture ends
+  -> Join each after its last work: `cap.join(stream)`, or `cap.stream.wait_event(stream.record())`.
+host-read HostReadError
+  The host reads a value that recorded work has not computed yet
+  -> Keep the value on the device (`cp.where` instead of `if`), or read it after `cap.graph.launch()`.
+host-write UnsupportedCallError
+  The host writes into an array here: that would happen once, now, and not at each launch
+  -> Call `set` before the capture or before a launch; for a constant make a new array: `cp.asarray(values)`.
+outside-pointer UnsupportedCallError
+  Only memory that the graph itself allocated can be freed inside it
+  -> Free it outside the capture.
+"""
+
+
+def _rules() -> Iterator[Rule]:
+    for text in re.split(r'\n(?=\S)', _WORDS.strip()):
+        head, _, words = text.partition('\n')
+        name, error, elsewhere = f'{head} REFUSED'.split()[:3]
+        says, remedy, *waited = (' '.join(part.split()) for part in words.split(' -> '))
+        yield Rule(name, getattr(errors, error), says, remedy, FromElsewhere[elsewhere], *waited)
+
+
+RULES: dict[str, Rule] = {rule.name: rule for rule in _rules()}
 
 #: Rules with other words or another remedy for special cases, by the name of the case.
 VARIANTS: dict[str, Rule] = {
