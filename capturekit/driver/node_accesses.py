@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Values below are sizes and numbers, not addresses of memory: CUDA's unified addresses lie higher.
-_LOWEST = 1 << 32
+LOWEST = 1 << 32
 _WORD = 8
 #: How much work NumPy may do to find a shared byte (its ``max_work``).
 _WORK = 100_000
@@ -233,14 +233,14 @@ def kernel_accesses(arguments: Iterable[Argument], form: tuple[KernelParameter, 
             found += [
                 Access(word, (), (), 0, None, False, number, _WORD * n)
                 for n, word in enumerate(words)
-                if word >= _LOWEST
+                if word >= LOWEST
             ]
             continue
         array = _array(argument.data, parameter, number, argument.dtype)
         (address,) = struct.unpack_from('Q', argument.data)
         if array is not None:
             found.append(array)
-        elif address >= _LOWEST and not parameter.number:  # as CUB's kernels take one
+        elif address >= LOWEST and not parameter.number:  # as CUB's kernels take one
             sure = linear(address, 1, _writes(parameter)) if parameter.whole else None
             found.append(Access(address, (), (), 0, _writes(parameter), False, number, sure=sure))
     return found
@@ -257,7 +257,7 @@ def _array(data: bytes, parameter: KernelParameter, number: int, dtype: str) -> 
         return None
     words = struct.unpack(f'{len(data) // _WORD}q', data)
     address, size, shape, strides = words[0], words[1], words[2 : 2 + ndim], words[2 + ndim :]
-    if address < _LOWEST or size != int(np.prod(shape, dtype=np.int64)) or size < 1:
+    if address < LOWEST or size != int(np.prod(shape, dtype=np.int64)) or size < 1:
         return None
     itemsize, writes = parameter.itemsize or (np.dtype(dtype).itemsize if dtype else 0), _writes(parameter)
     if itemsize and parameter.whole:

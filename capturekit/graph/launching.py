@@ -45,7 +45,7 @@ def launch_of(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
     It keeps the owner of the state, so that it may be kept alone.
     """
     plan = owner.state.plan
-    made = _in_one(owner, launch) if plan is None or plan.plain else _step_by_step(owner)
+    made = _in_one(owner, launch) if plan is None or plan.plain else lambda stream=None: _follow_plan(owner, stream)
     made.__name__, made.__qualname__, made.__doc__ = 'launch', 'Graph.launch', LAUNCH
     return made
 
@@ -79,16 +79,9 @@ def _in_one(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
     return fast
 
 
-def _step_by_step(owner: Owner) -> Callable[..., None]:
-    """The same for a graph that is launched by a plan."""
-
-    def launch(stream: Any = None) -> None:
-        _follow_plan(owner.state, stream)
-
-    return launch
-
-
-def _follow_plan(state: GraphState, stream: Any) -> None:
+def _follow_plan(owner: Owner, stream: Any) -> None:
+    """Launch a graph step by step."""
+    state = owner.state
     ptr = _told(state, stream, _CALL)
     with state.lock:
         state.must_be_open(_CALL)

@@ -94,7 +94,12 @@ class LaunchTurns:
         if not self._behind:
             if before is None:
                 return
-            self._record_later(before)
+            if self._captured(before.ptr):
+                raise _captured_now(before.ptr)
+            self._behind = self._record(before.ptr, before)
+            if self._captured(before.ptr):  # by another thread, just now: the event may belong to that capture
+                self._behind = 0
+                raise _captured_now(before.ptr)
             self._several, self.last = True, None
         self._device.stream_wait_event(ptr, self._behind)
 
@@ -104,15 +109,6 @@ class LaunchTurns:
         self.last = None if self._several else lasts
         if self.last is None:
             self._behind = self._record(ptr, lasts)
-
-    def _record_later(self, before: Any) -> None:
-        """Record the event behind a launch that was made some time ago."""
-        if self._captured(before.ptr):
-            raise _captured_now(before.ptr)
-        self._behind = self._record(before.ptr, before)
-        if self._captured(before.ptr):  # by another thread, just now: the event may belong to that capture
-            self._behind = 0
-            raise _captured_now(before.ptr)
 
     def _captured(self, ptr: int) -> bool:
         if ptr in LEGACY_HANDLES:
