@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from capturekit.driver.call_notices import CallSource
 from capturekit.driver.cupti import Timing
-from capturekit.driver.node_reader import KINDS, NodeInfo, Reader
-from capturekit.driver.node_writer import NodeVerbs
+from capturekit.driver.graph_edges import EdgeWriter
+from capturekit.driver.node_reader import KINDS, NodeInfo, Reader, checked
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_after
 from capturekit.model.rules import CaptureStatus, Code, Mode
@@ -103,7 +102,7 @@ class StreamHandle:
         return (0, self.ptr)
 
 
-class CudaDevice(NodeVerbs, Timing):
+class CudaDevice(Timing):
     """CUDA through cuda-bindings, with the methods of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:
@@ -141,7 +140,7 @@ class CudaDevice(NodeVerbs, Timing):
         code = int(answer[0])
         if code:
             self.rt.cudaGetLastError()
-            raise CudaCallError(_code(code), call)
+            checked(code, call)
         return answer[1] if len(answer) == 2 else answer[1:]
 
     def _offered(self, name: str) -> Any:
@@ -357,8 +356,7 @@ class CudaDevice(NodeVerbs, Timing):
     def graph_edges(self, g: int) -> list[tuple[int, int]]:
         """Pairs (from, to) of node handles."""
         if self.reader is not None:
-            with suppress(LookupError):
-                return self.reader.edges(g)
+            return [(a, b) for a, b, _data in EdgeWriter(self.reader).edges(g)]
         rt = self.rt
         get = getattr(rt, 'cudaGraphGetEdges_v2', rt.cudaGraphGetEdges)
         graph = rt.cudaGraph_t(g)
@@ -477,10 +475,3 @@ class CudaDevice(NodeVerbs, Timing):
         """Free and total bytes."""
         free, total = self._ask(self.rt.cudaMemGetInfo(), 'memGetInfo')
         return int(free), int(total)
-
-
-def _code(code: int) -> int:
-    try:
-        return Code(code)
-    except ValueError:
-        return code

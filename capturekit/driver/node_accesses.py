@@ -163,15 +163,14 @@ class _Fake:
 # -- what the driver's nodes touch ------------------------------------------------------------------------------
 
 
-def accesses_of(reader: Any, writer: Any, g: int) -> dict[int, Touched]:
+def accesses_of(reader: Any, g: int) -> dict[int, Touched]:
     """The accesses of each node of a definition, by its handle, found by the driver's library."""
-    return _Walk(reader, writer).graph(g)
+    return _Walk(reader).graph(g)
 
 
 class _Walk:
-    def __init__(self, reader: Any, writer: Any) -> None:
+    def __init__(self, reader: Any) -> None:
         self.reader = reader
-        self.writer = writer
         self.forms = Forms()
         self.known: Described = {}
 
@@ -190,19 +189,19 @@ class _Walk:
         return Touched((), info.kind in _IDLE)
 
     def _kernel(self, info: NodeInfo) -> Touched:
-        function, arguments = self.writer.kernel(info.handle, self.known)
+        function, arguments = self.reader.kernel(info.handle, self.known)
         sizes = tuple(len(one.data) for one in arguments)
         form = self.forms.of(info.name, sizes, function)
         known = info.name not in _TABLES and not any(one.texture for one in form)
         return Touched(tuple(kernel_accesses(arguments, form)), known)
 
     def _memcpy(self, info: NodeInfo) -> Touched:
-        copy = self.writer.read('cuGraphMemcpyNodeGetParams', info.handle, _Memcpy())
+        copy = self.reader.read('cuGraphMemcpyNodeGetParams', info.handle, _Memcpy())
         found = tuple(end for end in (copied(copy, 'dst'), copied(copy, 'src')) if end is not None)
         return Touched(found, len(found) == 2)
 
     def _memset(self, info: NodeInfo) -> Touched:
-        asked = self.writer.read('cuGraphMemsetNodeGetParams', info.handle, _Memset())
+        asked = self.reader.read('cuGraphMemsetNodeGetParams', info.handle, _Memset())
         width, height = asked.width * asked.elementSize, max(asked.height, 1)
         return Touched((Access(int(asked.dst), (height, width), (asked.pitch or width, 1), 1, True),))
 

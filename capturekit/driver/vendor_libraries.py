@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from capturekit.driver.library_streams import LibraryStreams
+from capturekit.driver.library_streams import PACKAGE, LibraryStreams
 
 # -- pointers inside loaded shared objects: where an extension module keeps the address of a function it calls --------
 #
@@ -196,7 +196,6 @@ def _sealed(address: int) -> bool:
 
 
 NAMES = ('cublas', 'cusolver', 'curand', 'cusparse')
-_PACKAGE = 'cupy_backends.cuda.libs'
 #: Whether pointers can be found in loaded objects, so that the order of imports doesn't matter.
 _FINDS = sys.platform.startswith('linux')
 #: ``CUBLAS_STATUS_ALLOC_FAILED``, of which CuPy makes a CUBLASError.
@@ -258,7 +257,7 @@ class Libraries:
     def _find(self, platform: Any) -> None:
         self._cupy, self._pointers, self._simulated, self.late = None, [], [], {}
         if platform.simulated:
-            self._simulated = [sys.modules[f'{_PACKAGE}.{name}'] for name in NAMES]
+            self._simulated = [sys.modules[f'{PACKAGE}.{name}'] for name in NAMES]
         else:
             self._find_pointers()
         self._cupy = platform.cupy
@@ -268,11 +267,11 @@ class Libraries:
         real = address_of(runtime.__pyx_capi__['streamIsCapturing'])
         asked = runtime.streamIsCapturing
         for name in NAMES:
-            mine = _answer_of(name, asked, self._answer_to_c)
+            mine = _Answer(lambda stream, _skip, name=name: self._answer_to_c(name, asked, stream))
             self._alive.append(mine)
-            early = f'{_PACKAGE}.{name}' in sys.modules
+            early = f'{PACKAGE}.{name}' in sys.modules
             try:
-                module = importlib.import_module(f'{_PACKAGE}.{name}') if _FINDS else _bound(runtime, name, mine)
+                module = importlib.import_module(f'{PACKAGE}.{name}') if _FINDS else _bound(runtime, name, mine)
                 found = Object(str(module.__file__)).holding(real)
                 if not found:
                     raise LookupError('it keeps no pointer to streamIsCapturing')
@@ -310,11 +309,6 @@ class Libraries:
         self._pointers.append((LinkedPointer(jump), _address(mine)))
 
 
-def _answer_of(name: str, asked: Callable[[int], Any], answer: Callable[..., int]) -> Any:
-    """The C function that a library's module calls instead."""
-    return _Answer(lambda stream, _skip: answer(name, asked, stream))
-
-
 def _bound(runtime: Any, name: str, answer: Any) -> Any:
     """Import a library's module so that it copies ``answer`` as its pointer; a loaded module keeps its own."""
     exports = runtime.__pyx_capi__
@@ -324,7 +318,7 @@ def _bound(runtime: Any, name: str, answer: Any) -> Any:
     signature = name_of(before)  # a capsule does not keep its name alive
     exports['streamIsCapturing'] = make(_address(answer), signature, None)
     try:
-        return importlib.import_module(f'{_PACKAGE}.{name}')
+        return importlib.import_module(f'{PACKAGE}.{name}')
     finally:
         exports['streamIsCapturing'] = before
 

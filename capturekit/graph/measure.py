@@ -12,7 +12,7 @@ them. :meth:`Graph.measure` tells how far off either is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -215,8 +215,8 @@ def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, list[int]], 
     found: _Spans = {}
     zeros = np.zeros(len(next(iter(raw.values()), ())))
     for number, earlier in before.items():
-        ended: _Stamps = np.max([ends[a][0] for a in earlier] or [zeros], axis=0)
-        start: _Stamps = np.max([ends[a][1] for a in earlier] or [zeros], axis=0)
+        ended: Any = np.max([ends[a][0] for a in earlier] or [zeros], axis=0)
+        start: Any = np.max([ends[a][1] for a in earlier] or [zeros], axis=0)
         if number in raw:
             starts, stops = raw[number].T
             start = start + np.maximum(starts - ended - mark, 0)
