@@ -9,8 +9,8 @@ cuBLAS gets a workspace from the graph's memory, one for each lane, each time Cu
 would record allocations, and two lanes would share a workspace. (cuBLAS documentation, "CUDA Graphs support",
 ``cublasSetWorkspace``.)
 
-If pointers can't be found (not on Linux), a module that is not loaded yet is imported with another function in its
-place: then the order of imports matters, and :func:`Libraries.late` says which modules were loaded too early.
+Where the pointer of a module can't be found (not on Linux), the module stays as it is, and :attr:`Libraries.late` says
+why.
 """
 
 from __future__ import annotations
@@ -196,8 +196,6 @@ def _sealed(address: int) -> bool:
 
 
 NAMES = ('cublas', 'cusolver', 'curand', 'cusparse')
-#: Whether pointers can be found in loaded objects, so that the order of imports doesn't matter.
-_FINDS = sys.platform.startswith('linux')
 #: ``CUBLAS_STATUS_ALLOC_FAILED``, of which CuPy makes a CUBLASError.
 _ALLOC_FAILED = 3
 _Answer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t, ctypes.c_int)
@@ -269,17 +267,15 @@ class Libraries:
         for name in NAMES:
             mine = _Answer(lambda stream, _skip, name=name: self._answer_to_c(name, asked, stream))
             self._alive.append(mine)
-            early = f'{PACKAGE}.{name}' in sys.modules
             try:
-                module = importlib.import_module(f'{PACKAGE}.{name}') if _FINDS else _bound(runtime, name, mine)
+                module = importlib.import_module(f'{PACKAGE}.{name}')
                 found = Object(str(module.__file__)).holding(real)
                 if not found:
                     raise LookupError('it keeps no pointer to streamIsCapturing')
             except ImportError as error:
                 self.late[name] = f'{name} can not be loaded here ({error})'
             except LookupError as error:
-                if early or _FINDS:
-                    self.late[name] = f'{name} was loaded before the first capture, and {error}'
+                self.late[name] = f'{name} was loaded before the first capture, and {error}'
             else:
                 self._pointers += [(LinkedPointer(at), _address(mine)) for at in found]
                 if name == 'cublas':
@@ -307,20 +303,6 @@ class Libraries:
         mine = _SetStream(set_both)
         self._alive.append(mine)
         self._pointers.append((LinkedPointer(jump), _address(mine)))
-
-
-def _bound(runtime: Any, name: str, answer: Any) -> Any:
-    """Import a library's module so that it copies ``answer`` as its pointer; a loaded module keeps its own."""
-    exports = runtime.__pyx_capi__
-    before = exports['streamIsCapturing']
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    signature = name_of(before)  # a capsule does not keep its name alive
-    exports['streamIsCapturing'] = make(_address(answer), signature, None)
-    try:
-        return importlib.import_module(f'{PACKAGE}.{name}')
-    finally:
-        exports['streamIsCapturing'] = before
 
 
 def _address(function: Any) -> int:
