@@ -322,98 +322,72 @@ outside-pointer UnsupportedCallError
   Only memory that the graph itself allocated can be freed inside it
   -> Free it outside the capture.
 """
+#: Special cases. One of a rule (``case = rule``) has only the words that are not the rule's; others are as above.
+_SPECIAL = """
+work-on-another-device = escaped-work
+  No stream of this device is in the capture: work sent there would run at once and be missing from the graph
+  -> Give the device a lane: `with cap.fork(devices=[0, 1]) as lanes:` and `with lanes[1]:`; or fork a stream of it,
+     `side.wait_event(cap.stream.record())`, and make it current there.
+work-of-cupy-on-another-device = escaped-work
+  CuPy goes to the other device to rearrange elements there, and nothing orders that with the lane that is current
+  here
+  -> Do it there, with a lane of that device: `with lanes[1]: part = cp.ascontiguousarray(x)`; what is contiguous and
+     of the same dtype is copied as it is.
+event-after-capture = dead-event  # nothing is recorded there: such events are mostly meant to time the launch
+  This event was recorded in a capture that is over. It stands for nodes of the graph: no launch of the graph records
+  it, and so it has no time and can not be waited for
+  -> Record it again around the launch: `event.record(stream)` before or after `graph.launch(stream)`, then use it.
+begin-on-legacy-stream = legacy-stream
+  The legacy default stream can not be captured
+  -> Capture on another stream, `stream = cp.cuda.Stream(non_blocking=True)`: `with stream:` around `begin_capture()`,
+     the work and `end_capture()`.
+end-by-block UnmatchedError
+  This capture belongs to a `with ck.capture()` block
+  -> Leave the block instead: its end is the end of the capture.
+host-read-elsewhere = host-read  # nothing refuses this one: the host would read what lay there before
+  Another thread is only recording the work that computes this array: the host would read what was in its memory
+  before
+  -> Read it after `cap.graph.launch()`: hand it to this thread then.
+host-read-into = host-read  # a read into an array of the host
+  -> Read it after `cap.graph.launch()`: `y.get(out=buffer)`. To copy at each launch, into pinned memory, write
+     `cp.cuda.runtime.memcpyAsync(buffer.ctypes.data, y.data.ptr, y.nbytes, cp.cuda.runtime.memcpyDeviceToHost,
+     cp.cuda.get_current_stream().ptr)`, keep `buffer` as long as the graph, and wait for the launch before you look
+     at it.
+host-read-unknown = host-read  # a read on another stream
+  Recorded work was given the address of this array. It may write it, and nobody can tell before a launch: the host
+  would read what was there before
+  -> Read it before the capture, or after `cap.graph.launch()`.
+host-read-unseen = host-read  # the same, where the arguments of recorded work can't be read
+  Recorded work may write this array, and it can not be seen which memory it writes: the host would read what was
+  there before
+  -> Read it before the capture, or after `cap.graph.launch()`.
+host-values = host-write  # of captures begun by hand: those of a block upload such values past the capture
+  CuPy copies values of the host to the device here, once and now, and a launch would not do that again
+  -> Make the array before `begin_capture()`.
+dlpack-legacy LegacyStreamError
+  DLPack without a stream makes the legacy default stream wait for this one
+  -> Name the stream: `x.__dlpack__(stream=cap.stream.ptr)`, or exchange before the capture.
+"""
 
 
-def _rules() -> Iterator[Rule]:
-    for text in re.split(r'\n(?=\S)', _WORDS.strip()):
-        head, _, words = text.partition('\n')
-        name, error, elsewhere = f'{head} REFUSED'.split()[:3]
-        says, remedy, *waited = (' '.join(part.split()) for part in words.split(' -> '))
-        yield Rule(name, getattr(errors, error), says, remedy, FromElsewhere[elsewhere], *waited)
+def _read(text: str) -> Iterator[tuple[str, Rule]]:
+    for part in re.split(r'\n(?=\S)', text.strip()):
+        head, _, words = part.partition('\n')
+        name, error, kind = f'{head.partition("#")[0]} REFUSED'.split()[:3]
+        says, remedy, *waited = (' '.join(one.split()) for one in words.split(' -> '))
+        if error == '=':
+            yield name, replace(RULES[kind], says=says or RULES[kind].says, remedy=remedy)
+        else:
+            yield name, Rule(name, getattr(errors, error), says, remedy, FromElsewhere[kind], *waited)
 
 
-RULES: dict[str, Rule] = {rule.name: rule for rule in _rules()}
-
-#: Rules with other words or another remedy for special cases, by the name of the case.
+RULES: dict[str, Rule] = dict(_read(_WORDS))
+#: Special cases of rules, by the name of the case.
 VARIANTS: dict[str, Rule] = {
-    'work-on-another-device': replace(
-        RULES['escaped-work'],
-        says='No stream of this device is in the capture: work sent there would run at once and be missing from the '
-        'graph',
-        remedy='Give the device a lane: `with cap.fork(devices=[0, 1]) as lanes:` and `with lanes[1]:`; or fork a '
-        'stream of it, `side.wait_event(cap.stream.record())`, and make it current there.',
-    ),
-    'work-of-cupy-on-another-device': replace(
-        RULES['escaped-work'],
-        says='CuPy goes to the other device to rearrange elements there, and nothing orders that with the lane that is '
-        'current here',
-        remedy='Do it there, with a lane of that device: `with lanes[1]: part = cp.ascontiguousarray(x)`; what is '
-        'contiguous and of the same dtype is copied as it is.',
-    ),
-    # after the capture, where nothing is being recorded: such events are mostly meant to time or await the launch
-    'event-after-capture': replace(
-        RULES['dead-event'],
-        says='This event was recorded in a capture that is over. It stands for nodes of the graph: no launch of the '
-        'graph records it, and so it has no time and can not be waited for',
-        remedy='Record it again around the launch: `event.record(stream)` before or after `graph.launch(stream)`, '
-        'then use it.',
-    ),
+    **dict(_read(_SPECIAL)),
     # it is not the stream that has to change, but the place of the call
     'wait-for-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['device-sync'].remedy),
     'query-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['query-captured'].remedy),
-    'begin-on-legacy-stream': replace(
-        RULES['legacy-stream'],
-        says='The legacy default stream can not be captured',
-        remedy='Capture on another stream, `stream = cp.cuda.Stream(non_blocking=True)`: `with stream:` around '
-        '`begin_capture()`, the work and `end_capture()`.',
-    ),
-    'end-by-block': Rule(
-        'end-by-block',
-        errors.UnmatchedError,
-        'This capture belongs to a `with ck.capture()` block',
-        'Leave the block instead: its end is the end of the capture.',
-    ),
-    # nothing refuses this one: the host would read what lay there before
-    'host-read-elsewhere': replace(
-        RULES['host-read'],
-        says='Another thread is only recording the work that computes this array: the host would read what was in its '
-        'memory before',
-        remedy='Read it after `cap.graph.launch()`: hand it to this thread then.',
-    ),
-    # a read into an array of the host
-    'host-read-into': replace(
-        RULES['host-read'],
-        remedy='Read it after `cap.graph.launch()`: `y.get(out=buffer)`. To copy at each launch, into pinned memory, '
-        'write `cp.cuda.runtime.memcpyAsync(buffer.ctypes.data, y.data.ptr, y.nbytes, '
-        'cp.cuda.runtime.memcpyDeviceToHost, cp.cuda.get_current_stream().ptr)`, keep `buffer` as long as the graph, '
-        'and wait for the launch before you look at it.',
-    ),
-    # a read on another stream
-    'host-read-unknown': replace(
-        RULES['host-read'],
-        says='Recorded work was given the address of this array. It may write it, and nobody can tell before a launch: '
-        'the host would read what was there before',
-        remedy='Read it before the capture, or after `cap.graph.launch()`.',
-    ),
-    # the same, where the arguments of recorded work can't be read
-    'host-read-unseen': replace(
-        RULES['host-read'],
-        says='Recorded work may write this array, and it can not be seen which memory it writes: the host would read '
-        'what was there before',
-        remedy='Read it before the capture, or after `cap.graph.launch()`.',
-    ),
-    # of captures that a script begins by hand: those of a block upload such values past the capture
-    'host-values': replace(
-        RULES['host-write'],
-        says='CuPy copies values of the host to the device here, once and now, and a launch would not do that again',
-        remedy='Make the array before `begin_capture()`.',
-    ),
-    'dlpack-legacy': Rule(
-        'dlpack-legacy',
-        errors.LegacyStreamError,
-        'DLPack without a stream makes the legacy default stream wait for this one',
-        'Name the stream: `x.__dlpack__(stream=cap.stream.ptr)`, or exchange before the capture.',
-    ),
 }
 
 _O = Operation
