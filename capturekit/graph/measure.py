@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from capturekit.analysis.node_view import Look, fill
+from capturekit.analysis.node_view import fill
 from capturekit.driver.cupti import Untraceable
 from capturekit.driver.event_timing import Times
 from capturekit.graph.edit import NOT_COPIED
@@ -47,7 +47,10 @@ def measure(state: GraphState, launch: Callable[[], None], launches: int, warmup
     with state.lock:
         must_be_whole(state, _CALL)
         with state.relaxed():
-            _must_be_copied(state.look())
+            for node in state.look().nodes:
+                if node.kind in NOT_COPIED:
+                    rule = f'It copies the graph, and CUDA copies none with conditional or memory nodes: {node}.'
+                    raise refused(_CALL, rule, 'Measure a graph of what its bodies do, or put events around a launch.')
     launch()
     with state.lock:
         must_be_whole(state, _CALL)
@@ -76,14 +79,6 @@ def _must_be_measurable(state: GraphState, by: str | None) -> None:
     if len(devices) > 1 and by == 'events':
         rule = f'The graph is of devices {devices}, and their events have no common clock.'
         raise refused(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
-
-
-def _must_be_copied(look: Look) -> None:
-    """Refuse what CUDA does not copy."""
-    for node in look.nodes:
-        if node.kind in NOT_COPIED:
-            rule = f'It copies the graph, and CUDA copies none with conditional or memory nodes: {node}.'
-            raise refused(_CALL, rule, 'Measure a graph of what its bodies do, or put events around a launch.')
 
 
 def _times(state: GraphState, stream: int, launches: int, warmup: int, by: str | None, several: bool) -> Times:
