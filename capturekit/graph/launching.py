@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from capturekit.driver.cuda import stream_handle
@@ -55,9 +56,7 @@ def _in_one(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
     state = owner.state
     captures, threads = state.gate.ledger.captures, _thread._count
     held = weakref.ref(state)
-    launches, current = 0, state.current
-    turns = state.memory.turns[0] if state.memory.turns else None
-    launch = state.memory.in_turn(launch, turns)
+    launches, current, turns = 0, state.current, _turns_of(state)
 
     def fast(stream: Any = None) -> None:
         nonlocal launches
@@ -71,12 +70,22 @@ def _in_one(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
         launch_on(owner.state, stream)
 
     def bind(to: Callable[[], None] = refuse_launch) -> None:
-        nonlocal launch
+        nonlocal launch, turns
         found = held()
-        launch = to if to is refuse_launch or found is None else found.memory.in_turn(to, turns)
+        launch, turns = to, None if to is refuse_launch or found is None else _turns_of(found)
 
     state.quick, state.bind = lambda: launches, bind
     return fast
+
+
+def _turns_of(state: GraphState) -> Any:
+    """The turns of a graph's launches, whose ``last`` is the stream on which they need not be taken; None for none."""
+    turns = state.memory.turns
+    return turns[0] if len(turns) == 1 else _SEVERAL if turns else None
+
+
+#: Several turns: no stream is the last one of all of them.
+_SEVERAL = SimpleNamespace(last=None)
 
 
 def _follow_plan(owner: Owner, stream: Any) -> None:

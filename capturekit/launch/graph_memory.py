@@ -438,12 +438,6 @@ class GraphMemory:
         self.turns += new
         return bool(new)
 
-    def in_turn(self, launch: Callable[[], None], taken: LaunchTurns | None = None) -> Callable[[], None]:
-        """A launch on the current stream that takes its turns, for one thread at a time; but not ``taken``."""
-        for turns in self._turns_in_order():
-            launch = launch if turns is taken else turns.wrapped(launch)
-        return launch
-
     def turn(self, stream: int) -> AbstractContextManager[None]:
         """Launches in this block, on a stream given by its handle, take their turns."""
         if not self.turns:
@@ -453,13 +447,9 @@ class GraphMemory:
     @contextmanager
     def _every_turn(self, stream: int) -> Iterator[None]:
         with ExitStack() as stack:
-            for turns in reversed(self._turns_in_order()):
+            for turns in sorted(self.turns, key=id):  # in one order for all, so that no two threads wait for each other
                 stack.enter_context(turns.taken(stream))
             yield
-
-    def _turns_in_order(self) -> list[LaunchTurns]:
-        """The turns in one order for all graphs, so that no two threads wait for each other."""
-        return sorted(self.turns, key=id)
 
     def holds(self, address: int) -> bool:
         """True for an address in this memory."""

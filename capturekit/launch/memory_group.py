@@ -51,20 +51,6 @@ class LaunchTurns:
         self._events: dict[int, int] = {}
         self._several = False
 
-    def wrapped(self, launch: Callable[[], None]) -> Callable[[], None]:
-        """A launch on the current stream that takes its turn. Only for one thread at a time, as it takes no lock."""
-        current = self._cupy.cuda.get_current_stream
-
-        def in_turn() -> None:
-            stream = current()
-            if stream is self.last:
-                launch()
-            else:
-                with self.taken(stream.ptr):
-                    launch()
-
-        return in_turn
-
     def taken(self, ptr: int) -> Turn:
         """Launches in this block, on a stream given by its handle, come after the last launch of another graph.
 
