@@ -168,16 +168,6 @@ _PART, _UNIT = 4, 512
 Temporaries = Literal['alone', 'shared', 'packed']
 
 
-@dataclass(frozen=True, eq=False)
-class Slab:
-    """A piece of the device's memory. It is given back with the last reference to it."""
-
-    pointer: Any
-    device: int
-    low: int
-    size: int
-
-
 class MemoryGroup:
     """Memory that graphs of one group share: ``group = ck.MemoryGroup()``, then
     ``ck.capture(memory=group)`` and ``@ck.graphed(memory=group)``.
@@ -202,7 +192,8 @@ class MemoryGroup:
         self._platform: Platform | None = None
         #: The order of its launches; None while no graph uses it.
         self.turns: LaunchTurns | None = None
-        self._slabs: list[Slab] = []
+        #: Pieces of the device's memory, as pointers: each is given back with the last reference to it.
+        self._slabs: list[Any] = []
         self._workspaces: dict[tuple[int, int], Any] = {}
         self._graphs = 0
 
@@ -215,8 +206,7 @@ class MemoryGroup:
     def memory_bytes(self) -> int:
         """Bytes of device memory that the graphs share."""
         with self._lock:
-            workspaces = sum(int(pointer.mem.size) for pointer in self._workspaces.values())
-            return workspaces + sum(slab.size for slab in self._slabs)
+            return sum(int(pointer.mem.size) for pointer in (*self._workspaces.values(), *self._slabs))
 
     def join(
         self, platform: Platform, on: Callable[[int], AbstractContextManager[Any]], temporaries: Temporaries = 'alone'
@@ -253,7 +243,7 @@ class MemoryGroup:
                 self._workspaces[key] = self._malloc(size)
             return self._workspaces[key]
 
-    def slabs(self, known: int) -> list[Slab]:
+    def slabs(self, known: int) -> list[Any]:
         """The pieces of memory that there are, without the first ``known``."""
         with self._lock:
             return self._slabs[known:]
@@ -266,10 +256,9 @@ class MemoryGroup:
         """
         with self._lock:
             device = self._device()
-            others = sum(slab.size for slab in self._slabs if slab.device == device) if self._graphs > 1 else 0
-            size = max(size, others // _PART // _UNIT * _UNIT)
-            pointer = self._malloc(size)
-            self._slabs.append(Slab(pointer, int(pointer.device_id), int(pointer.ptr), size))
+            here = [int(one.mem.size) for one in self._slabs if one.device_id == device]
+            others = sum(here) if self._graphs > 1 else 0
+            self._slabs.append(self._malloc(max(size, others // _PART // _UNIT * _UNIT)))
 
     def _device(self) -> int:
         assert self._platform is not None
@@ -308,11 +297,11 @@ class Scratch:
         self._lock = threading.RLock()
         self._known = 0
         #: What is not taken: first address, bytes, and the piece of memory that it is a part of.
-        self._gaps: list[tuple[int, int, Slab]] = []
+        self._gaps: list[tuple[int, int, Any]] = []
         #: What is taken: first address and the one after the last.
         self.taken: list[tuple[int, int]] = []
 
-    def take(self, size: int, device: int) -> tuple[int, Slab]:
+    def take(self, size: int, device: int) -> tuple[int, Any]:
         """Take memory of a device, which is current: the smallest gap that is large enough, or new memory."""
         with self._lock:
             self._look()
@@ -331,11 +320,11 @@ class Scratch:
     def _look(self) -> None:
         for slab in self._group.slabs(self._known):
             self._known += 1
-            self._gaps.append((slab.low, slab.size, slab))
+            self._gaps.append((int(slab.ptr), int(slab.mem.size), slab))
 
     def _smallest(self, size: int, device: int) -> int | None:
         fitting = [
-            (room, n) for n, (_low, room, slab) in enumerate(self._gaps) if room >= size and slab.device == device
+            (room, n) for n, (_low, room, slab) in enumerate(self._gaps) if room >= size and slab.device_id == device
         ]
         return min(fitting)[1] if fitting else None
 
@@ -343,7 +332,7 @@ class Scratch:
         """Give up what was taken from ``low`` to ``high - 1``: the next one may have it."""
         with self._lock:
             self.taken.remove((low, high))
-            slab = next(one for one in self._group.slabs(0) if one.low <= low and high <= one.low + one.size)
+            slab = next(one for one in self._group.slabs(0) if one.ptr <= low and high <= one.ptr + one.mem.size)
             self._gaps.append((low, high - low, slab))
 
     def holds(self, address: int) -> bool:
