@@ -393,11 +393,6 @@ class CudaDevice(Timing):
             return False
         return self.driver_version() >= (12080 if decides == 'switch' or count > 1 else 12040)
 
-    def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
-        """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
-        node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
-        return node, body
-
     def add_conditional(
         self, g: int, after: Sequence[int], condition: int, decides: str, count: int
     ) -> tuple[int, list[int]]:

@@ -25,7 +25,7 @@ def test_cuda_bindings_without_conditions_say_so() -> None:
     for call in (
         lambda: d.begin_capture_to(1, 2),
         lambda: d.condition_create(1),
-        lambda: d.add_if(1, [], 2),
+        lambda: d.add_conditional(1, [], 2, 'if', 1),
     ):
         with pytest.raises(CudaCallError, match='which this cuda-bindings does not have') as info:
             call()

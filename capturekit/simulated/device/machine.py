@@ -818,10 +818,6 @@ class SimulatedDevice:
     def can_decide(self, decides: str, count: int) -> bool:
         return True
 
-    def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
-        node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
-        return node, body
-
     def add_conditional(
         self, g: int, after: Sequence[int], condition: int, decides: str, count: int
     ) -> tuple[int, list[int]]:
