@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,26 +139,16 @@ def _shares(a: Access, b: Access) -> bool | None:
     if (a.dense and (b.dense or (low <= start and end <= high))) or (b.dense and start <= low and high <= end):
         return True
     try:
-        return bool(np.shares_memory(_Fake.of(a), _Fake.of(b), max_work=_WORK))
+        return bool(np.shares_memory(_never_read(a), _never_read(b), max_work=_WORK))
     except np.exceptions.TooHardError:
         return None
 
 
-class _Fake:
-    """A NumPy array over memory that is never read."""
-
-    def __init__(self, access: Access) -> None:
-        self.__array_interface__ = {
-            'version': 3,
-            'data': (access.address, True),
-            'shape': access.shape,
-            'strides': access.strides,
-            'typestr': f'|V{access.itemsize}',
-        }
-
-    @classmethod
-    def of(cls, access: Access) -> NDArray[Any]:
-        return np.asarray(cls(access))
+def _never_read(access: Access) -> NDArray[Any]:
+    """A NumPy array over the memory of an access."""
+    where = {'data': (access.address, True), 'shape': access.shape, 'strides': access.strides}
+    told = SimpleNamespace(__array_interface__={'version': 3, 'typestr': f'|V{access.itemsize}', **where})
+    return np.asarray(told)
 
 
 # -- what the driver's nodes touch ------------------------------------------------------------------------------
