@@ -279,23 +279,14 @@ class Reader:
 
     def infos(self, graph: int) -> list[NodeInfo]:
         """The nodes of a graph, in the order in which they were made."""
-        params, known = _Params(), Described()
-        found = []
-        for handle in self.handles(graph):
-            if not self._get(handle, ctypes.byref(params)):
-                found.append(self._kernel_info(handle, params, known))
-            else:
-                found.append(self._other_info(handle))
-        return found
+        known = Described()
+        return [self.info(handle, known) for handle in self.handles(graph)]
 
-    def info(self, handle: int) -> NodeInfo:
-        """One node."""
+    def info(self, handle: int, known: Described | None = None) -> NodeInfo:
+        """One node. ``known``: as in :meth:`described`."""
         params = _Params()
         if not self._get(handle, ctypes.byref(params)):
-            return self._kernel_info(handle, params)
-        return self._other_info(handle)
-
-    def _other_info(self, handle: int) -> NodeInfo:
+            return self._kernel_info(handle, params, known)
         name = self.kind(handle)
         look = {'memcpy': self._memcpy_info, 'memset': self._memset_info, 'graph': self._child_info}.get(name)
         return look(handle) if look is not None else NodeInfo(handle, name)
@@ -340,7 +331,7 @@ class Reader:
             found.append(Argument(ctypes.string_at(params.args[number], size), dtype, array))
         return int(params.func or 0), found
 
-    def _kernel_info(self, handle: int, params: _Params, known: Described | None = None) -> NodeInfo:
+    def _kernel_info(self, handle: int, params: _Params, known: Described | None) -> NodeInfo:
         name, layout = self.described((params.func or 0, params.kern or 0), known)
         words: list[int] = []
         for number, (_offset, size) in enumerate(layout if params.args else ()):
