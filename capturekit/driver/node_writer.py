@@ -164,11 +164,6 @@ class NodeVerbs:
         self._driver.call(f'cuGraphEvent{what}NodeGetEvent', ctypes.c_void_p(node), ctypes.byref(event))
         return what, event
 
-    def _inner(self, node: int) -> int:
-        inner = ctypes.c_void_p()
-        self._driver.call('cuGraphChildGraphNodeGetGraph', ctypes.c_void_p(node), ctypes.byref(inner))
-        return inner.value or 0
-
     # -- definitions --------------------------------------------------------------------------------------------
 
     def graph_clone(self, g: int) -> int:
@@ -271,7 +266,7 @@ class NodeVerbs:
     def set_child(self, g: int, node: int, child: int) -> None:
         """Give the nodes of a node's child graph what those of another graph have, which pair with them by number."""
         reader = self._driver
-        mine, theirs = (reader.handles(graph) for graph in (self._inner(node), child))
+        mine, theirs = (reader.handles(graph) for graph in (reader.info(node).inner, child))
         kinds = [reader.kind(one) for one in theirs]
         if [reader.kind(one) for one in mine] != kinds:
             raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, 'a child graph of other nodes')
@@ -284,7 +279,7 @@ class NodeVerbs:
             params, _name, _layout = reader.params(of)
             reader.call('cuGraphKernelNodeSetParams_v2', at, ctypes.byref(params))
         elif kind == 'graph':
-            self.set_child(g, to, self._inner(of))
+            self.set_child(g, to, reader.info(of).inner)
         elif kind in ('event record', 'wait event'):
             what, event = self._event(of)
             reader.call(f'cuGraphEvent{what}NodeSetEvent', at, event)
@@ -332,7 +327,7 @@ class NodeVerbs:
             what, event = self._event(node)
             reader.call(f'cuGraphExecEvent{what}NodeSetEvent', *at, event)
         elif kind == 'graph':
-            self.child_take(x, source, self._inner(node))
+            self.child_take(x, source, reader.info(node).inner)
         else:
             raise CudaCallError(Code.cudaErrorNotSupported, f'a node of kind {kind!r}')
 
