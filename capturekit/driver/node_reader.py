@@ -67,6 +67,12 @@ class _Memcpy(ctypes.Structure):
     ] + [('WidthInBytes', ctypes.c_size_t), ('Height', ctypes.c_size_t), ('Depth', ctypes.c_size_t)]  # fmt: skip
 
 
+def copy_end(copy: _Memcpy, side: str) -> int:
+    """The address of 'dst' or 'src'."""
+    host = getattr(copy, side + 'MemoryType') == _HOST
+    return int(getattr(copy, side + ('Host' if host else 'Device')) or 0)
+
+
 class _Memset(ctypes.Structure):
     """``CUDA_MEMSET_NODE_PARAMS_v1``."""
 
@@ -343,11 +349,7 @@ class Reader:
     def _memcpy_info(self, handle: int) -> NodeInfo:
         copy = _Memcpy()
         self.library.cuGraphMemcpyNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(copy))
-        ends = {}
-        for side in ('dst', 'src'):
-            where = getattr(copy, side + 'MemoryType')
-            at = getattr(copy, side + 'Host') if where == _HOST else getattr(copy, side + 'Device')
-            ends[side] = int(at or 0)
+        ends = {side: copy_end(copy, side) for side in ('dst', 'src')}
         nbytes = copy.WidthInBytes * max(copy.Height, 1) * max(copy.Depth, 1)
         return NodeInfo(handle, 'memcpy', '', {**ends, 'bytes': nbytes}, tuple(ends.values()))
 

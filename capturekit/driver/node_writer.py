@@ -16,7 +16,7 @@ from typing import Any
 from capturekit.driver.graph_edges import EdgeWriter
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_accesses import Touched, accesses_of
-from capturekit.driver.node_reader import Described, NodeInfo, Reader, _Memcpy, _Memset, _Params, checked
+from capturekit.driver.node_reader import Described, NodeInfo, Reader, _Memcpy, _Memset, _Params, checked, copy_end
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -97,12 +97,6 @@ class KernelAim:
     def runner(self, x: int, source: int) -> Callable[[], int]:
         """Return a function that brings the arguments to an executable graph alone, and returns CUDA's code."""
         return functools.partial(self._execute, ctypes.c_void_p(x), ctypes.c_void_p(source), self._reference)
-
-
-def copy_end(copy: _Memcpy, side: str) -> int:
-    """The address of 'dst' or 'src'."""
-    host = getattr(copy, side + 'MemoryType') == _HOST
-    return int(getattr(copy, side + ('Host' if host else 'Device')) or 0)
 
 
 class NodeVerbs:
