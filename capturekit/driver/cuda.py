@@ -10,16 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from capturekit.driver.call_notices import CallSource
 from capturekit.driver.cupti import Timing
-from capturekit.driver.node_reader import KINDS, NodeInfo, Reader
-from capturekit.driver.node_writer import NodeVerbs
-from capturekit.model.errors import CudaCallError
+from capturekit.driver.graph_edges import EdgeWriter
+from capturekit.driver.node_reader import KINDS, NodeInfo, Reader, checked
 from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_after
 from capturekit.model.rules import CaptureStatus, Code, Mode
 from capturekit.model.versions import BINDINGS, CUPY, command
@@ -103,7 +101,7 @@ class StreamHandle:
         return (0, self.ptr)
 
 
-class CudaDevice(NodeVerbs, Timing):
+class CudaDevice(Timing):
     """CUDA through cuda-bindings, with the methods of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:
@@ -141,19 +139,8 @@ class CudaDevice(NodeVerbs, Timing):
         code = int(answer[0])
         if code:
             self.rt.cudaGetLastError()
-            raise CudaCallError(_code(code), call)
+            checked(code, call)
         return answer[1] if len(answer) == 2 else answer[1:]
-
-    def _offered(self, name: str) -> Any:
-        """A function or type that only some versions of cuda-bindings have.
-
-        Raises:
-            CudaCallError: this one is too old: cudaErrorNotSupported.
-        """
-        found = getattr(self.rt, name, None)
-        if found is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'{name}, which this cuda-bindings does not have')
-        return found
 
     def driver_version(self) -> int:
         """``cudaDriverGetVersion``: 13000 for CUDA 13.0; 0 without a driver."""
@@ -191,12 +178,8 @@ class CudaDevice(NodeVerbs, Timing):
         return int(self._ask(self.rt.cudaStreamGetPriority(s), 'streamGetPriority'))
 
     def stream_device(self, s: int) -> int:
-        """``cudaStreamGetDevice``: the device that a stream belongs to.
-
-        Raises:
-            CudaCallError: cuda-bindings is older than 12.8 and doesn't know it: cudaErrorNotSupported.
-        """
-        return int(self._ask(self._offered('cudaStreamGetDevice')(s), 'streamGetDevice'))
+        """``cudaStreamGetDevice``: the device that a stream belongs to. Drivers before CUDA 12.8 can't be asked."""
+        return int(self._ask(self.rt.cudaStreamGetDevice(s), 'streamGetDevice'))
 
     def stream_status(self, s: int) -> CaptureStatus:
         """``cudaStreamIsCapturing``."""
@@ -280,16 +263,15 @@ class CudaDevice(NodeVerbs, Timing):
 
     def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
         """``cudaStreamBeginCaptureToGraph``: add to a graph, or to the body of a node, after the nodes ``after``."""
-        begin = self._offered('cudaStreamBeginCaptureToGraph')
         rt = self.rt
         nodes = [rt.cudaGraphNode_t(n) for n in after] or None
         edges = [rt.cudaGraphEdgeData() for _ in after] or None
-        answer = begin(s, rt.cudaGraph_t(g), nodes, edges, len(after), self._modes[mode])
+        answer = rt.cudaStreamBeginCaptureToGraph(s, rt.cudaGraph_t(g), nodes, edges, len(after), self._modes[mode])
         self._ask(answer, 'streamBeginCaptureToGraph')
 
     def can_continue(self) -> bool:
-        """Whether driver and cuda-bindings can capture into a graph that has nodes: from CUDA 12.3 on."""
-        return hasattr(self.rt, 'cudaStreamBeginCaptureToGraph') and self.driver_version() >= 12030
+        """Whether the driver can capture into a graph that has nodes: from CUDA 12.3 on."""
+        return self.driver_version() >= 12030
 
     def set_dependencies(self, s: int, after: Sequence[int]) -> None:
         """``cudaStreamUpdateCaptureDependencies``: set the nodes that a captured stream's next node comes after."""
@@ -357,8 +339,7 @@ class CudaDevice(NodeVerbs, Timing):
     def graph_edges(self, g: int) -> list[tuple[int, int]]:
         """Pairs (from, to) of node handles."""
         if self.reader is not None:
-            with suppress(LookupError):
-                return self.reader.edges(g)
+            return [(a, b) for a, b, _data in EdgeWriter(self.reader).edges(g)]
         rt = self.rt
         get = getattr(rt, 'cudaGraphGetEdges_v2', rt.cudaGraphGetEdges)
         graph = rt.cudaGraph_t(g)
@@ -385,28 +366,18 @@ class CudaDevice(NodeVerbs, Timing):
 
     def condition_create(self, g: int, default: int = 0) -> int:
         """``cudaGraphConditionalHandleCreate``: a condition that is set to the default at each launch of ``g``."""
-        create = self._offered('cudaGraphConditionalHandleCreate')
-        return int(self._ask(create(self.rt.cudaGraph_t(g), default, _ASSIGN_DEFAULT), 'graphConditionalHandleCreate'))
+        answer = self.rt.cudaGraphConditionalHandleCreate(self.rt.cudaGraph_t(g), default, _ASSIGN_DEFAULT)
+        return int(self._ask(answer, 'graphConditionalHandleCreate'))
 
     def can_decide(self, decides: str, count: int) -> bool:
-        """Whether driver and cuda-bindings know such conditional nodes: from CUDA 12.4 on, with several bodies 12.8."""
-        kinds = getattr(self.rt, 'cudaGraphConditionalNodeType', None)
-        if kinds is None or not hasattr(kinds, f'cudaGraphCondType{decides.capitalize()}'):
-            return False
+        """Whether the driver knows such conditional nodes: from CUDA 12.4 on, with several bodies 12.8."""
         return self.driver_version() >= (12080 if decides == 'switch' or count > 1 else 12040)
-
-    def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
-        """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
-        node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
-        return node, body
 
     def add_conditional(
         self, g: int, after: Sequence[int], condition: int, decides: str, count: int
     ) -> tuple[int, list[int]]:
         """``cudaGraphAddNode``: an IF (of 1 or 2 bodies), WHILE (1) or SWITCH node; return it, and its body graphs."""
         rt = self.rt
-        self._offered('cudaConditionalNodeParams')
-        add = self._offered('cudaGraphAddNode')
         # cuda-bindings 12 takes edge data in another function, and there only one for each edge.
         edges = () if hasattr(rt, 'cudaGraphAddNode_v2') else (None,)
         params = rt.cudaGraphNodeParams()
@@ -415,7 +386,7 @@ class CudaDevice(NodeVerbs, Timing):
         params.conditional.type = getattr(rt.cudaGraphConditionalNodeType, f'cudaGraphCondType{decides.capitalize()}')
         params.conditional.size = count
         nodes = [rt.cudaGraphNode_t(n) for n in after] or None
-        node = self._ask(add(rt.cudaGraph_t(g), nodes, *edges, len(after), params), 'graphAddNode')
+        node = self._ask(rt.cudaGraphAddNode(rt.cudaGraph_t(g), nodes, *edges, len(after), params), 'graphAddNode')
         return int(node), [int(params.conditional.phGraph_out[i]) for i in range(count)]
 
     def add_child(self, g: int, after: Sequence[int], child: int) -> int:
@@ -477,10 +448,3 @@ class CudaDevice(NodeVerbs, Timing):
         """Free and total bytes."""
         free, total = self._ask(self.rt.cudaMemGetInfo(), 'memGetInfo')
         return int(free), int(total)
-
-
-def _code(code: int) -> int:
-    try:
-        return Code(code)
-    except ValueError:
-        return code

@@ -35,9 +35,9 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.driver.event_timing import TIMED, Exit, Launched, Marker, Times, measured, plain
+from capturekit.driver.event_timing import TIMED, Exit, Launched, Marker, Times, measured, plain, timed_nodes
 from capturekit.driver.node_reader import Reader
-from capturekit.driver.node_writer import Writer
+from capturekit.driver.node_writer import NodeVerbs
 from capturekit.model.counted import counted
 from capturekit.model.errors import CudaCallError
 from capturekit.model.progress import progress
@@ -243,7 +243,7 @@ def traced(
 ) -> Times:
     """Measure by CUPTI, for :meth:`Timing.graph_measure`. Raises Untraceable."""
     times = Times('measured', *launched[:1], mark=launched[1], by='profiler')
-    timed, kind = _timed(reader, g, off), Writer(reader).kind
+    timed, kind = timed_nodes(reader, g, off), reader.kind
     with Exit() as exit:
         watcher.begin(exit, [one for node in reader.handles(g) for one in _inside(reader, node, kind(node), True)])
         copy = device.graph_instantiate(g, by_node_priority)
@@ -267,12 +267,6 @@ def traced(
                 step()
     _gather(times, ran, timed)
     return times
-
-
-def _timed(reader: Reader, g: int, off: Sequence[int]) -> dict[int, str]:
-    """The nodes that take time, and their kinds."""
-    kind, disabled = Writer(reader).kind, set(off)
-    return {node: kind(node) for node in reader.handles(g) if kind(node) in TIMED and node not in disabled}
 
 
 def _owners(reader: Reader, watcher: Profiler, timed: Mapping[int, str]) -> dict[int, int]:
@@ -325,10 +319,8 @@ def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], time
         times.note = f'{counted(len(timed) - len(seen), "node")} have no times: CUPTI recorded nothing of them.'
 
 
-class Timing:
-    """The method of :class:`capturekit.driver.cuda.CudaDevice` that measures. It needs the driver's library."""
-
-    reader: Any
+class Timing(NodeVerbs):
+    """The verbs of :class:`capturekit.driver.cuda.CudaDevice` that measure. They need the driver's library, too."""
 
     def graph_measure(
         self,
@@ -351,37 +343,35 @@ class Timing:
         Raises Untraceable where the profiler is asked for, or needed, and can't be had. By events it is refused where
         ``cudaGraphClone`` is: graphs with conditional or memory nodes.
         """
-        if self.reader is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
+        reader = self._needed('measuring a graph')
         given = g, s, launches, warmup, off, by_node_priority
         watcher = _watcher(by)
-        if isinstance(watcher, Profiler) and 'host' in _timed(self.reader, g, off).values():
+        if isinstance(watcher, Profiler) and 'host' in timed_nodes(reader, g, off).values():
             watcher = _records_host(watcher)
         needed = by is not None or several
         if isinstance(watcher, str) and needed:
             raise Untraceable(watcher)
         with Exit() as exit:
-            launched = plain(self, Marker(self.reader, exit), exit, x, s, launches, warmup)
+            launched = plain(self, Marker(reader, exit), exit, x, s, launches, warmup)
         why, stays = watcher if isinstance(watcher, str) else '', ''
         if isinstance(watcher, Profiler):
             try:
-                times = traced(self, self.reader, watcher, *given, launched)
+                times = traced(self, reader, watcher, *given, launched)
                 return replace(times, note=_sentences(times.note, _stays(watcher)))
             except Untraceable as refusal:
                 why, stays = refusal.reason, _stays(watcher)
                 if needed:
                     raise Untraceable(f'{why}. {stays}'.rstrip('. ')) from None
-        times = measured(self, self.reader, g, x, *given[1:], launched)
+        times = measured(self, reader, g, x, *given[1:], launched)
         return replace(times, note=_sentences(f'By events: {why}.' if why else '', stays))
 
     def graph_time(self, x: int, s: int, in_a_row: int = 1) -> float:
         """Launch an executable graph on a stream and wait; the time between an event before it and one after it, in
         microseconds. Of several launches ``in_a_row`` it is the median, without the first."""
-        if self.reader is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, "timing a launch: the driver's library can't be reached")
+        reader = self._needed('timing a launch')
         with Exit() as exit:
             first = 1 if in_a_row > 1 else 0
-            return float(np.median(plain(self, Marker(self.reader, exit), exit, x, s, in_a_row - first, first)[0]))
+            return float(np.median(plain(self, Marker(reader, exit), exit, x, s, in_a_row - first, first)[0]))
 
 
 def _stays(watcher: Profiler) -> str:

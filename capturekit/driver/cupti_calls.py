@@ -37,7 +37,7 @@ from typing import Any
 from capturekit.driver.call_notices import Listener
 from capturekit.driver.cupti import Profiler, Untraceable, profiler
 from capturekit.driver.shared_objects import callers, files
-from capturekit.model.cuda_functions import EXCHANGE, ApiCall, Function, function
+from capturekit.model.cuda_functions import ApiCall, Function, function
 from capturekit.model.ledger import PER_THREAD_HANDLE
 from capturekit.model.rules import CaptureStatus, Mode, Operation
 from capturekit.model.source_line import other_threads
@@ -411,15 +411,13 @@ def _callbacks(library: Any) -> list[_Callback]:
             last = number
             called = name.value.decode()
             what = function(called)
-            if what is not None and (domain == _DRIVER or _told_by_runtime(what)):
-                found.append(
-                    _Callback(domain, number, what, layout(called) if domain == _DRIVER else ParameterLayout())
-                )
+            if what is None:
+                continue
+            if domain == _DRIVER:
+                found.append(_Callback(domain, number, what, layout(called)))
+            elif what.operation is not None and what.operation not in _FREQUENT:
+                found.append(_Callback(domain, number, what, ParameterLayout()))
     return found
-
-
-def _told_by_runtime(what: Function) -> bool:
-    return what.operation is not None and what.operation not in _FREQUENT and not what.shown.endswith(EXCHANGE)
 
 
 @functools.lru_cache(maxsize=1)

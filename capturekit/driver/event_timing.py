@@ -13,17 +13,16 @@ is about half a microsecond.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from types import TracebackType
 from typing import Any
 
 from capturekit.driver.graph_edges import EdgeWriter
 from capturekit.driver.node_reader import Reader
-from capturekit.driver.node_writer import Writer
 from capturekit.model.errors import CudaCallError
+from capturekit.model.lease import Lease
 from capturekit.model.progress import progress
 
 #: Kinds of nodes that take time. Other nodes only order work, or wait for something outside of the graph.
@@ -57,33 +56,15 @@ class Times:
     note: str = ''
 
 
-class Exit:
-    """Destroys everything that was made in the block, in reverse order.
+class Exit(Lease):
+    """Destroys everything that was made in the block; a refusal is raised unless the block itself has raised."""
 
-    All steps are tried, even if one is refused; a refusal is raised unless the block itself has raised.
-    """
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], None]] = []
-
-    def add(self, step: Callable[[], None]) -> None:
-        """Add a step for the end of the block, before those that were added earlier."""
-        self._steps.append(step)
-
-    def __enter__(self) -> Exit:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        refusals = []
-        while self._steps:
-            try:
-                self._steps.pop()()
-            except CudaCallError as refusal:
-                refusals.append(refusal)
-        if refusals and error is None:
-            raise refusals[0]
+    def __exit__(self, *raised: object) -> None:
+        try:
+            self.release()
+        except CudaCallError:
+            if raised[1] is None:
+                raise
 
 
 @dataclass(frozen=True)
@@ -177,6 +158,12 @@ class Marker(EdgeWriter):
         return _Marked(first, around, behind)
 
 
+def timed_nodes(reader: Reader, g: int, off: Sequence[int]) -> dict[int, str]:
+    """The nodes that take time, and their kinds; without the nodes ``off``."""
+    kinds = {node: reader.kind(node) for node in reader.handles(g) if node not in set(off)}
+    return {node: kind for node, kind in kinds.items() if kind in TIMED}
+
+
 #: What launches of the graph itself took, and what lies between two events with nothing between them.
 Launched = tuple[list[float], list[float]]
 
@@ -201,9 +188,7 @@ def measured(
         times.plain, _marks = launched or plain(device, marker, exit, x, s, launches, warmup)
         clone = device.graph_clone(g)
         exit.add(partial(device.graph_destroy, clone))
-        kind, disabled = Writer(reader).kind, set(off)
-        timed = [node for node in reader.handles(g) if kind(node) in TIMED and node not in disabled]
-        handles = {node: marker.in_clone(node, clone) for node in timed}
+        handles = {node: marker.in_clone(node, clone) for node in timed_nodes(reader, g, off)}
         switched = [marker.in_clone(node, clone) for node in off]
         marked = marker.mark_all(clone, list(handles.values()))
         copy = device.graph_instantiate(clone, by_node_priority)

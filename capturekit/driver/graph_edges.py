@@ -9,12 +9,16 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from capturekit.driver.node_reader import CheckedCalls
+from capturekit.driver.node_reader import Reader
 from capturekit.model.errors import CudaCallError
 
 
-class EdgeWriter(CheckedCalls):
+class EdgeWriter:
     """Reads and changes the edges of graphs of the driver's."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._call = reader.call
 
     def edges(self, graph: int) -> list[tuple[int, int, int]]:
         """(from, to, data) of each edge; the eight bytes of data are 0 where the end of a node is waited for."""
@@ -62,7 +66,7 @@ class EdgeWriter(CheckedCalls):
 
     def _edges(self, call: str, graph: int, starts: Any, ends: Any, data: Any, count: Any) -> None:
         """Drivers before CUDA 12.3 have no data at their edges, nor the functions that take it."""
-        if hasattr(self._cuda, f'{call}_v2'):
+        if hasattr(self._reader.library, f'{call}_v2'):
             self._call(f'{call}_v2', ctypes.c_void_p(graph), starts, ends, data, count)
         else:
             self._call(call, ctypes.c_void_p(graph), starts, ends, count)

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_PACKAGE = 'cupy_backends.cuda.libs'
+#: CuPy's package of modules of vendor libraries.
+PACKAGE = 'cupy_backends.cuda.libs'
 #: CuPy's functions that start work without setting the handle's stream (CuPy 14.0 to 14.2, `cupy_backends/cuda/libs`).
 SILENT = {
     'cublas': ('zdotc',),
@@ -45,7 +46,7 @@ class LibraryStreams:
         with self._lock:
             self._holders += 1
             for name, functions in SILENT.items() if self._holders == 1 else ():
-                module = sys.modules.get(f'{_PACKAGE}.{name}')
+                module = sys.modules.get(f'{PACKAGE}.{name}')
                 for function in functions:
                     if hasattr(module, function):
                         self._replace(cupy, module, function)
@@ -79,21 +80,17 @@ class LibraryStreams:
 
     def note(self, cupy: Any, name: str) -> None:
         """Note that this thread's handle of a library is about to get a stream of a capture."""
-        device = _current_device(cupy) if name in _HANDLES else None
-        if device is not None:
-            self._used.setdefault(threading.get_ident(), set()).add((name, device))
+        if name not in _HANDLES:
+            return
+        try:
+            device = int(cupy.cuda.runtime.getDevice())
+        except cupy.cuda.runtime.CUDARuntimeError:  # there is no device, and so no handle that could have been used
+            return
+        self._used.setdefault(threading.get_ident(), set()).add((name, device))
 
     def give_back(self, cupy: Any) -> None:
         """Give the handles that an ended capture of this thread has used the stream that is current now."""
         for name, device in sorted(self._used.pop(threading.get_ident(), ())):
-            module = sys.modules[f'{_PACKAGE}.{name}']
+            module = sys.modules[f'{PACKAGE}.{name}']
             handle = getattr(cupy.cuda.Device(device), _HANDLES[name])
             module.setStream(handle, cupy.cuda.get_current_stream(device).ptr)
-
-
-def _current_device(cupy: Any) -> int | None:
-    """The number of this thread's device; None if there is none, and so no handle that could have been used."""
-    try:
-        return int(cupy.cuda.runtime.getDevice())
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return None

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Values below are sizes and numbers, not addresses of memory: CUDA's unified addresses lie higher.
-_LOWEST = 1 << 32
+LOWEST = 1 << 32
 _WORD = 8
 #: How much work NumPy may do to find a shared byte (its ``max_work``).
 _WORK = 100_000
@@ -138,40 +139,29 @@ def _shares(a: Access, b: Access) -> bool | None:
     if (a.dense and (b.dense or (low <= start and end <= high))) or (b.dense and start <= low and high <= end):
         return True
     try:
-        return bool(np.shares_memory(_Fake.of(a), _Fake.of(b), max_work=_WORK))
+        return bool(np.shares_memory(_never_read(a), _never_read(b), max_work=_WORK))
     except np.exceptions.TooHardError:
         return None
 
 
-class _Fake:
-    """A NumPy array over memory that is never read."""
-
-    def __init__(self, access: Access) -> None:
-        self.__array_interface__ = {
-            'version': 3,
-            'data': (access.address, True),
-            'shape': access.shape,
-            'strides': access.strides,
-            'typestr': f'|V{access.itemsize}',
-        }
-
-    @classmethod
-    def of(cls, access: Access) -> NDArray[Any]:
-        return np.asarray(cls(access))
+def _never_read(access: Access) -> NDArray[Any]:
+    """A NumPy array over the memory of an access."""
+    where = {'data': (access.address, True), 'shape': access.shape, 'strides': access.strides}
+    told = SimpleNamespace(__array_interface__={'version': 3, 'typestr': f'|V{access.itemsize}', **where})
+    return np.asarray(told)
 
 
 # -- what the driver's nodes touch ------------------------------------------------------------------------------
 
 
-def accesses_of(reader: Any, writer: Any, g: int) -> dict[int, Touched]:
+def accesses_of(reader: Any, g: int) -> dict[int, Touched]:
     """The accesses of each node of a definition, by its handle, found by the driver's library."""
-    return _Walk(reader, writer).graph(g)
+    return _Walk(reader).graph(g)
 
 
 class _Walk:
-    def __init__(self, reader: Any, writer: Any) -> None:
+    def __init__(self, reader: Any) -> None:
         self.reader = reader
-        self.writer = writer
         self.forms = Forms()
         self.known: Described = {}
 
@@ -190,19 +180,19 @@ class _Walk:
         return Touched((), info.kind in _IDLE)
 
     def _kernel(self, info: NodeInfo) -> Touched:
-        function, arguments = self.writer.kernel(info.handle, self.known)
+        function, arguments = self.reader.kernel(info.handle, self.known)
         sizes = tuple(len(one.data) for one in arguments)
         form = self.forms.of(info.name, sizes, function)
         known = info.name not in _TABLES and not any(one.texture for one in form)
         return Touched(tuple(kernel_accesses(arguments, form)), known)
 
     def _memcpy(self, info: NodeInfo) -> Touched:
-        copy = self.writer.read('cuGraphMemcpyNodeGetParams', info.handle, _Memcpy())
+        copy = self.reader.read('cuGraphMemcpyNodeGetParams', info.handle, _Memcpy())
         found = tuple(end for end in (copied(copy, 'dst'), copied(copy, 'src')) if end is not None)
         return Touched(found, len(found) == 2)
 
     def _memset(self, info: NodeInfo) -> Touched:
-        asked = self.writer.read('cuGraphMemsetNodeGetParams', info.handle, _Memset())
+        asked = self.reader.read('cuGraphMemsetNodeGetParams', info.handle, _Memset())
         width, height = asked.width * asked.elementSize, max(asked.height, 1)
         return Touched((Access(int(asked.dst), (height, width), (asked.pitch or width, 1), 1, True),))
 
@@ -233,14 +223,14 @@ def kernel_accesses(arguments: Iterable[Argument], form: tuple[KernelParameter, 
             found += [
                 Access(word, (), (), 0, None, False, number, _WORD * n)
                 for n, word in enumerate(words)
-                if word >= _LOWEST
+                if word >= LOWEST
             ]
             continue
         array = _array(argument.data, parameter, number, argument.dtype)
         (address,) = struct.unpack_from('Q', argument.data)
         if array is not None:
             found.append(array)
-        elif address >= _LOWEST and not parameter.number:  # as CUB's kernels take one
+        elif address >= LOWEST and not parameter.number:  # as CUB's kernels take one
             sure = linear(address, 1, _writes(parameter)) if parameter.whole else None
             found.append(Access(address, (), (), 0, _writes(parameter), False, number, sure=sure))
     return found
@@ -257,7 +247,7 @@ def _array(data: bytes, parameter: KernelParameter, number: int, dtype: str) -> 
         return None
     words = struct.unpack(f'{len(data) // _WORD}q', data)
     address, size, shape, strides = words[0], words[1], words[2 : 2 + ndim], words[2 + ndim :]
-    if address < _LOWEST or size != int(np.prod(shape, dtype=np.int64)) or size < 1:
+    if address < LOWEST or size != int(np.prod(shape, dtype=np.int64)) or size < 1:
         return None
     itemsize, writes = parameter.itemsize or (np.dtype(dtype).itemsize if dtype else 0), _writes(parameter)
     if itemsize and parameter.whole:

@@ -19,28 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from capturekit.driver.kernel_args import Argument
 from capturekit.driver.vendor_libraries import loaded
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-# -- calls of the driver's library that raise where the driver answers with an error ----------------------------------
-
-
-class CheckedCalls:
-    """What writers of nodes and of edges have in common: a reader, and its library."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._cuda = reader.library
-
-    def _call(self, name: str, *args: Any) -> None:
-        code = int(getattr(self._cuda, name)(*args))
-        if code:
-            raise CudaCallError(Code(code) if code in set(Code) else code, name)
 
 
 #: ``CU_STREAM_CAPTURE_STATUS_ACTIVE``.
@@ -80,6 +65,12 @@ class _Memcpy(ctypes.Structure):
             ('Height', ctypes.c_size_t),
         )
     ] + [('WidthInBytes', ctypes.c_size_t), ('Height', ctypes.c_size_t), ('Depth', ctypes.c_size_t)]  # fmt: skip
+
+
+def copy_end(copy: _Memcpy, side: str) -> int:
+    """The address of 'dst' or 'src'."""
+    host = getattr(copy, side + 'MemoryType') == _HOST
+    return int(getattr(copy, side + ('Host' if host else 'Device')) or 0)
 
 
 class _Memset(ctypes.Structure):
@@ -131,6 +122,20 @@ class NodeInfo:
     inner: int = 0
 
 
+def _types(name: str, layout: list[tuple[int, int]]) -> dict[int, tuple[str, bool]]:
+    """What the name of a CuPy kernel says about its arguments: by number, the dtype and whether it is an array."""
+    known = name.startswith('cupy_') and '__' in name
+    found: dict[int, tuple[str, bool]] = {}
+    for number, word in enumerate(name.rpartition('__')[2].split('_') if known else ()):
+        size = layout[number][1] if number < len(layout) else 0
+        scalar = _SCALARS.get((word, size))
+        if scalar is not None:
+            found[number] = (str(scalar), False)
+        elif size >= 2 * ctypes.sizeof(ctypes.c_void_p):
+            found[number] = (word, True)
+    return found
+
+
 @dataclass
 class Kernel:
     """One kernel of a graph: its name, the layout of its arguments, and their bytes in each node."""
@@ -159,16 +164,12 @@ class Kernel:
 
     def scalars(self) -> Iterable[tuple[int, str, Any]]:
         """Scalars of CuPy's own kernels: (argument's number, dtype, value), once each."""
-        known = self.name.startswith('cupy_') and '__' in self.name
-        types = self.name.rpartition('__')[2].split('_') if known else []
         first = self.layout[0][0] if self.layout else 0
-        for number, (offset, size) in enumerate(self.layout):
-            dtype = _SCALARS.get((types[number], size)) if number < len(types) else None
-            if dtype is None:
-                continue
-            values = {node[offset - first : offset - first + size] for node in self.nodes}
+        for number, (dtype, is_array) in _types(self.name, self.layout).items():
+            offset, size = self.layout[number]
+            values = () if is_array else {node[offset - first : offset - first + size] for node in self.nodes}
             for value in sorted(values):
-                yield number, str(dtype), np.frombuffer(value, dtype)[0].item()
+                yield number, dtype, np.frombuffer(value, dtype)[0].item()
 
 
 class _Reading(NamedTuple):
@@ -210,20 +211,26 @@ def _scattered(kernel: Kernel, addresses: Any) -> bytes:
 Described = dict[tuple[int, int], tuple[str, list[tuple[int, int]]]]
 
 
+def checked(code: int, name: str) -> None:
+    """Raise CudaCallError if a call of CUDA's has answered with an error."""
+    if code:
+        raise CudaCallError(Code(code) if code in set(Code) else code, name)
+
+
 class Reader:
     """Reads graphs of the driver's. Raises LookupError where the driver's library is not loaded."""
 
     def __init__(self) -> None:
-        self._cuda = ctypes.CDLL(loaded('libcuda.so'))
-        self._get = self._cuda.cuGraphKernelNodeGetParams_v2
+        #: The driver's library.
+        self.library: Any = ctypes.CDLL(loaded('libcuda.so'))
+        self._get = self.library.cuGraphKernelNodeGetParams_v2
         self._get.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         #: Whether this driver can be asked by :meth:`last_nodes`.
-        self.knows_last = hasattr(self._cuda, 'cuStreamGetCaptureInfo_v2')
+        self.knows_last = hasattr(self.library, 'cuStreamGetCaptureInfo_v2')
 
-    @property
-    def library(self) -> Any:
-        """The driver's library."""
-        return self._cuda
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function of the driver's. Raises CudaCallError where it answers with an error."""
+        checked(int(getattr(self.library, name)(*args)), name)
 
     def described(self, key: tuple[int, int], known: Described | None = None) -> tuple[str, list[tuple[int, int]]]:
         """Name and layout (offset and size of each argument) of a kernel, by its function and its kernel.
@@ -237,10 +244,10 @@ class Reader:
             handle = ctypes.c_void_p(func or kern)
             prefix = 'cuFunc' if func else 'cuKernel'
             name = ctypes.c_char_p()
-            getattr(self._cuda, f'{prefix}GetName')(ctypes.byref(name), handle)
+            getattr(self.library, f'{prefix}GetName')(ctypes.byref(name), handle)
             layout: list[tuple[int, int]] = []
             offset, size = ctypes.c_size_t(), ctypes.c_size_t()
-            ask = getattr(self._cuda, f'{prefix}GetParamInfo')
+            ask = getattr(self.library, f'{prefix}GetParamInfo')
             while not ask(handle, ctypes.c_size_t(len(layout)), ctypes.byref(offset), ctypes.byref(size)):
                 layout.append((offset.value, size.value))
             known[key] = ((name.value or b'').decode(), layout)
@@ -251,7 +258,7 @@ class Reader:
         found: dict[tuple[int, int], _Reading] = {}
         others: list[int] = []
         params, node = _Params(), ctypes.c_void_p()
-        reference, get = ctypes.byref(params), self._cuda['cuGraphKernelNodeGetParams_v2']
+        reference, get = ctypes.byref(params), self.library['cuGraphKernelNodeGetParams_v2']
         words = memoryview(params).cast('B').cast('Q')  # its fields take half the time so
         func, args, kern = _Params.func.offset // 8, _Params.args.offset // 8, _Params.kern.offset // 8
         for handle in self.handles(graph)[first:]:
@@ -278,50 +285,59 @@ class Reader:
 
     def infos(self, graph: int) -> list[NodeInfo]:
         """The nodes of a graph, in the order in which they were made."""
-        params, kind = _Params(), ctypes.c_int()
-        found = []
-        known: Described = {}
-        for handle in self.handles(graph):
-            if not self._get(handle, ctypes.byref(params)):
-                found.append(self._kernel_info(handle, params, known))
-            else:
-                found.append(self._other_info(handle, kind))
-        return found
+        known = Described()
+        return [self.info(handle, known) for handle in self.handles(graph)]
 
-    def info(self, handle: int) -> NodeInfo:
-        """One node."""
+    def info(self, handle: int, known: Described | None = None) -> NodeInfo:
+        """One node. ``known``: as in :meth:`described`."""
         params = _Params()
         if not self._get(handle, ctypes.byref(params)):
-            return self._kernel_info(handle, params)
-        return self._other_info(handle, ctypes.c_int())
-
-    def _other_info(self, handle: int, kind: ctypes.c_int) -> NodeInfo:
-        self._cuda.cuGraphNodeGetType(ctypes.c_void_p(handle), ctypes.byref(kind))
-        name = KINDS.get(kind.value, str(kind.value))
+            return self._kernel_info(handle, params, known)
+        name = self.kind(handle)
         look = {'memcpy': self._memcpy_info, 'memset': self._memset_info, 'graph': self._child_info}.get(name)
         return look(handle) if look is not None else NodeInfo(handle, name)
 
     def handles(self, graph: int) -> list[int]:
         """The nodes of a graph, in the order in which they were made."""
         count = ctypes.c_size_t()
-        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(count))
+        self.library.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(count))
         handles = (ctypes.c_void_p * count.value)()
-        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), handles, ctypes.byref(count))
+        self.library.cuGraphGetNodes(ctypes.c_void_p(graph), handles, ctypes.byref(count))
         return [handle or 0 for handle in handles]
 
-    def edges(self, graph: int) -> list[tuple[int, int]]:
-        """Pairs (from, to) of nodes. Raises LookupError where this driver can't be asked without losing edge data."""
-        ask = getattr(self._cuda, 'cuGraphGetEdges_v2', None)
-        if ask is None:
-            raise LookupError('cuGraphGetEdges_v2 is not in this driver')
-        count = ctypes.c_size_t()
-        ask(ctypes.c_void_p(graph), None, None, None, ctypes.byref(count))
-        starts, ends = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
-        data = (ctypes.c_uint64 * count.value)()  # CUgraphEdgeData has eight bytes
-        ask(ctypes.c_void_p(graph), starts, ends, data, ctypes.byref(count))
-        return [(a or 0, b or 0) for a, b in zip(starts, ends)]
+    def kind(self, node: int) -> str:
+        """``cuGraphNodeGetType``."""
+        kind = ctypes.c_int()
+        self.call('cuGraphNodeGetType', ctypes.c_void_p(node), ctypes.byref(kind))
+        return KINDS.get(kind.value, str(kind.value))
 
-    def _kernel_info(self, handle: int, params: _Params, known: Described | None = None) -> NodeInfo:
+    def read(self, call: str, node: int, into: ctypes.Structure) -> Any:
+        """A node's parameters, as one of the driver's functions gives them."""
+        self.call(call, ctypes.c_void_p(node), ctypes.byref(into))
+        return into
+
+    def params(self, node: int, known: Described | None = None) -> tuple[_Params, str, list[tuple[int, int]]]:
+        """The parameters of a kernel's node, the kernel's name and its layout."""
+        params = self.read('cuGraphKernelNodeGetParams_v2', node, _Params())
+        name, layout = self.described((params.func or 0, params.kern or 0), known)
+        if layout and not params.args:
+            raise CudaCallError(Code.cudaErrorNotSupported, 'cuGraphKernelNodeGetParams: arguments in one buffer')
+        return params, name, layout
+
+    def kernel(self, node: int, known: Described | None = None) -> tuple[int, list[Argument]]:
+        """The driver's handle of a kernel node's function, 0 where it has a library's kernel instead; its arguments.
+
+        Of CuPy's own kernels what each is, too. ``known``: as in :meth:`described`.
+        """
+        params, name, layout = self.params(node, known)
+        types = _types(name, layout)
+        found = []
+        for number, (_offset, size) in enumerate(layout):
+            dtype, array = types.get(number, ('', None))
+            found.append(Argument(ctypes.string_at(params.args[number], size), dtype, array))
+        return int(params.func or 0), found
+
+    def _kernel_info(self, handle: int, params: _Params, known: Described | None) -> NodeInfo:
         name, layout = self.described((params.func or 0, params.kern or 0), known)
         words: list[int] = []
         for number, (_offset, size) in enumerate(layout if params.args else ()):
@@ -332,25 +348,21 @@ class Reader:
 
     def _memcpy_info(self, handle: int) -> NodeInfo:
         copy = _Memcpy()
-        self._cuda.cuGraphMemcpyNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(copy))
-        ends = {}
-        for side in ('dst', 'src'):
-            where = getattr(copy, side + 'MemoryType')
-            at = getattr(copy, side + 'Host') if where == _HOST else getattr(copy, side + 'Device')
-            ends[side] = int(at or 0)
+        self.library.cuGraphMemcpyNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(copy))
+        ends = {side: copy_end(copy, side) for side in ('dst', 'src')}
         nbytes = copy.WidthInBytes * max(copy.Height, 1) * max(copy.Depth, 1)
         return NodeInfo(handle, 'memcpy', '', {**ends, 'bytes': nbytes}, tuple(ends.values()))
 
     def _memset_info(self, handle: int) -> NodeInfo:
         asked = _Memset()
-        self._cuda.cuGraphMemsetNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(asked))
+        self.library.cuGraphMemsetNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(asked))
         nbytes = asked.elementSize * asked.width * max(asked.height, 1)
         detail = {'dst': int(asked.dst), 'value': int(asked.value), 'bytes': nbytes}
         return NodeInfo(handle, 'memset', '', detail, (int(asked.dst),))
 
     def _child_info(self, handle: int) -> NodeInfo:
         inner = ctypes.c_void_p()
-        self._cuda.cuGraphChildGraphNodeGetGraph(ctypes.c_void_p(handle), ctypes.byref(inner))
+        self.library.cuGraphChildGraphNodeGetGraph(ctypes.c_void_p(handle), ctypes.byref(inner))
         return NodeInfo(handle, 'graph', inner=inner.value or 0)
 
     def last_nodes(self) -> Callable[[int], int]:
@@ -401,12 +413,12 @@ class Reader:
         last, stream = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_void_p()
         brought = (status, number, graph, last, count)
         asked = (stream, *(ctypes.byref(one) for one in brought))
-        return self._cuda.cuStreamGetCaptureInfo_v2, asked, stream, status, last, count
+        return self.library.cuStreamGetCaptureInfo_v2, asked, stream, status, last, count
 
     def is_device_memory(self, address: int) -> bool:
         """True for an address inside a live allocation on a device."""
         base, size = ctypes.c_void_p(), ctypes.c_size_t()
-        ask = self._cuda.cuMemGetAddressRange_v2
+        ask = self.library.cuMemGetAddressRange_v2
         return not ask(ctypes.byref(base), ctypes.byref(size), ctypes.c_void_p(address))
 
 

@@ -9,8 +9,8 @@ cuBLAS gets a workspace from the graph's memory, one for each lane, each time Cu
 would record allocations, and two lanes would share a workspace. (cuBLAS documentation, "CUDA Graphs support",
 ``cublasSetWorkspace``.)
 
-If pointers can't be found (not on Linux), a module that is not loaded yet is imported with another function in its
-place: then the order of imports matters, and :func:`Libraries.late` says which modules were loaded too early.
+Where the pointer of a module can't be found (not on Linux), the module stays as it is, and :attr:`Libraries.late` says
+why.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from capturekit.driver.library_streams import LibraryStreams
+from capturekit.driver.library_streams import PACKAGE, LibraryStreams
 
 # -- pointers inside loaded shared objects: where an extension module keeps the address of a function it calls --------
 #
@@ -196,9 +196,6 @@ def _sealed(address: int) -> bool:
 
 
 NAMES = ('cublas', 'cusolver', 'curand', 'cusparse')
-_PACKAGE = 'cupy_backends.cuda.libs'
-#: Whether pointers can be found in loaded objects, so that the order of imports doesn't matter.
-_FINDS = sys.platform.startswith('linux')
 #: ``CUBLAS_STATUS_ALLOC_FAILED``, of which CuPy makes a CUBLASError.
 _ALLOC_FAILED = 3
 _Answer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t, ctypes.c_int)
@@ -258,7 +255,7 @@ class Libraries:
     def _find(self, platform: Any) -> None:
         self._cupy, self._pointers, self._simulated, self.late = None, [], [], {}
         if platform.simulated:
-            self._simulated = [sys.modules[f'{_PACKAGE}.{name}'] for name in NAMES]
+            self._simulated = [sys.modules[f'{PACKAGE}.{name}'] for name in NAMES]
         else:
             self._find_pointers()
         self._cupy = platform.cupy
@@ -268,19 +265,17 @@ class Libraries:
         real = address_of(runtime.__pyx_capi__['streamIsCapturing'])
         asked = runtime.streamIsCapturing
         for name in NAMES:
-            mine = _answer_of(name, asked, self._answer_to_c)
+            mine = _Answer(lambda stream, _skip, name=name: self._answer_to_c(name, asked, stream))
             self._alive.append(mine)
-            early = f'{_PACKAGE}.{name}' in sys.modules
             try:
-                module = importlib.import_module(f'{_PACKAGE}.{name}') if _FINDS else _bound(runtime, name, mine)
+                module = importlib.import_module(f'{PACKAGE}.{name}')
                 found = Object(str(module.__file__)).holding(real)
                 if not found:
                     raise LookupError('it keeps no pointer to streamIsCapturing')
             except ImportError as error:
                 self.late[name] = f'{name} can not be loaded here ({error})'
             except LookupError as error:
-                if early or _FINDS:
-                    self.late[name] = f'{name} was loaded before the first capture, and {error}'
+                self.late[name] = f'{name} was loaded before the first capture, and {error}'
             else:
                 self._pointers += [(LinkedPointer(at), _address(mine)) for at in found]
                 if name == 'cublas':
@@ -308,25 +303,6 @@ class Libraries:
         mine = _SetStream(set_both)
         self._alive.append(mine)
         self._pointers.append((LinkedPointer(jump), _address(mine)))
-
-
-def _answer_of(name: str, asked: Callable[[int], Any], answer: Callable[..., int]) -> Any:
-    """The C function that a library's module calls instead."""
-    return _Answer(lambda stream, _skip: answer(name, asked, stream))
-
-
-def _bound(runtime: Any, name: str, answer: Any) -> Any:
-    """Import a library's module so that it copies ``answer`` as its pointer; a loaded module keeps its own."""
-    exports = runtime.__pyx_capi__
-    before = exports['streamIsCapturing']
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    signature = name_of(before)  # a capsule does not keep its name alive
-    exports['streamIsCapturing'] = make(_address(answer), signature, None)
-    try:
-        return importlib.import_module(f'{_PACKAGE}.{name}')
-    finally:
-        exports['streamIsCapturing'] = before
 
 
 def _address(function: Any) -> int:

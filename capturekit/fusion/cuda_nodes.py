@@ -87,12 +87,12 @@ class CudaNodes:
 
     def _kernels(self, g: int) -> Iterator[tuple[NodeInfo, int, list[Argument] | None]]:
         """The kernels of a definition, each with its function and its arguments; None where these can't be read."""
-        writer = self._device._writer()
+        reader = self._device._needed('changing a graph')
         described: Described = {}
-        for info in self._device.reader.infos(g):
+        for info in reader.infos(g):
             if info.kind == 'kernel':
                 try:
-                    function, arguments = writer.kernel(info.handle, described)
+                    function, arguments = reader.kernel(info.handle, described)
                 except CudaCallError:
                     function, arguments = 0, None
                 yield info, function, arguments
@@ -126,7 +126,7 @@ class CudaNodes:
         else:
             made = source(kernel)
             grid, block, arguments = (made.layout.blocks, 1, 1), (*made.layout.block, 1), made.arguments()
-        self._device._writer().put_function(node, int(function.ptr), grid, block, arguments)
+        self._device._put_kernel(node, grid, block, 0, arguments, int(function.ptr))
 
 
 def _kernel_source(cupy: Any, kernel: FusedKernel, names: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:

@@ -6,10 +6,10 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from capturekit.driver.kernel_args import Argument
-from capturekit.driver.node_accesses import Touched
+from capturekit.driver.node_accesses import LOWEST, Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.graph.refused import refused
 from capturekit.model.errors import CudaCallError
@@ -17,8 +17,6 @@ from capturekit.model.errors import CudaCallError
 #: Arguments of so many bytes may be a tensor map, which holds an address in an unknown place (cuTensorMapEncode).
 _MAP = 128
 _WORD = 8
-#: Words below this value are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
-_LOWEST = 1 << 32
 _OURS = ('cupy_', 'capturekit_')
 _CALL = 'Graph.rebind()'
 AGAIN = 'Copy into the old array instead, or record again with the new one.'
@@ -51,8 +49,7 @@ def is_ours(info: NodeInfo) -> bool:
     return info.name.startswith(_OURS)
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """A replacement of memory: nodes that use [low, high) use the memory from ``to`` on instead."""
 
     low: int
@@ -218,14 +215,6 @@ def words_of(device: Any, graph: int, at: NodeAt) -> Iterable[AddressWord]:
     return found
 
 
-def all_words(device: Any, graph: int) -> Iterable[int]:
-    """All words in the arguments of a graph's nodes that may be addresses."""
-    for info in device.node_infos(graph):
-        yield from info.words
-        if info.inner:
-            yield from all_words(device, info.inner)
-
-
 def _addresses(given: Argument, at: NodeAt) -> Iterable[tuple[int, int, int]]:
     """(offset, address, how far it reaches) of each word of an argument that may be an address."""
     data, size, own = given.data, len(given.data), at.ours
@@ -237,7 +226,7 @@ def _addresses(given: Argument, at: NodeAt) -> Iterable[tuple[int, int, int]]:
     first = given.array or own
     words = struct.unpack_from(f'{1 if first else size // _WORD}Q', data)
     reach = given.reach or (_reach(data) if first and size > 2 * _WORD else 1)
-    return [(number * _WORD, word, reach) for number, word in enumerate(words) if word >= _LOWEST]
+    return [(number * _WORD, word, reach) for number, word in enumerate(words) if word >= LOWEST]
 
 
 def _reach(data: bytes) -> int:

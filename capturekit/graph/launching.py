@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from capturekit.driver.cuda import stream_handle
@@ -45,7 +46,7 @@ def launch_of(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
     It keeps the owner of the state, so that it may be kept alone.
     """
     plan = owner.state.plan
-    made = _in_one(owner, launch) if plan is None or plan.plain else _step_by_step(owner)
+    made = _in_one(owner, launch) if plan is None or plan.plain else lambda stream=None: _follow_plan(owner, stream)
     made.__name__, made.__qualname__, made.__doc__ = 'launch', 'Graph.launch', LAUNCH
     return made
 
@@ -55,9 +56,7 @@ def _in_one(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
     state = owner.state
     captures, threads = state.gate.ledger.captures, _thread._count
     held = weakref.ref(state)
-    launches, current = 0, state.current
-    turns = state.memory.turns[0] if state.memory.turns else None
-    launch = state.memory.in_turn(launch, turns)
+    launches, current, turns = 0, state.current, _turns_of(state)
 
     def fast(stream: Any = None) -> None:
         nonlocal launches
@@ -71,24 +70,27 @@ def _in_one(owner: Owner, launch: Callable[[], None]) -> Callable[..., None]:
         launch_on(owner.state, stream)
 
     def bind(to: Callable[[], None] = refuse_launch) -> None:
-        nonlocal launch
+        nonlocal launch, turns
         found = held()
-        launch = to if to is refuse_launch or found is None else found.memory.in_turn(to, turns)
+        launch, turns = to, None if to is refuse_launch or found is None else _turns_of(found)
 
     state.quick, state.bind = lambda: launches, bind
     return fast
 
 
-def _step_by_step(owner: Owner) -> Callable[..., None]:
-    """The same for a graph that is launched by a plan."""
-
-    def launch(stream: Any = None) -> None:
-        _follow_plan(owner.state, stream)
-
-    return launch
+def _turns_of(state: GraphState) -> Any:
+    """The turns of a graph's launches, whose ``last`` is the stream on which they need not be taken; None for none."""
+    turns = state.memory.turns
+    return turns[0] if len(turns) == 1 else _SEVERAL if turns else None
 
 
-def _follow_plan(state: GraphState, stream: Any) -> None:
+#: Several turns: no stream is the last one of all of them.
+_SEVERAL = SimpleNamespace(last=None)
+
+
+def _follow_plan(owner: Owner, stream: Any) -> None:
+    """Launch a graph step by step."""
+    state = owner.state
     ptr = _told(state, stream, _CALL)
     with state.lock:
         state.must_be_open(_CALL)

@@ -12,16 +12,17 @@ them. :meth:`Graph.measure` tells how far off either is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from capturekit.analysis.node_view import Look, fill
+from capturekit.analysis.node_view import fill
 from capturekit.driver.cupti import Untraceable
 from capturekit.driver.event_timing import Times
 from capturekit.graph.edit import NOT_COPIED
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState, must_be_whole, positive
+from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError, UnmatchedError
 from capturekit.model.recording import Timeline
 from capturekit.model.rules import Code
@@ -46,7 +47,10 @@ def measure(state: GraphState, launch: Callable[[], None], launches: int, warmup
     with state.lock:
         must_be_whole(state, _CALL)
         with state.relaxed():
-            _must_be_copied(state.look())
+            for node in state.look().nodes:
+                if node.kind in NOT_COPIED:
+                    rule = f'It copies the graph, and CUDA copies none with conditional or memory nodes: {node}.'
+                    raise refused(_CALL, rule, 'Measure a graph of what its bodies do, or put events around a launch.')
     launch()
     with state.lock:
         must_be_whole(state, _CALL)
@@ -77,14 +81,6 @@ def _must_be_measurable(state: GraphState, by: str | None) -> None:
         raise refused(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
 
 
-def _must_be_copied(look: Look) -> None:
-    """Refuse what CUDA does not copy."""
-    for node in look.nodes:
-        if node.kind in NOT_COPIED:
-            rule = f'It copies the graph, and CUDA copies none with conditional or memory nodes: {node}.'
-            raise refused(_CALL, rule, 'Measure a graph of what its bodies do, or put events around a launch.')
-
-
 def _times(state: GraphState, stream: int, launches: int, warmup: int, by: str | None, several: bool) -> Times:
     off = [state.names.handles[number] for number in sorted(state.names.off)]
     graph, executable, heeds = state.made.graph, state.made.graphExec, state.recording.by_priority
@@ -108,7 +104,8 @@ def timeline(times: Times, numbers: Mapping[int, int], edges: Iterable[tuple[int
     """Make a timeline of the measured times, by the nodes' numbers, with the cost of measuring taken off."""
     mark = float(np.median(times.mark)) if times.mark else 0.0
     raw = {numbers[handle]: np.array(pairs) for handle, pairs in times.nodes.items()}
-    before = _before(edges, count)
+    order = Order(count, edges)
+    before = {number: order.before_each[number] for number in order.sequence}
     if times.by == 'profiler':
         without, taken = _as_launched(raw, before, float(np.median(times.plain)) - mark)
     else:
@@ -138,20 +135,10 @@ _Stamps: TypeAlias = 'NDArray[np.float64]'
 _Spans = dict[int, tuple[float, float]]
 
 
-def _before(edges: Iterable[tuple[int, int]], count: int) -> dict[int, set[int]]:
-    """The predecessors of each node. The nodes are in topological order."""
-    from graphlib import TopologicalSorter
-
-    before: dict[int, set[int]] = {number: set() for number in range(count)}
-    for a, b in edges:
-        before[b].add(a)
-    return {number: before[number] for number in TopologicalSorter(before).static_order()}
-
-
 # -- by the profiler ----------------------------------------------------------------------------------------------
 
 
-def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], span: float) -> tuple[_Spans, float]:
+def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, list[int]], span: float) -> tuple[_Spans, float]:
     """Start and end of each node, so that all of them take ``span`` or less; and how much was taken off on average.
 
     The profiler's delay comes from writing one stamp after the other, so it lies between nodes: all gaps are shortened
@@ -177,7 +164,7 @@ def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], spa
     return found, shorter / len(seen)
 
 
-def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], part: float, off: float) -> _Spans:
+def _held_up_less(seen: _Spans, before: Mapping[int, list[int]], part: float, off: float) -> _Spans:
     """Shorten the gaps before nodes to ``part`` of their length, and the nodes by ``off``."""
     found: _Spans = {}
     ready: dict[int, float] = {}
@@ -191,7 +178,7 @@ def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], part: float, off
     return found
 
 
-def _waits(spans: _Spans, before: Mapping[int, set[int]]) -> dict[int, tuple[float, float, float]]:
+def _waits(spans: _Spans, before: Mapping[int, list[int]]) -> dict[int, tuple[float, float, float]]:
     """Start and end of each node, and the gap between the last end of its predecessors and its start."""
     found: dict[int, tuple[float, float, float]] = {}
     for number, earlier in before.items():
@@ -217,14 +204,14 @@ def _least(of: Callable[[float], _Spans], span: float, most: float) -> float:
 # -- by events ----------------------------------------------------------------------------------------------------
 
 
-def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], mark: float) -> _Spans:
+def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, list[int]], mark: float) -> _Spans:
     """Start and end of each node. A mark is added to each node, and one on the way to it."""
     ends: dict[int, tuple[_Stamps, _Stamps]] = {}
     found: _Spans = {}
     zeros = np.zeros(len(next(iter(raw.values()), ())))
     for number, earlier in before.items():
-        ended = _latest([ends[a][0] for a in earlier] or [zeros])
-        start = _latest([ends[a][1] for a in earlier] or [zeros])
+        ended: Any = np.max([ends[a][0] for a in earlier] or [zeros], axis=0)
+        start: Any = np.max([ends[a][1] for a in earlier] or [zeros], axis=0)
         if number in raw:
             starts, stops = raw[number].T
             start = start + np.maximum(starts - ended - mark, 0)
@@ -233,9 +220,4 @@ def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], m
             ends[number] = stops, end
         else:
             ends[number] = ended, start
-    return found
-
-
-def _latest(ends: list[_Stamps]) -> _Stamps:
-    found: _Stamps = np.max(ends, axis=0)
     return found

@@ -18,7 +18,6 @@ from capturekit.graph.addresses import (
     AddressWord,
     Index,
     Move,
-    all_words,
     is_ours,
     with_far,
     words_of,
@@ -26,6 +25,7 @@ from capturekit.graph.addresses import (
 from capturekit.graph.edit import after_change, name_nodes, node_at
 from capturekit.graph.refused import refused
 from capturekit.graph.state import GraphState, fits_device, is_array, must_be_whole, whole_or_closed
+from capturekit.launch import outside_arrays
 from capturekit.launch.array_extent import extent
 from capturekit.launch.declared import moved
 from capturekit.model.errors import CudaCallError
@@ -136,12 +136,11 @@ def _indexed(state: GraphState) -> Index:
     inner = [info.inner for info in device.node_infos(graph) if info.inner]
     if state.plan is not None:
         inner += [body for part in state.plan.parts for body in part.graphs if body != graph]
-    inside = [word for body in inner for word in all_words(device, body)]
     words: list[AddressWord] = []
     touched = device.graph_accesses(graph)
     for number, handle in state.names.handles.items():
         words += with_far(words_of(device, graph, node_at(state, _CALL, number)), touched[handle])
-    return Index(state.made, words, inside)
+    return Index(state.made, words, outside_arrays.words_of(device, inner))
 
 
 # -- the change ---------------------------------------------------------------------------------------------------
@@ -170,7 +169,7 @@ def _change(state: GraphState, index: Index, moves: list[Move]) -> int:
         word.slot.write(word.place, to[id(word)])
     _put(state, slots, [word for _number, word in chosen])
     index.move({number: to[id(word)] for number, word in chosen})
-    state.declared = moved(state.declared, [(move.low, move.high, move.to) for move in moves])
+    state.declared = moved(state.declared, moves)
     return len(slots)
 
 

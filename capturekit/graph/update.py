@@ -54,26 +54,16 @@ def clone(state: GraphState) -> GraphState:
         made = ExecutableGraph.of_definition(device, definition, state.made.host_funcargs)
         made = made.instantiated(device, state.recording.by_priority)
         with Lease(UNLOADING.hold(current()), state.memory.hold()) as lease:
-            copy = _copy(state, made, lease.hand_over())
+            device_id, recording = state.device_id, replace(state.recording)
+            copy = GraphState(
+                device, device_id, state.current, state.gate, made, state.memory, lease.hand_over(), recording
+            )
         try:
             _as_changed(state, copy)
         except BaseException:
             copy.destroy()
             raise
         return copy
-
-
-def _copy(state: GraphState, made: ExecutableGraph, lease: Lease) -> GraphState:
-    return GraphState(
-        state.device,
-        state.device_id,
-        state.current,
-        state.gate,
-        made,
-        state.memory,
-        lease,
-        replace(state.recording),
-    )
 
 
 def _as_changed(state: GraphState, copy: GraphState) -> None:

@@ -218,7 +218,7 @@ class Parts:
             node = live.parts.check_node
             after = (node,) if node else device.capture_info(live.origin.ptr).dependencies
             self._end_segment(live)
-            live.parts.check_node, body = device.add_if(part.graph, after, condition)
+            live.parts.check_node, (body,) = device.add_conditional(part.graph, after, condition, 'if', 1)
             part.bodies.append(body)
             self.go_on(live, before, at, body)
 

@@ -103,7 +103,7 @@ class Lanes:
         if known >= 0:
             return known
         if self.state.platform.cupy.cuda.runtime.getDeviceCount() > 1 and stream.ptr > PER_THREAD_HANDLE:
-            with self.state.inside, suppress(CudaCallError):  # this cuda-bindings is too old to ask
+            with self.state.inside, suppress(CudaCallError):  # this driver is too old to ask
                 return int(self.state.platform.device.stream_device(stream.ptr))
         return self.state.current_device()
 

@@ -76,7 +76,7 @@ class LibraryAccess(Libraries):
         if live is None:
             return None
         with self._state.inside():
-            return live.graph_memory.workspace(stream)
+            return live.graph_memory.workspaces.next(stream)
 
 
 _ALLOCATES = 'A call that allocates memory itself while lanes are open'

@@ -1,4 +1,4 @@
-"""The kernel that sets the condition of a conditional node from a number on the device.
+"""Kernels of capturekit's own, and the one that sets the condition of a conditional node from a number on the device.
 
 CUDA C++ Programming Guide, "Conditional Graph Nodes": a condition has 32 bits; kernels set it while a launch runs. An
 IF node runs its first body if the condition is not 0, and otherwise its second, if it has one; a WHILE node runs its
@@ -8,6 +8,7 @@ body until the condition is 0; a SWITCH node runs the body of that number, and n
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ import numpy as np
 from capturekit.driver.cuda import Platform, current
 
 KERNEL = 'capturekit_decide'
+#: CUDA's function that sets a condition.
+DECLARED = (
+    'extern "C" __device__ __cudart_builtin__ void CUDARTAPI '
+    'cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value);\n'
+)
 _SOURCE = r"""
-extern "C" __device__ __cudart_builtin__ void CUDARTAPI
-cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value);
-
 extern "C" __global__ void capturekit_decide(
     const unsigned char* value, int nbytes, int negative, int truth, unsigned long long* passes, int again,
     unsigned long long limit, unsigned long long condition)
@@ -42,7 +45,7 @@ def decide(platform: Platform, value: Any, truth: bool, passes: Any, again: bool
     from ``limit`` on, unless that is 0, the condition is 0.
     """
     dtype = value.dtype
-    kernel(platform)(
+    compiled(platform, KERNEL, DECLARED + _SOURCE, _decide)(
         (1,), (1,),
         (
             value, np.int32(dtype.itemsize), np.int32(dtype.kind == 'i'), np.int32(truth), passes, np.int32(again),
@@ -51,14 +54,13 @@ def decide(platform: Platform, value: Any, truth: bool, passes: Any, again: bool
     )  # fmt: skip
 
 
-def kernel(platform: Platform) -> Any:
-    """The kernel; compiled once for each CuPy."""
-    found = platform.device.kernels.get(KERNEL)
+def compiled(platform: Platform, name: str, source: str, body: Callable[[Any, Any, Any], None]) -> Any:
+    """A kernel of capturekit's own, compiled once for each CuPy. ``body``: what it does on the simulated device."""
+    found = platform.device.kernels.get(name)
     if found is None:
         if platform.simulated:
-            importlib.import_module('capturekit.simulated').body(KERNEL)(_decide)
-        made = platform.cupy.RawKernel(_SOURCE, KERNEL)
-        found = platform.device.kernels[KERNEL] = made
+            importlib.import_module('capturekit.simulated').body(name)(body)
+        found = platform.device.kernels[name] = platform.cupy.RawKernel(source, name)
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from capturekit.driver.library_accesses import Rows
@@ -130,12 +131,10 @@ def _moved_block(block: tuple[int, int], moves: Moves) -> Iterator[tuple[int, in
 
 def by_node(device: Any, said: Iterable[Said], called: Iterable[Called] = ()) -> dict[int, Declared]:
     """What is said of each node, by its handle. The graphs still exist, with the edges that they were recorded with."""
-    handles: dict[int, list[int]] = {}
+    handles, edges = cache(device.graph_nodes), cache(lambda graph: _before_each(device, graph))
     found: dict[int, Declared] = {}
     for one in said:
-        if one.graph not in handles:
-            handles[one.graph] = device.graph_nodes(one.graph)
-        for handle in handles[one.graph][one.first : one.last]:
+        for handle in handles(one.graph)[one.first : one.last]:
             was = found.get(handle, Declared())
             found[handle] = replace(
                 was,
@@ -144,11 +143,8 @@ def by_node(device: Any, said: Iterable[Said], called: Iterable[Called] = ()) ->
                 accesses=was.accesses + one.accesses,
                 blocks=was.blocks + one.blocks,
             )
-    edges: dict[int, dict[int, list[int]]] = {}
     for call in called:
-        if call.graph not in edges:
-            edges[call.graph] = _before_each(device, call.graph)
-        for handle in call.nodes(edges[call.graph]):
+        for handle in call.nodes(edges(call.graph)):
             was = found.get(handle, Declared())
             blocks = was.blocks + tuple(access.extent for access in call.accesses)
             found[handle] = Declared(True, True, was.accesses + call.accesses, blocks, call.call, call.rows)

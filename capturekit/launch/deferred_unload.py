@@ -60,14 +60,7 @@ class Unloading:
             for pointer, _value in reversed(self._pointers):
                 pointer.restore()
             later, self._later = self._later, []
-        failure: BaseException | None = None
-        for call in later:
-            try:
-                call()
-            except BaseException as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        Lease(*reversed(later)).release()
 
     def leave(self) -> None:
         """Note that the process ends: later calls go directly to CUDA, and deferred ones are not made."""

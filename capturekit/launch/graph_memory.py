@@ -79,8 +79,6 @@ UNIT = 512
 #: Where memory is used again late, so many times as much may be taken as one line of work needs, and so many bytes at
 #: least: short chains need few blocks, and whoever waits for one of these waits for the chain before.
 _TIMES, LEAST = 2, 256 << 20
-#: A life of a block whose places are not known.
-_UNKNOWN: tuple[None, None] = (None, None)
 
 
 class Ticket:
@@ -158,8 +156,8 @@ class LaneBlocks:
         return memory.pointer(owned, 0)
 
     def _room(self, late: int) -> int:
-        """The bytes up to which new memory is taken before some is used again."""
-        return late - self._memory.besides if late else max(_TIMES * self._peak, LEAST)
+        """The bytes up to which new memory is taken before some is used again. Workspaces count with the blocks."""
+        return late - self._memory.workspaces.taken if late else max(_TIMES * self._peak, LEAST)
 
     def _take(self, lane: Lane, size: int) -> PoolBlock | None:
         free, late = self._free[lane.device, size], self._memory.late is not None
@@ -174,7 +172,7 @@ class LaneBlocks:
         return None
 
     def settle(self) -> None:
-        """Free blocks may go to any lane."""
+        """Let free blocks go to any lane: all recorded work lies before later work."""
         with self:
             for free in self._free.values():
                 every = [block for blocks in free.values() for block in blocks]
@@ -232,10 +230,7 @@ class LaneBlocks:
         self._live -= block.size
         if not self._closed:
             memory = self._memory
-            if memory.late is None:
-                block.lives.append(_UNKNOWN)
-            else:
-                block.lives.append((block.since, memory.place()))
+            block.lives.append((None, None) if memory.late is None else (block.since, memory.place()))
             touched = tuple(sorted(memory.touched_since(block.born).items()))
             self._free[block.device, block.size].setdefault(touched, []).append(block)
 
@@ -384,7 +379,7 @@ class GraphMemory:
         """The capture that this memory serves has begun."""
         ends = self.ends(capture.origin.stream)  # in a body of the device's, not nothing
         self._watch_lanes(capture, {0: self.tick}, {0: ends})
-        self.settle()
+        self.blocks.settle()
 
     def _watch_lanes(
         self, capture: LedgerCapture | None, active: dict[int, int], known: dict[int, tuple[int, ...]]
@@ -443,12 +438,6 @@ class GraphMemory:
         self.turns += new
         return bool(new)
 
-    def in_turn(self, launch: Callable[[], None], taken: LaunchTurns | None = None) -> Callable[[], None]:
-        """A launch on the current stream that takes its turns, for one thread at a time; but not ``taken``."""
-        for turns in self._turns_in_order():
-            launch = launch if turns is taken else turns.wrapped(launch)
-        return launch
-
     def turn(self, stream: int) -> AbstractContextManager[None]:
         """Launches in this block, on a stream given by its handle, take their turns."""
         if not self.turns:
@@ -458,13 +447,9 @@ class GraphMemory:
     @contextmanager
     def _every_turn(self, stream: int) -> Iterator[None]:
         with ExitStack() as stack:
-            for turns in reversed(self._turns_in_order()):
+            for turns in sorted(self.turns, key=id):  # in one order for all, so that no two threads wait for each other
                 stack.enter_context(turns.taken(stream))
             yield
-
-    def _turns_in_order(self) -> list[LaunchTurns]:
-        """The turns in one order for all graphs, so that no two threads wait for each other."""
-        return sorted(self.turns, key=id)
 
     def holds(self, address: int) -> bool:
         """True for an address in this memory."""
@@ -484,8 +469,7 @@ class GraphMemory:
 
     def uses(self, pool: Any) -> bool:
         """Whether this memory comes from a pool."""
-        pools = [self.pool, self._fresh, *(one for one, _lanes in self._loops), *(one for one, _l, _u in self._around)]
-        return any(pool is one for one in pools)
+        return any(pool is one for one in (*self._pools(), *(around[0] for around in self._around)))
 
     def held(self) -> list[Any]:
         """Objects that are held while the graph lives: blocks of this memory, arrays from outside, and others."""
@@ -522,10 +506,6 @@ class GraphMemory:
         pointer = self.grow(max(high - low, 1)) + (array.data.ptr - low)
         return type(array)(array.shape, array.dtype, pointer, array.strides)
 
-    def settle(self) -> None:
-        """All recorded work lies before later work: free blocks may go to any lane."""
-        self.blocks.settle()
-
     def enter_loop(self) -> None:
         """Begin a loop's body: older memory that is dropped in it does not become free in it, as each pass reads it."""
         depth = len(self._around)
@@ -547,15 +527,6 @@ class GraphMemory:
             with nullcontext() if device == now else self._on(device):
                 found += int(getattr(pool, what)())
         return found
-
-    def workspace(self, stream: int) -> tuple[int, int]:
-        """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
-        return self.workspaces.next(stream)
-
-    @property
-    def besides(self) -> int:
-        """Bytes of workspaces, which count in ``late`` with the blocks."""
-        return self.workspaces.taken
 
     def _new_workspace(self, size: int) -> Any:
         if self.share is None or self.share.packs:

@@ -51,20 +51,6 @@ class LaunchTurns:
         self._events: dict[int, int] = {}
         self._several = False
 
-    def wrapped(self, launch: Callable[[], None]) -> Callable[[], None]:
-        """A launch on the current stream that takes its turn. Only for one thread at a time, as it takes no lock."""
-        current = self._cupy.cuda.get_current_stream
-
-        def in_turn() -> None:
-            stream = current()
-            if stream is self.last:
-                launch()
-            else:
-                with self.taken(stream.ptr):
-                    launch()
-
-        return in_turn
-
     def taken(self, ptr: int) -> Turn:
         """Launches in this block, on a stream given by its handle, come after the last launch of another graph.
 
@@ -94,7 +80,12 @@ class LaunchTurns:
         if not self._behind:
             if before is None:
                 return
-            self._record_later(before)
+            if self._captured(before.ptr):
+                raise _captured_now(before.ptr)
+            self._behind = self._record(before.ptr, before)
+            if self._captured(before.ptr):  # by another thread, just now: the event may belong to that capture
+                self._behind = 0
+                raise _captured_now(before.ptr)
             self._several, self.last = True, None
         self._device.stream_wait_event(ptr, self._behind)
 
@@ -104,15 +95,6 @@ class LaunchTurns:
         self.last = None if self._several else lasts
         if self.last is None:
             self._behind = self._record(ptr, lasts)
-
-    def _record_later(self, before: Any) -> None:
-        """Record the event behind a launch that was made some time ago."""
-        if self._captured(before.ptr):
-            raise _captured_now(before.ptr)
-        self._behind = self._record(before.ptr, before)
-        if self._captured(before.ptr):  # by another thread, just now: the event may belong to that capture
-            self._behind = 0
-            raise _captured_now(before.ptr)
 
     def _captured(self, ptr: int) -> bool:
         if ptr in LEGACY_HANDLES:
@@ -186,16 +168,6 @@ _PART, _UNIT = 4, 512
 Temporaries = Literal['alone', 'shared', 'packed']
 
 
-@dataclass(frozen=True, eq=False)
-class Slab:
-    """A piece of the device's memory. It is given back with the last reference to it."""
-
-    pointer: Any
-    device: int
-    low: int
-    size: int
-
-
 class MemoryGroup:
     """Memory that graphs of one group share: ``group = ck.MemoryGroup()``, then
     ``ck.capture(memory=group)`` and ``@ck.graphed(memory=group)``.
@@ -220,7 +192,8 @@ class MemoryGroup:
         self._platform: Platform | None = None
         #: The order of its launches; None while no graph uses it.
         self.turns: LaunchTurns | None = None
-        self._slabs: list[Slab] = []
+        #: Pieces of the device's memory, as pointers: each is given back with the last reference to it.
+        self._slabs: list[Any] = []
         self._workspaces: dict[tuple[int, int], Any] = {}
         self._graphs = 0
 
@@ -233,8 +206,7 @@ class MemoryGroup:
     def memory_bytes(self) -> int:
         """Bytes of device memory that the graphs share."""
         with self._lock:
-            workspaces = sum(int(pointer.mem.size) for pointer in self._workspaces.values())
-            return workspaces + sum(slab.size for slab in self._slabs)
+            return sum(int(pointer.mem.size) for pointer in (*self._workspaces.values(), *self._slabs))
 
     def join(
         self, platform: Platform, on: Callable[[int], AbstractContextManager[Any]], temporaries: Temporaries = 'alone'
@@ -271,7 +243,7 @@ class MemoryGroup:
                 self._workspaces[key] = self._malloc(size)
             return self._workspaces[key]
 
-    def slabs(self, known: int) -> list[Slab]:
+    def slabs(self, known: int) -> list[Any]:
         """The pieces of memory that there are, without the first ``known``."""
         with self._lock:
             return self._slabs[known:]
@@ -284,10 +256,9 @@ class MemoryGroup:
         """
         with self._lock:
             device = self._device()
-            others = sum(slab.size for slab in self._slabs if slab.device == device) if self._graphs > 1 else 0
-            size = max(size, others // _PART // _UNIT * _UNIT)
-            pointer = self._malloc(size)
-            self._slabs.append(Slab(pointer, int(pointer.device_id), int(pointer.ptr), size))
+            here = [int(one.mem.size) for one in self._slabs if one.device_id == device]
+            others = sum(here) if self._graphs > 1 else 0
+            self._slabs.append(self._malloc(max(size, others // _PART // _UNIT * _UNIT)))
 
     def _device(self) -> int:
         assert self._platform is not None
@@ -326,11 +297,11 @@ class Scratch:
         self._lock = threading.RLock()
         self._known = 0
         #: What is not taken: first address, bytes, and the piece of memory that it is a part of.
-        self._gaps: list[tuple[int, int, Slab]] = []
+        self._gaps: list[tuple[int, int, Any]] = []
         #: What is taken: first address and the one after the last.
         self.taken: list[tuple[int, int]] = []
 
-    def take(self, size: int, device: int) -> tuple[int, Slab]:
+    def take(self, size: int, device: int) -> tuple[int, Any]:
         """Take memory of a device, which is current: the smallest gap that is large enough, or new memory."""
         with self._lock:
             self._look()
@@ -349,11 +320,11 @@ class Scratch:
     def _look(self) -> None:
         for slab in self._group.slabs(self._known):
             self._known += 1
-            self._gaps.append((slab.low, slab.size, slab))
+            self._gaps.append((int(slab.ptr), int(slab.mem.size), slab))
 
     def _smallest(self, size: int, device: int) -> int | None:
         fitting = [
-            (room, n) for n, (_low, room, slab) in enumerate(self._gaps) if room >= size and slab.device == device
+            (room, n) for n, (_low, room, slab) in enumerate(self._gaps) if room >= size and slab.device_id == device
         ]
         return min(fitting)[1] if fitting else None
 
@@ -361,7 +332,7 @@ class Scratch:
         """Give up what was taken from ``low`` to ``high - 1``: the next one may have it."""
         with self._lock:
             self.taken.remove((low, high))
-            slab = next(one for one in self._group.slabs(0) if one.low <= low and high <= one.low + one.size)
+            slab = next(one for one in self._group.slabs(0) if one.ptr <= low and high <= one.ptr + one.mem.size)
             self._gaps.append((low, high - low, slab))
 
     def holds(self, address: int) -> bool:

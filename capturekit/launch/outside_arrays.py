@@ -18,13 +18,12 @@ from types import BuiltinFunctionType, CellType, FrameType, ModuleType
 from typing import Any
 
 from capturekit.driver.cuda import Platform
-from capturekit.driver.node_reader import Kernel, Reader
+from capturekit.driver.node_accesses import LOWEST
+from capturekit.driver.node_reader import Reader
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model.cleanup import instances
 from capturekit.model.source_line import is_foreign
 
-#: Values below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
-_LOWEST = 1 << 32
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _get_var = getattr(ctypes.pythonapi, 'PyFrame_GetVar', None)
 if _get_var is not None:
@@ -51,7 +50,7 @@ def held_by(frame: FrameType | None, array: type) -> list[Any]:
     while frame is not None:
         if not _readable(frame):
             return instances(array)
-        values = _variables(frame)
+        values = [*variables_of(frame).values()]
         if id(frame.f_globals) not in modules:
             modules.add(id(frame.f_globals))
             values += list(frame.f_globals.values())
@@ -81,18 +80,10 @@ def names_of(frame: FrameType | None, array: type) -> dict[str, Any]:
 
 
 def variables_of(frame: FrameType) -> dict[str, Any]:
-    """The variables of a frame; none where reading them would keep them alive."""
+    """The variables of a frame, read without a trace; none where reading them would keep them alive."""
     if _PLAIN or not frame.f_code.co_flags & _OPTIMIZED:
         return dict(frame.f_locals)
     return dict(_assigned(frame)) if _readable(frame) else {}
-
-
-def _variables(frame: FrameType) -> list[Any]:
-    """The values of a frame's variables. Reading them leaves no trace."""
-    code = frame.f_code
-    if _PLAIN or not code.co_flags & _OPTIMIZED:
-        return list(frame.f_locals.values())
-    return [value for _, value in _assigned(frame)]
 
 
 def _readable(frame: FrameType) -> bool:
@@ -188,16 +179,19 @@ def keep(
 
     Only nodes from number ``first`` on count: earlier nodes belong to the graph that was recorded into.
     """
-    kernels = [kernel for graph in graphs for kernel in reader.kernels(graph, first)[0]]
     blocks = ArrayBlocks(held, memory)
     kept: dict[int, Any] = {}
     open_ = {}
-    for kernel, address in _addresses(kernels, memory):
-        data = blocks.at(address)
-        if data is not None:
-            kept[id(data)] = data
-        else:
-            open_[address] = kernel
+    for kernel in [kernel for graph in graphs for kernel in reader.kernels(graph, first)[0]]:
+        words = kernel.words()
+        for address in words[words > LOWEST].tolist():
+            if memory.keeps(address):
+                continue
+            data = blocks.at(address)
+            if data is not None:
+                kept[id(data)] = data
+            else:
+                open_[address] = kernel
     lost = []
     real = {address: kernel for address, kernel in open_.items() if reader.is_device_memory(address)}
     if real:
@@ -226,7 +220,7 @@ def words_of(device: Any, graphs: Iterable[int]) -> set[int]:
 
 def arrays_at(addresses: Iterable[int], memory: GraphMemory, array: type) -> list[Any]:
     """The memory of arrays, outside of the graph's, that any of these words may be an address in."""
-    outside = {address for address in addresses if address > _LOWEST and not memory.keeps(address)}
+    outside = {address for address in addresses if address > LOWEST and not memory.keeps(address)}
     if not outside:
         return []
     blocks = ArrayBlocks(instances(array), memory)
@@ -257,14 +251,6 @@ def keep_named(addresses: Iterable[int], memory: GraphMemory, array: type) -> No
     """Keep for the graph the arrays at addresses that a library was given, whose nodes may not show them."""
     for data in arrays_at(addresses, memory, array):
         memory.keep(data)
-
-
-def _addresses(kernels: list[Kernel], memory: GraphMemory) -> Iterator[tuple[Kernel, int]]:
-    for kernel in kernels:
-        words = kernel.words()
-        for address in words[words > _LOWEST].tolist():
-            if not memory.keeps(address):
-                yield kernel, address
 
 
 # -- memory outside of a graph that its parts may change when they run while recording: it is restored afterwards -----

@@ -149,7 +149,7 @@ class Plan:
         """Launch on any stream, by its handle. ``device``: the stream's device, which becomes current; -1: ask CUDA."""
         cuda = self._platform.cupy.cuda
         if device < 0 and handle > PER_THREAD_HANDLE and cuda.runtime.getDeviceCount() > 1:
-            with suppress(CudaCallError):  # this cuda-bindings is too old to ask
+            with suppress(CudaCallError):  # this driver is too old to ask
                 device = int(self._platform.device.stream_device(handle))
         with nullcontext() if device < 0 else cuda.Device(device):
             with current_for_now(cuda, cuda.Stream.from_external(StreamHandle(handle))):

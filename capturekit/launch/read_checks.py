@@ -12,7 +12,6 @@ Graph Nodes"; "Page-Locked Host Memory, Mapped Memory".
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capturekit.driver.cuda import Platform, current
+from capturekit.launch.condition_kernel import DECLARED, compiled
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model import errors
 from capturekit.model.source_line import Place
@@ -77,10 +77,7 @@ extern "C" __global__ void capturekit_check(
     if (condition) cudaGraphSetConditional(condition, !failed);
 }
 """
-_DECLARED = (
-    'extern "C" __device__ __cudart_builtin__ void CUDARTAPI '
-    'cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value);\n'
-)
+_DEFINED = f'#define RING {RING}\n#define WORDS {_WORDS}\n#define KEPT {_KEPT}\n'
 
 
 @dataclass(frozen=True)
@@ -114,11 +111,6 @@ class Checks:
         self._words = memoryview(self._ring)
         memory.keep_pinned(self._pinned)
 
-    @property
-    def ring(self) -> Any:
-        """Address of the ring."""
-        return np.uint64(self._pinned.ptr)
-
     def record(self, array: Any, value: NDArray[Any], at: Place | None, condition: int) -> Check:
         """Record, on the current stream, the check that ``array`` (contiguous) holds ``value``."""
         if len(self.made) >= _MOST:
@@ -136,8 +128,9 @@ class Checks:
         blocks = max(1, min(_BLOCKS, -(-value.nbytes // (8 * _THREADS))))
         opens = made.index == 0 and not self._opened
         words = [np.uint64(word) for word in (value.nbytes, made.index, opens)]
-        kernel(self._platform)(
-            (blocks,), (_THREADS,), (flat, assumed, *words, self.state, self.ring, np.uint64(condition))
+        ring = np.uint64(self._pinned.ptr)
+        compiled(self._platform, 'capturekit_check', _DEFINED + DECLARED + _SOURCE, _check)(
+            (blocks,), (_THREADS,), (flat, assumed, *words, self.state, ring, np.uint64(condition))
         )
         return made
 
@@ -196,24 +189,10 @@ class Checks:
 def _text(value: NDArray[Any] | None) -> str:
     if value is None:
         return 'another one'
-    return repr(value.item()) if value.ndim == 0 else f'{value.dtype}{list(value.shape)} {_short(value)}'
-
-
-def _short(value: NDArray[Any]) -> str:
-    return np.array2string(value, threshold=6, edgeitems=2, separator=', ').replace('\n', '')
-
-
-def kernel(platform: Platform) -> Any:
-    """The check's kernel; compiled once for each CuPy."""
-    found = platform.device.kernels.get('capturekit_check')
-    if found is None:
-        sizes = {'RING': RING, 'WORDS': _WORDS, 'KEPT': _KEPT}
-        defines = ''.join(f'#define {name} {size}\n' for name, size in sizes.items())
-        if platform.simulated:
-            importlib.import_module('capturekit.simulated').body('capturekit_check')(_check)
-        made = platform.cupy.RawKernel(defines + _DECLARED + _SOURCE, 'capturekit_check')
-        found = platform.device.kernels['capturekit_check'] = made
-    return found
+    if value.ndim == 0:
+        return repr(value.item())
+    elements = np.array2string(value, threshold=6, edgeitems=2, separator=', ').replace('\n', '')
+    return f'{value.dtype}{list(value.shape)} {elements}'
 
 
 def _check(_grid: Any, _block: Any, args: Any) -> None:

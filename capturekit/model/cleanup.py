@@ -93,11 +93,8 @@ class uninterrupted:
 
 
 #: The signals that code may handle, and whose handlers may raise.
-_HANDLED: tuple[signal.Signals, ...] = tuple(
-    signal.Signals[name]
-    for name in ('SIGINT', 'SIGTERM', 'SIGALRM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGVTALRM', 'SIGPROF')
-    if name in signal.Signals.__members__
-)
+_NAMES = 'SIGINT SIGTERM SIGALRM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGVTALRM SIGPROF'
+_HANDLED = tuple(signal.Signals[name] for name in _NAMES.split() if name in signal.Signals.__members__)
 
 
 class GarbageCollection:

@@ -16,61 +16,48 @@ from capturekit.model.rules import Mode, Operation
 _O = Operation
 _NAME = re.compile(r'(?P<shown>cu(?:da)?(?P<plain>[A-Z]\w*?))(?:_v\d+)?(?P<own>_pt(?:sz|ds))?(?:_v\d+)?$')
 
-#: Operations by the functions' names without prefix, version and mark.
-OPERATIONS: dict[str, Operation] = {
-    **dict.fromkeys(('StreamBeginCapture', 'StreamBeginCaptureToGraph'), _O.BEGIN_CAPTURE),
-    'StreamEndCapture': _O.END_CAPTURE,
-    'StreamSynchronize': _O.STREAM_SYNCHRONIZE,
-    'StreamQuery': _O.STREAM_QUERY,
-    'StreamGetFlags': _O.STREAM_GET_FLAGS,
-    'StreamAddCallback': _O.STREAM_ADD_CALLBACK,
-    'StreamWaitEvent': _O.WAIT_EVENT,
-    **dict.fromkeys(('EventRecord', 'EventRecordWithFlags'), _O.EVENT_RECORD),
-    'EventQuery': _O.EVENT_QUERY,
-    'EventSynchronize': _O.EVENT_SYNCHRONIZE,
-    'EventElapsedTime': _O.EVENT_ELAPSED_TIME,
-    'EventDestroy': _O.EVENT_DESTROY,
-    'LaunchHostFunc': _O.LAUNCH_HOST_FUNC,
-    **dict.fromkeys(('DeviceSynchronize', 'CtxSynchronize'), _O.DEVICE_SYNCHRONIZE),
-    'GraphLaunch': _O.GRAPH_LAUNCH,
-    'GraphUpload': _O.GRAPH_UPLOAD,
-    'MemcpyPeerAsync': _O.PEER_COPY,
-    'MemPrefetchAsync': _O.PREFETCH,
-    **dict.fromkeys(
-        ('MallocAsync', 'MallocFromPoolAsync', 'MemAllocAsync', 'MemAllocFromPoolAsync'), _O.MALLOC_ASYNC
+#: The names of the functions that each operation stands for, without prefix, version and mark.
+_NAMES = {
+    _O.BEGIN_CAPTURE: 'StreamBeginCapture StreamBeginCaptureToGraph',
+    _O.END_CAPTURE: 'StreamEndCapture',
+    _O.STREAM_SYNCHRONIZE: 'StreamSynchronize',
+    _O.STREAM_QUERY: 'StreamQuery',
+    _O.STREAM_GET_FLAGS: 'StreamGetFlags',
+    _O.STREAM_ADD_CALLBACK: 'StreamAddCallback',
+    _O.WAIT_EVENT: 'StreamWaitEvent',
+    _O.EVENT_RECORD: 'EventRecord EventRecordWithFlags',
+    _O.EVENT_QUERY: 'EventQuery',
+    _O.EVENT_SYNCHRONIZE: 'EventSynchronize',
+    _O.EVENT_ELAPSED_TIME: 'EventElapsedTime',
+    _O.EVENT_DESTROY: 'EventDestroy',
+    _O.LAUNCH_HOST_FUNC: 'LaunchHostFunc',
+    _O.DEVICE_SYNCHRONIZE: 'DeviceSynchronize CtxSynchronize',
+    _O.GRAPH_LAUNCH: 'GraphLaunch',
+    _O.GRAPH_UPLOAD: 'GraphUpload',
+    _O.PEER_COPY: 'MemcpyPeerAsync',
+    _O.PREFETCH: 'MemPrefetchAsync',
+    _O.MALLOC_ASYNC: 'MallocAsync MallocFromPoolAsync MemAllocAsync MemAllocFromPoolAsync',
+    _O.FREE_ASYNC: 'FreeAsync MemFreeAsync',
+    _O.WORK: (
+        'LaunchKernel LaunchKernelEx LaunchKernelExC LaunchCooperativeKernel MemcpyAsync MemcpyHtoDAsync '
+        'MemcpyDtoHAsync MemcpyDtoDAsync Memcpy2DAsync Memcpy3DAsync MemsetAsync Memset2DAsync MemsetD8Async '
+        'MemsetD16Async MemsetD32Async MemsetD2D8Async MemsetD2D16Async MemsetD2D32Async MemcpyToSymbolAsync '
+        'MemcpyFromSymbolAsync StreamWaitValue32 StreamWaitValue64 StreamWriteValue32 StreamWriteValue64 '
+        'StreamBatchMemOp'
     ),
-    **dict.fromkeys(('FreeAsync', 'MemFreeAsync'), _O.FREE_ASYNC),
-    **dict.fromkeys(
-        (
-            'LaunchKernel', 'LaunchKernelEx', 'LaunchKernelExC', 'LaunchCooperativeKernel', 'MemcpyAsync',
-            'MemcpyHtoDAsync', 'MemcpyDtoHAsync', 'MemcpyDtoDAsync', 'Memcpy2DAsync', 'Memcpy3DAsync', 'MemsetAsync',
-            'Memset2DAsync', 'MemsetD8Async', 'MemsetD16Async', 'MemsetD32Async', 'MemsetD2D8Async',
-            'MemsetD2D16Async', 'MemsetD2D32Async', 'MemcpyToSymbolAsync', 'MemcpyFromSymbolAsync',
-            'StreamWaitValue32', 'StreamWaitValue64', 'StreamWriteValue32', 'StreamWriteValue64', 'StreamBatchMemOp',
-        ),
-        _O.WORK,
+    _O.LEGACY_WORK: (
+        'Memcpy Memcpy2D Memcpy3D MemcpyPeer MemcpyHtoD MemcpyDtoH MemcpyDtoD MemcpyToSymbol MemcpyFromSymbol Memset '
+        'Memset2D Memset3D MemsetD8 MemsetD16 MemsetD32 MemsetD2D8 MemsetD2D16 MemsetD2D32'
     ),
-    **dict.fromkeys(
-        (
-            'Memcpy', 'Memcpy2D', 'Memcpy3D', 'MemcpyPeer', 'MemcpyHtoD', 'MemcpyDtoH', 'MemcpyDtoD', 'MemcpyToSymbol',
-            'MemcpyFromSymbol', 'Memset', 'Memset2D', 'Memset3D', 'MemsetD8', 'MemsetD16', 'MemsetD32', 'MemsetD2D8',
-            'MemsetD2D16', 'MemsetD2D32',
-        ),
-        _O.LEGACY_WORK,
+    _O.UNSAFE: (
+        'Malloc MallocManaged MallocArray Malloc3DArray MallocPitch MallocHost HostAlloc Free FreeHost HostRegister '
+        'HostUnregister MemAlloc MemAllocPitch MemAllocManaged MemAllocHost MemHostAlloc MemFree MemFreeHost '
+        'MemHostRegister MemHostUnregister GraphInstantiate GraphInstantiateWithFlags GraphInstantiateWithParams '
+        'GraphExecDestroy ProfilerStart ProfilerStop DeviceSetLimit CtxSetLimit DeviceSetMemPool MemPoolTrimTo '
+        'MemPoolCreate MemPoolDestroy MemPoolGetAttribute MemPoolSetAttribute MemAdvise ModuleUnload'
     ),
-    **dict.fromkeys(
-        (
-            'Malloc', 'MallocManaged', 'MallocArray', 'Malloc3DArray', 'MallocPitch', 'MallocHost', 'HostAlloc', 'Free',
-            'FreeHost', 'HostRegister', 'HostUnregister', 'MemAlloc', 'MemAllocPitch', 'MemAllocManaged',
-            'MemAllocHost', 'MemHostAlloc', 'MemFree', 'MemFreeHost', 'MemHostRegister', 'MemHostUnregister',
-            'GraphInstantiate', 'GraphInstantiateWithFlags', 'GraphInstantiateWithParams', 'GraphExecDestroy',
-            'ProfilerStart', 'ProfilerStop', 'DeviceSetLimit', 'CtxSetLimit', 'DeviceSetMemPool', 'MemPoolTrimTo',
-            'MemPoolCreate', 'MemPoolDestroy', 'MemPoolGetAttribute', 'MemPoolSetAttribute', 'MemAdvise',
-            'ModuleUnload',
-        ),
-        _O.UNSAFE,
-    ),
-}  # fmt: skip
+}
+OPERATIONS = {name: operation for operation, names in _NAMES.items() for name in names.split()}
 #: ``cudaThreadExchangeStreamCaptureMode`` belongs to no operation: it changes what later calls of its thread lose.
 EXCHANGE = 'ThreadExchangeStreamCaptureMode'
 #: The operations that change what a stream or an event stands for.

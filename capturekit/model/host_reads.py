@@ -7,7 +7,6 @@ value that CuPy has cached since) is skipped. Each value that is given back is a
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capturekit.model.source_line import Place, is_foreign
+from capturekit.model.source_line import Place, is_foreign, is_ours
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: The origin of a read: the lines from CuPy's own out to the first of the user's.
 Signature = tuple[tuple[str, int], ...]
 
@@ -109,7 +107,7 @@ def _origin() -> tuple[Signature, FrameType | None]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_OURS):
+        if not is_ours(code.co_filename):
             found.append((code.co_filename, frame.f_lineno))
             if not is_foreign(code.co_filename):
                 break

@@ -193,7 +193,7 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         kind = exact(whole.dtype)
         more = [*attributes.values()] if kind is not None else [*attributes.values(), whole.dtype]
         items, raw = (whole.ravel().tolist(), b'') if whole.dtype.hasobject else ([], whole.tobytes())
-        form = whole.dtype, whole.shape, raw, whole.strides, _flags(whole), kind
+        form = whole.dtype, whole.shape, raw, whole.strides, (whole.flags.writeable, whole.flags.aligned), kind
         return 'items', [], [*items, *more], form
     if cls is bytearray:
         return 'items', [], [], bytes(value)
@@ -260,11 +260,6 @@ def _factory_of(value: Any) -> list[tuple[Any, Any]]:
     """What makes the missing values of a dict, under a name that no other key is likely to have."""
     factory = DEFAULT_FACTORY.__get__(value) if issubclass(type(value), defaultdict) else None
     return [] if factory is None else [(NotImplemented, factory)]
-
-
-def _flags(array: Any) -> tuple[bool, bool]:
-    flags = array.flags
-    return flags.writeable, flags.aligned
 
 
 def answers_of(cached: Any) -> list[Any]:

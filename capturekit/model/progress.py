@@ -35,7 +35,7 @@ def _bars() -> Any:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+def progress(what: str, total: int) -> Iterator[Callable[[], object]]:
     """Show in a block how much of ``total`` is done. The block gets a function that counts one more."""
     made = _bars()
     if made is None or total < 1:
@@ -44,7 +44,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     bars = type('Bars', (made,), {'monitor_interval': 0})  # a thread of tqdm's would disturb what is measured
     bar = bars(total=total, desc=f'capturekit: {what}', delay=DELAY, leave=False, dynamic_ncols=True)
     try:
-        yield lambda: _step(bar)
+        yield bar.update
     finally:
         bar.close()
 
@@ -55,10 +55,6 @@ def each(what: str, items: Sequence[T]) -> Iterator[T]:
         for item in items:
             yield item
             step()
-
-
-def _step(bar: Any) -> None:
-    bar.update()
 
 
 def say(text: str) -> None:

@@ -45,8 +45,12 @@ from capturekit.model.plain_values import (
 
 Form = Hashable
 
-#: Classes of numbers and texts from which others may be derived.
-PAYLOADS = (str, bytes, int, float, complex)
+#: What an instance of a derived class is, by the classes of numbers and texts from which others may be derived.
+_PAYLOAD: dict[type, Callable[[Any], object]] = {
+    str: str.__str__, bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    int: int.__pos__, float: float.__pos__, complex: complex.__pos__,
+}  # fmt: skip
+PAYLOADS = tuple(_PAYLOAD)
 #: Members of numbers that are not slots of a user's class.
 _C_MEMBERS = frozenset({'real', 'imag'})
 BOUND = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
@@ -218,7 +222,7 @@ class _Taking:
         elif among(solid, CONTAINERS):
             head = (_DERIVED, by_identity(cls), self._container(value, solid))
         elif among(solid, PAYLOADS) and not attributes and not layout.slots.keys() - _C_MEMBERS:
-            return Held((id(cls), plain_key(_payload(value, solid))), value)
+            return Held((id(cls), plain_key(_PAYLOAD[solid](value))), value)
         else:
             raise _Indescribable(f'is {with_article(name_of(cls))}')
         if _has_finalizer(cls):
@@ -229,17 +233,6 @@ class _Taking:
         slots = [(name, item) for name, item in slots if item is not MISSING]
         names = tuple(attributes), tuple([name for name, _ in slots])
         return (*head, *names, *self._nodes(attribute_text, [*attributes.items(), *slots]))
-
-
-def _payload(value: Any, base: Any) -> object:
-    """The number or text that an instance of a class derived from ``base`` is."""
-    if base is str:
-        return str.__str__(value)
-    if base is bytes:
-        return bytes.__getitem__(value, slice(None))
-    if base is complex:
-        return complex.__pos__(value)
-    return base.__pos__(value)
 
 
 def held_in(form: Form) -> list[Any]:

@@ -17,6 +17,8 @@ answer like these. ``python -m tests.gpu.measure_rules`` measures the present on
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from capturekit.model import errors
@@ -228,266 +230,164 @@ class Rule:
     waited: str = ''
 
 
-_ALL = (
-    Rule(
-        'sync-captured',
-        errors.SynchronizationError,
-        'A stream being captured has no running work to wait for',
-        'Order streams by `cap.join(side)` or `stream.wait_event(side.record())`; what is on one stream is in order. '
-        'Wait for results after the launch: `cap.graph.launch(s)`, then `s.synchronize()`.',
-    ),
-    Rule(
-        'query-captured',
-        errors.SynchronizationError,
-        'A stream being captured has no running work to ask about, and CuPy would swallow the error',
-        'Ask after the graph was launched: `cap.graph.launch(s)`, then `s.done`.',
-    ),
-    Rule(
-        'sync-captured-event',
-        errors.SynchronizationError,
-        'An event recorded in a capture stands for nodes of the graph, not for work that runs',
-        'Order work by it instead: `stream.wait_event(event)`; or wait after `cap.graph.launch()`.',
-    ),
-    Rule(
-        'query-captured-event',
-        errors.SynchronizationError,
-        'An event recorded in a capture stands for nodes of the graph, and has no state to ask for',
-        'Ask an event that was recorded outside the capture, after `cap.graph.launch()`.',
-    ),
-    Rule(
-        'time-captured-event',
-        errors.SynchronizationError,
-        'Events recorded in a capture carry no time',
-        'Time the launch: record events on the stream before and after `cap.graph.launch(stream)`.',
-    ),
-    Rule(
-        'device-sync',
-        errors.SynchronizationError,
-        'A stream of the device is being captured: its work does not run, so nothing can wait for the whole device',
-        'Move the call out of the `with ck.capture()` block; inside, order lanes with `cap.join(stream)`.',
-        FromElsewhere.WAITS,
-        'Synchronise one stream instead of the device, or close the capture first.',
-    ),
-    Rule(
-        'unsafe-in-mode',
-        errors.UnsupportedCallError,
-        'This call may wait for the device, and the mode of this capture forbids such calls',
-        "Open the capture with mode='relaxed' (the default), or make the call before it.",
-        FromElsewhere.RELAXED,
-    ),
-    Rule(
-        'unsafe-sync-in-mode',
-        errors.SynchronizationError,
-        'Waiting for or asking about work outside of the capture is unsafe in the mode of this capture',
-        "Open the capture with mode='relaxed' (the default), or make the call before it.",
-        FromElsewhere.RELAXED,
-    ),
-    Rule(
-        'legacy-stream',
-        errors.LegacyStreamError,
-        'The legacy default stream can not be captured: its work runs at once and is missing from the graph, and if a '
-        'captured stream is blocking, its use loses the capture',
-        'Use a stream of the capture: leave `Stream.null` out, the capture has made its own stream current.',
-        FromElsewhere.WAITS,
-    ),
-    Rule(
-        'escaped-work',
-        errors.EscapedWorkError,
-        'This stream is not in the capture: its work would run at once and be missing from the graph',
-        'Fork it first: `stream.wait_event(cap.stream.record())` before its work, and `cap.join(stream)` after it, '
-        'before the result is used; or work in `with cap.fork(1) as (lane,), lane:`.',
-    ),
-    Rule(
-        'isolation',
-        errors.IsolationError,
-        'A stream being captured can only wait for events recorded in the same capture',
-        'Wait before the capture begins, or let the launching stream wait: `s.wait_event(event); cap.graph.launch(s)`.',
-    ),
-    Rule(
-        'merge',
-        errors.MergeError,
-        'An event of one capture can not be waited for in another: the two would become one, and both be lost',
-        'Record both parts in one capture, or order the two graphs by launching them on one stream.',
-    ),
-    Rule(
-        'end-elsewhere',
-        errors.UnmatchedError,
-        'A capture ends on the stream that began it',
-        'Leave the block instead: its end is the end of the capture; a lane is joined by `cap.join(lane)`.',
-    ),
-    Rule(
-        'end-wrong-thread',
-        errors.WrongThreadError,
-        'A capture that is not relaxed ends in the thread that began it',
-        'End it in the thread that began it, or begin it with `stream.begin_capture()`, which is relaxed.',
-    ),
-    Rule(
-        'not-capturing',
-        errors.UnmatchedError,
-        'This stream is not being captured',
-        'Begin a capture on it first.',
-    ),
-    Rule(
-        'already-capturing',
-        errors.UnmatchedError,
-        'This stream is already in a capture',
-        'Use the open capture, fork a lane from it, or begin the second capture on another stream.',
-    ),
-    Rule(
-        'callback',
-        errors.UnsupportedCallError,
-        'Stream callbacks can not be recorded',
-        'Use `stream.launch_host_func(fn, arg)`, which becomes a host node.',
-    ),
-    Rule(
-        'graph-launch',
-        errors.UnsupportedCallError,
-        'An executable graph can not be launched into a stream that is being captured',
-        'Launch it before or after the capture; inside, `cap.embed(graph)` makes it a part of this one.',
-    ),
-    Rule(
-        'graph-upload',
-        errors.UnsupportedCallError,
-        'An executable graph can not be uploaded on a stream that is being captured',
-        'Upload it before or after the capture.',
-    ),
-    Rule(
-        'stream-flags',
-        errors.UnsupportedCallError,
-        'Asking a captured stream for its flags loses the capture',
-        'Read `stream.is_non_blocking` before the capture.',
-    ),
-    Rule(
-        'peer-copy',
-        errors.UnsupportedCallError,
-        'memcpyPeerAsync can not be recorded',
-        'Use memcpyAsync with unified addresses: `a.data.copy_from_device_async(b.data, nbytes)`.',
-    ),
-    Rule(
-        'prefetch',
-        errors.UnsupportedCallError,
-        'Prefetching managed memory can not be recorded',
-        'Prefetch before the capture, or on the launching stream before `cap.graph.launch()`.',
-    ),
-    Rule(
-        'dead-event',
-        errors.IsolationError,
-        'This event was recorded in a capture that has ended or was lost, and stands for nothing any more',
-        'Record it again, in this capture or outside of any.',
-    ),
-    Rule(
-        'invalidated',
-        errors.InvalidatedError,
-        'The capture was lost before this call',
-        'End the capture and begin anew; the call that lost it is above this line.',
-    ),
-    Rule(
-        'unjoined',
-        errors.UnjoinedError,
-        'Every lane must be joined to the origin before the capture ends',
-        'Join each after its last work: `cap.join(stream)`, or `cap.stream.wait_event(stream.record())`.',
-    ),
-    Rule(
-        'host-read',
-        errors.HostReadError,
-        'The host reads a value that recorded work has not computed yet',
-        'Keep the value on the device (`cp.where` instead of `if`), or read it after `cap.graph.launch()`.',
-    ),
-    Rule(
-        'host-write',
-        errors.UnsupportedCallError,
-        'The host writes into an array here: that would happen once, now, and not at each launch',
-        'Call `set` before the capture or before a launch; for a constant make a new array: `cp.asarray(values)`.',
-    ),
-    Rule(
-        'outside-pointer',
-        errors.UnsupportedCallError,
-        'Only memory that the graph itself allocated can be freed inside it',
-        'Free it outside the capture.',
-    ),
-)
-RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL}
+#: The rules: the name, the error's class, and the answer from elsewhere if it is not refused; what it says; behind an
+#: arrow the remedy, and behind a second one that where captures of other threads were never closed.
+_WORDS = """
+sync-captured SynchronizationError
+  A stream being captured has no running work to wait for
+  -> Order streams by `cap.join(side)` or `stream.wait_event(side.record())`; what is on one stream is in order. Wait
+     for results after the launch: `cap.graph.launch(s)`, then `s.synchronize()`.
+query-captured SynchronizationError
+  A stream being captured has no running work to ask about, and CuPy would swallow the error
+  -> Ask after the graph was launched: `cap.graph.launch(s)`, then `s.done`.
+sync-captured-event SynchronizationError
+  An event recorded in a capture stands for nodes of the graph, not for work that runs
+  -> Order work by it instead: `stream.wait_event(event)`; or wait after `cap.graph.launch()`.
+query-captured-event SynchronizationError
+  An event recorded in a capture stands for nodes of the graph, and has no state to ask for
+  -> Ask an event that was recorded outside the capture, after `cap.graph.launch()`.
+time-captured-event SynchronizationError
+  Events recorded in a capture carry no time
+  -> Time the launch: record events on the stream before and after `cap.graph.launch(stream)`.
+device-sync SynchronizationError WAITS
+  A stream of the device is being captured: its work does not run, so nothing can wait for the whole device
+  -> Move the call out of the `with ck.capture()` block; inside, order lanes with `cap.join(stream)`.
+  -> Synchronise one stream instead of the device, or close the capture first.
+unsafe-in-mode UnsupportedCallError RELAXED
+  This call may wait for the device, and the mode of this capture forbids such calls
+  -> Open the capture with mode='relaxed' (the default), or make the call before it.
+unsafe-sync-in-mode SynchronizationError RELAXED
+  Waiting for or asking about work outside of the capture is unsafe in the mode of this capture
+  -> Open the capture with mode='relaxed' (the default), or make the call before it.
+legacy-stream LegacyStreamError WAITS
+  The legacy default stream can not be captured: its work runs at once and is missing from the graph, and if a
+  captured stream is blocking, its use loses the capture
+  -> Use a stream of the capture: leave `Stream.null` out, the capture has made its own stream current.
+escaped-work EscapedWorkError
+  This stream is not in the capture: its work would run at once and be missing from the graph
+  -> Fork it first: `stream.wait_event(cap.stream.record())` before its work, and `cap.join(stream)` after it, before
+     the result is used; or work in `with cap.fork(1) as (lane,), lane:`.
+isolation IsolationError
+  A stream being captured can only wait for events recorded in the same capture
+  -> Wait before the capture begins, or let the launching stream wait: `s.wait_event(event); cap.graph.launch(s)`.
+merge MergeError
+  An event of one capture can not be waited for in another: the two would become one, and both be lost
+  -> Record both parts in one capture, or order the two graphs by launching them on one stream.
+end-elsewhere UnmatchedError
+  A capture ends on the stream that began it
+  -> Leave the block instead: its end is the end of the capture; a lane is joined by `cap.join(lane)`.
+end-wrong-thread WrongThreadError
+  A capture that is not relaxed ends in the thread that began it
+  -> End it in the thread that began it, or begin it with `stream.begin_capture()`, which is relaxed.
+not-capturing UnmatchedError
+  This stream is not being captured
+  -> Begin a capture on it first.
+already-capturing UnmatchedError
+  This stream is already in a capture
+  -> Use the open capture, fork a lane from it, or begin the second capture on another stream.
+callback UnsupportedCallError
+  Stream callbacks can not be recorded
+  -> Use `stream.launch_host_func(fn, arg)`, which becomes a host node.
+graph-launch UnsupportedCallError
+  An executable graph can not be launched into a stream that is being captured
+  -> Launch it before or after the capture; inside, `cap.embed(graph)` makes it a part of this one.
+graph-upload UnsupportedCallError
+  An executable graph can not be uploaded on a stream that is being captured
+  -> Upload it before or after the capture.
+stream-flags UnsupportedCallError
+  Asking a captured stream for its flags loses the capture
+  -> Read `stream.is_non_blocking` before the capture.
+peer-copy UnsupportedCallError
+  memcpyPeerAsync can not be recorded
+  -> Use memcpyAsync with unified addresses: `a.data.copy_from_device_async(b.data, nbytes)`.
+prefetch UnsupportedCallError
+  Prefetching managed memory can not be recorded
+  -> Prefetch before the capture, or on the launching stream before `cap.graph.launch()`.
+dead-event IsolationError
+  This event was recorded in a capture that has ended or was lost, and stands for nothing any more
+  -> Record it again, in this capture or outside of any.
+invalidated InvalidatedError
+  The capture was lost before this call
+  -> End the capture and begin anew; the call that lost it is above this line.
+unjoined UnjoinedError
+  Every lane must be joined to the origin before the capture ends
+  -> Join each after its last work: `cap.join(stream)`, or `cap.stream.wait_event(stream.record())`.
+host-read HostReadError
+  The host reads a value that recorded work has not computed yet
+  -> Keep the value on the device (`cp.where` instead of `if`), or read it after `cap.graph.launch()`.
+host-write UnsupportedCallError
+  The host writes into an array here: that would happen once, now, and not at each launch
+  -> Call `set` before the capture or before a launch; for a constant make a new array: `cp.asarray(values)`.
+outside-pointer UnsupportedCallError
+  Only memory that the graph itself allocated can be freed inside it
+  -> Free it outside the capture.
+"""
+#: Special cases. One of a rule (``case = rule``) has only the words that are not the rule's; others are as above.
+_SPECIAL = """
+work-on-another-device = escaped-work
+  No stream of this device is in the capture: work sent there would run at once and be missing from the graph
+  -> Give the device a lane: `with cap.fork(devices=[0, 1]) as lanes:` and `with lanes[1]:`; or fork a stream of it,
+     `side.wait_event(cap.stream.record())`, and make it current there.
+work-of-cupy-on-another-device = escaped-work
+  CuPy goes to the other device to rearrange elements there, and nothing orders that with the lane that is current
+  here
+  -> Do it there, with a lane of that device: `with lanes[1]: part = cp.ascontiguousarray(x)`; what is contiguous and
+     of the same dtype is copied as it is.
+event-after-capture = dead-event  # nothing is recorded there: such events are mostly meant to time the launch
+  This event was recorded in a capture that is over. It stands for nodes of the graph: no launch of the graph records
+  it, and so it has no time and can not be waited for
+  -> Record it again around the launch: `event.record(stream)` before or after `graph.launch(stream)`, then use it.
+begin-on-legacy-stream = legacy-stream
+  The legacy default stream can not be captured
+  -> Capture on another stream, `stream = cp.cuda.Stream(non_blocking=True)`: `with stream:` around `begin_capture()`,
+     the work and `end_capture()`.
+end-by-block UnmatchedError
+  This capture belongs to a `with ck.capture()` block
+  -> Leave the block instead: its end is the end of the capture.
+host-read-elsewhere = host-read  # nothing refuses this one: the host would read what lay there before
+  Another thread is only recording the work that computes this array: the host would read what was in its memory
+  before
+  -> Read it after `cap.graph.launch()`: hand it to this thread then.
+host-read-into = host-read  # a read into an array of the host
+  -> Read it after `cap.graph.launch()`: `y.get(out=buffer)`. To copy at each launch, into pinned memory, write
+     `cp.cuda.runtime.memcpyAsync(buffer.ctypes.data, y.data.ptr, y.nbytes, cp.cuda.runtime.memcpyDeviceToHost,
+     cp.cuda.get_current_stream().ptr)`, keep `buffer` as long as the graph, and wait for the launch before you look
+     at it.
+host-read-unknown = host-read  # a read on another stream
+  Recorded work was given the address of this array. It may write it, and nobody can tell before a launch: the host
+  would read what was there before
+  -> Read it before the capture, or after `cap.graph.launch()`.
+host-read-unseen = host-read  # the same, where the arguments of recorded work can't be read
+  Recorded work may write this array, and it can not be seen which memory it writes: the host would read what was
+  there before
+  -> Read it before the capture, or after `cap.graph.launch()`.
+host-values = host-write  # of captures begun by hand: those of a block upload such values past the capture
+  CuPy copies values of the host to the device here, once and now, and a launch would not do that again
+  -> Make the array before `begin_capture()`.
+dlpack-legacy LegacyStreamError
+  DLPack without a stream makes the legacy default stream wait for this one
+  -> Name the stream: `x.__dlpack__(stream=cap.stream.ptr)`, or exchange before the capture.
+"""
 
-#: Rules with other words or another remedy for special cases, by the name of the case.
+
+def _read(text: str) -> Iterator[tuple[str, Rule]]:
+    for part in re.split(r'\n(?=\S)', text.strip()):
+        head, _, words = part.partition('\n')
+        name, error, kind = f'{head.partition("#")[0]} REFUSED'.split()[:3]
+        says, remedy, *waited = (' '.join(one.split()) for one in words.split(' -> '))
+        if error == '=':
+            yield name, replace(RULES[kind], says=says or RULES[kind].says, remedy=remedy)
+        else:
+            yield name, Rule(name, getattr(errors, error), says, remedy, FromElsewhere[kind], *waited)
+
+
+RULES: dict[str, Rule] = dict(_read(_WORDS))
+#: Special cases of rules, by the name of the case.
 VARIANTS: dict[str, Rule] = {
-    'work-on-another-device': replace(
-        RULES['escaped-work'],
-        says='No stream of this device is in the capture: work sent there would run at once and be missing from the '
-        'graph',
-        remedy='Give the device a lane: `with cap.fork(devices=[0, 1]) as lanes:` and `with lanes[1]:`; or fork a '
-        'stream of it, `side.wait_event(cap.stream.record())`, and make it current there.',
-    ),
-    'work-of-cupy-on-another-device': replace(
-        RULES['escaped-work'],
-        says='CuPy goes to the other device to rearrange elements there, and nothing orders that with the lane that is '
-        'current here',
-        remedy='Do it there, with a lane of that device: `with lanes[1]: part = cp.ascontiguousarray(x)`; what is '
-        'contiguous and of the same dtype is copied as it is.',
-    ),
-    # after the capture, where nothing is being recorded: such events are mostly meant to time or await the launch
-    'event-after-capture': replace(
-        RULES['dead-event'],
-        says='This event was recorded in a capture that is over. It stands for nodes of the graph: no launch of the '
-        'graph records it, and so it has no time and can not be waited for',
-        remedy='Record it again around the launch: `event.record(stream)` before or after `graph.launch(stream)`, '
-        'then use it.',
-    ),
+    **dict(_read(_SPECIAL)),
     # it is not the stream that has to change, but the place of the call
     'wait-for-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['device-sync'].remedy),
     'query-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['query-captured'].remedy),
-    'begin-on-legacy-stream': replace(
-        RULES['legacy-stream'],
-        says='The legacy default stream can not be captured',
-        remedy='Capture on another stream, `stream = cp.cuda.Stream(non_blocking=True)`: `with stream:` around '
-        '`begin_capture()`, the work and `end_capture()`.',
-    ),
-    'end-by-block': Rule(
-        'end-by-block',
-        errors.UnmatchedError,
-        'This capture belongs to a `with ck.capture()` block',
-        'Leave the block instead: its end is the end of the capture.',
-    ),
-    # nothing refuses this one: the host would read what lay there before
-    'host-read-elsewhere': replace(
-        RULES['host-read'],
-        says='Another thread is only recording the work that computes this array: the host would read what was in its '
-        'memory before',
-        remedy='Read it after `cap.graph.launch()`: hand it to this thread then.',
-    ),
-    # a read into an array of the host
-    'host-read-into': replace(
-        RULES['host-read'],
-        remedy='Read it after `cap.graph.launch()`: `y.get(out=buffer)`. To copy at each launch, into pinned memory, '
-        'write `cp.cuda.runtime.memcpyAsync(buffer.ctypes.data, y.data.ptr, y.nbytes, '
-        'cp.cuda.runtime.memcpyDeviceToHost, cp.cuda.get_current_stream().ptr)`, keep `buffer` as long as the graph, '
-        'and wait for the launch before you look at it.',
-    ),
-    # a read on another stream
-    'host-read-unknown': replace(
-        RULES['host-read'],
-        says='Recorded work was given the address of this array. It may write it, and nobody can tell before a launch: '
-        'the host would read what was there before',
-        remedy='Read it before the capture, or after `cap.graph.launch()`.',
-    ),
-    # the same, where the arguments of recorded work can't be read
-    'host-read-unseen': replace(
-        RULES['host-read'],
-        says='Recorded work may write this array, and it can not be seen which memory it writes: the host would read '
-        'what was there before',
-        remedy='Read it before the capture, or after `cap.graph.launch()`.',
-    ),
-    # of captures that a script begins by hand: those of a block upload such values past the capture
-    'host-values': replace(
-        RULES['host-write'],
-        says='CuPy copies values of the host to the device here, once and now, and a launch would not do that again',
-        remedy='Make the array before `begin_capture()`.',
-    ),
-    'dlpack-legacy': Rule(
-        'dlpack-legacy',
-        errors.LegacyStreamError,
-        'DLPack without a stream makes the legacy default stream wait for this one',
-        'Name the stream: `x.__dlpack__(stream=cap.stream.ptr)`, or exchange before the capture.',
-    ),
 }
 
 _O = Operation

@@ -443,9 +443,9 @@ def test_an_older_cupti_and_host_functions(both: Both) -> None:
     _g, handles = both.graph([(KERNEL, 4.0), (KERNEL, 8.0)], [(0, 1)])
     both.cupti.knows_host = False
     assert both.by().by == 'profiler', 'not asked for where there are none'
-    real = cupti.Writer.kind
+    real = cupti.Reader.kind
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cupti.Writer, 'kind', lambda self, n: 'host' if n == handles[1] else real(self, n))
+        patch.setattr(cupti.Reader, 'kind', lambda self, n: 'host' if n == handles[1] else real(self, n))
         times = both.by()
     assert times.by == 'events' and 'does not record host functions' in times.note
     assert both.cupti.open() == [False, False, False, set()]

@@ -10,7 +10,6 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -319,15 +318,10 @@ def test_names_as_people_write_them(name: str, people: str) -> None:
 
 def test_edges_are_pairs_of_handles(driver: Driver) -> None:
     handles = [driver.node(driver.function('k', (0, 8)), [words(n)]) for n in range(3)]
-    assert Reader().edges(driver.graph(*handles)) == [(handles[0], handles[1]), (handles[1], handles[2])]
-    assert Reader().edges(driver.graph()) == []
-
-
-def test_a_driver_that_can_not_tell_edges_with_their_data(driver: Driver) -> None:
-    reader = Reader()
-    reader._cuda = SimpleNamespace()  # type: ignore[assignment]
-    with pytest.raises(LookupError, match='cuGraphGetEdges_v2'):
-        reader.edges(1)
+    device: Any = object.__new__(CudaDevice)
+    device._reader = None
+    assert device.graph_edges(driver.graph(*handles)) == [(handles[0], handles[1]), (handles[1], handles[2])]
+    assert device.graph_edges(driver.graph()) == []
 
 
 def test_the_last_node_of_a_stream(driver: Driver) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from capturekit.driver.cuda import CudaDevice
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Reader
-from capturekit.driver.node_writer import Writer
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -198,8 +198,8 @@ class Driver:
     def __init__(self, library: str) -> None:
         self.library = ctypes.CDLL(library)
         self.library.begin()
-        reader = Reader()
-        self.reader, self.writer = reader, Writer(reader)
+        self.reader, self.device = Reader(), object.__new__(CudaDevice)
+        self.device._reader = self.reader
         self.size = ctypes.c_int.in_dll(self.library, 'last_exec')
         self._base = ctypes.addressof(_Node.in_dll(self.library, 'made'))
 
@@ -223,42 +223,42 @@ def driver(libcuda: str) -> Driver:
 def took(driver: Driver, number: int) -> Any:
     """What an executable graph's node does after it took over what the definition has."""
     node = driver.node(number)
-    driver.writer.take(EXEC, node, node)
+    driver.device.node_take(EXEC, node, 0, node)
     assert driver.int('last_exec').value == EXEC
     driver.library.exchange(ctypes.c_void_p(node))
     if number == KERNEL:
-        args = [one.data for one in driver.writer.arguments(node)]
+        args = [one.data for one in driver.device.node_arguments(0, node)]
     told = driver.reader.info(node).detail
     driver.library.exchange(ctypes.c_void_p(node))
     if number == KERNEL:
-        assert args == [one.data for one in driver.writer.arguments(node)]
+        assert args == [one.data for one in driver.device.node_arguments(0, node)]
     return told
 
 
 def test_arguments_of_a_kernel_of_cupy_s(driver: Driver) -> None:
     array = Argument(bytes(32), 'float64', True)
     scalar = Argument(struct.pack('d', 2), 'float64', False)
-    assert driver.writer.arguments(driver.node(KERNEL)) == [array, scalar, array]
+    assert driver.device.node_arguments(0, driver.node(KERNEL)) == [array, scalar, array]
 
 
 def test_a_kernel(driver: Driver) -> None:
     node = driver.node(KERNEL)
     new = [b'a' * 32, struct.pack('d', 7), b'b' * 32]
-    change = driver.writer.set_kernel(node, (3, 2, 1), (64, 2, 1), 512, new)
-    assert [one.data for one in driver.writer.arguments(node)] == new
+    change = driver.device.set_kernel(0, node, (3, 2, 1), (64, 2, 1), 512, new)
+    assert [one.data for one in driver.device.node_arguments(0, node)] == new
     assert took(driver, KERNEL) == {'grid': (3, 2, 1), 'block': (64, 2, 1), 'shared': 512}
     change.undo()
-    assert [one.data for one in driver.writer.arguments(node)] == [bytes(32), struct.pack('d', 2), bytes(32)]
+    assert [one.data for one in driver.device.node_arguments(0, node)] == [bytes(32), struct.pack('d', 2), bytes(32)]
     assert took(driver, KERNEL) == {'grid': (1, 1, 1), 'block': (128, 1, 1), 'shared': 0}
 
 
 def test_a_copy(driver: Driver) -> None:
     node = driver.node(COPY)
-    change = driver.writer.set_memcpy(node, 0x7F0000000800, 0x20000, 32)
+    change = driver.device.set_memcpy(0, node, 0x7F0000000800, 0x20000, 32)
     assert took(driver, COPY) == {'dst': 0x7F0000000800, 'src': 0x20000, 'bytes': 32}
     for ends in ((0x20000, 0x20000), (0x7F0000000800, 0x7F0000000800), (0x1000, 0x1000)):
         with pytest.raises(CudaCallError) as info:
-            driver.writer.set_memcpy(node, *ends, 32)
+            driver.device.set_memcpy(0, node, *ends, 32)
         assert info.value.code == Code.cudaErrorInvalidValue
     assert took(driver, COPY) == {'dst': 0x7F0000000800, 'src': 0x20000, 'bytes': 32}
     change.undo()
@@ -267,17 +267,17 @@ def test_a_copy(driver: Driver) -> None:
 
 def test_a_memset(driver: Driver) -> None:
     node = driver.node(SET)
-    change = driver.writer.set_memset(node, 0x7F0000000900, 9, 32)
+    change = driver.device.set_memset(0, node, 0x7F0000000900, 9, 32)
     assert took(driver, SET) == {'dst': 0x7F0000000900, 'value': 9, 'bytes': 32}
     with pytest.raises(CudaCallError):
-        driver.writer.set_memset(node, 0x7F0000000900, 9, 33)
+        driver.device.set_memset(0, node, 0x7F0000000900, 9, 33)
     change.undo()
     assert took(driver, SET) == {'dst': 0x7F0000000100, 'value': 5, 'bytes': 64}
 
 
 def test_a_host_function(driver: Driver) -> None:
     called: list[int] = []
-    change = driver.writer.set_host(driver.node(HOST), lambda: called.append(1))
+    change = driver.device.set_host(0, driver.node(HOST), lambda: called.append(1))
     took(driver, HOST)
     change.keep(None)
     assert called == [1]
@@ -286,23 +286,23 @@ def test_a_host_function(driver: Driver) -> None:
 
 def test_events(driver: Driver) -> None:
     for number in (WAIT, RECORD):
-        change = driver.writer.set_event(driver.node(number), 0x99)
+        change = driver.device.set_event(0, driver.node(number), 0x99)
         took(driver, number)
         change.undo()
     with pytest.raises(CudaCallError):
-        driver.writer.set_event(driver.node(KERNEL), 0x99)
+        driver.device.set_event(0, driver.node(KERNEL), 0x99)
 
 
 def test_a_child_graph(driver: Driver) -> None:
-    driver.writer.set_kernel(driver.node(KERNEL), (9, 1, 1), (1, 1, 1), 0, [bytes(32), bytes(8), bytes(32)])
+    driver.device.set_kernel(0, driver.node(KERNEL), (9, 1, 1), (1, 1, 1), 0, [bytes(32), bytes(8), bytes(32)])
     other = driver.graph(2)
     ctypes.c_void_p.from_address(other + 8).value = driver.node(KERNEL)
-    driver.writer.set_child(driver.node(CHILD), other)
+    driver.device.set_child(0, driver.node(CHILD), other)
     assert driver.reader.info(driver.node(INNER)).detail['grid'] == (9, 1, 1)
-    driver.writer.take_child(EXEC, driver.node(CHILD), other)
+    driver.device.child_take(EXEC, driver.node(CHILD), other)
     ctypes.c_void_p.from_address(other + 8).value = driver.node(SET)
     with pytest.raises(CudaCallError) as info:
-        driver.writer.set_child(driver.node(CHILD), other)
+        driver.device.set_child(0, driver.node(CHILD), other)
     assert info.value.code == Code.cudaErrorGraphExecUpdateFailure
     took(driver, CHILD)
 
@@ -310,22 +310,22 @@ def test_a_child_graph(driver: Driver) -> None:
 def test_a_refusal_of_the_driver_s_has_its_code(driver: Driver) -> None:
     driver.int('refuse').value = 1
     with pytest.raises(CudaCallError) as info:
-        driver.writer.take(EXEC, driver.node(KERNEL), driver.node(KERNEL))
+        driver.device.node_take(EXEC, driver.node(KERNEL), 0, driver.node(KERNEL))
     assert info.value.code is Code.cudaErrorInvalidValue and 'cuGraphExecKernelNodeSetParams' in str(info.value)
     driver.int('refuse').value = 31337
     with pytest.raises(CudaCallError) as info:
-        driver.writer.take(EXEC, driver.node(COPY), driver.node(COPY))
+        driver.device.node_take(EXEC, driver.node(COPY), 0, driver.node(COPY))
     assert info.value.code == 31337
 
 
 def test_nodes_are_disabled(driver: Driver) -> None:
     node = driver.node(SET)
-    driver.writer.enable(EXEC, node, False)
-    assert not driver.writer.enabled(EXEC, node)
-    driver.writer.enable(EXEC, node, True)
-    assert driver.writer.enabled(EXEC, node)
+    driver.device.node_enable(EXEC, node, False)
+    assert not driver.device.node_enabled(EXEC, node)
+    driver.device.node_enable(EXEC, node, True)
+    assert driver.device.node_enabled(EXEC, node)
     with pytest.raises(CudaCallError):
-        driver.writer.enable(EXEC, driver.node(HOST), False)
+        driver.device.node_enable(EXEC, driver.node(HOST), False)
 
 
 @pytest.mark.parametrize(
@@ -334,10 +334,10 @@ def test_nodes_are_disabled(driver: Driver) -> None:
 )
 def test_a_refused_update_says_why_and_where(driver: Driver, result: int, reason: str) -> None:
     graph = driver.graph(1)
-    assert driver.writer.update(EXEC, graph) == ('', 0)
+    assert driver.device.graph_exec_update(EXEC, graph) == ('', 0)
     assert driver.int('last_exec').value == EXEC
     driver.int('answer').value, driver.int('result').value = 910, result
-    assert driver.writer.update(EXEC, graph) == (reason, driver.node(INNER))
+    assert driver.device.graph_exec_update(EXEC, graph) == (reason, driver.node(INNER))
     driver.int('answer').value = 1
     with pytest.raises(CudaCallError):
-        driver.writer.update(EXEC, graph)
+        driver.device.graph_exec_update(EXEC, graph)

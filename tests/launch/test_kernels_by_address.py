@@ -1,4 +1,4 @@
-"""Kernels on the simulated device that reach memory by its address; and a cuda-bindings without conditions."""
+"""Kernels on the simulated device that reach memory by its address."""
 
 from __future__ import annotations
 
@@ -7,29 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capturekit.driver.cuda import CudaDevice
-from capturekit.model.errors import CudaCallError
-from capturekit.model.rules import Code
 from capturekit.simulated import body, memory_at
-
-
-def test_cuda_bindings_without_conditions_say_so() -> None:
-    class Old:
-        def __init__(self) -> None:
-            self.rt = self
-
-        cudaGraph_t = int
-
-    d: Any = CudaDevice.__new__(CudaDevice)
-    d.rt = Old()
-    for call in (
-        lambda: d.begin_capture_to(1, 2),
-        lambda: d.condition_create(1),
-        lambda: d.add_if(1, [], 2),
-    ):
-        with pytest.raises(CudaCallError, match='which this cuda-bindings does not have') as info:
-            call()
-        assert info.value.code is Code.cudaErrorNotSupported
 
 
 def add_at(cp: Any, name: str) -> Any:

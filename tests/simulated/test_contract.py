@@ -300,7 +300,7 @@ def test_if_nodes_and_their_bodies(bench: Bench) -> None:
     bench.work(s)
     assert d.end_capture(s) == top
     (first,) = d.graph_nodes(top)
-    node, body = d.add_if(top, [first], yes)
+    node, (body,) = d.add_conditional(top, [first], yes, 'if', 1)
     d.begin_capture_to(s, body)
     assert d.capture_info(s).graph == body
     assert d.capture_info(s).dependencies == ()
@@ -308,7 +308,7 @@ def test_if_nodes_and_their_bodies(bench: Bench) -> None:
     bench.work(s)
     bench.work(s)
     assert d.end_capture(s) == body
-    behind, skipped = d.add_if(top, [node], no)
+    behind, (skipped,) = d.add_conditional(top, [node], no, 'if', 1)
     d.begin_capture_to(s, skipped, Mode.THREAD_LOCAL)
     bench.work(s)
     d.end_capture(s)
@@ -959,7 +959,7 @@ def test_conditions_and_bodies_are_updated_too(bench: Bench) -> None:
 
     def made(default: int, *cells: tuple[int, int]) -> int:
         g, s = d.graph_create(), bench.stream()
-        _, body = d.add_if(g, [], d.condition_create(g, default))
+        _, (body,) = d.add_conditional(g, [], d.condition_create(g, default), 'if', 1)
         d.begin_capture_to(s, body)
         for cell in cells:
             bench.fill(s, *cell)
@@ -990,7 +990,7 @@ def test_copies_of_graphs(bench: Bench) -> None:
     d.graph_exec_destroy(x)
     d.graph_destroy(copy)
     conditional = d.graph_create()
-    d.add_if(conditional, [], d.condition_create(conditional))
+    d.add_conditional(conditional, [], d.condition_create(conditional), 'if', 1)
     with pytest.raises(CudaCallError):
         d.graph_clone(conditional)
 
@@ -1183,7 +1183,7 @@ def test_nodes_are_timed(bench: Bench) -> None:
     assert d.graph_time(x, s) > 0 and len(called) == 2 * (3 + 2) + 1
     d.graph_exec_destroy(x)
     conditional = d.graph_create()
-    d.add_if(conditional, [], d.condition_create(conditional))
+    d.add_conditional(conditional, [], d.condition_create(conditional), 'if', 1)
     x = d.graph_instantiate(conditional)
     with pytest.raises(CudaCallError):
         d.graph_measure(conditional, x, s, 1, 0, (), 'events')
@@ -1215,7 +1215,7 @@ def decided(bench: Bench, *cells: tuple[int, int]) -> tuple[int, int]:
     """A graph of one conditional node, whose body fills cells one after the other; and the body."""
     d = bench.device
     g = d.graph_create()
-    _node, body = d.add_if(g, [], d.condition_create(g, 1))
+    _node, (body,) = d.add_conditional(g, [], d.condition_create(g, 1), 'if', 1)
     s = bench.stream()
     d.begin_capture_to(s, body)
     for cell in cells:

@@ -14,12 +14,12 @@ from .launches import Layout, _extent
 
 #: CuPy's universal functions that NumPy has under the same name.
 NAMES = """
-    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or bitwise_xor cbrt ceil
-    conjugate copysign cos cosh deg2rad degrees divmod equal exp exp2 expm1 fabs float_power floor floor_divide fmax
-    fmin fmod frexp gcd greater greater_equal heaviside hypot invert isfinite isinf isnan lcm ldexp left_shift less
-    less_equal log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor maximum
-    minimum modf multiply negative nextafter not_equal positive power rad2deg radians reciprocal remainder right_shift
-    rint sign signbit sin sinh sqrt square subtract tan tanh true_divide trunc
+    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_count bitwise_or bitwise_xor
+    cbrt ceil conjugate copysign cos cosh deg2rad degrees divmod equal exp exp2 expm1 fabs float_power floor
+    floor_divide fmax fmin fmod frexp gcd greater greater_equal heaviside hypot invert isfinite isinf isnan lcm ldexp
+    left_shift less less_equal log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor
+    maximum minimum modf multiply negative nextafter not_equal positive power rad2deg radians reciprocal remainder
+    right_shift rint sign signbit sin sinh sqrt square subtract tan tanh true_divide trunc
 """.split()
 
 #: CuPy's other names for them.
@@ -133,20 +133,7 @@ def _may_share_bounds(a: Any, b: Any) -> bool:
     return bool(a.data.ptr + low < b.data.ptr + end and b.data.ptr + start < a.data.ptr + high)
 
 
-def _from_numpy(name: str) -> ufunc | None:
-    function = getattr(np, name, None)
-    return None if function is None else ufunc(name, function.nin, function.nout, function)
-
-
-def _table() -> dict[str, ufunc]:
-    found = {name: made for name in NAMES if (made := _from_numpy(name)) is not None}
-    found.update({alias: found[name] for alias, name in ALIASES.items()})
-    for name, function in (('fix', np.fix), ('sinc', np.sinc), ('i0', np.i0)):
-        found[name] = ufunc(name, 1, 1, function)
-    if hasattr(np, 'bitwise_count'):
-        found['bitwise_count'] = ufunc('bitwise_count', 1, 1, np.bitwise_count)
-    return found
-
-
 #: Every universal function by name.
-TABLE: dict[str, ufunc] = _table()
+TABLE = {name: ufunc(name, own.nin, own.nout, own) for name, own in ((name, getattr(np, name)) for name in NAMES)}
+TABLE |= {alias: TABLE[name] for alias, name in ALIASES.items()}
+TABLE |= {name: ufunc(name, 1, 1, getattr(np, name)) for name in ('fix', 'sinc', 'i0')}

@@ -20,40 +20,34 @@ streamPerThread=2
 CONSTANTS: dict[str, int] = {name: int(number) for name, number in (pair.split('=') for pair in _NUMBERS.split())}
 
 #: CUDA's name and text for each error code that the simulated device can answer with.
+_ERRORS = """
+    1 cudaErrorInvalidValue: invalid argument
+    2 cudaErrorMemoryAllocation: out of memory
+    35 cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version
+    98 cudaErrorInvalidDeviceFunction: invalid device function
+    100 cudaErrorNoDevice: no CUDA-capable device is detected
+    101 cudaErrorInvalidDevice: invalid device ordinal
+    400 cudaErrorInvalidResourceHandle: invalid resource handle
+    401 cudaErrorIllegalState: the operation cannot be performed in the present state
+    600 cudaErrorNotReady: device not ready
+    700 cudaErrorIllegalAddress: an illegal memory access was encountered
+    800 cudaErrorNotPermitted: operation not permitted
+    801 cudaErrorNotSupported: operation not supported
+    900 cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing
+    901 cudaErrorStreamCaptureInvalidated: operation failed due to a previous error during capture
+    902 cudaErrorStreamCaptureMerge: operation would result in a merge of separate capture sequences
+    903 cudaErrorStreamCaptureUnmatched: capture was not ended in the same stream as it began
+    904 cudaErrorStreamCaptureUnjoined: capturing stream has unjoined work
+    905 cudaErrorStreamCaptureIsolation: dependency created on uncaptured work in another stream
+    906 cudaErrorStreamCaptureImplicit: operation would make the legacy stream depend on a capturing blocking stream
+    907 cudaErrorCapturedEvent: operation not permitted on an event last recorded in a capturing stream
+    908 cudaErrorStreamCaptureWrongThread: attempt to terminate a thread-local capture sequence from another thread
+    909 cudaErrorTimeout: wait operation timed out
+    910 cudaErrorGraphExecUpdateFailure: the graph update was not performed because it included changes which
+        violated constraints specific to instantiated graph update
+"""
 ERRORS: dict[int, tuple[str, str]] = {
-    1: ('cudaErrorInvalidValue', 'invalid argument'),
-    2: ('cudaErrorMemoryAllocation', 'out of memory'),
-    35: ('cudaErrorInsufficientDriver', 'CUDA driver version is insufficient for CUDA runtime version'),
-    98: ('cudaErrorInvalidDeviceFunction', 'invalid device function'),
-    100: ('cudaErrorNoDevice', 'no CUDA-capable device is detected'),
-    101: ('cudaErrorInvalidDevice', 'invalid device ordinal'),
-    400: ('cudaErrorInvalidResourceHandle', 'invalid resource handle'),
-    401: ('cudaErrorIllegalState', 'the operation cannot be performed in the present state'),
-    600: ('cudaErrorNotReady', 'device not ready'),
-    700: ('cudaErrorIllegalAddress', 'an illegal memory access was encountered'),
-    800: ('cudaErrorNotPermitted', 'operation not permitted'),
-    801: ('cudaErrorNotSupported', 'operation not supported'),
-    900: ('cudaErrorStreamCaptureUnsupported', 'operation not permitted when stream is capturing'),
-    901: ('cudaErrorStreamCaptureInvalidated', 'operation failed due to a previous error during capture'),
-    902: ('cudaErrorStreamCaptureMerge', 'operation would result in a merge of separate capture sequences'),
-    903: ('cudaErrorStreamCaptureUnmatched', 'capture was not ended in the same stream as it began'),
-    904: ('cudaErrorStreamCaptureUnjoined', 'capturing stream has unjoined work'),
-    905: ('cudaErrorStreamCaptureIsolation', 'dependency created on uncaptured work in another stream'),
-    906: (
-        'cudaErrorStreamCaptureImplicit',
-        'operation would make the legacy stream depend on a capturing blocking stream',
-    ),
-    907: ('cudaErrorCapturedEvent', 'operation not permitted on an event last recorded in a capturing stream'),
-    908: (
-        'cudaErrorStreamCaptureWrongThread',
-        'attempt to terminate a thread-local capture sequence from another thread',
-    ),
-    909: ('cudaErrorTimeout', 'wait operation timed out'),
-    910: (
-        'cudaErrorGraphExecUpdateFailure',
-        'the graph update was not performed because it included changes which violated constraints specific '
-        'to instantiated graph update',
-    ),
+    int(number): (name, ' '.join(text.split())) for number, name, text in re.findall(r'(\d+) (\w+): ([^\d]+)', _ERRORS)
 }
 
 #: What ``deviceGetAttribute`` answers, by name: the number to ask with, and the value; an H100's where programs look.

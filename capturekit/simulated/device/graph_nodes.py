@@ -129,14 +129,18 @@ class ExecutableGraph:
 
     def allocates_in_a_body(self) -> bool:
         """Whether a body has nodes that allocate or free memory: CUDA then fails to instantiate, or crashes."""
-        bodies = list(itertools.chain(*self.bodies.values()))
-        kinds = {node.kind for body in bodies for node in body.nodes}
-        return not kinds.isdisjoint(('memAlloc', 'memFree')) or any(body.allocates_in_a_body() for body in bodies)
+        bodies = itertools.chain(*self.bodies.values())
+        return any(allocates(body.nodes) or body.allocates_in_a_body() for body in bodies)
 
     def used(self) -> set[int]:
         """Conditions that conditional nodes ask for."""
         inside = (body.used() for body in itertools.chain(*self.bodies.values()))
         return {n.condition for n in self.bodies}.union(*inside)
+
+
+def allocates(nodes: Iterable[GraphNode]) -> bool:
+    """Whether any of these nodes allocates or frees memory."""
+    return any(node.kind in ('memAlloc', 'memFree') for node in nodes)
 
 
 #: What is told of a node, of all that it was given.

@@ -52,6 +52,7 @@ from capturekit.simulated.device.graph_nodes import (
     GraphDefinition,
     GraphNode,
     Refused,
+    allocates,
     argument_of,
     copies_of,
     decoded,
@@ -770,11 +771,7 @@ class SimulatedDevice:
         for graph in self.graphs.values():
             found = next((n for n in graph.nodes if n.handle == node), None)
             if found is not None:
-                _refuse_if(
-                    any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes),
-                    'graphDestroyNode',
-                    Code.cudaErrorNotSupported,
-                )
+                _refuse_if(allocates(graph.nodes), 'graphDestroyNode', Code.cudaErrorNotSupported)
                 self._whole(GraphDefinition(0, [found]))
                 graph.nodes.remove(found)
                 graph.maimed |= bool(found.bodies)
@@ -821,10 +818,6 @@ class SimulatedDevice:
     def can_decide(self, decides: str, count: int) -> bool:
         return True
 
-    def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
-        node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
-        return node, body
-
     def add_conditional(
         self, g: int, after: Sequence[int], condition: int, decides: str, count: int
     ) -> tuple[int, list[int]]:
@@ -841,11 +834,7 @@ class SimulatedDevice:
 
     def add_child(self, g: int, after: Sequence[int], child: int) -> int:
         copy = ExecutableGraph.of(self._graph(child))
-        _refuse_if(
-            any(n.kind in NOT_COPIED for n in copy.nodes),
-            'addChildGraphNode',
-            Code.cudaErrorNotSupported,
-        )
+        _refuse_copies(copy.nodes, 'addChildGraphNode')
         graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
         node.child = copy
         node.inside = self._inside(copy.nodes)
@@ -854,10 +843,18 @@ class SimulatedDevice:
 
     def _inside(self, nodes: Sequence[GraphNode]) -> GraphDefinition:
         """The graph in a child graph's node, which nobody else has: nor do others have the graphs in its nodes."""
-        copies = copies_of(nodes, lambda n: {'inside': n.inside and self._inside(n.inside.nodes)})
-        inside = GraphDefinition(self._handle(), list(copies.values()), is_body=True)
+        inside = GraphDefinition(self._handle(), self._copied(nodes), is_body=True)
         self.graphs[inside.handle] = inside
         return inside
+
+    def _copied(self, nodes: Sequence[GraphNode], rename: bool = False) -> list[GraphNode]:
+        """Copies of nodes, with graphs of their own in them; ``rename``: and with handles of their own."""
+
+        def changes(node: GraphNode) -> dict[str, Any]:
+            inside = node.inside and self._inside(node.inside.nodes)
+            return {'inside': inside, 'handle': self._handle() if rename else node.handle}
+
+        return list(copies_of(nodes, changes).values())
 
     def graph_destroy(self, g: int) -> None:
         """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""
@@ -896,7 +893,6 @@ class SimulatedDevice:
         """``cudaGraphInstantiate``; a body alone is refused, and so are bodies that allocate memory.
 
         Of a graph with conditional nodes there is one executable graph at a time (measured: driver 580.159.04).
-        ``by_node_priority``: kernels have the priorities of the streams that they were recorded on.
         """
         self._unsafe('graphInstantiate')
         graph = self._whole(self._graph(g))
@@ -1039,7 +1035,6 @@ class SimulatedDevice:
     # -- graphs that are changed: updated in place, wired otherwise, copied; nodes given something else --------------
 
     def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
-        """``cudaGraphExecUpdate``: return ('', 0), or CUDA's reason for refusing and the node of ``g`` or 0."""
         executable, graph = self._exec(x), self._graph(g)
         _refuse_if(graph.is_body, 'graphExecUpdate')
         new = ExecutableGraph.of(graph, executable.by_priority)
@@ -1053,26 +1048,17 @@ class SimulatedDevice:
         return '', 0
 
     def graph_clone(self, g: int) -> int:
-        """``cudaGraphClone``: a copy of a graph; refused where it has conditional or memory nodes."""
-        graph = self._graph(g)
-        _refuse_copies(graph.nodes, 'graphClone')
-        copies = copies_of(
-            graph.nodes,
-            lambda n: {'handle': self._handle(), 'inside': n.inside and self._inside(n.inside.nodes)},
-        )
-        handle = self._handle()
-        self.graphs[handle] = GraphDefinition(handle, list(copies.values()))
+        nodes = self._graph(g).nodes
+        _refuse_copies(nodes, 'graphClone')
+        copies, handle = self._copied(nodes, rename=True), self._handle()
+        self.graphs[handle] = GraphDefinition(handle, copies)
         return handle
 
     def graph_rewire(self, g: int, removed: Sequence[tuple[int, int]], added: Sequence[tuple[int, int]]) -> None:
-        """``cudaGraphRemoveDependencies`` and ``cudaGraphAddDependencies``: pairs (from, to) of nodes of a definition.
-
-        No executable graph is changed by it: those have the nodes as they were.
-        """
         graph = self._graph(g)
         before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
         # CUDA's documentation of both calls says so
-        _refuse_if(removed and _allocates(graph), 'graphRemoveDependencies')
+        _refuse_if(removed and allocates(graph.nodes), 'graphRemoveDependencies')
         for a, b in removed:
             _refuse_if(a not in before.get(b, ()), 'graphRemoveDependencies')
             before[b].discard(a)
@@ -1097,7 +1083,6 @@ class SimulatedDevice:
         return executable, _found(executable.anchors, source, 'the node of an executable graph')
 
     def node_enable(self, x: int, node: int, on: bool) -> None:
-        """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""
         executable, found = self._switch(x, node)
         (executable.off.discard if on else executable.off.add)(found)
 
@@ -1124,7 +1109,6 @@ class SimulatedDevice:
         return self._node(g, node, 'kernel').priority
 
     def kernel_aim(self, g: int, node: int) -> Aim:
-        """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
         return Aim(self, g, node, self.node_arguments(g, node))
 
     def _give(self, found: GraphNode, **values: Any) -> Change:
@@ -1143,7 +1127,6 @@ class SimulatedDevice:
     def set_kernel(
         self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
     ) -> Change:
-        """``cudaGraphKernelNodeSetParams``: of the definition ``g``; no executable graph is changed by it."""
         found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
         old = () if found.given is None else found.given.values['args']
         _refuse_if(
@@ -1167,16 +1150,12 @@ class SimulatedDevice:
         return Change(lambda: setattr(found, 'work', old))
 
     def set_event(self, g: int, node: int, event: int) -> Change:
-        """``cudaGraphEventRecordNodeSetEvent`` or ``cudaGraphEventWaitNodeSetEvent``, of a definition.
-
-        Events of nodes order nothing here, so that nothing is to be done.
-        """
+        """Nothing is to be done: events of nodes order nothing here."""
         found = self._node(g, node)
         _refuse_if(found.kind not in ('event record', 'wait event'), 'graphEventNodeSetEvent')
         return Change(lambda: None)
 
     def set_child(self, g: int, node: int, child: int) -> None:
-        """The nodes in a child graph's node of a definition get what those of the graph ``child`` have."""
         found = self._node(g, node, 'graph')
         found.child = self._child(found.child, child)
         if found.inside is not None:
@@ -1192,10 +1171,6 @@ class SimulatedDevice:
         return new
 
     def node_take(self, x: int, source: int, g: int, node: int) -> None:
-        """``cudaGraphExecNodeSetParams``: a node of an executable graph does what a definition's does from now on.
-
-        ``source`` names it: the handle that it has in the graph that was instantiated.
-        """
         mine = self._anchor(x, source)[1]
         found = self._node(g, node)
         given = mine.given
@@ -1229,10 +1204,6 @@ def _found(held: Mapping[int, Thing], handle: int, call: str, code: Code = Code.
 
 def _refuse_copies(nodes: Iterable[GraphNode], call: str) -> None:
     _refuse_if(any(n.kind in NOT_COPIED for n in nodes), call, Code.cudaErrorNotSupported)
-
-
-def _allocates(graph: GraphDefinition) -> bool:
-    return any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
 
 
 def _stamp(event: SimulatedEvent) -> None:
@@ -1292,7 +1263,6 @@ def _do(node: GraphNode) -> None:
 # starts as soon as all that it comes after have ended, however many run at once, so that priorities change nothing. A
 # model shows which nodes may overlap, what waits for what, and the shape of the thing; it is no prediction of any
 # device's times. It is the same at each call.
-#
 
 #: Microseconds that every node takes.
 NODE_US = 2.0
