@@ -8,6 +8,7 @@ that may be rounded otherwise (:class:`capturekit.fusion.rounded_memory.RoundedN
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -20,6 +21,8 @@ from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.counted import counted
+from capturekit.model.counters import LOG
+from capturekit.model.source_line import here
 
 #: What memory is filled with that nobody should read: a number that is not one, in floating point.
 _FILLED = 0xFF
@@ -155,3 +158,14 @@ def bytes_at(platform: Platform, low: int, high: int) -> Any:
         return np.frombuffer((ctypes.c_ubyte * (high - low)).from_address(low), np.uint8)
     memory = cuda.UnownedMemory(low, high - low, None, cuda.Device().id)
     return platform.cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))
+
+
+def warn_of(words: str, by_calls: bool) -> None:
+    """Warn at the user's line; of a graph that calls of a graphed function launch, tell the log instead."""
+    at = here()
+    if by_calls:
+        LOG.warning('%s', words)
+    elif at is None:
+        warnings.warn(words, RuntimeWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)

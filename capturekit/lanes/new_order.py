@@ -7,7 +7,6 @@ graph is made of it anew. CUDA C++ Programming Guide, "Graph Structure".
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from capturekit.analysis.node_memory import NotRepeatableError, TooManyError, jo
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import Races, Search
 from capturekit.graph.edit import forget_nodes, switch_off
-from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.first_launch import FirstLaunch, warn_of
 from capturekit.graph.graph_facts import (
     INTERNAL_PREFIX,
     PIECES,
@@ -38,12 +37,10 @@ from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.graph_memory import PoolBlock
 from capturekit.launch.plan import Part
 from capturekit.model.cleanup import GARBAGE
-from capturekit.model.counters import LOG
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Code
-from capturekit.model.source_line import here
 
 _CALL = 'Graph.relane()'
 
@@ -450,13 +447,7 @@ def first_launch(state: GraphState, stream: int) -> None:
             aim(state)
     if apart:
         words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
-        at = here()
-        if new_edges.by_calls:
-            LOG.warning('%s', words)
-        elif at is None:
-            warnings.warn(words, RuntimeWarning, stacklevel=2)
-        else:
-            warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
+        warn_of(words, new_edges.by_calls)
 
 
 def _heed(state: GraphState, new_edges: NewEdges, trial: FirstLaunch, apart: str) -> str:
