@@ -87,21 +87,10 @@ def arranged(mine: tuple[Shape, Shape], theirs: tuple[Shape, Shape]) -> Arrangem
     return Arrangement(tuple(sorted(found, key=lambda one: (one.theirs, -one.their_step))))
 
 
-def itself(shape: Shape) -> Arrangement:
-    """A way as it is."""
-    return Arrangement(tuple(_Axis(length, n, 1, n, 1) for n, length in enumerate(shape)))
-
-
 def _steps(shape: Shape, strides: Shape) -> list[tuple[int, int, int, int]]:
     """Axes by falling strides: length, stride, number, and how many elements of the axis one step is."""
     axes = [(n, s, at, 1) for at, (n, s) in enumerate(zip(shape, strides)) if n > 1]
     return sorted(axes, key=lambda one: -abs(one[1]))
-
-
-def padded(shape: Shape, strides: Shape, ndim: int) -> tuple[Shape, Shape]:
-    """The same elements with so many axes."""
-    more = ndim - len(shape)
-    return (1,) * more + shape, (0,) * more + strides
 
 
 _ALONE = 'no elementwise kernel of its elements is in front of it, and none of its results behind it'
@@ -190,8 +179,7 @@ class _Reducing:
     def _take(self, line: Sequence[int], around: _Around, kernel: FusedReduction) -> None:
         nodes = tuple(n for n in line if n in around.nodes)
         names = [one.names if one is not None else () for one in (around.front, around.behind)]
-        made = Fusing(nodes, kernel, (*names[0], self._reductions[around.node].name, *names[1]))
-        self.made.append(made)
+        self.made.append(Fusing(nodes, kernel, (*names[0], self._reductions[around.node].name, *names[1])))
         for one in around.units:
             self._units.pop(one.nodes[-1], None)
         for n in nodes:
@@ -294,7 +282,9 @@ class _Reducing:
         ndim = max(1, *map(len, shapes))
         halves = _half(shapes[0], places, numbers, steps, ndim), _half(shapes[1], results, others, more, ndim)
         kernel = FusedReduction(reduction, *halves, inputs, output)
-        return kernel if _fits(kernel) else None
+        size = sum(16 + 16 * ndim for one in kernel.places if one.in_memory) + 2 * (8 + 16 * ndim)
+        size += 16 * (len(numbers) + len(others) + len(inputs) + 2)
+        return kernel if len(kernel.places) <= MOST_PLACES and size <= MOST_BYTES else None
 
     def _stored(self, place: FusedPlace, node: int, around: _Around) -> FusedPlace:
         """A place that is only written if anybody else reads it."""
@@ -327,7 +317,8 @@ def _taken(kernel: FusedKernel, way: Arrangement) -> list[FusedPlace] | None:
 
 def _front(kernel: FusedKernel | None, reduction: Reduction) -> _Front | None:
     """The part in front: places, steps, numbers, and for each input of the reduction its place or its number."""
-    way, places = itself(reduction.inner), []
+    way = Arrangement(tuple(_Axis(length, n, 1, n, 1) for n, length in enumerate(reduction.inner)))  # as it is
+    places: list[FusedPlace] = []
     if kernel is not None:
         found = _way(kernel, reduction.inputs)
         taken = None if found is None else _taken(kernel, found)
@@ -416,17 +407,10 @@ def _half(
     """A part of the kernel, with so many axes."""
     even = []
     for one in places:
-        lengths, strides = padded(one.shape, one.strides, ndim) if one.in_memory else ((), ())
-        even.append(replace(one, shape=lengths, strides=strides))
-    return FusedKernel(padded(shape, shape, ndim)[0], tuple(even), numbers, steps)
-
-
-def _fits(kernel: FusedReduction) -> bool:
-    """Whether its arguments and its registers are as many as a kernel may have."""
-    ndim = len(kernel.front.shape)
-    size = sum(16 + 16 * ndim for one in kernel.places if one.in_memory) + 2 * (8 + 16 * ndim)
-    size += 16 * (len(kernel.front.numbers) + len(kernel.behind.numbers) + len(kernel.inputs) + 2)
-    return len(kernel.places) <= MOST_PLACES and size <= MOST_BYTES
+        more = ndim - len(one.shape) if one.in_memory else 0
+        lengths, strides = (one.shape, one.strides) if one.in_memory else ((), ())
+        even.append(replace(one, shape=(1,) * more + lengths, strides=(0,) * more + strides))
+    return FusedKernel((1,) * (ndim - len(shape)) + shape, tuple(even), numbers, steps)
 
 
 def reduced(fusion: Fusion, known: Definition, moved: Collection[int]) -> None:
