@@ -152,18 +152,10 @@ def lay_out(recording: Recording) -> Picture:
         timeline = None
     if timeline is not None:
         _set_times(boxes, timeline)
-    return Picture(
-        of,
-        _summary(recording),
-        _made(recording, timeline),
-        rows,
-        boxes,
-        _arrows(boxes, pairs, len(rows)),
-        _marks(recording, boxes),
-        _color(boxes),
-        max((box.column for box in boxes), default=-1) + 1,
-        timeline,
-    )
+    summary, made = _summary(recording), _made(recording, timeline)
+    arrows, marks, legend = _arrows(boxes, pairs, len(rows)), _marks(recording, boxes), _color(boxes)
+    columns = max((box.column for box in boxes), default=-1) + 1
+    return Picture(of, summary, made, rows, boxes, arrows, marks, legend, columns, timeline)
 
 
 # -- words ----------------------------------------------------------------------------------------------------
@@ -404,9 +396,8 @@ def _marks(recording: Recording, boxes: list[Box]) -> list[DrawnMark]:
         if mark is not None:
             mark.count += 1
             continue
-        mark = found[step.kind, step.text, place] = DrawnMark(
-            clean(step.kind), clean(_LINES.sub(' ', step.text)), place, step.lane
-        )
+        mark = DrawnMark(clean(step.kind), clean(_LINES.sub(' ', step.text)), place, step.lane)
+        found[step.kind, step.text, place] = mark
         if place is not None:
             line = (place.file, place.line)
             mark.box = first.get((*line, step.lane), first.get(line))
