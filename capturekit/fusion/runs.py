@@ -266,15 +266,14 @@ def _bytes(used: Sequence[Key]) -> int:
     return sum((48 if key.part else 16) + 24 * max(len(key.shape), 1) for key in used) + 64
 
 
+def meet(a: Iterable[Access], b: Sequence[Access]) -> bool:
+    """Whether two nodes need their order."""
+    return any((x.writes is not False or y.writes is not False) and overlap(x, y) is not False for x in a for y in b)
+
+
 def conflict(run: Run, memory: Sequence[Access] | None) -> bool:
     """Whether a node needs its order with a member of a run."""
-    if memory is None:
-        return True
-    return any(
-        (one.writes is not False or use.writes) and overlap(one, use.access) is not False
-        for use in run.used.values()
-        for one in memory
-    )
+    return memory is None or meet((use.access for use in run.used.values()), memory)
 
 
 # -- nodes that copy bytes, taken as elementwise work: so a kernel that has the values writes them itself -------------
@@ -440,17 +439,13 @@ def runs_of(line: Sequence[Item], alone: Collection[int] = ()) -> FusionPlan:
     for place, item in enumerate(line):
         division.take(place, item)
     made = ridden(division.made, line)
-    found = [run for run in made if _is_kernel(run, line)]
+    several = [run for run in made if len(run.members) > 1 or run.joins]
+    found = [run for run in several if any(line[place].copies is None for place in run.members)]
     inside = {place for run in found for place in run.members}
     for run in made:
         if len(run.members) == 1 and not run.joins:
             division.why.setdefault(run.members[0], 'no elementwise kernel of the same elements is next to it')
     return FusionPlan(found, {place: text for place, text in division.why.items() if place not in inside})
-
-
-def _is_kernel(run: Run, line: Sequence[Item]) -> bool:
-    """Whether a run becomes a kernel: it takes the place of a kernel at least."""
-    return (len(run.members) > 1 or bool(run.joins)) and any(line[place].copies is None for place in run.members)
 
 
 class _Division:
