@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar
 
-from capturekit.analysis.node_memory import FreeMemory, NotRepeatableError, joined, written_ranges
+from capturekit.analysis.node_memory import FreeMemory
 from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.driver.cuda import StreamHandle
 from capturekit.fusion.cuda_nodes import FusingError, nodes_of
@@ -22,7 +22,7 @@ from capturekit.fusion.report import Fused, FusedNodes
 from capturekit.graph.addresses import NodeAt
 from capturekit.graph.edit import NOT_COPIED, forget_nodes
 from capturekit.graph.first_launch import FirstLaunch, warn_of
-from capturekit.graph.graph_facts import INTERNAL_PREFIX, PIECES, Ranges, Sight, must_be_exact, sight_of
+from capturekit.graph.graph_facts import PIECES, Ranges, Sight, sight_of, trial_of
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.state import Alteration, GraphState, must_be_changeable, whole_or_closed
@@ -126,23 +126,6 @@ def with_members(look: Look, members: Mapping[int, tuple[Node, ...]]) -> Look:
 #: What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there. None where it
 #: is no call of a graphed function that launches it.
 _Besides = tuple[Ranges, Sequence[Any]] | None
-
-
-def trial_of(state: GraphState, report: Fused, fusible: Fusible, fusion: Fusion, also: _Besides) -> FirstLaunch | None:
-    """The comparison of the first launch."""
-    sight, g = fusible.sight, state.made.graph
-    more, arrays = also or ((), ())
-    without = '' if also is None else INTERNAL_PREFIX
-    try:
-        must_be_exact(sight)
-        ranges = written_ranges(sight.platform, sight.definitions, g, sight.blocks, without, fusible.known.free)
-    except NotRepeatableError as error:
-        report.compared = f'not compared: {error}'
-        return None
-    report.compared = 'not yet'
-    every, unseen = joined([*ranges, *more]), state.memory.unseen()
-    rounded = fusible.rounded(fusion, arrays) if report.fast else ()
-    return FirstLaunch(sight.platform, state.made, every, sight.blocks, also is not None, unseen, rounded)
 
 
 def first_launch(state: GraphState, stream: int) -> None:
@@ -263,7 +246,11 @@ def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: _Besi
         known.kept = _NOTHING
     elif apply:
         fused = FusedState(known, state.made, state.recording.spans, {}, by_calls=also is not None)
-        fused.trial = trial_of(state, known, fusible, fusion, also)
+        more, arrays = also or (None, ())
+        fused.trial = trial_of(state, state.made, known, sight, more, own)
+        if fused.trial is not None:
+            fused.trial.unseen = state.memory.unseen()
+            fused.trial.rounded = fusible.rounded(fusion, arrays) if fast else ()
         with whole_or_closed(state, _CALL):
             _take_fused(state, fused, fusion, made, nodes)
     else:
@@ -321,7 +308,10 @@ def _take_fused(
         copy = ExecutableGraph.of_definition(device, device.graph_clone(old.graph), old.host_funcargs)
         handles = device.graph_nodes(copy.graph)
         declared = of_copy(state.declared, device, old.graph, handles)
-        _put_kernels_last(handles, fusion, nodes)
+        for one in fusion.kernels:  # the last node has to run a kernel: a node that copies bytes can not
+            last = one.nodes[-1]
+            able = next(n for n in reversed(one.nodes) if nodes[n].kind == 'kernel')
+            handles[last], handles[able] = handles[able], handles[last]
         _replace_nodes(device, copy.graph, handles, fusion, made)
         new = copy.instantiated(device, state.recording.by_priority)
     except CudaCallError as error:
@@ -345,14 +335,6 @@ def _take_fused(
         known.kernels[n] = replace(known.kernels[n], number=number[handles[one.nodes[-1]]])
     note_graph(state)
     aim(state)
-
-
-def _put_kernels_last(handles: list[int], fusion: Fusion, nodes: Sequence[Node]) -> None:
-    """Let the last node of each fused kernel be one that can run a kernel: a node that copies bytes can not."""
-    for one in fusion.kernels:
-        last = one.nodes[-1]
-        able = next(n for n in reversed(one.nodes) if nodes[n].kind == 'kernel')
-        handles[last], handles[able] = handles[able], handles[last]
 
 
 def _replace_nodes(device: Any, g: int, handles: Sequence[int], fusion: Fusion, made: Sequence[_Made]) -> None:

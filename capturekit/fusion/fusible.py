@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from capturekit.analysis.node_memory import ON_DEVICE, FreeMemory, Memory, memory_of
+from capturekit.analysis.node_memory import ON_DEVICE, FreeMemory, memory_of
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.blocks import gather
 from capturekit.fusion.cuda_nodes import nodes_of
@@ -101,7 +101,8 @@ class Fusible:
                 n: (info.detail['dst'], info.detail['src'], info.detail['bytes'])
                 for n, info in enumerate(infos)
                 if info.kind == 'memcpy'
-                and _is_flat(memory[info.handle])
+                and len(ends := memory[info.handle] or ()) == 2
+                and all(one.itemsize and one.dense for one in ends)  # bytes that lie one after the other
                 and all(on_device(info.detail[end]).type in ON_DEVICE for end in ('dst', 'src'))
             },
             [n for n, info in enumerate(infos) if info.kind == 'memset'],
@@ -168,11 +169,6 @@ def _computed(said: Declared) -> tuple[str, ...] | None:
     if '.cub.' not in said.call:
         return None
     return (said.rows.dtype,) if said.rows is not None and kind_of(said.rows.dtype) == 'f' else ()
-
-
-def _is_flat(memory: Memory) -> bool:
-    """Whether a copy is one of bytes that lie one after the other."""
-    return memory is not None and len(memory) == 2 and all(one.itemsize and one.dense for one in memory)
 
 
 def _fast(one: Fusing) -> Fusing:

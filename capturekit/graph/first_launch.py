@@ -48,16 +48,14 @@ class FirstLaunch:
         ranges: Sequence[tuple[int, int]],
         blocks: MemoryBlocks,
         again: bool = False,
-        unseen: Sequence[tuple[int, int]] = (),
-        rounded: Sequence[Any] = (),
     ) -> None:
         self._platform = platform
         self.recorded = recorded
         self._ranges = ranges
         self._blocks = blocks
         self._again = again
-        self._unseen = unseen
-        self._rounded = rounded
+        self.unseen: Sequence[tuple[int, int]] = ()
+        self.rounded: Sequence[Any] = ()
         self.gone: Sequence[tuple[int, int]] = ()
         self.passing: Sequence[tuple[int, int]] = ()
         self.besides = ''
@@ -95,7 +93,7 @@ class FirstLaunch:
         filled = self._fill(gone)
         launch(executable)
         apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(ranges, views, results)]
-        if any(apart) and self._rounded:
+        if any(apart) and self.rounded:
             apart = self._excused(apart, ranges, views, results)
         used = any(int((view != filled[: len(view)]).sum()) for view in gone)
         if not any(apart) and not used:
@@ -110,7 +108,7 @@ class FirstLaunch:
             return 'memory was written that no node should use any more'
         first = next(number for number, count in enumerate(apart) if count)
         low, high = ranges[first]
-        how = ' by more than rounding' if self._rounded else ''
+        how = ' by more than rounding' if self.rounded else ''
         return f'{counted(sum(apart), "byte")} differ{how}, the first in {self._blocks.words(low, high - low)}'
 
     def _fill(self, gone: Sequence[Any]) -> Any:
@@ -125,7 +123,7 @@ class FirstLaunch:
     def _differ(self, low: int, view: Any, result: Any) -> Any:
         """Which bytes differ that somebody can read, of a range that begins at an address."""
         differ = view != result
-        for begin, end in self._unseen if self._unseen and differ.any() else ():
+        for begin, end in self.unseen if self.unseen and differ.any() else ():
             if begin < low + len(view) and end > low:
                 differ[max(begin - low, 0) : end - low] = False
         return differ
@@ -136,7 +134,7 @@ class FirstLaunch:
         """How many bytes differ that have to be the same."""
         found = []
         for count, view, result, (low, high) in zip(apart, views, results, ranges):
-            pieces = [one for one in self._rounded if low <= one.low and one.high <= high] if count else []
+            pieces = [one for one in self.rounded if low <= one.low and one.high <= high] if count else []
             if pieces:
                 now, then = (np.frombuffer(one.tobytes(), np.uint8) for one in (view, result))
                 differ = self._differ(low, now, then)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from capturekit.analysis.node_memory import Definitions, NotRepeatableError, written_ranges
+from capturekit.analysis.node_memory import Definitions, FreeMemory, NotRepeatableError, joined, written_ranges
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.driver.cuda import Platform, current
+from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.state import GraphState
+from capturekit.launch.executable_graph import ExecutableGraph
 
 #: Memory as pairs of the first address and the one after the last.
 Ranges = Sequence[tuple[int, int]]
@@ -40,19 +43,39 @@ def sight_of(state: GraphState) -> Sight:
     return Sight(platform, state.look(), blocks, Definitions(state.device, state.declared))
 
 
-def written(state: GraphState, sight: Sight, without: str = '') -> list[tuple[int, int]]:
-    """The memory that a launch writes, without nodes of such names. Raises NotRepeatableError."""
+def written(
+    state: GraphState, sight: Sight, without: str = '', free: FreeMemory | None = None
+) -> list[tuple[int, int]]:
+    """The memory that a launch writes, without nodes of such names and ``free`` memory. Raises NotRepeatableError."""
     if state.plan is not None and not state.plan.plain:
         raise NotRepeatableError('it is launched in several parts, with checks')
     if len(state.recording.devices) > 1:
         raise NotRepeatableError('it is of several devices')
-    return written_ranges(sight.platform, sight.definitions, state.made.graph, sight.blocks, without)
+    return written_ranges(sight.platform, sight.definitions, state.made.graph, sight.blocks, without, free)
 
 
-def must_be_exact(sight: Sight) -> None:
-    """Raise NotRepeatableError where two launches of the very same graph may differ in their last bits."""
-    if any(said.call.endswith(_ADDS_LOOSELY) for said in sight.definitions.declared.values()):
-        raise NotRepeatableError("sums of it (CUB's scan) are rounded in another order at each launch")
+def trial_of(
+    state: GraphState,
+    made: ExecutableGraph,
+    report: Any,
+    sight: Sight,
+    also: Ranges | None,
+    free: FreeMemory | None = None,
+) -> FirstLaunch | None:
+    """The comparison of a first launch with ``made``; None where launches can not be compared: ``report`` says why.
+
+    ``also``: memory that calls write by addresses that no node shows; None where no calls launch the graph. ``free``:
+    memory that no array lies in.
+    """
+    try:
+        if any(said.call.endswith(_ADDS_LOOSELY) for said in sight.definitions.declared.values()):
+            raise NotRepeatableError("sums of it (CUB's scan) are rounded in another order at each launch")
+        ranges = written(state, sight, INTERNAL_PREFIX if also is not None else '', free)
+    except NotRepeatableError as error:
+        report.compared = f'not compared: {error}'
+        return None
+    report.compared = 'not yet'
+    return FirstLaunch(sight.platform, made, joined([*ranges, *(also or ())]), sight.blocks, again=also is not None)
 
 
 def allocates(nodes: Iterable[Node]) -> bool:

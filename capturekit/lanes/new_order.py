@@ -12,21 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from capturekit.analysis.node_memory import NotRepeatableError, TooManyError, joined, memory_of, needed_edges
+from capturekit.analysis.node_memory import TooManyError, memory_of, needed_edges
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import Races, Search
 from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import FirstLaunch, warn_of
-from capturekit.graph.graph_facts import (
-    INTERNAL_PREFIX,
-    PIECES,
-    Ranges,
-    Sight,
-    allocates,
-    must_be_exact,
-    sight_of,
-    written,
-)
+from capturekit.graph.graph_facts import PIECES, Ranges, Sight, allocates, sight_of, trial_of
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
@@ -245,9 +236,9 @@ def levels_of(state: GraphState) -> list[Level]:
         handles = state.device.graph_nodes(g)
         place = {handle: n for n, handle in enumerate(handles)}
         present = sorted((place[a], place[b]) for a, b in state.device.graph_edges(g))
-        level = Level(g, handles, present, present if new_edges is None else new_edges.recorded[number])
-        level.lanes = new_edges.lanes[number] if new_edges is not None and new_edges.lanes else ()
-        found.append(level)
+        found.append(Level(g, handles, present, present if new_edges is None else new_edges.recorded[number]))
+        if new_edges is not None and new_edges.lanes:
+            found[-1].lanes = new_edges.lanes[number]
     return found
 
 
@@ -274,9 +265,8 @@ def rewire(device: Any, levels: Sequence[Level], edges: Sequence[Pairs]) -> None
 
 def needed_now(state: GraphState) -> list[Level]:
     """The graph and the bodies in it, with the edges that they need now. Raises TooManyError and CudaCallError."""
-    sight = sight_of(state)
     levels = levels_of(state)
-    find_needed(levels, sight)
+    find_needed(levels, sight_of(state))
     return levels
 
 
@@ -303,6 +293,18 @@ def pack(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs)
             packing.drop()
             return None
     state.index = None
+    return packing
+
+
+def instantiated_packed(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
+    """The same, with an executable graph of it; None where CUDA makes none."""
+    packing = pack(state, levels, sight, edges)
+    if packing is not None:
+        try:
+            instantiate(state)
+        except CudaCallError:
+            put_back(state, packing)
+            return None
     return packing
 
 
@@ -408,24 +410,6 @@ def _lives(block: PoolBlock, place: Mapping[int, int]) -> list[tuple[int, int]] 
 
 
 # -- the first launch of a graph that was relaned: it is compared with one of the recorded edges, and may undo them ---
-
-
-def trial_of(
-    state: GraphState, made: ExecutableGraph, report: Relaned, sight: Sight, also: Ranges | None
-) -> FirstLaunch | None:
-    """The comparison of a first launch with ``made``; None where launches can not be compared: ``report`` says why.
-
-    ``also``: memory that calls write by addresses that no node shows; None where no calls launch the graph.
-    """
-    try:
-        must_be_exact(sight)
-        ranges = written(state, sight, INTERNAL_PREFIX if also is not None else '')
-    except NotRepeatableError as error:
-        report.compared = f'not compared: {error}'
-        return None
-    report.compared = 'not yet'
-    every = joined([*ranges, *(also or ())])
-    return FirstLaunch(sight.platform, made, every, sight.blocks, again=also is not None)
 
 
 def first_launch(state: GraphState, stream: int) -> None:
@@ -631,13 +615,8 @@ def pack_recorded(
 ) -> None:
     """A graph that keeps its order keeps no more memory than this order needs."""
     trial = trial_of(state, state.made, Relaned(), sight, also) if state.memory.temporaries() else None
-    packing = pack(state, levels, sight, levels[0].recorded) if trial is not None else None
+    packing = instantiated_packed(state, levels, sight, levels[0].recorded) if trial is not None else None
     if trial is None or packing is None:
-        return
-    try:
-        instantiate(state)
-    except CudaCallError:
-        put_back(state, packing)
         return
     recorded = [level.recorded for level in levels]
     taken = NewEdges(recorded, report, by_calls=also is not None, lanes=list(recorded))
@@ -673,8 +652,7 @@ def _order_again(state: GraphState, new_edges: NewEdges) -> None:
 def _order_now(state: GraphState) -> None:
     levels = needed_now(state)
     if not all(level.is_so for level in levels):
-        for level in levels:
-            level.rewire(state.device, level.wanted)
+        rewire(state.device, levels, [level.wanted for level in levels])
         instantiate(state)
 
 
@@ -689,8 +667,7 @@ def _lay(state: GraphState, lanes: Sequence[Pairs]) -> bool:
         levels = needed_now(state)
         for level, pairs in zip(levels, lanes):
             level.lanes = pairs
-        for level in levels:
-            level.rewire(state.device, level.wanted)
+        rewire(state.device, levels, [level.wanted for level in levels])
     except (CudaCallError, TooManyError):
         return False
     report = Relaned(compared='not compared: another graph has taken this one over')
