@@ -27,7 +27,7 @@ from capturekit.launch.declared import Declared
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.graph_memory import PoolBlock
 from capturekit.launch.plan import Part
-from capturekit.model.cleanup import GARBAGE
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording
@@ -500,12 +500,8 @@ def relane_now(state: GraphState, apply: bool, also: Ranges | None = None) -> Re
     """
     if state.plan is not None and not state.plan.plain:
         return Relaned(kept=PIECES)
-    GARBAGE.hold()  # it would look through all that is made for each node, again and again
-    try:
-        with state.relaxed():
-            return _relane(state, apply, also)
-    finally:
-        GARBAGE.release()
+    with Uncollected(), state.relaxed():  # garbage collection would look through all that is made, again and again
+        return _relane(state, apply, also)
 
 
 def _relane(state: GraphState, apply: bool, also: Ranges | None) -> Relaned:
