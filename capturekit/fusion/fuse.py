@@ -28,7 +28,7 @@ from capturekit.graph.refused import refused
 from capturekit.graph.state import Alteration, GraphState, must_be_changeable, whole_or_closed
 from capturekit.launch.declared import of_copy
 from capturekit.launch.executable_graph import ExecutableGraph
-from capturekit.model.cleanup import GARBAGE
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.counted import counted
 from capturekit.model.counters import count
 from capturekit.model.errors import CudaCallError
@@ -74,7 +74,13 @@ class FusedState(Alteration):
         first_launch(state, stream)
 
     def look(self, look: Look) -> Look:
-        return with_members(look, self.members)
+        for handle, replaced in self.members.items():
+            number = look.numbers.get(handle)
+            if number is not None:
+                node = look.nodes[number]
+                lines = [f'{one.name} at {one.at}' if one.at is not None else one.name for one in replaced]
+                look.nodes[number] = replace(node, inner=replaced, detail={**node.detail, 'fused': lines})
+        return look
 
     def of_copy(self, copies: Mapping[int, int]) -> FusedState:
         compared = 'not compared: the graph is a copy' if self.trial is not None else self.report.compared
@@ -110,17 +116,6 @@ class FusedState(Alteration):
 def fused_of(state: GraphState) -> FusedState | None:
     """What there is to know of a graph's fused kernels; None where it has none."""
     return state.altered_by(FusedState)
-
-
-def with_members(look: Look, members: Mapping[int, tuple[Node, ...]]) -> Look:
-    """A look at a graph in which fused kernels have the nodes that they replace."""
-    for handle, replaced in members.items():
-        number = look.numbers.get(handle)
-        if number is not None:
-            node = look.nodes[number]
-            lines = [f'{one.name} at {one.at}' if one.at is not None else one.name for one in replaced]
-            look.nodes[number] = replace(node, inner=replaced, detail={**node.detail, 'fused': lines})
-    return look
 
 
 #: What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there. None where it
@@ -214,12 +209,8 @@ def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, a
             rule = f'The graph has been fused {_HOW[fused.report.fast]}.'
             raise refused(_CALL, rule, f'Record again to fuse {_HOW[fast]}.')
         return fused.report
-    GARBAGE.hold()
-    try:
-        with state.relaxed():
-            return _fuse(state, apply, fast, gathers, also)
-    finally:
-        GARBAGE.release()
+    with Uncollected(), state.relaxed():
+        return _fuse(state, apply, fast, gathers, also)
 
 
 # -- what can be fused --------------------------------------------------------------------------------------------

@@ -168,19 +168,14 @@ def code_of(made: Made) -> ReductionCode | str:
     for param, info in zip(params, infos):
         if int(info.arg_kind) not in (ARRAY, SCALAR) or np.dtype(info.dtype).kind not in 'biufc':
             return 'it has arguments that are neither arrays nor numbers of plain dtypes'
-        ctype = _ctype(made, str(param.ctype), str(param.name))
+        raw = f'type_{param.name}_raw'  # CuPy's own reductions have a name of their own for the type
+        ctype = raw if any(name == raw for name, _dtype in made.types._pairs) else str(param.ctype)
         found.append(Input(str(param.name), ctype, str(np.dtype(info.dtype)), int(info.arg_kind) == SCALAR))
     why = _checked(made, found)
     pairs = tuple(f'{name} {np.dtype(dtype)}' for name, dtype in made.types._pairs)
     text = (made.each, made.combine, made.result, str(made.reduce_type), made.identity, made.preamble, *pairs)
     code = ReductionCode(tuple(found[:-1]), found[-1], int(made.block), made, text)
     return (Rounded.of(why, code) if why == PRODUCTS else why) or code
-
-
-def _ctype(made: Made, ctype: str, name: str) -> str:
-    """The name of a parameter's type in the code: CuPy's own reductions have one of their own for it."""
-    raw = f'type_{name}_raw'
-    return raw if any(known == raw for known, _dtype in made.types._pairs) else ctype
 
 
 def _checked(made: Made, found: Sequence[Input]) -> str:

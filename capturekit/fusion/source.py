@@ -522,11 +522,12 @@ def source(kernel: FusedKernel) -> Source:
     numbers = SourceNumbers(layout.narrow)
     known = {one: n for n, one in enumerate(dict.fromkeys(step.operation for step in kernel.steps))}
     body = '\n'.join(_body(kernel, layout, numbers, known))
-    inputs, outputs = [], []
+    inputs = list[FusedArgument]()
     for n, place in enumerate(kernel.places):
         inputs += [FusedArgument.array(f'ck_s{n}_{k}', part, 'raw ') for k, part in enumerate(place.parts)]
-        if place.stores or (place.loads and not place.pieces):
-            (outputs if place.stores else inputs).append(FusedArgument.array(f'ck_m{n}', place))
+        if place.loads and not place.stores and not place.pieces:
+            inputs.append(FusedArgument.array(f'ck_m{n}', place))
+    outputs = [FusedArgument.array(f'ck_m{n}', place) for n, place in enumerate(kernel.places) if place.stores]
     inputs += [FusedArgument.number(f'ck_n{n}', dtype, data) for n, (dtype, data) in enumerate(kernel.numbers)]
     words = {**numbers.named, 'ck_zero': 0}
     inputs += [FusedArgument.number(name, 'uint32', struct.pack('I', number)) for name, number in words.items()]
