@@ -10,7 +10,6 @@ import linecache
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-
 from typing import Any
 
 from capturekit.driver.cuda import current

@@ -98,7 +98,6 @@ class DrawnMark:
     kind: str
     text: str
     place: Place | None
-    lane: int | None
     box: int | None = None
     count: int = 1
 
@@ -326,10 +325,9 @@ def _guessed(recording: Recording, boxes: list[Box]) -> tuple[list[tuple[int, in
 
 def _rows(recording: Recording, used: set[int | None]) -> list[LaneRow]:
     known = {lane.number: lane for lane in recording.lanes}
-    numbers = sorted({*known, *(number for number in used if number is not None)})
     rows: list[LaneRow] = []
     several = len(recording.devices) > 1
-    for number in numbers:
+    for number in sorted({*known, *(number for number in used if number is not None)}):
         story = _story(known[number]) if number in known else 'the recording says nothing about it'
         place = f', device {known[number].device}' if several and number in known else ''
         rows.append(LaneRow(number, f'lane {number}{place}', story))
@@ -396,7 +394,7 @@ def _marks(recording: Recording, boxes: list[Box]) -> list[DrawnMark]:
         if mark is not None:
             mark.count += 1
             continue
-        mark = DrawnMark(clean(step.kind), clean(_LINES.sub(' ', step.text)), place, step.lane)
+        mark = DrawnMark(clean(step.kind), clean(_LINES.sub(' ', step.text)), place)
         found[step.kind, step.text, place] = mark
         if place is not None:
             line = (place.file, place.line)
