@@ -71,7 +71,27 @@ class FusedState(Alteration):
             self.trial, self.report.compared = None, f'not compared: {why}'
 
     def launch(self, state: GraphState, stream: int) -> None:
-        first_launch(state, stream)
+        for one in state.alterations:
+            if one is not self:
+                one.not_compared('the launch is compared with the graph before it was fused')
+        trial = self.trial
+        assert trial is not None
+        with state.relaxed():
+            try:
+                apart = trial.run(state.made.graphExec, stream)
+                same = f'the same as without fused kernels{trial.besides}'
+                self.report.compared = f'differs: {apart}' if apart else same
+            except MemoryError as error:
+                self.report.compared, apart = f'not compared: no memory for copies ({error})', ''
+                state.device.graph_launch(state.made.graphExec, stream)
+            self.trial = None
+            with whole_or_closed(state, _CALL):
+                if apart:
+                    unfuse(state, f'the first launch gave something else: {apart}')
+                aim(state)
+        if apart:
+            words = f'{_CALL} is undone: the first launch gave something else than without it ({apart})'
+            warn_of(words, self.by_calls)
 
     def look(self, look: Look) -> Look:
         for handle, replaced in self.members.items():
@@ -123,32 +143,6 @@ def fused_of(state: GraphState) -> FusedState | None:
 _Besides = tuple[Ranges, Sequence[Any]] | None
 
 
-def first_launch(state: GraphState, stream: int) -> None:
-    """Launch on a stream, by its handle, with the comparison that is still to come."""
-    fused = fused_of(state)
-    assert fused is not None and fused.trial is not None
-    for one in state.alterations:
-        if one is not fused:
-            one.not_compared('the launch is compared with the graph before it was fused')
-    trial = fused.trial
-    with state.relaxed():
-        try:
-            apart = trial.run(state.made.graphExec, stream)
-            same = f'the same as without fused kernels{trial.besides}'
-            fused.report.compared = f'differs: {apart}' if apart else same
-        except MemoryError as error:
-            fused.report.compared, apart = f'not compared: no memory for copies ({error})', ''
-            state.device.graph_launch(state.made.graphExec, stream)
-        fused.trial = None
-        with whole_or_closed(state, _CALL):
-            if apart:
-                unfuse(state, f'the first launch gave something else: {apart}')
-            aim(state)
-    if apart:
-        words = f'{_CALL} is undone: the first launch gave something else than without it ({apart})'
-        warn_of(words, fused.by_calls)
-
-
 def unfuse(state: GraphState, why: str) -> None:
     """Be the graph again that was recorded."""
     fused = fused_of(state)
@@ -190,12 +184,6 @@ def fuse(state: GraphState, launch: Callable[..., None], how: str, report: bool)
     with state.lock:
         must_be_changeable(state, launch, _CALL, report, 'Write @ck.graphed(fuse=True).')
         return fuse_now(state, not report, how == 'fast')
-
-
-def fuse_recorded(state: GraphState, fast: bool, gathers: bool, also: _Besides = None) -> Fused:
-    """Fuse a graph that has just been recorded; the arguments are those of :func:`fuse_now`."""
-    with state.lock:
-        return fuse_now(state, True, fast, gathers, also)
 
 
 def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, also: _Besides = None) -> Fused:

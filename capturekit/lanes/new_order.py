@@ -209,13 +209,37 @@ class NewEdges(Alteration):
         return replace(self, report=replace(self.report, compared=compared), trial=None, by_calls=False, packing=None)
 
     def launch(self, state: GraphState, stream: int) -> None:
-        first_launch(state, stream)
+        trial = self.trial
+        assert trial is not None
+        with state.relaxed():
+            try:
+                apart = trial.run(state.made.graphExec, stream)
+            except MemoryError as error:  # and without packed memory, which nothing else shows to be right
+                self.not_compared(f'no memory for copies ({error})')
+                unpack(state, f'no memory for copies ({error})')
+                aim(state)
+                state.device.graph_launch(state.made.graphExec, stream)
+                return
+            with whole_or_closed(state, _CALL):
+                apart = _heed(state, self, trial, apart)
+                aim(state)
+        if apart:
+            words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
+            warn_of(words, self.by_calls)
 
     def as_recorded(self, state: GraphState) -> None:
         unpack(state)
 
     def after_change(self, state: GraphState) -> None:
-        _order_again(state, self)
+        self.not_compared('a node was changed before the first launch')
+        with whole_or_closed(state, _CALL):
+            try:
+                with state.relaxed():
+                    _order_now(state)
+            except (CudaCallError, TooManyError) as error:
+                rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
+                raise refused(_CALL, rule, 'Record again: the graph is closed.') from error
+            aim(state)
 
     def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
         if not _lay(other, self.lanes):
@@ -412,28 +436,6 @@ def _lives(block: PoolBlock, place: Mapping[int, int]) -> list[tuple[int, int]] 
 # -- the first launch of a graph that was relaned: it is compared with one of the recorded edges, and may undo them ---
 
 
-def first_launch(state: GraphState, stream: int) -> None:
-    """Launch on a stream, by its handle, with the comparison that is still to come."""
-    new_edges = edges_of(state)
-    assert new_edges is not None and new_edges.trial is not None
-    trial = new_edges.trial
-    with state.relaxed():
-        try:
-            apart = trial.run(state.made.graphExec, stream)
-        except MemoryError as error:  # and without packed memory, which nothing else shows to be right
-            new_edges.not_compared(f'no memory for copies ({error})')
-            unpack(state, f'no memory for copies ({error})')
-            aim(state)
-            state.device.graph_launch(state.made.graphExec, stream)
-            return
-        with whole_or_closed(state, _CALL):
-            apart = _heed(state, new_edges, trial, apart)
-            aim(state)
-    if apart:
-        words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
-        warn_of(words, new_edges.by_calls)
-
-
 def _heed(state: GraphState, new_edges: NewEdges, trial: FirstLaunch, apart: str) -> str:
     """Let the graph be as its first launch has shown that it may be; return why its edges are the recorded ones."""
     new_edges.trial = None
@@ -485,12 +487,6 @@ def take_made(state: GraphState, made: ExecutableGraph) -> None:
 
 _ENOUGH = 'its data needs the order that was recorded'
 _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
-
-
-def relane_for_calls(state: GraphState, written: Ranges) -> Relaned:
-    """Relane a graph that calls launch. ``written``: memory that it changes besides what its nodes show."""
-    with state.lock:
-        return relane_now(state, True, written)
 
 
 def relane_now(state: GraphState, apply: bool, also: Ranges | None = None) -> Relaned:
@@ -631,18 +627,6 @@ def _worse(before: Races, after: Races) -> str:
 
 
 # -- afterwards ---------------------------------------------------------------------------------------------------
-
-
-def _order_again(state: GraphState, new_edges: NewEdges) -> None:
-    new_edges.not_compared('a node was changed before the first launch')
-    with whole_or_closed(state, _CALL):
-        try:
-            with state.relaxed():
-                _order_now(state)
-        except (CudaCallError, TooManyError) as error:
-            rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
-            raise refused(_CALL, rule, 'Record again: the graph is closed.') from error
-        aim(state)
 
 
 def _order_now(state: GraphState) -> None:
