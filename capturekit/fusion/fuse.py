@@ -226,7 +226,7 @@ def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: _Besi
     elif apply:
         fused = FusedState(known, state.made, state.recording.spans, {}, by_calls=also is not None)
         more, arrays = also or (None, ())
-        fused.trial = trial_of(state, state.made, known, sight, more, own)
+        fused.trial = trial_of(state, state.made, known, replace(sight, unheld=own), more)
         if fused.trial is not None:
             fused.trial.unseen = state.memory.unseen()
             fused.trial.rounded = fusible.rounded(fusion, arrays) if fast else ()

@@ -17,7 +17,7 @@ from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import Races, Search
 from capturekit.graph.edit import forget_nodes, switch_off
 from capturekit.graph.first_launch import FirstLaunch, warn_of
-from capturekit.graph.graph_facts import PIECES, Ranges, Sight, allocates, sight_of, trial_of
+from capturekit.graph.graph_facts import PIECES, Ranges, Sight, sight_of, trial_of
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
@@ -34,6 +34,8 @@ from capturekit.model.recording import Recording
 from capturekit.model.rules import Code
 
 _CALL = 'Graph.relane()'
+#: Kinds of nodes that take memory as the graph runs.
+_MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')
 
 
 # -- executable graphs made anew, of definitions whose edges or addresses were changed --------------------------------
@@ -272,7 +274,7 @@ def find_needed(levels: Sequence[Level], sight: Sight) -> list[Node]:
     for level in levels:
         memory = memory_of(sight.definitions, level.graph, sight.blocks, by_word=True)
         nodes = level.nodes(sight.look)
-        if allocates(nodes):
+        if any(node.kind in _MEMORY for node in nodes):
             level.needed = level.recorded
             continue
         order = Order(len(level.handles), level.recorded)
@@ -512,7 +514,8 @@ def _relane(state: GraphState, apply: bool, also: Ranges | None) -> Relaned:
         _note_words(state.declared, known, levels, sight)
     _fill(state.recording, known, levels, sight.look)
     if not known.loosened:
-        known.kept = _ALLOCATES if any(allocates(one.nodes) for one in known.graphs) else _ENOUGH
+        kinds = {node.kind for one in known.graphs for node in one.nodes}
+        known.kept = _ENOUGH if kinds.isdisjoint(_MEMORY) else _ALLOCATES
     if all(level.is_so for level in levels) and (edges := edges_of(state)) is not None:
         so_far = edges.report
         known.compared, known.packed, known.kept = so_far.compared, so_far.packed, known.kept or so_far.kept

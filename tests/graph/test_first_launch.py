@@ -70,8 +70,7 @@ def test_bytes_that_nobody_reads_may_differ(cp: Any, byte: int, unseen: list[tup
     recorded: Any = SimpleNamespace(graphExec=graphs[0].graphExec)
     blocks: Any = SimpleNamespace(words=lambda *_: 'to')
     ends = [(low + a, low + b) for a, b in unseen]
-    first = FirstLaunch(current(), recorded, [(low, low + 1024)], blocks)
-    first.unseen = ends
+    first = FirstLaunch(current(), recorded, [(low, low + 1024)], blocks, unseen=ends)
     said = first.run(graphs[1].graphExec, cp.cuda.get_current_stream().ptr)
     assert said == ('1 byte differ, the first in to' if apart else '')
     if apart:
