@@ -87,8 +87,7 @@ def gather(fusion: Fusion, known: Definition, recorded: Sequence[Memory]) -> Non
     homes = sorted([*_homes(values, uses, free), *_spare(values, uses, free, recorded)])
     if any(a[1] > b[0] for a, b in pairwise(homes)):
         return
-    moved = housed(values, homes)
-    for place, by in moved.items():
+    for place, by in housed(values, homes).items():
         n = kernels[row[place]]
         kernel = fusion.kernels[n].kernel
         assert isinstance(kernel, FusedKernel)
