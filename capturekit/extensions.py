@@ -21,9 +21,10 @@ def _relane(state: GraphState, launch: Callable[..., None], report: bool, rounds
 
 
 def _relane_recorded(state: GraphState, written: Ranges) -> Relaned:
-    from capturekit.lanes.new_order import relane_for_calls
+    from capturekit.lanes.new_order import relane_now
 
-    return relane_for_calls(state, written)
+    with state.lock:
+        return relane_now(state, True, written)
 
 
 def _fuse(state: GraphState, launch: Callable[..., None], how: str, report: bool) -> Fused:
@@ -35,9 +36,10 @@ def _fuse(state: GraphState, launch: Callable[..., None], how: str, report: bool
 def _fuse_recorded(
     state: GraphState, fast: bool, gathers: bool, also: tuple[Ranges, Sequence[Any]] | None = None
 ) -> Fused:
-    from capturekit.fusion.fuse import fuse_recorded
+    from capturekit.fusion.fuse import fuse_now
 
-    return fuse_recorded(state, fast, gathers, also)
+    with state.lock:
+        return fuse_now(state, True, fast, gathers, also)
 
 
 def hand_in() -> None:

@@ -8,9 +8,10 @@ Structure".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import prod
 from typing import Any
 
@@ -155,9 +156,9 @@ class Concurrency(Shown):
             yield name, us, f'{us:,.1f} us'
 
     def __str__(self) -> str:
+        lanes = counted(len(self.lanes), 'lane')
         lines = [
-            f'{self.source}: {counted(self.nodes, "node")}, {counted(self.edges, "edge")}, '
-            f'{counted(len(self.lanes), "lane")}, '
+            f'{self.source}: {counted(self.nodes, "node")}, {counted(self.edges, "edge")}, {lanes}, '
             f'at most {self.width} at once',
             f'  one after the other {self.alone_us:10.1f} us',
             f'  measured            {self.measured_us:10.1f} us   {self.speedup:.2f} times as fast as that',
@@ -182,26 +183,19 @@ class Concurrency(Shown):
         return f' (devices {there[0]} and {there[1]})' if there[0] != there[1] else ''
 
     def _obstacles(self) -> Iterator[str]:
-        shown: dict[str, int] = {}
+        shown = Counter[str]()
         for one in self.obstacles:
-            shown[one.kind] = shown.get(one.kind, 0) + 1
+            shown[one.kind] += 1
             if shown[one.kind] <= _SHOWN:
                 yield str(one)
-        for kind, count in shown.items():
-            if count > _SHOWN:
-                yield f'{kind}: {count - _SHOWN} more'
+        yield from (f'{kind}: {count - _SHOWN} more' for kind, count in shown.items() if count > _SHOWN)
         if not shown:
             yield 'no obstacle was found'
 
 
 def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
     """One text for all nodes that one line made in a row."""
-    groups: list[list[Node]] = []
-    for node in nodes:
-        if groups and (groups[-1][0].at, groups[-1][0].lane) == (node.at, node.lane):
-            groups[-1].append(node)
-        else:
-            groups.append([node])
+    groups = [list(group) for _line, group in groupby(nodes, key=lambda node: (node.at, node.lane))]
     for group in groups[: 2 * _SHOWN]:
         times = f' ({counted(len(group), "node")})' if len(group) > 1 else ''
         yield f'{group[0]}{times}'
@@ -336,15 +330,13 @@ class Study:
         behind = [n for n in range(len(self.nodes)) if n == b or self._order.before(b, n)]
         loose = [n for n in before if not without.before(n, b)]
         held = [n for n in behind if not without.before(a, n)]
+        if not all(self.touched[n].complete for n in (*loose, *held)):
+            return True
         earlier = Open()
         for n in loose:
-            if not self.touched[n].complete:
-                return True
             for access in self.touched[n].accesses:
                 earlier.add(n, access)
         for n in held:
-            if not self.touched[n].complete:
-                return True
             for access in self.touched[n].accesses:
                 for _key, other, mine in earlier.touching(access):
                     writes = access.writes is not False or mine.writes is not False
@@ -418,11 +410,8 @@ class Study:
         report = self.report
         gain = report.ideal_us - report.data_us
         if gain > max(_SHARE * report.ideal_us, FORK_US) and not any(one.gain_us >= gain / 2 for one in self._found):
-            text = (
-                f'ordered by its data alone the work could end {gain:.1f} us earlier, with up to '
-                f'{counted(report.data_width, "node")} at once: lanes '
-                'hold independent nodes in turns'
-            )
+            text = f'ordered by its data alone the work could end {gain:.1f} us earlier, with up to '
+            text += f'{counted(report.data_width, "node")} at once: lanes hold independent nodes in turns'
             yield Obstacle('mixed lanes', text, None, gain, tuple(self._path))
 
     def _apart(self) -> Iterator[Obstacle]:
@@ -436,10 +425,8 @@ class Study:
                 why = 'one fills the device, or is over before the other begins'
                 if self._device(pair[0]) != self._device(pair[1]):
                     why = 'one is over before the other begins'
-                text = (
-                    f'lanes {a} and {b}{self.report._on(a, b)} never run at once, although '
-                    f'{self.nodes[pair[0]].words} and {self.nodes[pair[1]].words} are unordered: {why}'
-                )
+                text = f'lanes {a} and {b}{self.report._on(a, b)} never run at once, although '
+                text += f'{self.nodes[pair[0]].words} and {self.nodes[pair[1]].words} are unordered: {why}'
                 yield Obstacle('one after the other', text, self.nodes[pair[1]].at, 0.0, pair)
 
     def _free_pair(self, a: int, b: int) -> tuple[int, int] | None:
@@ -449,11 +436,8 @@ class Study:
             for lane in (a, b)
         )
         before = self._order.before
-        for one in mine:
-            for other in theirs:
-                if not before(one, other) and not before(other, one):
-                    return min(one, other), max(one, other)
-        return None
+        pairs = ((min(one, other), max(one, other)) for one in mine for other in theirs)
+        return next(((a, b) for a, b in pairs if not before(a, b) and not before(b, a)), None)
 
 
 def study(state: Any, look: Look, timeline: Timeline) -> Concurrency:

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from capturekit.analysis.node_view import Look, Node
@@ -272,7 +273,7 @@ class Search:
     def __post_init__(self) -> None:
         self._found: dict[Any, Race] = {}
         self._counts: Counter[Any] = Counter()
-        self._words: dict[tuple[int, int], str] = {}
+        self._words = cache(self.blocks.words)
         #: A number for each line, lane and kernel, by a node's number: pairs of these are one finding.
         self._origins: list[int] = []
         seen: dict[Any, int] = {}
@@ -360,9 +361,7 @@ class Search:
         (low, high), (start, end) = first.extent, second.extent
         low, high = max(low, start), min(high, end)
         certain = shared is True and (first.writes is True or second.writes is True)
-        words = self._words.get((low, high))
-        if words is None:
-            words = self._words[low, high] = self.blocks.words(low, high - low)
+        words = self._words(low, high - low)
         key = (self._origins[a], self._origins[b], words if certain else '', certain)
         self._counts[key] += 1
         if key not in self._found:

@@ -398,7 +398,7 @@ class _Trial:
         if outputs is not None and not self.written:
             raise TypeError(f'outputs must be the arrays that the graph writes, got {type(outputs).__name__}')
         self.order = [one for _name, one in _named(outputs, 'output', array)]
-        self.moved: set[str] = set()
+
         self.report = Verification()
         self.outputs: list[_Output] = []
 
@@ -406,6 +406,7 @@ class _Trial:
         given = self._given(values)
         saved = [(one, one.copy()) for one in self._touched()]
         first = [self._host(one) for _name, one in self.inputs.values()]
+        names, moved = [name for name, _one in self.inputs.values()], set[str]()
         rng = np.random.default_rng(0)
         count = 1 + (rounds if given is None else len(given))
         try:
@@ -417,8 +418,9 @@ class _Trial:
                 else:
                     contents = [changed(one, rng) for one in first]
                 self._round(number, contents)
-                if number:
-                    self._note_unchanged(first, contents)
+                pairs = zip(names, first, contents)
+                moved |= {name for name, before, now in pairs if before.tobytes() != now.tobytes()}
+                self.report.unchanged = [name for name in names if name not in moved] if number else []
         finally:
             for one, before in saved:
                 one[...] = before
@@ -558,12 +560,6 @@ class _Trial:
         cupy.cuda.get_current_stream().synchronize()
 
     # -- what was found -------------------------------------------------------------------------------------------
-
-    def _note_unchanged(self, first: list[NDArray[Any]], contents: list[NDArray[Any]]) -> None:
-        for (name, _one), before, now in zip(self.inputs.values(), first, contents):
-            if before.tobytes() != now.tobytes():
-                self.moved.add(name)
-        self.report.unchanged = [name for name, _one in self.inputs.values() if name not in self.moved]
 
     def _found(self) -> Verification:
         report = self.report

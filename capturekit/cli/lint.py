@@ -43,7 +43,8 @@ def github(report: Report, sentence: str, whole: bool) -> str:
     for finding in report.findings:
         where = ''
         if finding.at is not None:
-            where = f'file={_property(_path(finding.at.file))},line={finding.at.line},'
+            file = _data(_path(finding.at.file)).replace(':', '%3A').replace(',', '%2C')
+            where = f'file={file},line={finding.at.line},'
         level = 'error' if finding.refused_adapting else 'warning' if finding.refused else 'notice'
         text = f'{finding.call}. {finding.says} {finding.remedy}'
         lines.append(f'::{level} {where}title=capturekit {finding.rule}::{_data(text)}')
@@ -68,10 +69,6 @@ def _path(file: str) -> str:
 
 def _data(text: str) -> str:
     return text.replace('%', '%25').replace('\r', '%0D').replace('\n', '%0A')
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(':', '%3A').replace(',', '%2C')
 
 
 FORMATS: dict[str, Callable[[Report, str, bool], str]] = {'concise': concise, 'json': as_json, 'github': github}
@@ -104,12 +101,8 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command's parser."""
-    parser = commands.add_parser(
-        'lint',
-        help='list all that a capture of a script or function would refuse, leave out or make a constant',
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+    told = 'list all that a capture of a script or function would refuse, leave out or make a constant'
+    parser = commands.add_parser('lint', help=told, description=_DESCRIPTION, epilog=_EPILOG)
     add_device(parser)
     parser.add_argument('--no-strict', action='store_true', help='count only what strict=False would refuse')
     more = 'check this function of the script as well'

@@ -28,8 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv[1:]`` if None) and return the exit status."""
     closed_streams_take_nothing()
     parser = command_parser()
-    if '_ARGCOMPLETE' in os.environ:
-        _complete(parser)
+    if '_ARGCOMPLETE' in os.environ:  # a shell asks what may come next: argcomplete answers, where it is installed
+        with suppress(ImportError):
+            importlib.import_module('argcomplete').autocomplete(parser)
     with any_terminal():
         try:
             given = parser.parse_args(argv)
@@ -43,13 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         pipe_closed()  # all is done, and the status stands: the reader had seen enough
         return status
-
-
-def _complete(parser: argparse.ArgumentParser) -> None:
-    """A shell asks what may come next: answered by argcomplete, where that is installed."""
-    with suppress(ImportError):
-        argcomplete = importlib.import_module('argcomplete')
-        argcomplete.autocomplete(parser)
 
 
 class _Parser(argparse.ArgumentParser):

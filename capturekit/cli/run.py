@@ -62,12 +62,8 @@ examples:
 
 
 def add(commands: Any) -> None:
-    run = commands.add_parser(
-        'run',
-        help='run a script, and refuse what would break its captures',
-        description=_DESCRIPTION,
-        epilog=EPILOG,
-    )
+    told = 'run a script, and refuse what would break its captures'
+    run = commands.add_parser('run', help=told, description=_DESCRIPTION, epilog=EPILOG)
     add_device(run)
     devices = 'how many devices the simulated machine has (default 1)'
     run.add_argument('--devices', type=int, default=1, metavar='N', help=devices)

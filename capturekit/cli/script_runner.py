@@ -36,12 +36,10 @@ def observed() -> Iterator[None]:
     finally:
         observer.close()
         found = observer.found
-        if not found:
-            say('nothing would have been refused')
-        else:
-            calls = counted(sum(one.count for one in found), 'call')
-            lost = 'what has lost a capture comes first' if any(one.loses for one in found) else 'no capture was lost'
-            say('\n'.join([f'{calls} would have been refused, and {lost}:', *map(_told, found)]))
+        calls = counted(sum(one.count for one in found), 'call')
+        lost = 'what has lost a capture comes first' if any(one.loses for one in found) else 'no capture was lost'
+        head = f'{calls} would have been refused, and {lost}:' if found else 'nothing would have been refused'
+        say('\n'.join([head, *map(_told, found)]))
 
 
 def _told(one: LetThrough) -> str:
@@ -107,19 +105,14 @@ class WatchReport:
 
     def text(self) -> str:
         """Return the report: first what has lost a capture, then what went past one."""
-        found = sorted(self._found.values(), key=lambda alike: alike.finding.kind == 'escaped')
-        return '\n'.join([self._counts(), *map(_told_watching, found)])
-
-    def _counts(self) -> str:
-        """How many captures were followed, and how many of them came to harm."""
         one = self._followed == 1
         text = f'{counted(self._followed, "capture")} {"was" if one else "were"} followed'
-        if not self._followed:
-            return text
         if not self._found:
-            return f'{text}, and nothing has harmed {"it" if one else "them"}'
+            return f'{text}, and nothing has harmed {"it" if one else "them"}' if self._followed else text
         text += f'; {self._lost or "none"} {"were" if self._lost > 1 else "was"} lost'
-        return f'{text}, and work went past {self._past}:' if self._past else f'{text}:'
+        text += f', and work went past {self._past}:' if self._past else ':'
+        found = sorted(self._found.values(), key=lambda alike: alike.finding.kind == 'escaped')
+        return '\n'.join([text, *map(_told_watching, found)])
 
 
 def _told_watching(alike: _Found) -> str:

@@ -66,7 +66,11 @@ def pipe_closed(error: BaseException | None = None) -> bool:
     """
     try:
         sys.stdout.flush()
-        if not isinstance(error, BrokenPipeError) or not _unread(sys.stdout.fileno()):
+        if not isinstance(error, BrokenPipeError):
+            return False
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        if not any(event & select.POLLERR for _file, event in poll.poll(0)):  # the pipe has a reader still
             return False
     except BrokenPipeError:
         pass
@@ -74,13 +78,6 @@ def pipe_closed(error: BaseException | None = None) -> bool:
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return True
-
-
-def _unread(file: int) -> bool:
-    """Whether a pipe has no reader any more."""
-    poll = select.poll()
-    poll.register(file, 0)
-    return any(event & select.POLLERR for _file, event in poll.poll(0))
 
 
 def say(text: str) -> None:

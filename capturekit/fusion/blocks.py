@@ -72,25 +72,22 @@ def gather(fusion: Fusion, known: Definition, recorded: Sequence[Memory]) -> Non
     memory, free = known.memory, known.free
     row = _row(fusion, len(memory))
     kernels = {one.nodes[-1]: n for n, one in enumerate(fusion.kernels)}
+    if any(memory[node] is None and node not in known.blind for node in row if node not in kernels):
+        return
     uses: list[_Use] = []
-    unknown: list[int] = []
     for place, node in enumerate(row):
         if node in kernels:
             uses += _uses(place, fusion.kernels[kernels[node]])
-        elif memory[node] is not None:
-            uses += [_Use(place, one) for one in memory[node] or ()]
-        elif node in known.blind:
-            unknown.append(place)
         else:
-            return
+            uses += [_Use(place, one) for one in memory[node] or ()]
+    unknown = [place for place, node in enumerate(row) if node not in kernels and memory[node] is None]
     values = _values(uses, free, unknown) if len(uses) <= _MOST else []
     if sum(high - low for low, high in {(one.low, one.high) for one in values}) < LEAST_BYTES:
         return
     homes = sorted([*_homes(values, uses, free), *_spare(values, uses, free, recorded)])
     if any(a[1] > b[0] for a, b in pairwise(homes)):
         return
-    moved = housed(values, homes)
-    for place, by in moved.items():
+    for place, by in housed(values, homes).items():
         n = kernels[row[place]]
         kernel = fusion.kernels[n].kernel
         assert isinstance(kernel, FusedKernel)
@@ -108,14 +105,14 @@ def _row(fusion: Fusion, count: int) -> list[int]:
 def _uses(row: int, one: Fusing) -> Iterator[_Use]:
     """The accesses of a fused kernel: what it reads first."""
     movable = isinstance(one.kernel, FusedKernel)
-    for writes in (False, True):
-        for n, place in enumerate(one.kernel.places):
-            if place.stores if writes else (place.loads and not place.pieces):
-                yield _Use(
-                    row, place.access(writes), (n, -1) if movable and not (place.loads and place.stores) else None
-                )
-            for k, part in enumerate(() if writes else place.parts):
-                yield _Use(row, part.access(False), (n, k) if movable else None)
+    for n, place in enumerate(one.kernel.places):
+        for k, part in enumerate(place.parts):
+            yield _Use(row, part.access(False), (n, k) if movable else None)
+        if place.loads and not place.pieces:
+            yield _Use(row, place.access(False), (n, -1) if movable and not place.stores else None)
+    for n, place in enumerate(one.kernel.places):
+        if place.stores:
+            yield _Use(row, place.access(True), (n, -1) if movable and not place.loads else None)
 
 
 def _values(uses: Sequence[_Use], free: FreeMemory, unknown: Sequence[int]) -> list[_Value]:
@@ -166,17 +163,14 @@ def _spare(
     size = max((one.high - one.low for one in values), default=0)
     taken = FreeMemory(use.access.extent for use in uses)
     found: list[tuple[int, int]] = []
-    for low, high in sorted({one.extent for several in recorded for one in several or () if _fills(one)}):
+    filled = [one for several in recorded for one in several or () if one.writes and one.exact and one.dense]
+    for low, high in sorted({one.extent for one in filled}):
         apart = not found or found[-1][1] <= low
         if size and high - low >= size and apart and [*taken.rest(low, high)] == [(low, high)]:
             found += [] if [*free.rest(low, high)] else [(low, high)]
         if len(found) == _SPARE:
             break
     return found
-
-
-def _fills(one: Access) -> bool:
-    return bool(one.writes) and one.exact and one.dense
 
 
 def housed(values: Sequence[_Value], homes: Sequence[tuple[int, int]]) -> dict[int, dict[tuple[int, int], int]]:

@@ -14,7 +14,7 @@ from capturekit.driver.cuda import CudaDevice
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_reader import Described, NodeInfo
 from capturekit.fusion import fused_reduction
-from capturekit.fusion.elementwise import ElementOperation, Elementwise, Rounded, copying, of_node, operations
+from capturekit.fusion.elementwise import Elementwise, Rounded, copying, of_node, operations
 from capturekit.fusion.fused_kernel import FusedKernel, name_of
 from capturekit.fusion.fused_reduction import FusedReduction
 from capturekit.fusion.reduction import CUB, Reduction, block_codes, of_block_node, reductions
@@ -44,9 +44,8 @@ class CudaNodes:
 
     # -- what nodes do ------------------------------------------------------------------------------------------------
 
-    def copy_operation(self, dtype: str) -> ElementOperation:
-        """The operation that copies an element of a dtype."""
-        return copying(dtype)
+    #: The operation that copies an element of a dtype.
+    copy_operation = staticmethod(copying)
 
     def graph_elementwise(self, g: int) -> dict[int, Elementwise | str]:
         """What each kernel's node of a definition computes for each element, by its handle; or why that is not known.
@@ -71,18 +70,11 @@ class CudaNodes:
         known, blocks = reductions(), block_codes()
         found: dict[int, Reduction | str] = {}
         for info, function, arguments in self._kernels(g):
-            library = '_cub_' in info.name or ('cub' in info.name and 'educe' in info.name)
-            if library:
-                found[info.handle] = CUB
-            if arguments is None:
-                continue
-            if library or function in blocks:
-                does = of_block_node(info, blocks.get(function), arguments)
+            if '_cub_' in info.name or ('cub' in info.name and 'educe' in info.name) or function in blocks:
+                does = of_block_node(info, blocks.get(function), arguments or ())
                 found[info.handle] = CUB if does is None else Rounded.of(CUB, does)
-                continue
-            code = known.get(function) if function else None
-            if code is not None:
-                found[info.handle] = reduction_of_node(info, code, arguments)
+            elif arguments is not None and function in known:
+                found[info.handle] = reduction_of_node(info, known[function], arguments)
         return found
 
     def _kernels(self, g: int) -> Iterator[tuple[NodeInfo, int, list[Argument] | None]]:

@@ -186,14 +186,12 @@ def _of_ufunc(ufunc: Any, key: tuple[Any, ...]) -> ElementOperation | str:
     computed = (*op.in_types, *((np.dtype(bool),) if has_where else ()), *op.out_types)
     found = []
     for param, info, dtype in zip(params, infos, computed):
-        written = not param.is_const and param.name != '_where'
-        found.append(
-            OperationParameter(str(param.name), str(info.dtype), str(np.dtype(dtype)), int(info.arg_kind), written)
-        )
-    types = [(f'in{n}_type', str(np.dtype(one))) for n, one in enumerate(op.in_types)]
-    types += [(f'out{n}_type', str(np.dtype(one))) for n, one in enumerate(op.out_types)]
+        name, written = str(param.name), not param.is_const and param.name != '_where'
+        found.append(OperationParameter(name, str(info.dtype), str(np.dtype(dtype)), int(info.arg_kind), written))
+    sides = ('in', op.in_types), ('out', op.out_types)
+    types = tuple((f'{side}{n}_type', str(np.dtype(one))) for side, every in sides for n, one in enumerate(every))
     code = ('if (!_where) continue;\n' if has_where else '') + str(op.routine)
-    return checked(ElementOperation(code, str(ufunc._preamble), tuple(found), tuple(types), True))
+    return checked(ElementOperation(code, str(ufunc._preamble), tuple(found), types, True))
 
 
 def _of_kernel(

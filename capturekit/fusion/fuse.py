@@ -7,37 +7,32 @@ both graphs and compares all memory that anybody can see; where a byte differs t
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from capturekit.analysis.node_memory import FreeMemory, NotRepeatableError, joined, written_ranges
+from capturekit.analysis.node_memory import FreeMemory
 from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.driver.cuda import StreamHandle
 from capturekit.fusion.cuda_nodes import FusingError, nodes_of
 from capturekit.fusion.fusible import Fusible
+from capturekit.fusion.lines import Fusing, Fusion
 from capturekit.fusion.report import Fused, FusedNodes
 from capturekit.graph.addresses import NodeAt
 from capturekit.graph.edit import NOT_COPIED, forget_nodes
-from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.graph_facts import INTERNAL_PREFIX, PIECES, Ranges, Sight, must_be_exact, sight_of
+from capturekit.graph.first_launch import FirstLaunch, warn_of
+from capturekit.graph.graph_facts import PIECES, Ranges, Sight, sight_of, trial_of
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.state import Alteration, GraphState, must_be_changeable, whole_or_closed
 from capturekit.launch.declared import of_copy
 from capturekit.launch.executable_graph import ExecutableGraph
-from capturekit.model.cleanup import GARBAGE
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.counted import counted
-from capturekit.model.counters import LOG, count
+from capturekit.model.counters import count
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Span
-from capturekit.model.source_line import here
-
-if TYPE_CHECKING:
-    from capturekit.fusion.lines import Fusing, Fusion
-
 
 # -- the first launch of a graph with fused kernels: it is compared with one without them, and may undo them ----------
 
@@ -57,7 +52,6 @@ class FusedState(Alteration):
         trial: the first launch, which is still to be compared; None after it.
         keeps: what the kernels' code lives in.
         by_calls: whether calls of a graphed function launch it.
-        fast: whether its results may be rounded otherwise.
     """
 
     call: ClassVar[str] = _CALL
@@ -70,7 +64,6 @@ class FusedState(Alteration):
     trial: FirstLaunch | None = None
     keeps: list[Any] = field(default_factory=list)
     by_calls: bool = False
-    fast: bool = False
 
     def not_compared(self, why: str) -> None:
         """Do without the comparison."""
@@ -78,10 +71,36 @@ class FusedState(Alteration):
             self.trial, self.report.compared = None, f'not compared: {why}'
 
     def launch(self, state: GraphState, stream: int) -> None:
-        first_launch(state, stream)
+        for one in state.alterations:
+            if one is not self:
+                one.not_compared('the launch is compared with the graph before it was fused')
+        trial = self.trial
+        assert trial is not None
+        with state.relaxed():
+            try:
+                apart = trial.run(state.made.graphExec, stream)
+                same = f'the same as without fused kernels{trial.besides}'
+                self.report.compared = f'differs: {apart}' if apart else same
+            except MemoryError as error:
+                self.report.compared, apart = f'not compared: no memory for copies ({error})', ''
+                state.device.graph_launch(state.made.graphExec, stream)
+            self.trial = None
+            with whole_or_closed(state, _CALL):
+                if apart:
+                    unfuse(state, f'the first launch gave something else: {apart}')
+                aim(state)
+        if apart:
+            words = f'{_CALL} is undone: the first launch gave something else than without it ({apart})'
+            warn_of(words, self.by_calls)
 
     def look(self, look: Look) -> Look:
-        return with_members(look, self.members)
+        for handle, replaced in self.members.items():
+            number = look.numbers.get(handle)
+            if number is not None:
+                node = look.nodes[number]
+                lines = [f'{one.name} at {one.at}' if one.at is not None else one.name for one in replaced]
+                look.nodes[number] = replace(node, inner=replaced, detail={**node.detail, 'fused': lines})
+        return look
 
     def of_copy(self, copies: Mapping[int, int]) -> FusedState:
         compared = 'not compared: the graph is a copy' if self.trial is not None else self.report.compared
@@ -101,7 +120,7 @@ class FusedState(Alteration):
             aim(state)
 
     def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
-        if fused_of(other) is not None or not fuse_now(other, True, self.fast):
+        if fused_of(other) is not None or not fuse_now(other, True, self.report.fast):
             return []
         return [lambda instantiated: None if instantiated else unfuse(other, '')]
 
@@ -119,70 +138,9 @@ def fused_of(state: GraphState) -> FusedState | None:
     return state.altered_by(FusedState)
 
 
-def with_members(look: Look, members: Mapping[int, tuple[Node, ...]]) -> Look:
-    """A look at a graph in which fused kernels have the nodes that they replace."""
-    for handle, replaced in members.items():
-        number = look.numbers.get(handle)
-        if number is not None:
-            node = look.nodes[number]
-            lines = [f'{one.name} at {one.at}' if one.at is not None else one.name for one in replaced]
-            look.nodes[number] = replace(node, inner=replaced, detail={**node.detail, 'fused': lines})
-    return look
-
-
 #: What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there. None where it
 #: is no call of a graphed function that launches it.
 _Besides = tuple[Ranges, Sequence[Any]] | None
-
-
-def trial_of(state: GraphState, report: Fused, fusible: Fusible, fusion: Fusion, also: _Besides) -> FirstLaunch | None:
-    """The comparison of the first launch."""
-    sight, g = fusible.sight, state.made.graph
-    more, arrays = also or ((), ())
-    without = '' if also is None else INTERNAL_PREFIX
-    try:
-        must_be_exact(sight)
-        ranges = written_ranges(sight.platform, sight.definitions, g, sight.blocks, without, fusible.own)
-    except NotRepeatableError as error:
-        report.compared = f'not compared: {error}'
-        return None
-    report.compared = 'not yet'
-    every, unseen = joined([*ranges, *more]), state.memory.unseen()
-    rounded = fusible.rounded(fusion, arrays) if report.fast else ()
-    return FirstLaunch(sight.platform, state.made, every, sight.blocks, also is not None, unseen, rounded)
-
-
-def first_launch(state: GraphState, stream: int) -> None:
-    """Launch on a stream, by its handle, with the comparison that is still to come."""
-    fused = fused_of(state)
-    assert fused is not None and fused.trial is not None
-    for one in state.alterations:
-        if one is not fused:
-            one.not_compared('the launch is compared with the graph before it was fused')
-    trial = fused.trial
-    with state.relaxed():
-        try:
-            apart = trial.run(state.made.graphExec, stream)
-            same = f'the same as without fused kernels{trial.besides}'
-            fused.report.compared = f'differs: {apart}' if apart else same
-        except MemoryError as error:
-            fused.report.compared, apart = f'not compared: no memory for copies ({error})', ''
-            state.device.graph_launch(state.made.graphExec, stream)
-        fused.trial = None
-        with whole_or_closed(state, _CALL):
-            if apart:
-                unfuse(state, f'the first launch gave something else: {apart}')
-            aim(state)
-    if apart:
-        words = f'{_CALL} is undone: the first launch gave something else than without it ({apart})'
-        if fused.by_calls:
-            LOG.warning('%s', words)
-        else:
-            at = here()
-            if at is None:
-                warnings.warn(words, RuntimeWarning, stacklevel=2)
-            else:
-                warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
 
 
 def unfuse(state: GraphState, why: str) -> None:
@@ -208,10 +166,8 @@ def note_graph(state: GraphState) -> None:
         fill(recording, state.look())
 
 
-if TYPE_CHECKING:
-    #: What is to become one kernel, with the kernel's name and its function.
-    _Made = tuple[Fusing, tuple[str, Any]]
-
+#: What is to become one kernel, with the kernel's name and its function.
+_Made = tuple[Fusing, tuple[str, Any]]
 #: By whether results may be rounded otherwise.
 _HOW = {False: 'with equal bits', True: "with 'fast'"}
 _NOTHING = 'no two elementwise kernels of the same elements follow each other'
@@ -230,12 +186,6 @@ def fuse(state: GraphState, launch: Callable[..., None], how: str, report: bool)
         return fuse_now(state, not report, how == 'fast')
 
 
-def fuse_recorded(state: GraphState, fast: bool, gathers: bool, also: _Besides = None) -> Fused:
-    """Fuse a graph that has just been recorded; the arguments are those of :func:`fuse_now`."""
-    with state.lock:
-        return fuse_now(state, True, fast, gathers, also)
-
-
 def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, also: _Besides = None) -> Fused:
     """Fuse a graph whose lock the caller holds.
 
@@ -243,16 +193,12 @@ def fuse_now(state: GraphState, apply: bool, fast: bool, gathers: bool = True, a
     addresses that no node shows.
     """
     if (fused := fused_of(state)) is not None:
-        if fused.fast is not fast:
-            rule = f'The graph has been fused {_HOW[fused.fast]}.'
+        if fused.report.fast is not fast:
+            rule = f'The graph has been fused {_HOW[fused.report.fast]}.'
             raise refused(_CALL, rule, f'Record again to fuse {_HOW[fast]}.')
         return fused.report
-    GARBAGE.hold()
-    try:
-        with state.relaxed():
-            return _fuse(state, apply, fast, gathers, also)
-    finally:
-        GARBAGE.release()
+    with Uncollected(), state.relaxed():
+        return _fuse(state, apply, fast, gathers, also)
 
 
 # -- what can be fused --------------------------------------------------------------------------------------------
@@ -264,24 +210,28 @@ def _fuse(state: GraphState, apply: bool, fast: bool, gathers: bool, also: _Besi
     known.kept = _can_not_fuse(state, sight)
     if known.kept:
         return known
-    fusible = Fusible(sight, state.made.graph, _free(state, sight), gathers)
+    own = _free(state, sight)
     try:
+        fusible = Fusible(sight, state.made.graph, own, gathers)
         fusion, made = _compiled(fusible, known)
     except CudaCallError as error:
         known.kept = f'CUDA does not describe its nodes: {error}'
         return known
     nodes = sight.look.nodes
     known.alone = sorted(((nodes[n], why) for n, why in fusion.why.items()), key=lambda one: one[0].number)
-    known.kernels = [
-        FusedNodes.of(name, tuple(nodes[n] for n in one.parts), one.kernel) for one, (name, _function) in made
-    ]
+    known.kernels = [FusedNodes.of(name, tuple(nodes[n] for n in one.parts), one.kernel) for one, (name, _) in made]
     known.unneeded = [(nodes[n], why) for n, why in sorted(fusion.unneeded.items())]
     if not made and not fusion.unneeded:
         known.kept = _NOTHING
     elif apply:
-        trial = trial_of(state, known, fusible, fusion, also)
+        fused = FusedState(known, state.made, state.recording.spans, {}, by_calls=also is not None)
+        more, arrays = also or (None, ())
+        fused.trial = trial_of(state, state.made, known, replace(sight, unheld=own), more)
+        if fused.trial is not None:
+            fused.trial.unseen = state.memory.unseen()
+            fused.trial.rounded = fusible.rounded(fusion, arrays) if fast else ()
         with whole_or_closed(state, _CALL):
-            _take_fused(state, known, fusion, made, sight.look.nodes, trial, also is not None)
+            _take_fused(state, fused, fusion, made, nodes)
     else:
         known.kept = 'only a report was asked for'
     return known
@@ -330,68 +280,47 @@ def _free(state: GraphState, sight: Sight) -> FreeMemory:
 
 
 def _take_fused(
-    state: GraphState,
-    known: Fused,
-    fusion: Fusion,
-    made: Sequence[_Made],
-    nodes: Sequence[Node],
-    trial: FirstLaunch | None,
-    by_calls: bool,
+    state: GraphState, fused: FusedState, fusion: Fusion, made: Sequence[_Made], nodes: Sequence[Node]
 ) -> None:
-    device, old = state.device, state.made
+    device, old, known = state.device, state.made, fused.report
     try:
         copy = ExecutableGraph.of_definition(device, device.graph_clone(old.graph), old.host_funcargs)
         handles = device.graph_nodes(copy.graph)
         declared = of_copy(state.declared, device, old.graph, handles)
-        _put_kernels_last(handles, fusion, nodes)
+        for one in fusion.kernels:  # the last node has to run a kernel: a node that copies bytes can not
+            last = one.nodes[-1]
+            able = next(n for n in reversed(one.nodes) if nodes[n].kind == 'kernel')
+            handles[last], handles[able] = handles[able], handles[last]
         _replace_nodes(device, copy.graph, handles, fusion, made)
         new = copy.instantiated(device, state.recording.by_priority)
     except CudaCallError as error:
         known.kept, known.compared = f'CUDA refuses: {error}', ''
         return
-    members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
-    members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
-    keeps = [function for _one, (_name, function) in made]
-    fused = FusedState(known, old, state.recording.spans, members, trial, keeps, by_calls, known.fast)
+    fused.members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
+    fused.members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
+    fused.keeps = [function for _one, (_name, function) in made]
     state.alter(fused)
     state.made = new
     state.declared |= declared
     forget_nodes(state)
-    by_handle = dict(zip(handles, nodes))
-    left = device.graph_nodes(new.graph)
-    state.recording.spans = _spans(by_handle[handle] for handle in left)
+    left, by_handle = device.graph_nodes(new.graph), dict(zip(handles, nodes))
+    spans, first = [], 0
+    for (lane, at), group in groupby((by_handle[handle] for handle in left), key=lambda one: (one.lane, one.at)):
+        spans.append(Span(first, len(list(group)), lane, None if at is None else at.to_json()))
+        first += spans[-1].count
+    state.recording.spans = spans
     number = {handle: n for n, handle in enumerate(left)}
-    known.kernels = [
-        replace(one, number=number[handles[fusing.nodes[-1]]]) for one, fusing in zip(known.kernels, fusion.kernels)
-    ]
+    for n, one in enumerate(fusion.kernels):
+        known.kernels[n] = replace(known.kernels[n], number=number[handles[one.nodes[-1]]])
     note_graph(state)
     aim(state)
 
 
-def _put_kernels_last(handles: list[int], fusion: Fusion, nodes: Sequence[Node]) -> None:
-    """Let the last node of each fused kernel be one that can run a kernel: a node that copies bytes can not."""
-    for one in fusion.kernels:
-        last = one.nodes[-1]
-        able = next(n for n in reversed(one.nodes) if nodes[n].kind == 'kernel')
-        handles[last], handles[able] = handles[able], handles[last]
-
-
 def _replace_nodes(device: Any, g: int, handles: Sequence[int], fusion: Fusion, made: Sequence[_Made]) -> None:
-    put = nodes_of(device).fuse_node
     for one, (name, function) in made:
-        put(g, handles[one.nodes[-1]], one.kernel, name, function)
+        nodes_of(device).fuse_node(g, handles[one.nodes[-1]], one.kernel, name, function)
     for n in fusion.gone:
         device.node_destroy(handles[n])
     wanted = {(handles[a], handles[b]) for a, b in fusion.edges}
     present = set(device.graph_edges(g))
     device.graph_rewire(g, sorted(present - wanted), sorted(wanted - present))
-
-
-def _spans(nodes: Iterable[Node]) -> list[Span]:
-    """Which line made which nodes, of nodes in their order."""
-    found, first = [], 0
-    for (lane, at), group in groupby(nodes, key=lambda one: (one.lane, one.at)):
-        count = len(list(group))
-        found.append(Span(first, count, lane, None if at is None else at.to_json()))
-        first += count
-    return found

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.elementwise import (
     SCALAR,
@@ -146,16 +144,13 @@ def _function(operation: ElementOperation, number: int, fast: bool) -> str:
     """An operation as a function, in a namespace with the names of its types and its preamble."""
     types = [f'typedef {_C_TYPES[dtype]} {name};' for name, dtype in operation.types]
     taken = ['const ptrdiff_t i', *(_taken(p, operation.ufunc) for p in operation.parameters)]
-    lines = ['#include "cupy/bfloat16.cuh"'] if 'bfloat16' in _dtypes(operation) else []
+    dtypes = {dtype for _name, dtype in operation.types} | {one.dtype for one in operation.parameters}
+    lines = ['#include "cupy/bfloat16.cuh"'] if 'bfloat16' in dtypes else []
     lines += [f'namespace ck_{number} {{', *types, _INCLUDE.sub('', operation.preamble)]
     lines += [f'__device__ __forceinline__ void run({", ".join(taken)}) {{', 'do {']
     code = operation.code if fast else rounded_code(operation)
     lines += _converted(operation, code) if operation.ufunc else [operation.code, ';']
     return '\n'.join([*lines, '} while (0);', '}', '}'])
-
-
-def _dtypes(operation: ElementOperation) -> set[str]:
-    return {dtype for _name, dtype in operation.types} | {one.dtype for one in operation.parameters}
 
 
 def _taken(p: OperationParameter, ufunc: bool) -> str:
@@ -241,18 +236,17 @@ def _power(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-def contiguous(place: FusedPlace) -> bool:
-    """Whether its elements lie one after the other."""
-    step = np.dtype(place.dtype).itemsize
-    for length, stride in zip(reversed(place.shape), reversed(place.strides)):
-        if length != 1 and stride != step:
-            return False
-        step *= length
-    return True
+def in_order(size: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of elements of so many bytes that lie one after the other."""
+    return tuple(size * prod(shape[n + 1 :]) for n in range(len(shape)))
+
+
+def contiguous(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
+    """Whether elements of so many bytes lie one after the other."""
+    return all(n == 1 or one == own for n, one, own in zip(shape, strides, in_order(size, shape)))
 
 
 def narrow(place: FusedPlace) -> bool:
     """Whether 32 bits are enough for the distances between its elements."""
-    low = sum(min(0, (n - 1) * s) for n, s in zip(place.shape, place.strides))
-    high = sum(max(0, (n - 1) * s) for n, s in zip(place.shape, place.strides))
-    return high - low + np.dtype(place.dtype).itemsize <= 1 << 31 and prod(place.shape) <= 1 << 31
+    low, high = place.access(False).extent
+    return high - low <= 1 << 31 and prod(place.shape) <= 1 << 31

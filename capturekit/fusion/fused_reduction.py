@@ -100,8 +100,9 @@ def infos(kernel: FusedReduction, cupy: Any) -> tuple[Any, ...]:
     def info(one: FusedArgument) -> Any:
         if one.place is None:
             return make(3, scalar, np.dtype(one.dtype), 0, True, True)
-        place = one.place
-        return make(1, cupy.ndarray, np.dtype(one.dtype), len(place.shape), contiguous(place), narrow(place))
+        place, dtype = one.place, np.dtype(one.dtype)
+        dense = contiguous(place.shape, place.strides, dtype.itemsize)
+        return make(1, cupy.ndarray, dtype, len(place.shape), dense, narrow(place))
 
     indices = [make(2, index, None, len(h.shape), True, h.size <= 1 << 31) for h in (kernel.front, kernel.behind)]
     stride = make(3, scalar, np.dtype('int32'), 0, True, True)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from capturekit.analysis.node_memory import ON_DEVICE, FreeMemory, Memory, memory_of
+from capturekit.analysis.node_memory import ON_DEVICE, FreeMemory, memory_of
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.blocks import gather
 from capturekit.fusion.cuda_nodes import nodes_of
 from capturekit.fusion.elementwise import Rounded, kind_of
 from capturekit.fusion.fused_kernel import FusedKernel
-from capturekit.fusion.lines import Definition, Fusion, edges_between, fusion_of
+from capturekit.fusion.lines import Definition, Fusing, Fusion, edges_between, fusion_of
 from capturekit.fusion.reduction import CUB, Halves, Reduction, of_calls
 from capturekit.fusion.reductions import reduced
 from capturekit.fusion.rounded_memory import RoundedNumbers, rounded_numbers
@@ -21,11 +20,6 @@ from capturekit.fusion.unneeded_nodes import UNREAD, Thinned, thinned
 from capturekit.graph.graph_facts import INTERNAL_PREFIX, Sight
 from capturekit.launch.declared import Declared
 from capturekit.model.dag import Order
-
-if TYPE_CHECKING:
-    from capturekit.fusion.cuda_nodes import FusingNodes
-    from capturekit.fusion.lines import Fusing, Fusion
-
 
 # -- all that becomes of a definition that is fused: what is not needed goes, the rest becomes fewer kernels ----------
 
@@ -68,24 +62,63 @@ def _without(fusion: Fusion, thin: Thinned, order: Order) -> None:
     fusion.edges = edges_between(order, fusion.gone)
 
 
-_FAST = "fuse='fast' does fuse it"
-
-
-@dataclass(frozen=True)
 class Fusible:
-    """A definition, by the numbers of its nodes.
+    """A definition, by the numbers of its nodes: what they do and touch, read once.
 
     Attributes:
-        sight, graph: a look at the graph, and the definition.
-        own: the graph's own memory that no array lies in.
-        gathers: whether values between fused kernels come to lie in few blocks: work that could run at once can not
-            then.
+        sight: a look at the graph.
+        known: what is known of the definition.
+        nodes: what reads the nodes of the device, and makes fused kernels.
+        does: what each node computes for each element or reduces, or why it is not fused; None for no kernels.
     """
 
-    sight: Sight
-    graph: int
-    own: FreeMemory
-    gathers: bool
+    def __init__(self, sight: Sight, graph: int, own: FreeMemory, gathers: bool) -> None:
+        """``own``: the graph's own memory that no array lies in. ``gathers``: whether values between fused kernels come
+        to lie in few blocks: work that could run at once can not then.
+
+        Raises CudaCallError.
+        """
+        self.sight, self._graph, self._gathers = sight, graph, gathers
+        device, definitions = sight.platform.device, sight.definitions
+        self.nodes = nodes_of(device)
+        handles = self._handles = device.graph_nodes(graph)
+        place = {handle: n for n, handle in enumerate(handles)}
+        infos = sorted(definitions.infos(graph), key=lambda info: place[info.handle])
+        memory = memory_of(definitions, graph, sight.blocks)
+        found: dict[int, Any] = {**self.nodes.graph_elementwise(graph), **self.nodes.graph_reductions(graph)}
+        rows, pairs = self._rows([handle for handle in handles if found.get(handle) == CUB], infos)
+        found.update({handle: Rounded.of(CUB, does) for handle, does in rows.items()})
+        found.update({handle: Rounded.of(CUB, CUB) for one in pairs for handle in one.nodes})
+        self.does = [found.get(handle) for handle in handles]
+        on_device = sight.platform.cupy.cuda.runtime.pointerGetAttributes
+        self.known = Definition(
+            Order(len(place), [(place[a], place[b]) for a, b in device.graph_edges(graph)]),
+            self.does,
+            [memory[handle] for handle in handles],
+            own,
+            frozenset(n for n, info in enumerate(infos) if info.name.startswith(INTERNAL_PREFIX)),
+            {
+                n: (info.detail['dst'], info.detail['src'], info.detail['bytes'])
+                for n, info in enumerate(infos)
+                if info.kind == 'memcpy'
+                and len(ends := memory[info.handle] or ()) == 2
+                and all(one.itemsize and one.dense for one in ends)  # bytes that lie one after the other
+                and all(on_device(info.detail[end]).type in ON_DEVICE for end in ('dst', 'src'))
+            },
+            [n for n, info in enumerate(infos) if info.kind == 'memset'],
+            self.nodes.copy_operation,
+            [replace(one, nodes=(place[one.nodes[0]], place[one.nodes[1]])) for one in pairs],
+        )
+
+    def _rows(self, nodes: list[int], infos: Sequence[Any]) -> tuple[dict[int, Reduction], list[Halves]]:
+        """What ``nodes`` of CUB's reduce, by their handles, and pairs of them."""
+        definitions = self.sight.definitions
+        calls = {handle: said.rows for handle, said in definitions.declared.items() if said.rows is not None}
+        nodes = [handle for handle in nodes if handle in calls]
+        if not nodes:
+            return {}, []
+        blocks = {info.handle: int(info.detail['grid'][0]) for info in infos if info.handle in nodes}
+        return of_calls(nodes, calls, definitions.accesses(self._graph), blocks)
 
     def fusion(self, refused: Mapping[int, str], fast: bool) -> Fusion:
         """What becomes of the definition.
@@ -96,19 +129,8 @@ class Fusible:
         """
         does = [one.does if fast and isinstance(one, Rounded) else one for one in self.does]
         does = [refused.get(n, one) for n, one in enumerate(does)]
-        number, halves = self._handles.index, self._rows[1] if fast else []
-        known = Definition(
-            self.order,
-            does,
-            [self._memory[handle] for handle in self._handles],
-            self.own,
-            self._blind,
-            self._copies,
-            [n for n, info in enumerate(self._infos) if info.kind == 'memset'],
-            self.nodes.copy_operation,
-            [replace(one, nodes=(number(one.nodes[0]), number(one.nodes[1]))) for one in halves],
-        )
-        found = whole_fusion(known, self.gathers)
+        halves = self.known.halves if fast else ()
+        found = whole_fusion(replace(self.known, does=does, halves=halves), self._gathers)
         if fast:
             found.kernels = [_fast(one) for one in found.kernels]
         return found
@@ -121,7 +143,7 @@ class Fusible:
         why = dict(fusion.why)
         if any(isinstance(one, Rounded) for one in why.values()):
             other = {n for one in self.fusion(refused, True).kernels for n in one.parts}
-            why.update({n: f'{one}; {_FAST}' for n, one in why.items() if n in other})
+            why.update({n: f"{one}; fuse='fast' does fuse it" for n, one in why.items() if n in other})
         return why
 
     def rounded(self, fusion: Fusion, arrays: Iterable[Any]) -> list[RoundedNumbers]:
@@ -129,87 +151,17 @@ class Fusible:
 
         ``arrays``: those that it writes by addresses which no node shows.
         """
-        definitions, blocks = self.sight.definitions, self.sight.blocks
-        known = memory_of(definitions, self.graph, blocks, by_word=True)
-        seen = [() if n in self._blind else known[handle] for n, handle in enumerate(self._handles)]
+        definitions, known = self.sight.definitions, self.known
+        memory = memory_of(definitions, self._graph, self.sight.blocks, by_word=True)
+        seen = [() if n in known.blind else memory[handle] for n, handle in enumerate(self._handles)]
         said = {n: definitions.declared.get(handle) for n, handle in enumerate(self._handles)}
         calls = {n: _computed(one) for n, one in said.items() if one is not None and one.call}
         fused = {n for one in fusion.kernels for n in one.parts}
-        found = rounded_numbers(self.order.sequence, self.does, seen, fused, calls, self._copies)
+        found = rounded_numbers(known.order.sequence, self.does, seen, fused, calls, known.copies)
         for array in arrays:
             access = Access(int(array.data.ptr), array.shape, array.strides, array.itemsize, True)
             found.append(RoundedNumbers(access, (str(array.dtype),) if array.dtype.kind in 'fc' else ()))
         return found
-
-    # -- read once --------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def nodes(self) -> FusingNodes:
-        """What reads the nodes of the device, and makes fused kernels."""
-        return nodes_of(self._device)
-
-    @cached_property
-    def _device(self) -> Any:
-        return self.sight.platform.device
-
-    @cached_property
-    def _handles(self) -> list[int]:
-        handles: list[int] = self._device.graph_nodes(self.graph)
-        return handles
-
-    @cached_property
-    def _infos(self) -> Sequence[Any]:
-        by_handle = {info.handle: info for info in self.sight.definitions.infos(self.graph)}
-        return [by_handle[handle] for handle in self._handles]
-
-    @cached_property
-    def _memory(self) -> Mapping[int, Memory]:
-        return memory_of(self.sight.definitions, self.graph, self.sight.blocks)
-
-    @cached_property
-    def _blind(self) -> frozenset[int]:
-        return frozenset(n for n, info in enumerate(self._infos) if info.name.startswith(INTERNAL_PREFIX))
-
-    @cached_property
-    def order(self) -> Order:
-        """The order of the nodes."""
-        place = {handle: n for n, handle in enumerate(self._handles)}
-        return Order(len(place), [(place[a], place[b]) for a, b in self._device.graph_edges(self.graph)])
-
-    @cached_property
-    def does(self) -> list[Any]:
-        """What each node computes for each element or reduces, or why it is not fused; None for no kernels."""
-        found = dict(self._plainly)
-        found.update({handle: Rounded.of(CUB, does) for handle, does in self._rows[0].items()})
-        for one in self._rows[1]:
-            found.update({handle: Rounded.of(CUB, CUB) for handle in one.nodes})
-        return [found.get(handle) for handle in self._handles]
-
-    @cached_property
-    def _plainly(self) -> Mapping[int, Any]:
-        return {**self.nodes.graph_elementwise(self.graph), **self.nodes.graph_reductions(self.graph)}
-
-    @cached_property
-    def _rows(self) -> tuple[dict[int, Reduction], list[Halves]]:
-        """What nodes of CUB's reduce, by their handles, and pairs of them."""
-        definitions = self.sight.definitions
-        calls = {handle: said.rows for handle, said in definitions.declared.items() if said.rows is not None}
-        nodes = [handle for handle in self._handles if handle in calls and self._plainly.get(handle) == CUB]
-        if not nodes:
-            return {}, []
-        blocks = {info.handle: int(info.detail['grid'][0]) for info in self._infos if info.handle in nodes}
-        return of_calls(nodes, calls, definitions.accesses(self.graph), blocks)
-
-    @cached_property
-    def _copies(self) -> dict[int, tuple[int, int, int]]:
-        on_device = self.sight.platform.cupy.cuda.runtime.pointerGetAttributes
-        return {
-            n: (info.detail['dst'], info.detail['src'], info.detail['bytes'])
-            for n, info in enumerate(self._infos)
-            if info.kind == 'memcpy'
-            and _is_flat(self._memory[info.handle])
-            and all(on_device(info.detail[end]).type in ON_DEVICE for end in ('dst', 'src'))
-        }
 
 
 def _computed(said: Declared) -> tuple[str, ...] | None:
@@ -217,11 +169,6 @@ def _computed(said: Declared) -> tuple[str, ...] | None:
     if '.cub.' not in said.call:
         return None
     return (said.rows.dtype,) if said.rows is not None and kind_of(said.rows.dtype) == 'f' else ()
-
-
-def _is_flat(memory: Memory) -> bool:
-    """Whether a copy is one of bytes that lie one after the other."""
-    return memory is not None and len(memory) == 2 and all(one.itemsize and one.dense for one in memory)
 
 
 def _fast(one: Fusing) -> Fusing:

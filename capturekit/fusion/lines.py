@@ -121,20 +121,16 @@ def _reading(item: Item, place: int, live: Sequence[Copied], used: dict[int, set
         parts = None if operand.number is not None or operand.writes else _parts(operand, live)
         if parts is not None:
             instead |= {one.place for one, _piece in parts}
-            operand = _instead(operand, [piece for _one, piece in parts])
+            if prod(operand.shape) == 1:  # one element has a single place, whatever it is copied from
+                operand = replace(operand, address=parts[0][1].address)
+            else:
+                operand = replace(operand, pieces=tuple(piece for _one, piece in parts))
         operands.append(operand)
     if not instead:
         return item
     used[place] = instead
     memory = [access for operand in operands for access in operand.accesses]
     return Item(item.number, replace(does, operands=tuple(operands)), memory)
-
-
-def _instead(operand: ElementOperand, pieces: Sequence[Piece]) -> ElementOperand:
-    """An operand that is read from pieces; one element has a single place, whatever it is copied from."""
-    if prod(operand.shape) == 1:
-        return replace(operand, address=pieces[0].address)
-    return replace(operand, pieces=tuple(pieces))
 
 
 def _parts(operand: ElementOperand, live: Sequence[Copied]) -> list[tuple[Copied, Piece]] | None:
@@ -237,20 +233,19 @@ class Touches:
         self.place = {node: n for n, node in enumerate(order.sequence)}
         #: Whether each node comes after the one before it.
         self.row = all(a in order.before_each[b] for a, b in pairwise(order.sequence))
-        self._put([one for node, accesses in memory.items() for one in self._of(node, accesses)])
+        self._memory: dict[int, Memory] = {}
+        self.change(memory)
 
-    def _of(self, node: int, accesses: Memory) -> list[tuple[int, bool, int, Access | None]]:
-        every = (None,) if accesses is None else accesses
-        return [(self.place[node], one is not None and bool(one.writes), node, one) for one in every]
-
-    def _put(self, touches: list[tuple[int, bool, int, Access | None]]) -> None:
+    def change(self, memory: Mapping[int, Memory]) -> None:
+        """Note what nodes touch now."""
+        self._memory |= memory
+        touches: list[tuple[int, bool, int, Access | None]] = []
+        for node, several in self._memory.items():
+            for one in (None,) if several is None else several:
+                touches.append((self.place[node], one is not None and bool(one.writes), node, one))
         self._touches = sorted(touches, key=lambda touch: touch[:2])
         extents = [_ANYWHERE if access is None else access.extent for *_place, access in self._touches]
         self._low, self._high = np.array(extents, np.int64).reshape(-1, 2).T.copy()
-
-    def change(self, node: int, accesses: Memory) -> None:
-        """Note what a node touches now."""
-        self._put([touch for touch in self._touches if touch[2] != node] + self._of(node, accesses))
 
     def meeting(self, access: Access, since: int = 0, until: int = 1 << 62) -> Iterator[tuple[int, Access | None]]:
         """The nodes that may share a byte with an access, each with what it touches.
@@ -479,12 +474,9 @@ def _settled(known: Definition, lines: Sequence[_Line]) -> list[list[dict[Key, b
             return stores
 
 
-_REDUCES = 'it is a reduction'
-
-
 def fusion_of(known: Definition) -> Fusion:
     """Find what of a definition can become fused kernels. Reductions may take in the kernels in front of them."""
-    does = [_REDUCES if isinstance(one, Reduction) else one for one in known.does]
+    does = ['it is a reduction' if isinstance(one, Reduction) else one for one in known.does]
     fronts = {pair.nodes[0] for pair in known.halves}
     fronts |= {n for n, one in enumerate(known.does) if isinstance(one, Reduction)}
 

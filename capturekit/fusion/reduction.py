@@ -21,7 +21,7 @@ import numpy as np
 from capturekit.driver.cupy_kernels import _memo
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.library_accesses import Rows
-from capturekit.driver.node_accesses import Access, Touched, linear
+from capturekit.driver.node_accesses import Access, Touched, linear, overlap
 from capturekit.fusion.elementwise import (
     _BEYOND,
     _SUMS,
@@ -122,9 +122,8 @@ class Reduction:
     @property
     def in_turn(self) -> int:
         """How many elements a thread combines one after the other; 0 where no thread does, or a library's does."""
-        if getattr(self.code, 'library', False):
-            return 0
-        threads: int = getattr(self.code, 'block', 0) // self.stride
+        own = isinstance(self.code, ReductionCode) and not self.code.library
+        threads = self.code.block // self.stride if own else 0
         return self.size // (max(prod(self.output.shape), 1) * threads) if threads else 0
 
 
@@ -169,19 +168,14 @@ def code_of(made: Made) -> ReductionCode | str:
     for param, info in zip(params, infos):
         if int(info.arg_kind) not in (ARRAY, SCALAR) or np.dtype(info.dtype).kind not in 'biufc':
             return 'it has arguments that are neither arrays nor numbers of plain dtypes'
-        ctype = _ctype(made, str(param.ctype), str(param.name))
+        raw = f'type_{param.name}_raw'  # CuPy's own reductions have a name of their own for the type
+        ctype = raw if any(name == raw for name, _dtype in made.types._pairs) else str(param.ctype)
         found.append(Input(str(param.name), ctype, str(np.dtype(info.dtype)), int(info.arg_kind) == SCALAR))
     why = _checked(made, found)
     pairs = tuple(f'{name} {np.dtype(dtype)}' for name, dtype in made.types._pairs)
     text = (made.each, made.combine, made.result, str(made.reduce_type), made.identity, made.preamble, *pairs)
     code = ReductionCode(tuple(found[:-1]), found[-1], int(made.block), made, text)
     return (Rounded.of(why, code) if why == PRODUCTS else why) or code
-
-
-def _ctype(made: Made, ctype: str, name: str) -> str:
-    """The name of a parameter's type in the code: CuPy's own reductions have one of their own for it."""
-    raw = f'type_{name}_raw'
-    return raw if any(known == raw for known, _dtype in made.types._pairs) else ctype
 
 
 def _checked(made: Made, found: Sequence[Input]) -> str:
@@ -318,28 +312,30 @@ def _halves(rows: Rows, ends: Mapping[int, tuple[int, int]], blocks: Mapping[int
     if not parts or rows.count // parts < _MOST:
         return
     item = np.dtype(rows.dtype).itemsize
-    does = (
-        _reduction(replace(rows, output=place, results=parts)),
-        _reduction(replace(rows, source=place, count=parts)),
+    given, ws, made = (
+        linear(rows.source, rows.count * item, False),
+        linear(place, blocks[first] * item, True),
+        linear(rows.output, item, True),
     )
-    ws = linear(place, blocks[first] * item, True)
-    ends_of = (rows.source, rows.source + rows.count * item), (rows.output, rows.output + item)
-    if any(low < ws.extent[1] and place < high for low, high in ends_of):
+    if any(overlap(ws, end) for end in (given, made)):
         return
-    memory = (
-        (linear(rows.source, rows.count * item, False), ws),
-        (replace(ws, writes=False), linear(rows.output, item, True)),
-    )
-    yield Halves((first, second), does, memory)
+    does = _reduction(replace(rows, output=place, results=parts)), _reduction(replace(rows, source=place, count=parts))
+    yield Halves((first, second), does, ((given, ws), (replace(ws, writes=False), made)))
 
 
 def _reduction(rows: Rows) -> Reduction:
-    item, length = np.dtype(rows.dtype).itemsize, rows.count // rows.results
-    source = ElementOperand(rows.dtype, rows.source, (length, rows.results), (item, item * length))
-    output = ElementOperand(rows.dtype, rows.output, (rows.results,), (item,), None, False, True, True)
-    block, stride = threads(length)
-    code = _code(rows, block, length)
-    return Reduction(code.made.name, code, (source,), output, -(-rows.results // stride), stride)
+    length = rows.count // rows.results
+    code = _code(rows, threads(length)[0], length)
+    return _of_rows(code.made.name, code, rows.source, rows.output, length, rows.results)
+
+
+def _of_rows(name: str, code: ReductionCode, source: int, output: int, length: int, results: int) -> Reduction:
+    """The reduction of rows of one length that lie one after the other."""
+    (given,), made, stride = code.inputs, code.output, threads(length)[1]
+    item, size = (np.dtype(one.dtype).itemsize for one in (given, made))
+    elements = ElementOperand(given.dtype, source, (length, results), (item, item * length))
+    result = ElementOperand(made.dtype, output, (results,), (size,), None, False, True, True)
+    return Reduction(name, code, (elements,), result, -(-results // stride), stride)
 
 
 def threads(length: int) -> tuple[int, int]:
@@ -409,15 +405,6 @@ def of_block_node(info: Any, code: ReductionCode | None, arguments: Sequence[Arg
     results = int(info.detail['grid'][0])
     if more or not length or not results:
         return None
-    (given,), made = code.inputs, code.output
-    item, size = (np.dtype(one.dtype).itemsize for one in (given, made))
-    block, stride = threads(length)
+    block = threads(length)[0]
     code = replace(code, block=block, made=replace(code.made, block=block), text=(str(block), *code.text))
-    return Reduction(
-        info.name,
-        code,
-        (ElementOperand(given.dtype, source, (length, results), (item, item * length)),),
-        ElementOperand(made.dtype, output, (results,), (size,), None, False, True, True),
-        -(-results // stride),
-        stride,
-    )
+    return _of_rows(info.name, code, source, output, length, results)

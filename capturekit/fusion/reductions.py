@@ -7,8 +7,9 @@ is written behind may lie where the front reads or writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,11 +18,11 @@ import numpy as np
 from capturekit.analysis.node_memory import Memory
 from capturekit.driver.node_accesses import Access, overlap
 from capturekit.fusion.elementwise import ElementOperand, Elementwise
-from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, FusedStep, in_order
 from capturekit.fusion.fused_reduction import FusedReduction, uses_number
 from capturekit.fusion.lines import Definition, Fusing, Fusion, Liveness, edges_between, lines_of
 from capturekit.fusion.reduction import Reduction
-from capturekit.fusion.runs import MOST_BYTES, MOST_PLACES, Run, Shape, kernel_of, shortest
+from capturekit.fusion.runs import MOST_BYTES, MOST_PLACES, Run, Shape, common, kernel_of, meet, shortest, split
 
 # -- two ways to go through the same elements of memory, brought to one: axes split and put into another order --------
 #
@@ -30,39 +31,17 @@ from capturekit.fusion.runs import MOST_BYTES, MOST_PLACES, Run, Shape, kernel_o
 
 
 @dataclass(frozen=True)
-class _Axis:
-    """An axis of both ways: its length, which axis of each it is a part of, and its step there, in elements."""
-
-    length: int
-    mine: int
-    my_step: int
-    theirs: int
-    their_step: int
-
-
-@dataclass(frozen=True)
 class Arrangement:
-    """How one way to go through elements is gone through in the order of another one."""
+    """How one way to go through elements is gone through in the order of another one.
 
-    axes: tuple[_Axis, ...]
+    ``shape`` is that of both, in the order of the other one; ``mine`` and ``theirs`` bring the strides of an array of
+    the one way, and of the other, into that form. ``in_order``: whether both number the elements alike.
+    """
 
-    @property
-    def shape(self) -> Shape:
-        """The shape of both, in the order of the other one."""
-        return tuple(one.length for one in self.axes)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether both number the elements alike."""
-        return list(self.axes) == sorted(self.axes, key=lambda one: (one.mine, -one.my_step))
-
-    def mine(self, strides: Sequence[int]) -> Shape:
-        """The strides of an array of the one way."""
-        return tuple(strides[one.mine] * one.my_step if one.length > 1 else 0 for one in self.axes)
-
-    def theirs(self, strides: Sequence[int]) -> Shape:
-        """The strides of an array of the other way."""
-        return tuple(strides[one.theirs] * one.their_step if one.length > 1 else 0 for one in self.axes)
+    shape: Shape
+    mine: Callable[[Sequence[int]], Shape]
+    theirs: Callable[[Sequence[int]], Shape]
+    in_order: bool = True
 
 
 def arranged(mine: tuple[Shape, Shape], theirs: tuple[Shape, Shape]) -> Arrangement | None:
@@ -70,38 +49,29 @@ def arranged(mine: tuple[Shape, Shape], theirs: tuple[Shape, Shape]) -> Arrangem
 
     None if they do not go through the same elements, or no axes can be found for both.
     """
-    left, right = (_steps(*one) for one in (mine, theirs))
-    found: list[_Axis] = []
-    while left and right:
-        (length, stride, at, step), (other, same, there, place) = left.pop(), right.pop()
-        part, more = min(length, other), max(length, other)
-        if stride != same or more % part:
-            return None
-        found.append(_Axis(part, at, step, there, place))
-        if length > part:
-            left.append((length // part, stride * part, at, step * part))
-        elif other > part:
-            right.append((other // part, same * part, there, place * part))
-    if left or right:
+    ways = mine, theirs
+    axes = [_by_falling_strides(*way) for way in ways]
+    lengths = [tuple(shape[n] for n in each) for (shape, _strides), each in zip(ways, axes)]
+    both = common(lengths)
+    if both is None or prod(lengths[0]) != prod(lengths[1]):
         return None
-    return Arrangement(tuple(sorted(found, key=lambda one: (one.theirs, -one.their_step))))
+    order = list(range(len(both)))
+
+    def to(way: int, strides: Sequence[int]) -> Shape:
+        found = split(lengths[way], tuple(strides[n] for n in axes[way]), both)
+        return tuple(found[n] for n in order)
+
+    if to(0, mine[1]) != to(1, theirs[1]):
+        return None
+    order.sort(key=to(1, in_order(1, theirs[0])).__getitem__, reverse=True)
+    own = to(0, in_order(1, mine[0]))
+    alike = list(own) == sorted(own, reverse=True)
+    return Arrangement(tuple(both[n] for n in order), partial(to, 0), partial(to, 1), alike)
 
 
-def itself(shape: Shape) -> Arrangement:
-    """A way as it is."""
-    return Arrangement(tuple(_Axis(length, n, 1, n, 1) for n, length in enumerate(shape)))
-
-
-def _steps(shape: Shape, strides: Shape) -> list[tuple[int, int, int, int]]:
-    """Axes by falling strides: length, stride, number, and how many elements of the axis one step is."""
-    axes = [(n, s, at, 1) for at, (n, s) in enumerate(zip(shape, strides)) if n > 1]
-    return sorted(axes, key=lambda one: -abs(one[1]))
-
-
-def padded(shape: Shape, strides: Shape, ndim: int) -> tuple[Shape, Shape]:
-    """The same elements with so many axes."""
-    more = ndim - len(shape)
-    return (1,) * more + shape, (0,) * more + strides
+def _by_falling_strides(shape: Shape, strides: Shape) -> list[int]:
+    """The numbers of the axes that have more than one element."""
+    return sorted((n for n, length in enumerate(shape) if length > 1), key=lambda n: -abs(strides[n]))
 
 
 _ALONE = 'no elementwise kernel of its elements is in front of it, and none of its results behind it'
@@ -133,11 +103,6 @@ def accesses_of(kernel: FusedKernel | FusedReduction) -> list[Access]:
     return [access for place in kernel.places for access in place.accesses]
 
 
-def _meets(a: Sequence[Access], b: Sequence[Access]) -> bool:
-    """Whether two nodes need their order."""
-    return any((x.writes or y.writes) and overlap(x, y) is not False for x in a for y in b)
-
-
 class _Reducing:
     """One pass over the lines of a definition.
 
@@ -167,17 +132,13 @@ class _Reducing:
             found = self._around(line, place, reduction)
             if found is not None:
                 self._take(line, *found)
-                self._owe(node)
+                if node in self._then:  # a library's kernel: so must be replaced the one that goes on with its results
+                    other, does = self._then[node]
+                    self._reductions[other] = does
+                    self._owed.add(other)
             elif node not in self._then:
                 assert node not in self._owed, 'the first half was replaced'
                 self._fusion.why[node] = _ALONE
-
-    def _owe(self, node: int) -> None:
-        """A library's kernel was replaced: so must be the one that goes on with its results."""
-        if node in self._then:
-            other, does = self._then[node]
-            self._reductions[other] = does
-            self._owed.add(other)
 
     def moved(self) -> None:
         """Nodes that read from other memory than they were recorded with are kernels by themselves at least."""
@@ -190,8 +151,7 @@ class _Reducing:
     def _take(self, line: Sequence[int], around: _Around, kernel: FusedReduction) -> None:
         nodes = tuple(n for n in line if n in around.nodes)
         names = [one.names if one is not None else () for one in (around.front, around.behind)]
-        made = Fusing(nodes, kernel, (*names[0], self._reductions[around.node].name, *names[1]))
-        self.made.append(made)
+        self.made.append(Fusing(nodes, kernel, (*names[0], self._reductions[around.node].name, *names[1])))
         for one in around.units:
             self._units.pop(one.nodes[-1], None)
         for n in nodes:
@@ -204,20 +164,16 @@ class _Reducing:
 
     def _around(self, line: Sequence[int], place: int, reduction: Reduction) -> tuple[_Around, FusedReduction] | None:
         """What a reduction takes in, and the kernel; None if that is nothing."""
+        node = line[place]
+        pays_alone = node in self._moved or node in self._owed or reduction.in_turn >= _IN_TURN
         fronts = [*self._fronts(line, place, reduction), None]
         behinds = [*self._behinds(line, place, reduction), None]
-        for front in fronts:
-            for behind in behinds:
-                around = _Around(line[place], front, behind)
-                if (around.units or self._pays_alone(line[place])) and self._moves(line, around, reduction):
-                    kernel = self._kernel(around, reduction)
-                    if kernel is not None:
-                        return around, kernel
+        for around in (_Around(node, front, behind) for front in fronts for behind in behinds):
+            if (around.units or pays_alone) and self._moves(line, around, reduction):
+                kernel = self._kernel(around, reduction)
+                if kernel is not None:
+                    return around, kernel
         return None
-
-    def _pays_alone(self, node: int) -> bool:
-        """Whether a reduction is a kernel of its own with nothing around it."""
-        return node in self._moved or node in self._owed or self._reductions[node].in_turn >= _IN_TURN
 
     def _unit(self, node: int) -> Fusing | None:
         """The elementwise kernel that a node is, or that it is the last node of."""
@@ -238,7 +194,7 @@ class _Reducing:
             access = [operand.access]
             for node in reversed(line[:place]):
                 memory = self._memory[node]
-                if memory is None or _meets(access, memory):
+                if memory is None or meet(access, memory):
                     unit = self._unit(node)
                     if unit is not None:
                         yield unit
@@ -249,7 +205,7 @@ class _Reducing:
         output = reduction.output.access
         for node in line[place + 1 :]:
             memory = self._memory[node]
-            if memory is None or _meets([output], memory):
+            if memory is None or meet([output], memory):
                 unit = self._unit(node)
                 if unit is not None and unit.kernel.size == prod(output.shape):
                     yield unit
@@ -266,7 +222,7 @@ class _Reducing:
                 done += accesses_of(around.front.kernel)
             elif node not in mine and done:
                 memory = self._memory[node]
-                if memory is None or _meets(done, memory):
+                if memory is None or meet(done, memory):
                     return False
         return True
 
@@ -281,7 +237,7 @@ class _Reducing:
         last = around.node if around.front is None else around.front.nodes[-1]
         # what is behind would read what other threads write, or what is not written at all
         made = [one.access(True) for one in places if one.stores]
-        if _meets(made, [one.access(False) for one in results if one.loads]):
+        if meet(made, [one.access(False) for one in results if one.loads]):
             return None
         places = [self._stored(one, last, around) for one in places]
         last = around.node if around.behind is None else around.behind.nodes[-1]
@@ -294,7 +250,9 @@ class _Reducing:
         ndim = max(1, *map(len, shapes))
         halves = _half(shapes[0], places, numbers, steps, ndim), _half(shapes[1], results, others, more, ndim)
         kernel = FusedReduction(reduction, *halves, inputs, output)
-        return kernel if _fits(kernel) else None
+        size = sum(16 + 16 * ndim for one in kernel.places if one.in_memory) + 2 * (8 + 16 * ndim)
+        size += 16 * (len(numbers) + len(others) + len(inputs) + 2)
+        return kernel if len(kernel.places) <= MOST_PLACES and size <= MOST_BYTES else None
 
     def _stored(self, place: FusedPlace, node: int, around: _Around) -> FusedPlace:
         """A place that is only written if anybody else reads it."""
@@ -327,23 +285,25 @@ def _taken(kernel: FusedKernel, way: Arrangement) -> list[FusedPlace] | None:
 
 def _front(kernel: FusedKernel | None, reduction: Reduction) -> _Front | None:
     """The part in front: places, steps, numbers, and for each input of the reduction its place or its number."""
-    way, places = itself(reduction.inner), []
+    shape, places = reduction.inner, list[FusedPlace]()
+    way = None if kernel is None else _way(kernel, reduction.inputs)
     if kernel is not None:
-        found = _way(kernel, reduction.inputs)
-        taken = None if found is None else _taken(kernel, found)
-        if found is None or taken is None:
+        taken = None if way is None else _taken(kernel, way)
+        if way is None or taken is None:
             return None
-        way, places = found, taken
+        shape, places = way.shape, taken
     inputs: list[Any] = []
     for operand in reduction.inputs:
         if operand.number is not None:
             inputs.append(operand.number)
             continue
-        strides = way.theirs(operand.strides)
+        strides = tuple(one if n > 1 else 0 for n, one in zip(shape, operand.strides))
+        if way is not None:
+            strides = way.theirs(operand.strides)
         wanted = (operand.dtype, operand.address, strides)
         same = [n for n, one in enumerate(places) if one.in_memory and (one.dtype, one.address, one.strides) == wanted]
         if not same:
-            new = FusedPlace(operand.dtype, operand.address, way.shape, strides, True, False)
+            new = FusedPlace(operand.dtype, operand.address, shape, strides, True, False)
             if any(one.stores and overlap(one.access(True), new.access(False)) is not False for one in places):
                 return None
             places.append(new)
@@ -389,7 +349,7 @@ def _tangled(places: Sequence[FusedPlace], results: Sequence[FusedPlace]) -> boo
     for result in results:
         for place in places:
             own = not place.stores and result.in_memory and _of_results(place, result)
-            if not own and _meets(place.accesses, result.accesses):
+            if not own and meet(place.accesses, result.accesses):
                 return True
     return False
 
@@ -416,17 +376,10 @@ def _half(
     """A part of the kernel, with so many axes."""
     even = []
     for one in places:
-        lengths, strides = padded(one.shape, one.strides, ndim) if one.in_memory else ((), ())
-        even.append(replace(one, shape=lengths, strides=strides))
-    return FusedKernel(padded(shape, shape, ndim)[0], tuple(even), numbers, steps)
-
-
-def _fits(kernel: FusedReduction) -> bool:
-    """Whether its arguments and its registers are as many as a kernel may have."""
-    ndim = len(kernel.front.shape)
-    size = sum(16 + 16 * ndim for one in kernel.places if one.in_memory) + 2 * (8 + 16 * ndim)
-    size += 16 * (len(kernel.front.numbers) + len(kernel.behind.numbers) + len(kernel.inputs) + 2)
-    return len(kernel.places) <= MOST_PLACES and size <= MOST_BYTES
+        more = ndim - len(one.shape) if one.in_memory else 0
+        lengths, strides = (one.shape, one.strides) if one.in_memory else ((), ())
+        even.append(replace(one, shape=(1,) * more + lengths, strides=(0,) * more + strides))
+    return FusedKernel((1,) * (ndim - len(shape)) + shape, tuple(even), numbers, steps)
 
 
 def reduced(fusion: Fusion, known: Definition, moved: Collection[int]) -> None:

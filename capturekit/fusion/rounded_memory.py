@@ -14,7 +14,7 @@ import numpy as np
 
 from capturekit.analysis.node_memory import Memory
 from capturekit.driver.node_accesses import Access, covers
-from capturekit.fusion.elementwise import ElementOperand, Elementwise, Rounded, kind_of
+from capturekit.fusion.elementwise import Elementwise, Rounded, kind_of
 from capturekit.fusion.reduction import Reduction
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def rounded_numbers(
         copies: of nodes that copy bytes where to, where from, and how many.
     """
     found: list[RoundedNumbers] = []
+    does = [one.does if isinstance(one, Rounded) else one for one in does]
     for node in sequence:
         touched = memory[node]
         if touched is None and node in fused:  # a kernel of the user's, whose code tells what it writes
@@ -129,7 +130,6 @@ def rounded_numbers(
 
 def _told(does: Any) -> Memory:
     """What a fused kernel touches, by its operands; None if they are not known."""
-    does = does.does if isinstance(does, Rounded) else does
     if not isinstance(does, (Elementwise, Reduction)):
         return None
     return [one.access for one in does.operands if one.number is None]
@@ -144,9 +144,10 @@ def _made(
     found: Sequence[RoundedNumbers],
 ) -> Iterator[RoundedNumbers]:
     """What a node writes that computes with numbers which are rounded otherwise."""
-    does = does.does if isinstance(does, Rounded) else does
     if isinstance(does, (Elementwise, Reduction)):
-        yield from (_of(one) for one in does.operands if one.writes and one.number is None)
+        for operand in does.operands:
+            if operand.writes and operand.number is None:
+                yield RoundedNumbers(operand.access, (operand.dtype,) if kind_of(operand.dtype) in 'fc' else ())
     elif node in copies:
         yield from _copied(*copies[node], found)
     elif node in calls:
@@ -155,10 +156,6 @@ def _made(
             yield RoundedNumbers(one, _COMPUTED.get(one.itemsize, ()) if dtypes is None else dtypes)
     else:
         yield from map(RoundedNumbers, written)
-
-
-def _of(operand: ElementOperand) -> RoundedNumbers:
-    return RoundedNumbers(operand.access, (operand.dtype,) if kind_of(operand.dtype) in 'fc' else ())
 
 
 def _copied(to: int, source: int, nbytes: int, found: Sequence[RoundedNumbers]) -> Iterator[RoundedNumbers]:

@@ -93,6 +93,8 @@ MOST_MEMBERS = 64
 MOST_PLACES = 40
 #: A kernel may have 4 KB of arguments.
 MOST_BYTES = 3500
+#: Each thread does so many operations on one element at most.
+MOST_ONES = 8
 #: The largest number, a complex one.
 _NUMBER = 16
 #: Beyond every place of a line.
@@ -100,6 +102,7 @@ _NEVER = 1 << 62
 _ARRANGED = 'it uses memory of the run in another arrangement'
 _GONE = 'it uses memory again that the run has used for something else'
 _READ = 'it changes an element that every thread reads'
+_FULL = 'each thread does as much work on one element as it may'
 
 
 class Key(NamedTuple):
@@ -119,11 +122,6 @@ class Key(NamedTuple):
 def key_of(operand: ElementOperand) -> Key:
     """The elements of an operand that is an array."""
     return Key(operand.dtype, operand.address, *shortest(operand.shape, operand.strides), operand.pieces)
-
-
-def parts_of(operand: ElementOperand) -> list[Key]:
-    """The parts that an operand is read from."""
-    return [Key(operand.dtype, one.address, one.lengths, one.strides, (), True) for one in operand.pieces]
 
 
 def access_of(key: Key, writes: bool) -> Access:
@@ -192,10 +190,9 @@ class Run:
         """This run with one more member; or why that can not be."""
         if len(self.members) >= MOST_MEMBERS:
             return 'the run before it is as long as a run may be'
-        used = {key: Used(**vars(one)) for key, one in self.used.items()}
         made = Run([*self.members, place], [*self.does, does], self.spread | ({place} if spread else set()))
-        made.used, made.operands = used, list(self.operands)
-        made.latest, made.joins = dict(self.latest), dict(self.joins)
+        made.used = {key: replace(one) for key, one in self.used.items()}
+        made.operands, made.latest, made.joins = list(self.operands), dict(self.latest), dict(self.joins)
         made.size = does.size
         made.numbers = self.numbers + _NUMBER * sum(one.number is not None for one in does.operands)
         why = made._use_all(place, does)
@@ -207,7 +204,7 @@ class Run:
         in_memory = [key for key, use in made.used.items() if use.gone < 0 or use.reads]
         if len(in_memory) > MOST_PLACES or _bytes(in_memory) + made.numbers > MOST_BYTES:
             return 'the run before it has as many arrays as a kernel may have'
-        return made
+        return _FULL if spread and len(made.spread) > MOST_ONES else made
 
     def _use_all(self, place: int, does: Elementwise) -> str:
         """A member uses its operands, those that it only reads first. Return why it can not."""
@@ -224,8 +221,8 @@ class Run:
 
     def _use_parts(self, place: int, operand: ElementOperand) -> Key | str:
         """An operand is read from its parts, by index: nothing that the run writes may lie there."""
-        for key in parts_of(operand):
-            access = access_of(key, False)
+        for one in operand.pieces:
+            key, access = Key(operand.dtype, one.address, one.lengths, one.strides, (), True), one.access(operand.dtype)
             if any(use.writes and overlap(access, use.access) is not False for use in self.used.values()):
                 return _ARRANGED
             self.used.setdefault(key, Used(access, True, False, place))
@@ -269,15 +266,14 @@ def _bytes(used: Sequence[Key]) -> int:
     return sum((48 if key.part else 16) + 24 * max(len(key.shape), 1) for key in used) + 64
 
 
+def meet(a: Iterable[Access], b: Sequence[Access]) -> bool:
+    """Whether two nodes need their order."""
+    return any((x.writes is not False or y.writes is not False) and overlap(x, y) is not False for x in a for y in b)
+
+
 def conflict(run: Run, memory: Sequence[Access] | None) -> bool:
     """Whether a node needs its order with a member of a run."""
-    if memory is None:
-        return True
-    return any(
-        (one.writes is not False or use.writes) and overlap(one, use.access) is not False
-        for use in run.used.values()
-        for one in memory
-    )
+    return memory is None or meet((use.access for use in run.used.values()), memory)
 
 
 # -- nodes that copy bytes, taken as elementwise work: so a kernel that has the values writes them itself -------------
@@ -299,7 +295,9 @@ def as_elements(item: Item, now: Sequence[Run]) -> Elementwise | None:
             size = np.dtype(key.dtype).itemsize
             count = prod(key.shape)
             dense = (key.shape, key.strides) in (((), ()), ((count,), (size,)))
-            if dense and (key.address, count * size) == (source, nbytes) and use.gone < 0 and _every_bit(key, use):
+            # memory that is read as a truth value may hold other numbers, of which a register has not all bits
+            every_bit = key.dtype != 'bool' or not use.reads
+            if dense and (key.address, count * size) == (source, nbytes) and use.gone < 0 and every_bit:
                 return _copy(item, key.dtype, count)
     return None
 
@@ -311,11 +309,6 @@ def as_one_element(item: Item) -> Elementwise | None:
     return _copy(item, dtype, 1) if dtype is not None else None
 
 
-def _every_bit(key: Key, use: Used) -> bool:
-    """Whether a register keeps all bits of an element: memory that is read as a truth value may hold other numbers."""
-    return key.dtype != 'bool' or not use.reads
-
-
 def _copy(item: Item, dtype: str, count: int) -> Elementwise | None:
     if item.copying is None or item.copies is None:
         return None
@@ -324,11 +317,8 @@ def _copy(item: Item, dtype: str, count: int) -> Elementwise | None:
     shape, strides = ((count,), (size,)) if count > 1 else ((), ())
     if to % size or source % size:
         return None
-    ends = (
-        ElementOperand(dtype, source, shape, strides),
-        ElementOperand(dtype, to, shape, strides, None, False, True, True),
-    )
-    return Elementwise(_NAME, item.copying(dtype), ends, True)
+    output = ElementOperand(dtype, to, shape, strides, None, False, True, True)
+    return Elementwise(_NAME, item.copying(dtype), (ElementOperand(dtype, source, shape, strides), output), True)
 
 
 # -- work on one element as a part of a kernel over many, as the quotient of two sums that scales an array ------------
@@ -338,9 +328,6 @@ def _copy(item: Item, dtype: str, count: int) -> Elementwise | None:
 # done.
 
 
-#: Each thread does so many operations on one element at most.
-MOST_ONES = 8
-_FULL = 'each thread does as much work on one element as it may'
 #: So many runs on either side are looked at for work that nobody in them reads.
 _BESIDE = 8
 
@@ -375,8 +362,8 @@ def with_ones(run: Run, ones: Sequence[Run], size: int) -> Run | str:
     for one in ones:
         for place, does in zip(one.members, one.does):
             grown = run.joined(place, _spread(does, size), spread=True)
-            if isinstance(grown, str) or len(grown.spread) > MOST_ONES:
-                return grown if isinstance(grown, str) else _FULL
+            if isinstance(grown, str):
+                return grown
             run = grown
     return run
 
@@ -421,7 +408,7 @@ def _together(run: Run, one: Run) -> Run | None:
     made = Run()
     for place, does, spread in sorted(steps, key=lambda step: step[0]):
         grown = made.joined(place, does, spread)
-        if isinstance(grown, str) or len(grown.spread) > MOST_ONES:
+        if isinstance(grown, str):
             return None
         made = grown
     made.until = until
@@ -452,17 +439,13 @@ def runs_of(line: Sequence[Item], alone: Collection[int] = ()) -> FusionPlan:
     for place, item in enumerate(line):
         division.take(place, item)
     made = ridden(division.made, line)
-    found = [run for run in made if _is_kernel(run, line)]
+    several = [run for run in made if len(run.members) > 1 or run.joins]
+    found = [run for run in several if any(line[place].copies is None for place in run.members)]
     inside = {place for run in found for place in run.members}
     for run in made:
         if len(run.members) == 1 and not run.joins:
             division.why.setdefault(run.members[0], 'no elementwise kernel of the same elements is next to it')
     return FusionPlan(found, {place: text for place, text in division.why.items() if place not in inside})
-
-
-def _is_kernel(run: Run, line: Sequence[Item]) -> bool:
-    """Whether a run becomes a kernel: it takes the place of a kernel at least."""
-    return (len(run.members) > 1 or bool(run.joins)) and any(line[place].copies is None for place in run.members)
 
 
 class _Division:
@@ -482,7 +465,7 @@ class _Division:
         if isinstance(does, str):
             self.why[place] = does
         else:
-            chosen = self._member(place, does, item.memory) or self._first(place, does)
+            chosen = self._chosen(place, does, item.memory)
         for run in self._now:
             if run is not chosen and conflict(run, item.memory):
                 run.until = place
@@ -491,17 +474,17 @@ class _Division:
             self._now = [*(run for run in self._now if run is not chosen), chosen]
         for run in self._now[:-MOST_OPEN]:
             run.until = place + 1
-        del self._now[:-MOST_OPEN]
+        self._now = self._now[-MOST_OPEN:]
 
-    def _member(self, place: int, does: Elementwise, memory: Memory) -> Run | None:
-        """The run that takes a node as its last member, which is then in it."""
+    def _chosen(self, place: int, does: Elementwise, memory: Memory) -> Run | None:
+        """The run that takes a node as its last member, which is then in it: a new one where no other does; or None."""
         now = self._now if place not in self._alone else []
         before = ones_before(does, memory, now)
         for run in reversed(now):
             if run.size == does.size and any(self._grown(run, place, does, ones) for ones in before):
                 return run
         run = Run()
-        if any(self._grown(run, place, does, ones) for ones in before if ones):
+        if any(self._grown(run, place, does, ones) for ones in before):
             self.made.append(run)
             return run
         return None
@@ -518,14 +501,6 @@ class _Division:
         self._now = [one for one in self._now if not any(one is other for other in ones)]
         self.made = [one for one in self.made if not any(one is other for other in ones)]
         return True
-
-    def _first(self, place: int, does: Elementwise) -> Run | None:
-        """A run that begins with a node; None if that can be in no run."""
-        run = Run()
-        if not self._grown(run, place, does, ()):
-            return None
-        self.made.append(run)
-        return run
 
 
 # -- the description of a fused kernel, made from a run of nodes and from what of it has to be written ----------------

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, Rounded
-from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, name_of
+from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace, contiguous, name_of
 from capturekit.fusion.fused_reduction import FusedReduction
 from capturekit.fusion.reduction import CUB, Reduction
 from capturekit.simulated.device.graph_nodes import Given, GraphNode
@@ -149,30 +149,22 @@ def _reduction(node: GraphNode) -> Reduction | str | None:
         for one, writes in zip(args, (False, True))
     )
     code = _Code(node.name, repr(sorted(given.beside.items())), given.whole)
-    axis = given.beside.get('axis')
-    if node.name == 'cupy_var' or not _in_rows(args[0], axis):
+    axis, ndim = given.beside.get('axis'), len(source.shape)
+    going = list(range(ndim)) if axis is None else sorted(n % ndim for n in np.atleast_1d(axis))
+    if node.name == 'cupy_var' or not _in_rows(args[0], going):
         return Reduction(node.name, code, (source,), output)
-    ndim = len(source.shape)
-    going = range(ndim) if axis is None else sorted(n % ndim for n in np.atleast_1d(axis))
     axes = (*going, *(n for n in range(ndim) if n not in going))
     shape, strides = (tuple(one[n] for n in axes) for one in (source.shape, source.strides))
     rows = replace(source, shape=shape, strides=strides)
     return Rounded.of(CUB, Reduction(node.name, replace(code, axes=axes), (rows,), output))
 
 
-def _in_rows(source: Any, axis: Any) -> bool:
-    """Whether what is reduced to one element lies in one piece: such rows CuPy gives to CUB."""
-    ndim = len(source.shape)
-    axes = range(ndim) if axis is None else sorted(n % ndim for n in np.atleast_1d(axis))
-    for order in (range(ndim), reversed(range(ndim))):
-        inner_first, step = list(order)[::-1], source.dtype.itemsize
-        strides = {}
-        for n in inner_first:
-            strides[n] = step
-            step *= source.shape[n]
-        if all(source.strides[n] == strides[n] for n in range(ndim) if source.shape[n] > 1):
-            return sorted(inner_first[: len(axes)]) == list(axes)
-    return False
+def _in_rows(source: Any, going: list[int]) -> bool:
+    """Whether what is reduced to one element, along axes, lies in one piece: such rows CuPy gives to CUB."""
+    shape, strides, size, ndim = source.shape, source.strides, source.dtype.itemsize, len(source.shape)
+    if contiguous(shape, strides, size):
+        return going == list(range(ndim - len(going), ndim))
+    return contiguous(shape[::-1], strides[::-1], size) and going == list(range(len(going)))
 
 
 # -- what a node is given that runs a fused kernel -------------------------------------------------------------------

@@ -10,7 +10,7 @@ A thread loads all of its elements, works on each, and stores them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -26,9 +26,11 @@ from capturekit.fusion.fused_kernel import (
     FusedPlace,
     _power,
     functions,
+    in_order,
     index_of,
     narrow,
 )
+from capturekit.fusion.runs import split
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How the threads of a fused kernel are laid over its elements: rows of the innermost axis, in tiles of one block
@@ -116,11 +118,7 @@ def steps(shape: tuple[int, ...], whole: tuple[int, ...]) -> list[dict[int, int]
 
 def through(shape: tuple[int, ...], piece: Piece, size: int) -> tuple[int, ...]:
     """The distances in bytes between elements of a piece along the axes of the whole kernel."""
-    found = [0] * len(shape)
-    for axis, stride in zip(steps(shape, piece.whole), _strides(piece, size)):
-        for k, step in axis.items():
-            found[k] += step * stride
-    return tuple(found)
+    return split(piece.whole, _strides(piece, size), shape)
 
 
 def shift(piece: Piece, size: int) -> int:
@@ -128,16 +126,10 @@ def shift(piece: Piece, size: int) -> int:
     return sum(offset * stride for offset, stride in zip(piece.offsets, _strides(piece, size)))
 
 
-def _strides(piece: Piece, size: int) -> list[int]:
+def _strides(piece: Piece, size: int) -> tuple[int, ...]:
     """Those of a piece; where it has one element along an axis that of the whole, so that it equals others."""
-    own = [size * prod(piece.whole[n + 1 :]) for n in range(len(piece.whole))]
-    return [one if length == 1 else stride for one, length, stride in zip(own, piece.lengths, piece.strides)]
-
-
-def in_order(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of elements that lie one after the other."""
-    size = np.dtype(dtype).itemsize
-    return tuple(size * prod(shape[n + 1 :]) if length > 1 else 0 for n, length in enumerate(shape))
+    own = zip(in_order(size, piece.whole), piece.lengths, piece.strides)
+    return tuple(one if length == 1 else stride for one, length, stride in own)
 
 
 def divisor(number: int) -> tuple[int, int]:
@@ -157,16 +149,17 @@ _WORD = 1 << 32
 
 
 class SourceNumbers:
-    """The numbers in the order in which the source asks for them. ``narrow``: distances fit into one word."""
+    """The numbers in the order in which the source asks for them, by name. ``narrow``: distances fit into one word."""
 
     def __init__(self, narrow: bool) -> None:
         self._narrow = narrow
-        self._words: list[int] = []
+        self.named: dict[str, int] = {}
 
     def word(self, number: int) -> str:
         """The name of a number between 0 and 2^32."""
-        self._words.append(number)
-        return f'ck_g{len(self._words) - 1}'
+        name = f'ck_g{len(self.named)}'
+        self.named[name] = number
+        return name
 
     def distance(self, number: int) -> str:
         """An expression of the type ``ck_int`` that has this number, which may be negative."""
@@ -174,10 +167,6 @@ class SourceNumbers:
             return f'static_cast<ck_int>({self.word(number % _WORD)})'
         low, high = self.word(number % _WORD), self.word((number >> 32) % _WORD)
         return f'static_cast<ck_int>(static_cast<ck_uint>({high}) << 32 | {low})'
-
-    def named(self) -> list[tuple[str, int]]:
-        """All names with their numbers."""
-        return [(f'ck_g{n}', number) for n, number in enumerate(self._words)]
 
 
 # -- how a fused kernel loads and stores the elements of its arrays: distances shared by arrays of equal strides ------
@@ -383,24 +372,18 @@ class Places:
     def _reach(self, n: int, place: FusedPlace) -> Iterator[str]:
         """Make the variable with the distance of a place's element, if there is none yet."""
         size = np.dtype(place.dtype).itemsize
-        terms = [
-            (
-                axis,
-                str(size)
-                if axis == self._inner and stride == size
-                else f'static_cast<ck_int>(ck_m{n}.strides[{axis}])',
-            )
-            for axis, stride in enumerate(place.strides)
-            if stride
-        ]
-        yield from self._reached(place.dtype, place.strides, terms)
+        terms = {axis: f'static_cast<ck_int>(ck_m{n}.strides[{axis}])' for axis, one in enumerate(place.strides) if one}
+        if place.strides[-1] == size:
+            terms[self._inner] = str(size)
+        yield from self._reached(size, place.strides, terms.items())
 
-    def _reached(self, dtype: str, strides: tuple[int, ...], terms: Iterable[tuple[int, str]]) -> Iterator[str]:
+    def _reached(self, size: int, strides: tuple[int, ...], terms: Iterable[tuple[int, str]]) -> Iterator[str]:
         if strides in self._distances:
             return
         name = f'ck_d{len(self._distances)}'
-        if strides == in_order(dtype, self._kernel.shape):
-            words = f'ck_flat * {np.dtype(dtype).itemsize}'
+        shape = self._kernel.shape
+        if strides == tuple(one if n > 1 else 0 for n, one in zip(shape, in_order(size, shape))):
+            words = f'ck_flat * {size}'
         else:
             words = ' + '.join(f'ck_i{axis} * {stride}' for axis, stride in terms) or '0'
         self._distances[strides] = name
@@ -438,23 +421,23 @@ class Places:
         far = [through(self._kernel.shape, piece, size) for piece in place.pieces]
         for strides in far:
             terms = ((axis, self._stride(axis, one, size)) for axis, one in enumerate(strides) if one)
-            yield from self._reached(place.dtype, strides, terms)
+            yield from self._reached(size, strides, terms)
         which, largest, inside = str(len(place.pieces) - 1), _largest(place), ''
         for k, piece in reversed(list(enumerate(place.pieces))):
             within = yield from self._within(n, k, piece)
             inside = within if k == largest else inside
             if k < len(place.pieces) - 1:
                 which = f'{within} ? {k} : {which}' if within else str(k)
-        found = ''
+        found = []
         for k, (piece, strides) in enumerate(zip(place.pieces, far)):
             away = f'{self._distances[strides]} - {self._numbers.distance(shift(piece, size))}'
-            found += f'ck_k == {k} ? ' if k < len(far) - 1 else ''
-            found += f'ck_far(ck_s{n}_{k}.data, {away} + ck_e * {self._stride(self._inner, strides[-1], size)})'
-            found += ' : ' if k < len(far) - 1 else ''
+            step = self._stride(self._inner, strides[-1], size)
+            chosen = f'ck_k == {k} ? ' if k < len(far) - 1 else ''
+            found.append(f'{chosen}ck_far(ck_s{n}_{k}.data, {away} + ck_e * {step})')
         dense = str(all(strides[-1] == size for strides in far)).lower()
         join = f"""ck_join<{self._layout.together}, {dense}, {self._word_of(place, far)}>(
   ck_v{n}, [&](int ck_e) {{ return {which}; }},
-  [&](int ck_k, int ck_e) {{ return {found}; }}, {self._left});"""
+  [&](int ck_k, int ck_e) {{ return {' : '.join(found)}; }}, {self._left});"""
         if far[largest][-1] != size:
             self._by_words.append(join)
             self._one_by_one.append(join)
@@ -479,17 +462,17 @@ class Places:
     def _within(self, n: int, k: int, piece: Piece) -> Generator[str, None, str]:
         """An expression for whether an element lies in a part; '' where all do."""
         found = []
-        for axis, split in enumerate(steps(self._kernel.shape, piece.whole)):
+        for axis, into in enumerate(steps(self._kernel.shape, piece.whole)):
             if piece.lengths[axis] == piece.whole[axis]:
                 continue
             if len(piece.whole) == 1:
                 words = 'ck_flat'
             else:
-                terms = ((at, '' if step == 1 else f' * {self._numbers.distance(step)}') for at, step in split.items())
+                terms = ((at, '' if step == 1 else f' * {self._numbers.distance(step)}') for at, step in into.items())
                 words = ' + '.join(f'ck_i{at}{step}' for at, step in terms) or '0'
             name = f'ck_a{n}_{k}_{axis}'
             yield f'const ck_int {name} = {words} - {self._numbers.distance(piece.offsets[axis])};'
-            moving = ' + ck_e' if self._inner in split else ''
+            moving = ' + ck_e' if self._inner in into else ''
             length = self._numbers.distance(piece.lengths[axis])
             found.append(f'static_cast<ck_uint>({name}{moving}) < static_cast<ck_uint>({length})')
         return ' && '.join(found)
@@ -536,47 +519,31 @@ class Source:
 def source(kernel: FusedKernel) -> Source:
     """The source and the arguments of a kernel."""
     layout = layout_of(kernel)
-    numbers, known = SourceNumbers(layout.narrow), _known(kernel)
+    numbers = SourceNumbers(layout.narrow)
+    known = {one: n for n, one in enumerate(dict.fromkeys(step.operation for step in kernel.steps))}
     body = '\n'.join(_body(kernel, layout, numbers, known))
-    inputs = list(_arrays(kernel))
-    inputs += [FusedArgument.number(f'ck_n{n}', dtype, data) for n, (dtype, data) in enumerate(kernel.numbers)]
-    words = (*numbers.named(), ('ck_zero', 0))
-    inputs += [FusedArgument.number(name, 'uint32', struct.pack('I', number)) for name, number in words]
-    outputs = [FusedArgument.array(f'ck_m{n}', place) for n, place in enumerate(kernel.places) if place.stores]
-    last = FusedArgument('', index_of(kernel), code=f'const ck_index<{len(kernel.shape)}> ck_at')
-    return Source(tuple(inputs), tuple(outputs), last, _functions(kernel, layout, known), body, layout)
-
-
-def _known(kernel: FusedKernel) -> dict[ElementOperation, int]:
-    """The operations of a kernel, each with the number of its function."""
-    found: dict[ElementOperation, int] = {}
-    for step in kernel.steps:
-        found.setdefault(step.operation, len(found))
-    return found
-
-
-def _functions(kernel: FusedKernel, layout: TileLayout, known: dict[ElementOperation, int]) -> str:
-    """All that stands before the kernel."""
-    kind = 'int' if layout.narrow else 'long long'
-    parts = [_SEALS, f'typedef {kind} ck_int;', f'typedef unsigned {kind} ck_uint;', ACCESS]
-    if any(place.pieces for place in kernel.places):
-        parts.append(JOINS)
-    return '\n'.join([*parts, *functions(known, kernel.fast)])
-
-
-def _arrays(kernel: FusedKernel) -> Iterator[FusedArgument]:
-    """The arrays that are only read, and parts of arrays."""
+    inputs = list[FusedArgument]()
     for n, place in enumerate(kernel.places):
-        yield from (FusedArgument.array(f'ck_s{n}_{k}', part, 'raw ') for k, part in enumerate(place.parts))
+        inputs += [FusedArgument.array(f'ck_s{n}_{k}', part, 'raw ') for k, part in enumerate(place.parts)]
         if place.loads and not place.stores and not place.pieces:
-            yield FusedArgument.array(f'ck_m{n}', place)
+            inputs.append(FusedArgument.array(f'ck_m{n}', place))
+    outputs = [FusedArgument.array(f'ck_m{n}', place) for n, place in enumerate(kernel.places) if place.stores]
+    inputs += [FusedArgument.number(f'ck_n{n}', dtype, data) for n, (dtype, data) in enumerate(kernel.numbers)]
+    words = {**numbers.named, 'ck_zero': 0}
+    inputs += [FusedArgument.number(name, 'uint32', struct.pack('I', number)) for name, number in words.items()]
+    last = FusedArgument('', index_of(kernel), code=f'const ck_index<{len(kernel.shape)}> ck_at')
+    kind = 'int' if layout.narrow else 'long long'
+    before = [_SEALS, f'typedef {kind} ck_int;', f'typedef unsigned {kind} ck_uint;', ACCESS]
+    before += [JOINS] if any(place.pieces for place in kernel.places) else []
+    before += functions(known, kernel.fast)
+    return Source(tuple(inputs), tuple(outputs), last, '\n'.join(before), body, layout)
 
 
 # -- the body ---------------------------------------------------------------------------------------------------
 
 
 def _body(
-    kernel: FusedKernel, layout: TileLayout, numbers: SourceNumbers, known: dict[ElementOperation, int]
+    kernel: FusedKernel, layout: TileLayout, numbers: SourceNumbers, known: Mapping[ElementOperation, int]
 ) -> Iterator[str]:
     places = Places(kernel, layout, numbers)
     in_memory = [n for n, place in enumerate(kernel.places) if place.in_memory]
@@ -590,23 +557,17 @@ def _body(
     yield 'const ptrdiff_t ck_i = static_cast<ptrdiff_t>(ck_flat) + ck_e;'
     yield from (f'{_C_TYPES[place.dtype]} ck_v{n};' for n, place in enumerate(kernel.places) if not place.in_memory)
     name = {n: f'ck_v{n}[ck_e]' if place.in_memory else f'ck_v{n}' for n, place in enumerate(kernel.places)}
-    for step, seals in zip(kernel.steps, _sealed(kernel)):
+    kept_apart = sealed([(one.operation, one.operands) for one in kernel.steps])
+    for step, seals in zip(kernel.steps, kept_apart):
         given = [name[n] if n >= 0 else f'ck_n{-1 - n}' for n in step.operands]
         yield f'ck_{known[step.operation]}::run({", ".join(["ck_i", *given])});'
-        if seals:
+        if seals and not kernel.fast:
             pairs = zip(given, step.operation.parameters)
             yield from (f'ck_seal({one}, ck_zero);' for one, parameter in pairs if parameter.written)
     yield '}'
     for n in in_memory:
         if kernel.places[n].stores:
             yield from places.store(n)
-
-
-def _sealed(kernel: FusedKernel) -> list[bool]:
-    """For each step whether what it computes is kept apart from what comes next."""
-    if kernel.fast:
-        return [False] * len(kernel.steps)
-    return sealed([(one.operation, one.operands) for one in kernel.steps])
 
 
 def _here(shape: tuple[int, ...], layout: TileLayout, numbers: SourceNumbers) -> Iterator[str]:

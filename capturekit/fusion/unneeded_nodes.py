@@ -110,19 +110,14 @@ class _Equal:
         inside = min(len(self._order.before_each[node]), len(self._order.after_each[node])) <= 1
         if not inside or not all(self._same(end.access, one, node, (node,)) for end in inputs):
             return False
-        here = first.address == second.address
-        access = second.access
-        if overlap(first.access, access) is not False and not here:
-            return False
-        if here:
-            if not self._same(first.access, one, node, (one, node)):
-                return False
+        if first.address == second.address:
+            able = self._same(first.access, one, node, (one, node))
         else:
-            readers = self._readers(node, access)
-            if readers is None or not self._take(one, first, second, readers, node):
-                return False
-        self._found.again[node] = one
-        return True
+            readers = self._readers(node, second.access) if overlap(first.access, second.access) is False else None
+            able = readers is not None and self._take(one, first, second, readers, node)
+        if able:
+            self._found.again[node] = one
+        return able
 
     def _readers(self, node: int, access: Access) -> set[int] | None:
         """The nodes that read what a node writes; None if others may, or may see it."""
@@ -132,8 +127,8 @@ class _Equal:
         touching = [(n, other) for n, other in self._touching(access) if n != node and not before(n, node)]
         if any(other is None or not before(node, n) for n, other in touching):
             return None
-        ends = {n for n, other in touching if other is not None and other.writes is not False}
         reads = {n for n, other in touching if other is not None and other.writes is False}
+        ends = {n for n, other in touching if other is None or other.writes is not False}
         sure = {n for n, other in touching if other is not None and other.writes and covers(other, access)}
         if ends - sure or ends & reads:
             return None
@@ -157,8 +152,8 @@ class _Equal:
         for reader, does in made.items():
             self._found.does[reader] = does
             self._found.memory[reader] = [end.access for end in does.operands if end.number is None]
-            self._found.moved.add(reader)
-            self._touches.change(reader, self._found.memory[reader])
+        self._found.moved |= set(made)
+        self._touches.change({reader: self._found.memory[reader] for reader in made})
         return True
 
 
@@ -179,22 +174,16 @@ def _key(does: Does) -> Any:
     output = written[0]
     if not apart(output.shape, output.strides, output.access.itemsize):
         return None
-    inputs = tuple((*_array(one), one.address, repr(one.number)) for one in does.operands if not one.writes)
+    inputs = tuple(replace(one, number=repr(one.number)) for one in does.operands if not one.writes)
+    operands = inputs, replace(output, address=0), tuple(one.writes for one in does.operands)
     if isinstance(does, Reduction):
-        return ('reduces', does.code, inputs, _array(output), does.blocks, does.stride)
-    order = tuple(one.writes for one in does.operands)
-    return ('computes', does.operation, order, inputs, _array(output))
-
-
-def _array(one: ElementOperand) -> tuple[Any, ...]:
-    return one.dtype, one.shape, one.strides
+        return ('reduces', does.code, operands, does.blocks, does.stride)
+    return ('computes', does.operation, operands)
 
 
 def _elsewhere(end: ElementOperand, old: Access, distance: int) -> ElementOperand | None:
     """An operand that lies in another place if it lies in ``old``; None if only a part of it does."""
-    if end.number is not None:
-        return end
-    if overlap(end.access, old) is False:
+    if end.number is not None or overlap(end.access, old) is False:
         return end
     if end.writes or end.pieces or not covers(old, end.access):
         return None

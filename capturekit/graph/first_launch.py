@@ -8,8 +8,10 @@ that may be rounded otherwise (:class:`capturekit.fusion.rounded_memory.RoundedN
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,14 @@ from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.counted import counted
+from capturekit.model.counters import LOG
+from capturekit.model.source_line import here
 
 #: What memory is filled with that nobody should read: a number that is not one, in floating point.
 _FILLED = 0xFF
 
 
+@dataclass(eq=False)
 class FirstLaunch:
     """One launch that is compared. ``recorded`` is the graph as it was; ``ranges`` hold all that a launch may write.
 
@@ -38,26 +43,16 @@ class FirstLaunch:
     an earlier launch may have left there what a node that runs too early should find.
     """
 
-    def __init__(
-        self,
-        platform: Platform,
-        recorded: ExecutableGraph,
-        ranges: Sequence[tuple[int, int]],
-        blocks: MemoryBlocks,
-        again: bool = False,
-        unseen: Sequence[tuple[int, int]] = (),
-        rounded: Sequence[Any] = (),
-    ) -> None:
-        self._platform = platform
-        self.recorded = recorded
-        self._ranges = ranges
-        self._blocks = blocks
-        self._again = again
-        self._unseen = unseen
-        self._rounded = rounded
-        self.gone: Sequence[tuple[int, int]] = ()
-        self.passing: Sequence[tuple[int, int]] = ()
-        self.besides = ''
+    platform: Platform
+    recorded: ExecutableGraph
+    ranges: Sequence[tuple[int, int]]
+    blocks: MemoryBlocks
+    again: bool = False
+    unseen: Sequence[tuple[int, int]] = ()
+    rounded: Sequence[Any] = ()
+    besides: str = ''
+    gone: Sequence[tuple[int, int]] = ()
+    passing: Sequence[tuple[int, int]] = ()
 
     def run(self, executable: int, stream: int) -> str:
         """Launch both on a stream, and wait for it.
@@ -65,24 +60,22 @@ class FirstLaunch:
         Return '' where they wrote the same. Else return where they differ; then the memory is as the old edges left it.
         Raises MemoryError where there is no room for the copies: then nothing has been launched.
         """
-        cuda = self._platform.cupy.cuda
-        current = stream == cuda.get_current_stream().ptr
+        cuda = self.platform.cupy.cuda
         other = cuda.Stream.from_external(StreamHandle(stream))
-        with nullcontext() if current else current_for_now(cuda, other):
+        with nullcontext() if stream == cuda.get_current_stream().ptr else current_for_now(cuda, other):
             return self._run(executable, stream)
 
     def _run(self, executable: int, stream: int) -> str:
-        gone, passing = ([bytes_at(self._platform, *one) for one in several] for several in (self.gone, self.passing))
+        gone, passing = ([bytes_at(self.platform, *one) for one in several] for several in (self.gone, self.passing))
         free = FreeMemory([*self.gone, *self.passing])
-        ranges = [rest for one in self._ranges for rest in free.rest(*one)]
-        views = [bytes_at(self._platform, low, high) for low, high in ranges]
+        ranges = [rest for one in self.ranges for rest in free.rest(*one)]
+        views = [bytes_at(self.platform, low, high) for low, high in ranges]
         before, results = [view.copy() for view in views], [view.copy() for view in views]
-        on_host = any(isinstance(view, np.ndarray) for view in views)
 
         def launch(executable: int) -> None:
-            self._platform.device.graph_launch(executable, stream)
-            if on_host:
-                self._platform.device.stream_synchronize(stream)
+            self.platform.device.graph_launch(executable, stream)
+            if any(isinstance(view, np.ndarray) for view in views):
+                self.platform.device.stream_synchronize(stream)
 
         launch(self.recorded.graphExec)
         for view, old, result in zip(views, before, results):
@@ -92,27 +85,26 @@ class FirstLaunch:
         filled = self._fill(gone)
         launch(executable)
         apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(ranges, views, results)]
-        if any(apart) and self._rounded:
+        if any(apart) and self.rounded:
             apart = self._excused(apart, ranges, views, results)
         used = any(int((view != filled[: len(view)]).sum()) for view in gone)
         if not any(apart) and not used:
-            self._platform.device.stream_synchronize(stream)  # the old executable graph may go now
+            self.platform.device.stream_synchronize(stream)  # the old executable graph may go now
             return ''
         for view, old, result in zip(views, before, results):
-            view[...] = old if self._again else result
-        if self._again:
+            view[...] = old if self.again else result
+        if self.again:
             launch(self.recorded.graphExec)
-            self._platform.device.stream_synchronize(stream)
+            self.platform.device.stream_synchronize(stream)
         if not any(apart):
             return 'memory was written that no node should use any more'
-        first = next(number for number, count in enumerate(apart) if count)
-        low, high = ranges[first]
-        how = ' by more than rounding' if self._rounded else ''
-        return f'{counted(sum(apart), "byte")} differ{how}, the first in {self._blocks.words(low, high - low)}'
+        low, high = next(one for one, count in zip(ranges, apart) if count)
+        how = ' by more than rounding' if self.rounded else ''
+        return f'{counted(sum(apart), "byte")} differ{how}, the first in {self.blocks.words(low, high - low)}'
 
     def _fill(self, gone: Sequence[Any]) -> Any:
         """Fill memory with bytes that nobody should read; return as many of them as the largest piece has."""
-        filled = self._platform.cupy.empty(max(map(len, gone), default=0), np.uint8)
+        filled = self.platform.cupy.empty(max(map(len, gone), default=0), np.uint8)
         if gone:
             filled.data.memset_async(_FILLED, len(filled))
         for view in gone:
@@ -122,7 +114,7 @@ class FirstLaunch:
     def _differ(self, low: int, view: Any, result: Any) -> Any:
         """Which bytes differ that somebody can read, of a range that begins at an address."""
         differ = view != result
-        for begin, end in self._unseen if self._unseen and differ.any() else ():
+        for begin, end in self.unseen if self.unseen and differ.any() else ():
             if begin < low + len(view) and end > low:
                 differ[max(begin - low, 0) : end - low] = False
         return differ
@@ -133,7 +125,7 @@ class FirstLaunch:
         """How many bytes differ that have to be the same."""
         found = []
         for count, view, result, (low, high) in zip(apart, views, results, ranges):
-            pieces = [one for one in self._rounded if low <= one.low and one.high <= high] if count else []
+            pieces = [one for one in self.rounded if low <= one.low and one.high <= high] if count else []
             if pieces:
                 now, then = (np.frombuffer(one.tobytes(), np.uint8) for one in (view, result))
                 differ = self._differ(low, now, then)
@@ -155,3 +147,13 @@ def bytes_at(platform: Platform, low: int, high: int) -> Any:
         return np.frombuffer((ctypes.c_ubyte * (high - low)).from_address(low), np.uint8)
     memory = cuda.UnownedMemory(low, high - low, None, cuda.Device().id)
     return platform.cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))
+
+
+def warn_of(words: str, by_calls: bool) -> None:
+    """Warn at the user's line; of a graph that calls of a graphed function launch, tell the log instead."""
+    if by_calls:
+        LOG.warning('%s', words)
+    elif (at := here()) is None:
+        warnings.warn(words, RuntimeWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)

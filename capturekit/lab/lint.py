@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from types import TracebackType
 from typing import Any
 
 from capturekit.driver.cuda import current
@@ -209,9 +208,7 @@ class Linting:
             raise
         return self._report
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self._lint_guard is not None
         try:
             self._lint_guard.look_back(aborted=error is not None)
@@ -219,7 +216,10 @@ class Linting:
             failure = self._undo.run()
         if isinstance(error, CaptureError) and self._lint_guard.alone:
             self._report.add(finding_of(error, None))  # of a capture of the code's own, which nothing else reports
-        self._report.findings[:] = _without_echoes(self._report.findings)
+        found = self._report.findings
+        refused = {one.at for one in found if one.refused}
+        # a stream's handle that was only read for a call which is itself a finding
+        found[:] = [one for one in found if one.rule != 'outside-handle' or one.at not in refused]
         if failure is not None:
             raise failure
         if error is not None:
@@ -271,12 +271,6 @@ def _name(error: CaptureError) -> str:
         if rule.name in RULES and isinstance(error, rule.error) and error.rule.startswith(rule.says):
             return rule.name
     return type(error).__name__
-
-
-def _without_echoes(findings: list[Finding]) -> Iterator[Finding]:
-    """Leave out findings of a stream's handle that was only read for a call which is itself a finding."""
-    escaped = {finding.at for finding in findings if finding.refused}
-    return (finding for finding in findings if finding.rule != 'outside-handle' or finding.at not in escaped)
 
 
 def lint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:

@@ -16,7 +16,7 @@ from typing import Any
 from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.driver.cuda import Platform
 from capturekit.graph.first_launch import bytes_at
-from capturekit.graph.graph_facts import Sight, sight_of, written
+from capturekit.graph.graph_facts import Sight, sight_of, trial_of, written
 from capturekit.graph.launching import aim
 from capturekit.graph.state import (
     GraphState,
@@ -32,17 +32,14 @@ from capturekit.lanes.new_order import (
     edges_of,
     fall_back,
     find_needed,
-    instantiate,
+    instantiated_packed,
     laid,
     levels_of,
-    pack,
     pack_recorded,
-    put_back,
     relane_now,
     rewire,
     switch_off_as_before,
     take_made,
-    trial_of,
     unpack,
 )
 from capturekit.lanes.report import OrderTimes, Pairs, Relaned
@@ -273,12 +270,6 @@ def _take(
     if not state.memory.temporaries():
         return
     trial = new_edges.trial or trial_of(state, recorded, report, sight, None)
-    packing = pack(state, levels, sight, level.wanted)
-    if packing is None or trial is None:
-        return
-    try:
-        instantiate(state)
-    except CudaCallError:
-        put_back(state, packing)
-    else:
+    packing = None if trial is None else instantiated_packed(state, levels, sight, level.wanted)
+    if trial is not None and packing is not None:
         new_edges.compare_first(trial, packing)

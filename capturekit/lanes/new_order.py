@@ -7,27 +7,17 @@ graph is made of it anew. CUDA C++ Programming Guide, "Graph Structure".
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from capturekit.analysis.node_memory import NotRepeatableError, TooManyError, joined, memory_of, needed_edges
+from capturekit.analysis.node_memory import TooManyError, memory_of, needed_edges
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import Races, Search
 from capturekit.graph.edit import forget_nodes, switch_off
-from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.graph_facts import (
-    INTERNAL_PREFIX,
-    PIECES,
-    Ranges,
-    Sight,
-    allocates,
-    must_be_exact,
-    sight_of,
-    written,
-)
+from capturekit.graph.first_launch import FirstLaunch, warn_of
+from capturekit.graph.graph_facts import PIECES, Ranges, Sight, sight_of, trial_of
 from capturekit.graph.launching import aim
 from capturekit.graph.refused import refused
 from capturekit.graph.state import Alteration, GraphState, NodeNames, whole_or_closed
@@ -37,15 +27,15 @@ from capturekit.launch.declared import Declared
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.graph_memory import PoolBlock
 from capturekit.launch.plan import Part
-from capturekit.model.cleanup import GARBAGE
-from capturekit.model.counters import LOG
+from capturekit.model.cleanup import Uncollected
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Code
-from capturekit.model.source_line import here
 
 _CALL = 'Graph.relane()'
+#: Kinds of nodes that take memory as the graph runs.
+_MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')
 
 
 # -- executable graphs made anew, of definitions whose edges or addresses were changed --------------------------------
@@ -221,13 +211,37 @@ class NewEdges(Alteration):
         return replace(self, report=replace(self.report, compared=compared), trial=None, by_calls=False, packing=None)
 
     def launch(self, state: GraphState, stream: int) -> None:
-        first_launch(state, stream)
+        trial = self.trial
+        assert trial is not None
+        with state.relaxed():
+            try:
+                apart = trial.run(state.made.graphExec, stream)
+            except MemoryError as error:  # and without packed memory, which nothing else shows to be right
+                self.not_compared(f'no memory for copies ({error})')
+                unpack(state, f'no memory for copies ({error})')
+                aim(state)
+                state.device.graph_launch(state.made.graphExec, stream)
+                return
+            with whole_or_closed(state, _CALL):
+                apart = _heed(state, self, trial, apart)
+                aim(state)
+        if apart:
+            words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
+            warn_of(words, self.by_calls)
 
     def as_recorded(self, state: GraphState) -> None:
         unpack(state)
 
     def after_change(self, state: GraphState) -> None:
-        _order_again(state, self)
+        self.not_compared('a node was changed before the first launch')
+        with whole_or_closed(state, _CALL):
+            try:
+                with state.relaxed():
+                    _order_now(state)
+            except (CudaCallError, TooManyError) as error:
+                rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
+                raise refused(_CALL, rule, 'Record again: the graph is closed.') from error
+            aim(state)
 
     def make_alike(self, state: GraphState, other: GraphState) -> list[Callable[[bool], None]]:
         if not _lay(other, self.lanes):
@@ -248,9 +262,9 @@ def levels_of(state: GraphState) -> list[Level]:
         handles = state.device.graph_nodes(g)
         place = {handle: n for n, handle in enumerate(handles)}
         present = sorted((place[a], place[b]) for a, b in state.device.graph_edges(g))
-        level = Level(g, handles, present, present if new_edges is None else new_edges.recorded[number])
-        level.lanes = new_edges.lanes[number] if new_edges is not None and new_edges.lanes else ()
-        found.append(level)
+        found.append(Level(g, handles, present, present if new_edges is None else new_edges.recorded[number]))
+        if new_edges is not None and new_edges.lanes:
+            found[-1].lanes = new_edges.lanes[number]
     return found
 
 
@@ -260,7 +274,7 @@ def find_needed(levels: Sequence[Level], sight: Sight) -> list[Node]:
     for level in levels:
         memory = memory_of(sight.definitions, level.graph, sight.blocks, by_word=True)
         nodes = level.nodes(sight.look)
-        if allocates(nodes):
+        if any(node.kind in _MEMORY for node in nodes):
             level.needed = level.recorded
             continue
         order = Order(len(level.handles), level.recorded)
@@ -277,9 +291,8 @@ def rewire(device: Any, levels: Sequence[Level], edges: Sequence[Pairs]) -> None
 
 def needed_now(state: GraphState) -> list[Level]:
     """The graph and the bodies in it, with the edges that they need now. Raises TooManyError and CudaCallError."""
-    sight = sight_of(state)
     levels = levels_of(state)
-    find_needed(levels, sight)
+    find_needed(levels, sight_of(state))
     return levels
 
 
@@ -306,6 +319,18 @@ def pack(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs)
             packing.drop()
             return None
     state.index = None
+    return packing
+
+
+def instantiated_packed(state: GraphState, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
+    """The same, with an executable graph of it; None where CUDA makes none."""
+    packing = pack(state, levels, sight, edges)
+    if packing is not None:
+        try:
+            instantiate(state)
+        except CudaCallError:
+            put_back(state, packing)
+            return None
     return packing
 
 
@@ -413,52 +438,6 @@ def _lives(block: PoolBlock, place: Mapping[int, int]) -> list[tuple[int, int]] 
 # -- the first launch of a graph that was relaned: it is compared with one of the recorded edges, and may undo them ---
 
 
-def trial_of(
-    state: GraphState, made: ExecutableGraph, report: Relaned, sight: Sight, also: Ranges | None
-) -> FirstLaunch | None:
-    """The comparison of a first launch with ``made``; None where launches can not be compared: ``report`` says why.
-
-    ``also``: memory that calls write by addresses that no node shows; None where no calls launch the graph.
-    """
-    try:
-        must_be_exact(sight)
-        ranges = written(state, sight, INTERNAL_PREFIX if also is not None else '')
-    except NotRepeatableError as error:
-        report.compared = f'not compared: {error}'
-        return None
-    report.compared = 'not yet'
-    every = joined([*ranges, *(also or ())])
-    return FirstLaunch(sight.platform, made, every, sight.blocks, again=also is not None)
-
-
-def first_launch(state: GraphState, stream: int) -> None:
-    """Launch on a stream, by its handle, with the comparison that is still to come."""
-    new_edges = edges_of(state)
-    assert new_edges is not None and new_edges.trial is not None
-    trial = new_edges.trial
-    with state.relaxed():
-        try:
-            apart = trial.run(state.made.graphExec, stream)
-        except MemoryError as error:  # and without packed memory, which nothing else shows to be right
-            new_edges.not_compared(f'no memory for copies ({error})')
-            unpack(state, f'no memory for copies ({error})')
-            aim(state)
-            state.device.graph_launch(state.made.graphExec, stream)
-            return
-        with whole_or_closed(state, _CALL):
-            apart = _heed(state, new_edges, trial, apart)
-            aim(state)
-    if apart:
-        words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
-        at = here()
-        if new_edges.by_calls:
-            LOG.warning('%s', words)
-        elif at is None:
-            warnings.warn(words, RuntimeWarning, stacklevel=2)
-        else:
-            warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
-
-
 def _heed(state: GraphState, new_edges: NewEdges, trial: FirstLaunch, apart: str) -> str:
     """Let the graph be as its first launch has shown that it may be; return why its edges are the recorded ones."""
     new_edges.trial = None
@@ -512,12 +491,6 @@ _ENOUGH = 'its data needs the order that was recorded'
 _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
 
 
-def relane_for_calls(state: GraphState, written: Ranges) -> Relaned:
-    """Relane a graph that calls launch. ``written``: memory that it changes besides what its nodes show."""
-    with state.lock:
-        return relane_now(state, True, written)
-
-
 def relane_now(state: GraphState, apply: bool, also: Ranges | None = None) -> Relaned:
     """Relane a graph whose lock the caller holds.
 
@@ -525,12 +498,8 @@ def relane_now(state: GraphState, apply: bool, also: Ranges | None = None) -> Re
     """
     if state.plan is not None and not state.plan.plain:
         return Relaned(kept=PIECES)
-    GARBAGE.hold()  # it would look through all that is made for each node, again and again
-    try:
-        with state.relaxed():
-            return _relane(state, apply, also)
-    finally:
-        GARBAGE.release()
+    with Uncollected(), state.relaxed():  # garbage collection would look through all that is made, again and again
+        return _relane(state, apply, also)
 
 
 def _relane(state: GraphState, apply: bool, also: Ranges | None) -> Relaned:
@@ -545,7 +514,8 @@ def _relane(state: GraphState, apply: bool, also: Ranges | None) -> Relaned:
         _note_words(state.declared, known, levels, sight)
     _fill(state.recording, known, levels, sight.look)
     if not known.loosened:
-        known.kept = _ALLOCATES if any(allocates(one.nodes) for one in known.graphs) else _ENOUGH
+        kinds = {node.kind for one in known.graphs for node in one.nodes}
+        known.kept = _ENOUGH if kinds.isdisjoint(_MEMORY) else _ALLOCATES
     if all(level.is_so for level in levels) and (edges := edges_of(state)) is not None:
         so_far = edges.report
         known.compared, known.packed, known.kept = so_far.compared, so_far.packed, known.kept or so_far.kept
@@ -640,13 +610,8 @@ def pack_recorded(
 ) -> None:
     """A graph that keeps its order keeps no more memory than this order needs."""
     trial = trial_of(state, state.made, Relaned(), sight, also) if state.memory.temporaries() else None
-    packing = pack(state, levels, sight, levels[0].recorded) if trial is not None else None
+    packing = instantiated_packed(state, levels, sight, levels[0].recorded) if trial is not None else None
     if trial is None or packing is None:
-        return
-    try:
-        instantiate(state)
-    except CudaCallError:
-        put_back(state, packing)
         return
     recorded = [level.recorded for level in levels]
     taken = NewEdges(recorded, report, by_calls=also is not None, lanes=list(recorded))
@@ -667,23 +632,10 @@ def _worse(before: Races, after: Races) -> str:
 # -- afterwards ---------------------------------------------------------------------------------------------------
 
 
-def _order_again(state: GraphState, new_edges: NewEdges) -> None:
-    new_edges.not_compared('a node was changed before the first launch')
-    with whole_or_closed(state, _CALL):
-        try:
-            with state.relaxed():
-                _order_now(state)
-        except (CudaCallError, TooManyError) as error:
-            rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
-            raise refused(_CALL, rule, 'Record again: the graph is closed.') from error
-        aim(state)
-
-
 def _order_now(state: GraphState) -> None:
     levels = needed_now(state)
     if not all(level.is_so for level in levels):
-        for level in levels:
-            level.rewire(state.device, level.wanted)
+        rewire(state.device, levels, [level.wanted for level in levels])
         instantiate(state)
 
 
@@ -698,8 +650,7 @@ def _lay(state: GraphState, lanes: Sequence[Pairs]) -> bool:
         levels = needed_now(state)
         for level, pairs in zip(levels, lanes):
             level.lanes = pairs
-        for level in levels:
-            level.rewire(state.device, level.wanted)
+        rewire(state.device, levels, [level.wanted for level in levels])
     except (CudaCallError, TooManyError):
         return False
     report = Relaned(compared='not compared: another graph has taken this one over')

@@ -78,15 +78,13 @@ def _before_each(order: Order, place: Mapping[int, int]) -> list[int]:
 
 def _free(pieces: Mapping[tuple[int, int], int], size: int, earlier: int) -> int:
     """Where so many bytes are free for who comes after the nodes ``earlier``: in the smallest gap, else at the end."""
-    low, best, end = 0, None, max((high for _low, high in pieces), default=0)
+    low, gaps, end = 0, [], max((high for _low, high in pieces), default=0)
     busy = sorted(piece for piece, uses in pieces.items() if uses & ~earlier)
     for begin, high in [*busy, (end, end)]:
-        if begin - low >= size and (best is None or begin - low < best[0]):
-            best = begin - low, low
+        if begin - low >= size:
+            gaps.append((begin - low, low))
         low = max(low, high)
-    if best is not None:
-        return best[1]
-    return max((high for _begin, high in busy), default=0)
+    return min(gaps)[1] if gaps else max((high for _begin, high in busy), default=0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

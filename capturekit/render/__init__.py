@@ -34,20 +34,17 @@ __all__ = [
     'to_trace',
 ]
 
-#: The module of each function.
-_LATER = {
-    'error_to_html': 'html',
-    'error_to_svg': 'html',
-    'to_dot': 'dot',
-    'to_frame': 'html',
-    'to_html': 'html',
-    'to_svg': 'svg',
-    'to_text': 'text',
-    'to_timeline_figure': 'figure',
-    'to_timeline_svg': 'timeline',
-    'to_timeline_text': 'timeline',
-    'to_trace': 'trace',
+_FUNCTIONS = {
+    'dot': 'to_dot',
+    'figure': 'to_timeline_figure',
+    'html': 'error_to_html error_to_svg to_frame to_html',
+    'svg': 'to_svg',
+    'text': 'to_text',
+    'timeline': 'to_timeline_svg to_timeline_text',
+    'trace': 'to_trace',
 }
+#: The module of each function.
+_LATER = {name: module for module, names in _FUNCTIONS.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -66,14 +63,8 @@ def _drawn_by(name: str) -> Callable[[Any], str]:
 
 
 #: The pictures by the names that ``capturekit view`` has for them.
-FORMATS = {
-    'text': _drawn_by('to_text'),
-    'dot': _drawn_by('to_dot'),
-    'svg': _drawn_by('to_svg'),
-    'html': _drawn_by('to_html'),
-    'trace': _drawn_by('to_trace'),
-    'timeline': _drawn_by('to_timeline_svg'),
-}
+FORMATS = {name: _drawn_by(f'to_{name}') for name in ('text', 'dot', 'svg', 'html', 'trace')}
+FORMATS['timeline'] = _drawn_by('to_timeline_svg')
 _ENDINGS = {'html': '.html .htm', 'svg': '.svg', 'text': '.txt', 'dot': '.dot .gv', 'trace': '.json'}
 WRITTEN_AS.update({ending: FORMATS[name] for name, endings in _ENDINGS.items() for ending in endings.split()})
 SHOWN_AS.update({'text/html': _drawn_by('to_frame'), 'image/svg+xml': FORMATS['svg']})

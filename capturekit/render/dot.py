@@ -5,14 +5,8 @@ from __future__ import annotations
 from capturekit.model.recording import Recording
 from capturekit.render.layout import Box, Picture, clean, fit, lay_out
 
-_SHAPES = {
-    'kernel': 'box',
-    'memcpy': 'cds',
-    'memset': 'cds',
-    'host': 'house',
-    'graph': 'box3d',
-    'conditional': 'diamond',
-}
+#: Shapes of kinds of nodes; all others are boxes.
+_SHAPES = {'memcpy': 'cds', 'memset': 'cds', 'host': 'house', 'graph': 'box3d', 'conditional': 'diamond'}
 
 
 def to_dot(recording: Recording) -> str:
@@ -40,16 +34,14 @@ def to_dot(recording: Recording) -> str:
 def _cluster(picture: Picture, number: int) -> list[str]:
     row = picture.rows[number]
     boxes = [f'    {_node(box)}' for box in picture.boxes if box.row == number]
-    if not boxes:
-        boxes = [f'    l{number} [shape=point, tooltip="nothing is on this lane"];']
+    boxes = boxes or [f'    l{number} [shape=point, tooltip="nothing is on this lane"];']
     head = f'  subgraph cluster_{number} {{'
     return [head, f'    label={_quoted(row.title)}; tooltip={_quoted(row.story)}; style=rounded;', *boxes, '  }']
 
 
 def _node(box: Box) -> str:
     label = _quoted(fit(box.short, 32), *([' '.join(box.below)] if box.below else []))
-    shape = _SHAPES.get(box.kind)
-    extra = f', shape={shape}' if shape not in (None, 'box') else ''
+    extra = f', shape={_SHAPES[box.kind]}' if box.kind in _SHAPES else ''
     return f'n{box.number} [label={label}, tooltip={_quoted(*box.details.splitlines())}{extra}];'
 
 

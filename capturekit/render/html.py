@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import linecache
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -18,7 +17,7 @@ from html import escape
 from capturekit.model.errors import CaptureError
 from capturekit.model.recording import Recording, Step
 from capturekit.model.source_line import Place
-from capturekit.render.layout import Box, Picture, clean, lay_out, place_of
+from capturekit.render.layout import Picture, clean, lay_out, place_of
 from capturekit.render.svg import to_svg
 
 
@@ -83,36 +82,23 @@ def to_frame(recording: Recording, height: int = 420) -> str:
     )
 
 
-class _Words:
-    """A table of strings, each stored once."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def __call__(self, word: object) -> int:
-        return self.numbers.setdefault(clean(word), len(self.numbers))
-
-    def some(self, words: Iterable[object]) -> list[int]:
-        return [self(word) for word in words]
-
-
-def _times(box: Box) -> list[float]:
-    """The start and the duration."""
-    start, end = box.time
-    return [start, round(end - start, 3)]
-
-
 def _data(picture: Picture) -> dict[str, object]:
-    word = _Words()
+    numbers: dict[str, int] = {}
+
+    def word(text: object) -> int:
+        """The number of a string, each of which is stored once."""
+        return numbers.setdefault(clean(text), len(numbers))
+
     boxes = [
         [
             *(box.row, box.column, box.color, word(box.short), word(box.name), word(box.kind), word(box.where)),
             '' if box.place is None else word(f'{box.place.file}, line {box.place.line}, in {box.place.function}'),
-            [word.some(pair) for pair in box.detail],
+            [[word(key), word(value)] for key, value in box.detail],
             box.marks,
         ]
         for box in picture.boxes
     ]
+    times = [[start, round(end - start, 3)] for start, end in (box.time for box in picture.boxes)]
     return {
         'of': picture.of,
         'rows': [[clean(row.title), clean(row.story)] for row in picture.rows],
@@ -121,8 +107,8 @@ def _data(picture: Picture) -> dict[str, object]:
         'marks': [[mark.line, mark.box] for mark in picture.marks],
         'legend': [[clean(name), count] for name, count in picture.legend],
         'columns': picture.columns,
-        'times': None if picture.timeline is None else [_times(box) for box in picture.boxes],
-        'words': list(word.numbers),
+        'times': None if picture.timeline is None else times,
+        'words': list(numbers),
     }
 
 

@@ -98,7 +98,6 @@ class DrawnMark:
     kind: str
     text: str
     place: Place | None
-    lane: int | None
     box: int | None = None
     count: int = 1
 
@@ -152,18 +151,10 @@ def lay_out(recording: Recording) -> Picture:
         timeline = None
     if timeline is not None:
         _set_times(boxes, timeline)
-    return Picture(
-        of,
-        _summary(recording),
-        _made(recording, timeline),
-        rows,
-        boxes,
-        _arrows(boxes, pairs, len(rows)),
-        _marks(recording, boxes),
-        _color(boxes),
-        max((box.column for box in boxes), default=-1) + 1,
-        timeline,
-    )
+    summary, made = _summary(recording), _made(recording, timeline)
+    arrows, marks, legend = _arrows(boxes, pairs, len(rows)), _marks(recording, boxes), _color(boxes)
+    columns = max((box.column for box in boxes), default=-1) + 1
+    return Picture(of, summary, made, rows, boxes, arrows, marks, legend, columns, timeline)
 
 
 # -- words ----------------------------------------------------------------------------------------------------
@@ -334,10 +325,9 @@ def _guessed(recording: Recording, boxes: list[Box]) -> tuple[list[tuple[int, in
 
 def _rows(recording: Recording, used: set[int | None]) -> list[LaneRow]:
     known = {lane.number: lane for lane in recording.lanes}
-    numbers = sorted({*known, *(number for number in used if number is not None)})
     rows: list[LaneRow] = []
     several = len(recording.devices) > 1
-    for number in numbers:
+    for number in sorted({*known, *(number for number in used if number is not None)}):
         story = _story(known[number]) if number in known else 'the recording says nothing about it'
         place = f', device {known[number].device}' if several and number in known else ''
         rows.append(LaneRow(number, f'lane {number}{place}', story))
@@ -404,9 +394,8 @@ def _marks(recording: Recording, boxes: list[Box]) -> list[DrawnMark]:
         if mark is not None:
             mark.count += 1
             continue
-        mark = found[step.kind, step.text, place] = DrawnMark(
-            clean(step.kind), clean(_LINES.sub(' ', step.text)), place, step.lane
-        )
+        mark = DrawnMark(clean(step.kind), clean(_LINES.sub(' ', step.text)), place)
+        found[step.kind, step.text, place] = mark
         if place is not None:
             line = (place.file, place.line)
             mark.box = first.get((*line, step.lane), first.get(line))

@@ -6,7 +6,6 @@ Consecutive nodes of one name and line on one lane share one line. If there is a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from capturekit.model.recording import Recording
 from capturekit.render.layout import Box, Picture, clean, fit, lay_out, width_of
@@ -15,18 +14,8 @@ from capturekit.render.timeline import table
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 #: The box-drawing characters by their arms.
 _ARMS = ' ╵╷│╴┘┐┤╶└┌├─┴┬┼'
-
-
 #: What is the same for boxes that share a line.
 _ALIKE = ('row', 'name', 'kind', 'place')
-
-
-@dataclass
-class _Run:
-    """Boxes that share one line: the numbers of the first and the last one."""
-
-    first: int
-    last: int
 
 
 def to_text(recording: Recording) -> str:
@@ -51,15 +40,15 @@ def _drawn(picture: Picture) -> Iterator[str]:
     step = max(map(len, titles)) + 1
     rails = step * len(titles)
     digits = len(str(len(picture.boxes) - 1))
-    ranged = 2 * digits + 1 if any(run.first != run.last for run in runs) else digits
+    ranged = 2 * digits + 1 if any(len(run) > 1 for run in runs) else digits
     kinds = max(width_of(fit(box.kind, 14)) for box in picture.boxes)
     names = max(width_of(_name(run, picture)) for run in runs)
     yield ''.join(f'{title:<{step}}' for title in titles)
     alive: set[int] = set()
     for run in runs:
-        box = picture.boxes[run.first]
+        box = picture.boxes[run[0]]
         tails = {picture.boxes[tail].row for tail in box.after} - {box.row}
-        going = {row for row in alive if ends[row] > run.first}
+        going = {row for row in alive if ends[row] > run[0]}
         if tails:
             yield _crossing(len(titles), step, going, alive, tails, box.row)
         alive = going | {box.row}
@@ -68,19 +57,19 @@ def _drawn(picture: Picture) -> Iterator[str]:
         yield ''.join(f'{mark:<{step}}' for mark in marks).ljust(rails) + ' ' + told
 
 
-def _name(run: _Run, picture: Picture) -> str:
-    box = picture.boxes[run.first]
+def _name(run: range, picture: Picture) -> str:
+    box = picture.boxes[run[0]]
     if picture.of == 'steps':
         return fit(box.name, 44)
-    return fit(box.short, 32) if run.last == run.first else f'{fit(box.short, 24)} x {run.last - run.first + 1}'
+    return fit(box.short, 32) if len(run) == 1 else f'{fit(box.short, 24)} x {len(run)}'
 
 
 def _padded(text: str, width: int) -> str:
     return text + ' ' * (width - width_of(text))
 
 
-def _line_of(run: _Run, box: Box, picture: Picture, widths: tuple[int, int, int]) -> str:
-    number = f'{run.first}' if run.first == run.last else f'{run.first}-{run.last}'
+def _line_of(run: range, box: Box, picture: Picture, widths: tuple[int, int, int]) -> str:
+    number = f'{run[0]}' if len(run) == 1 else f'{run[0]}-{run[-1]}'
     line = (
         f'{number:>{widths[0]}}  {_padded(_name(run, picture), widths[1])}  {_padded(fit(box.kind, 14), widths[2])}  '
     )
@@ -90,8 +79,7 @@ def _line_of(run: _Run, box: Box, picture: Picture, widths: tuple[int, int, int]
         line += fit(clean(f'in {box.place.function}'), 40)
     others = [tail for tail in box.after if picture.boxes[tail].row != box.row or tail > box.number]
     line += '  after ' + ', '.join(map(str, others)) if others else ''
-    boxes = picture.boxes[run.first : run.last + 1]
-    return line + ''.join(f'  [{mark + 1}]' for each in boxes for mark in each.marks)
+    return line + ''.join(f'  [{mark + 1}]' for n in run for mark in picture.boxes[n].marks)
 
 
 def _crossing(rows: int, step: int, going: set[int], alive: set[int], tails: set[int], head: int) -> str:
@@ -118,16 +106,17 @@ def _ends(picture: Picture) -> list[int]:
     return ends
 
 
-def _runs(picture: Picture) -> list[_Run]:
+def _runs(picture: Picture) -> list[range]:
+    """The numbers of the boxes of each line."""
     boxes = picture.boxes
     leaves = {tail for box in boxes for tail in box.after if tail != box.number - 1 or boxes[tail].row != box.row}
-    runs: list[_Run] = []
+    runs: list[range] = []
     for box in boxes:
         before = boxes[box.number - 1] if box.number else None
         alike = before is not None and all(getattr(before, name) == getattr(box, name) for name in _ALIKE)
         simple = all(tail == box.number - 1 for tail in box.after) and box.number - 1 not in leaves
         if picture.of == 'nodes' and alike and simple:
-            runs[-1].last = box.number
+            runs[-1] = range(runs[-1][0], box.number + 1)
         else:
-            runs.append(_Run(box.number, box.number))
+            runs.append(range(box.number, box.number + 1))
     return runs

@@ -30,8 +30,7 @@ def to_trace(recording: Recording, times: Sequence[tuple[float, float]] | None =
         spans = [box.time for box in picture.boxes]
         known = f'{picture.timeline.source}, medians of {counted(picture.timeline.launches, "launch")}'
     events = _tracks(picture)
-    for box, (start, end) in zip(picture.boxes, spans):
-        events.append(_event(box, start, end))
+    events += [_event(box, *span) for box, span in zip(picture.boxes, spans)]
     for number, arrow in enumerate(picture.arrows):
         tail, head = picture.boxes[arrow.tail], picture.boxes[arrow.head]
         flow = {'cat': 'arrow', 'name': 'then', 'id': number, 'pid': 1}
@@ -45,12 +44,7 @@ def to_trace(recording: Recording, times: Sequence[tuple[float, float]] | None =
         scope = 'p' if mark.box is None else 't'
         instant = {'ph': 'i', 'cat': 'mark', 'name': mark.kind, 'pid': 1, 'tid': row, 'ts': ts, 's': scope}
         events.append({**instant, 'args': {'text': mark.line}})
-    about = {
-        'summary': picture.summary,
-        'made by': picture.made,
-        'slices': picture.of,
-        'times': known,
-    }
+    about = {'summary': picture.summary, 'made by': picture.made, 'slices': picture.of, 'times': known}
     return json.dumps({'traceEvents': events, 'otherData': about, 'metadata': about}, separators=(',', ':')) + '\n'
 
 
@@ -65,14 +59,6 @@ def _tracks(picture: Picture) -> list[dict[str, Any]]:
 
 
 def _event(box: Box, start: float, end: float) -> dict[str, Any]:
-    args = {'number': box.number, 'name': box.name, 'line': '' if box.place is None else box.where, **dict(box.detail)}
-    return {
-        'ph': 'X',
-        'name': box.short,
-        'cat': box.kind,
-        'pid': 1,
-        'tid': box.row,
-        'ts': start,
-        'dur': round(end - start, 6),
-        'args': args,
-    }
+    args = {'number': box.number, 'name': box.name, 'line': box.where, **dict(box.detail)}
+    event = {'ph': 'X', 'name': box.short, 'cat': box.kind, 'pid': 1, 'tid': box.row}
+    return {**event, 'ts': start, 'dur': round(end - start, 6), 'args': args}

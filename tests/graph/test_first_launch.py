@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.fusion import fuse
+from capturekit.graph import graph_facts
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.launch.graph_memory import AskedBytes
 
@@ -85,7 +85,7 @@ def whole_blocks(_platform: Any, _definitions: Any, _g: int, blocks: Any, _witho
 @pytest.mark.parametrize('known', [True, False])
 def test_a_dead_temporary_behind_an_array_may_differ(cp: Any, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
     """Its first block goes to the result, of which four bytes are anybody's; the others become free."""
-    monkeypatch.setattr(fuse, 'written_ranges', whole_blocks)
+    monkeypatch.setattr(graph_facts, 'written_ranges', whole_blocks)
     if not known:
         monkeypatch.setattr(AskedBytes, 'behind', lambda _self: [])
     x = cp.arange(300, dtype='f4')

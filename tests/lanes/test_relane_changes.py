@@ -142,7 +142,7 @@ def test_graphs_that_are_too_large_or_allocate_stay_as_they_are(sim: Any, monkey
     with monkeypatch.context() as patch:
         patch.setattr('capturekit.analysis.node_memory.MOST_NODES', 7)
         assert graph.relane().kept == '8 nodes, and 7 are the most'
-    monkeypatch.setattr('capturekit.graph.graph_facts._MEMORY', ('kernel',))
+    monkeypatch.setattr('capturekit.lanes.new_order._MEMORY', ('kernel',))
     assert graph.relane().kept == 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
     assert graph.edges == edges
 
