@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -147,7 +146,7 @@ def test_event_state_does_no_harm_to_an_open_capture(bench: Bench, timing: bool,
     assert d.event_state(never) is EventState.NEVER
     assert d.stream_status(origin) is d.stream_status(lane) is ACTIVE
     d.stream_wait_event(origin, captured)
-    g = d.end_capture(origin)
+    d.end_capture(origin)
     d.exchange_thread_mode(old)
     assert d.event_state(captured) is EventState.DEAD
     d.event_record(captured, lane)
