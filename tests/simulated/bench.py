@@ -42,8 +42,8 @@ class Bench:
         self.streams: list[int] = []
         self.executables: list[int] = []
 
-    def stream(self, blocking: bool = False) -> int:
-        self.streams.append(self.device.stream_create(non_blocking=not blocking))
+    def stream(self, blocking: bool = False, priority: int = 0) -> int:
+        self.streams.append(self.device.stream_create(not blocking, priority))
         return self.streams[-1]
 
     def executable(self, g: int, by_node_priority: bool = False) -> int:

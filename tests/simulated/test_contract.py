@@ -65,6 +65,8 @@ def test_streams(bench: Bench) -> None:
     quick = d.stream_create(True, -1)
     assert len({plain, blocking, quick}) == 3
     assert d.driver_version() >= 12080
+    free, total = d.mem_get_info()
+    assert 0 < free <= total
     assert [d.stream_flags(s) & 1 for s in (plain, blocking, quick, 0)] == [1, 0, 1, 0]
     far = [d.stream_create(True, priority) for priority in (100, -100)]  # moved into the device's range
     assert [d.stream_priority(s) for s in (plain, quick, far[0])] == [0, -1, 0]
@@ -79,11 +81,6 @@ def test_streams(bench: Bench) -> None:
     d.device_synchronize()
     for s in (plain, blocking, quick, *far):
         d.stream_destroy(s)
-
-
-def test_memory_is_told(bench: Bench) -> None:
-    free, total = bench.device.mem_get_info()
-    assert 0 < free <= total
 
 
 # -- events ---------------------------------------------------------------------------------------------------------
@@ -232,15 +229,6 @@ def test_a_capture_and_what_is_told_of_it(bench: Bench) -> None:
     assert d.capture_info(lane).status is NONE
     assert d.graph_node_count(g) == len(d.graph_nodes(g)) == 4
     assert d.graph_edge_count(g) == len(d.graph_edges(g)) == 4
-
-
-def test_two_captures_have_numbers_of_their_own(bench: Bench) -> None:
-    d, one, two = bench.device, bench.stream(), bench.stream()
-    d.begin_capture(one)
-    d.begin_capture(two)
-    assert d.capture_info(one).number != d.capture_info(two).number
-    for s in (two, one):
-        d.graph_destroy(d.end_capture(s))
 
 
 def test_a_graph_is_instantiated_uploaded_launched_and_destroyed(bench: Bench) -> None:
@@ -526,8 +514,11 @@ class Notes(Hears):
 
 
 def test_a_capture_is_told_from_its_begin_to_its_end(bench: Bench) -> None:
+    """What a stream is can be asked as well; afterwards nothing is told."""
     d, s = bench.device, bench.stream()
     source = d.call_source()
+    assert (source.blocking(bench.stream(blocking=True)), source.blocking(s)) == (True, False)
+    assert source.status(s) is CaptureStatus.NONE and source.device() == 0
     follower = Follower(Asks(source))
     notes = Notes(follower)
     source.open(notes)
@@ -541,28 +532,14 @@ def test_a_capture_is_told_from_its_begin_to_its_end(bench: Bench) -> None:
         assert source.status(s) is CaptureStatus.NONE and follower.idle
     finally:
         source.close()
+        source.close()
+    told = len(notes.calls)
+    d.begin_capture(s, Mode.RELAXED)
+    d.graph_destroy(d.end_capture(s))
+    assert len(notes.calls) == told
     assert notes.calls[0] == (Operation.BEGIN_CAPTURE, s, 0)
     failed = [(operation, stream, code) for operation, stream, code in notes.calls if code]
     assert failed == [(Operation.STREAM_SYNCHRONIZE, s, 900), (Operation.END_CAPTURE, s, 901)]
-
-
-def test_what_a_stream_is_can_be_asked(bench: Bench) -> None:
-    source = bench.device.call_source()
-    blocking, other = bench.stream(blocking=True), bench.stream()
-    assert (source.blocking(blocking), source.blocking(other)) == (True, False)
-    assert source.status(other) is CaptureStatus.NONE and source.device() == 0
-
-
-def test_afterwards_nothing_is_told(bench: Bench) -> None:
-    d, s = bench.device, bench.stream()
-    source = d.call_source()
-    notes = Notes(Follower(Asks(source)))
-    source.open(notes)
-    source.close()
-    source.close()
-    d.begin_capture(s, Mode.RELAXED)
-    d.graph_destroy(d.end_capture(s))
-    assert notes.calls == []
 
 
 #: A call in a capture with a lane: the code that it gets, and what becomes of the capture.
@@ -623,6 +600,7 @@ def test_two_captures_do_not_merge(bench: Bench) -> None:
     d = bench.device
     one, _, _ = forked(bench)
     two, _, e = forked(bench)
+    assert d.capture_info(one).number != d.capture_info(two).number
     refused(Code.cudaErrorStreamCaptureMerge, d.stream_wait_event, one, e)
     assert d.stream_status(one) is d.stream_status(two) is LOST
     for s in (one, two):
@@ -738,11 +716,14 @@ def fills(b: Bench, *cells: tuple[int, int]) -> int:
     return b.recorded(lambda s: [b.fill(s, *cell) for cell in cells])
 
 
-def parted(b: Bench, left: Callable[[int], None], right: Callable[[int], None], swapped: bool = False) -> int:
+Work = Callable[[int], None]
+
+
+def parted(b: Bench, left: Work, right: Work, swapped: bool = False, priority: int = 0) -> int:
     """A graph of a fork behind a fill; its lanes are recorded in this order or the other, and nothing comes after."""
 
     def record(s: int) -> None:
-        d, lane, e = b.device, b.stream(), b.device.event_create()
+        d, lane, e = b.device, b.stream(priority=priority), b.device.event_create()
         b.fill(s, 0, 1)
         d.event_record(e, s)
         d.stream_wait_event(lane, e)
@@ -777,33 +758,20 @@ def test_an_executable_graph_takes_over_another(bench: Bench) -> None:
     assert launched(bench, x, 0, 1, 2) == [1, 2, 0]
 
 
-def kernels(b: Bench, priority: int) -> int:
-    """A graph of a kernel on the origin, and one beside it on a lane of this priority."""
-
-    def record(s: int) -> None:
-        d, lane, e = b.device, b.device.stream_create(True, priority), b.device.event_create()
-        b.streams.append(lane)
-        d.event_record(e, s)
-        d.stream_wait_event(lane, e)
-        b.put(lane, 1, 2)
-        b.put(s, 0, 1)
-        d.event_record(e, lane)
-        d.stream_wait_event(s, e)
-
-    return b.recorded(record)
-
-
 def test_heeded_node_priorities_can_not_change(bench: Bench) -> None:
     d = bench.device
-    plain, quick, again = kernels(bench, 0), kernels(bench, -1), kernels(bench, -1)
+    plain, quick, again = (
+        parted(bench, lambda s: bench.put(s, 1, 2), lambda s: bench.put(s, 2, 3), priority=priority)
+        for priority in (0, -1, -1)
+    )
     heeding, other = bench.executable(quick, by_node_priority=True), bench.executable(quick)
     for x in (heeding, other):
         assert d.graph_exec_update(x, again) == ('', 0)
-        assert launched(bench, x, 0, 1) == [1, 2]
+        assert launched(bench, x, 0, 1, 2) == [1, 2, 3]
     said, node = d.graph_exec_update(heeding, plain)
     assert said == 'attributes changed'
     assert node in d.graph_nodes(plain)
-    assert launched(bench, heeding, 0, 1) == [1, 2]
+    assert launched(bench, heeding, 0, 1, 2) == [1, 2, 3]
     assert d.graph_exec_update(other, plain) == ('', 0)
 
 
@@ -911,23 +879,25 @@ def test_child_graphs_are_updated_too(bench: Bench) -> None:
     refused(Code.cudaErrorGraphExecUpdateFailure, d.set_child, g, node, fills(bench, (0, 7)))
 
 
+def decided(b: Bench, *cells: tuple[int, int], default: int = 1) -> tuple[int, int]:
+    """A graph of one conditional node, whose body fills cells one after the other; and the body."""
+    d, s = b.device, b.stream()
+    g = d.graph_create()
+    _, body = d.add_if(g, [], d.condition_create(g, default))
+    d.begin_capture_to(s, body)
+    for cell in cells:
+        b.fill(s, *cell)
+    d.end_capture(s)
+    return g, body
+
+
 def test_conditions_and_bodies_are_updated_too(bench: Bench) -> None:
     d = bench.device
-
-    def made(default: int, *cells: tuple[int, int]) -> int:
-        g, s = d.graph_create(), bench.stream()
-        _, body = d.add_if(g, [], d.condition_create(g, default))
-        d.begin_capture_to(s, body)
-        for cell in cells:
-            bench.fill(s, *cell)
-        d.end_capture(s)
-        return int(g)
-
-    x = bench.executable(made(0, (0, 1)))
+    x = bench.executable(decided(bench, (0, 1), default=0)[0])
     assert launched(bench, x, 0) == [0]
-    assert d.graph_exec_update(x, made(1, (0, 5))) == ('', 0)
+    assert d.graph_exec_update(x, decided(bench, (0, 5))[0]) == ('', 0)
     assert launched(bench, x, 0) == [5]
-    assert d.graph_exec_update(x, made(1, (0, 5), (1, 5)))[0] != ''
+    assert d.graph_exec_update(x, decided(bench, (0, 5), (1, 5))[0])[0] != ''
     assert launched(bench, x, 0) == [5]
 
 
@@ -1149,19 +1119,6 @@ def test_edges_are_removed_and_added(bench: Bench) -> None:
         assert sorted(d.graph_edges(g)) == sorted([(first, third), (second, third)])
     for x in (old, bench.executable(g)):
         assert launched(bench, x, 0, 1, 2) == [1, 2, 3]
-
-
-def decided(bench: Bench, *cells: tuple[int, int]) -> tuple[int, int]:
-    """A graph of one conditional node, whose body fills cells one after the other; and the body."""
-    d = bench.device
-    g = d.graph_create()
-    _node, body = d.add_if(g, [], d.condition_create(g, 1))
-    s = bench.stream()
-    d.begin_capture_to(s, body)
-    for cell in cells:
-        bench.fill(s, *cell)
-    d.end_capture(s)
-    return g, body
 
 
 def test_edges_of_a_conditional_nodes_body_are_removed(bench: Bench) -> None:

@@ -315,7 +315,11 @@ def test_poison_spares_what_a_later_part_reads(sim: Any) -> None:
         _, v = sim.linalg.eigh(c)
         u = t + v
         del t
-        return (((u * 2) + 1) * 2 + 1).sum()
+        w = u * 2
+        x = w + 1
+        y = x * 2
+        z = y + 1
+        return z.sum()
 
     wanted = (((SYMMETRIC * 3 + np.linalg.eigh(SYMMETRIC)[1]) * 2 + 1) * 2 + 1).sum()
     for _ in range(4):
