@@ -29,6 +29,11 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == 'capturekit']
 
 
+def line_of(function: Any, below: int) -> str:
+    """A line of a function, so many below its ``def``, as messages name it."""
+    return f'{HERE}:{function.__code__.co_firstlineno + below} in {function.__name__}'
+
+
 def forked(cp: Any, origin: Any, side: Any, *, work: bool = False, join: bool = False) -> None:
     side.wait_event(origin.record())
     if work:
@@ -39,18 +44,15 @@ def forked(cp: Any, origin: Any, side: Any, *, work: bool = False, join: bool = 
 
 
 def test_a_fork_that_is_given_nothing(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told by the logger, and in a block by a note."""
     origin, side = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
     with watch(), origin:
         origin.begin_capture()
         forked(cp, origin, side)
         origin.end_capture()
-    line = forked.__code__.co_firstlineno + 1
     text = 'lane 1 was forked and given no work, and it was never joined: it adds nothing'
-    assert said(caplog) == [f'{HERE}:{line} in forked: {text}']
-
-
-def test_the_same_in_a_block(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
-    side = cp.cuda.Stream(non_blocking=True)
+    assert said(caplog) == [f'{line_of(forked, 1)}: {text}']
+    caplog.clear()
     with ck.capture() as cap:
         forked(cp, cap.stream, side)
     assert [note.text for note in cap.recording.notes if 'given no work' in note.text] != []
@@ -100,7 +102,7 @@ def test_a_refusal_that_is_caught_is_told_once(
         with pytest.raises(ck.HostReadError):
             x.get()
 
-    line = f'{HERE}:{reads.__code__.co_firstlineno + 2} in reads: refused, and caught in the block: HostReadError: '
+    line = f'{line_of(reads, 2)}: refused, and caught in the block: HostReadError: '
     for _ in range(2):
         with ck.capture():
             reads()
@@ -135,8 +137,7 @@ def test_a_task_that_waits_while_its_capture_is_open(cp: Any, caplog: pytest.Log
     text = (
         'the capture was open while its task waited here: what other tasks gave to its stream meanwhile is in the graph'
     )
-    line = records.__code__.co_firstlineno + 4
-    assert said(caplog) == [f'{HERE}:{line} in records: {text}'] * waits
+    assert said(caplog) == [f'{line_of(records, 4)}: {text}'] * waits
     assert x.get().tolist() == [1 if waits else 2] * 4
 
 
@@ -154,6 +155,14 @@ def watched(cp: Any) -> Iterator[Any]:
         if stream.is_capturing():
             with stream:
                 stream.end_capture()
+
+
+def ended(stream: Any) -> None:
+    """End the capture, and launch the graph."""
+    with stream:
+        graph = stream.end_capture()
+    graph.launch(stream)
+    stream.synchronize()
 
 
 def record(stream: Any, x: Any, fails: bool) -> Any:
@@ -184,10 +193,7 @@ def test_a_second_begin_says_where_the_first_one_was(cp: Any, watched: Any) -> N
     leave_open(watched, x)
     with pytest.raises(ck.UnmatchedError, match=OPEN):
         record(watched, x, False)
-    with watched:
-        graph = watched.end_capture()
-    graph.launch(watched)
-    watched.synchronize()
+    ended(watched)
     assert x.get().tolist() == [2] * 4
 
 
@@ -221,9 +227,7 @@ def test_a_refused_end_says_how_to_end_the_capture(cp: Any, watched: Any) -> Non
         ):
             watched.synchronize()
         watched.wait_event(side.record())
-        graph = watched.end_capture()
-    graph.launch(watched)
-    watched.synchronize()
+        ended(watched)
     assert y.get().tolist() == [2] * 4
 
 
@@ -307,11 +311,6 @@ def test_it_is_collected_again_after_a_capture_that_is_refused(sim: Any) -> None
 # -- what is said of captures --------------------------------------------------------------------------------------
 
 
-def line_of(function: Any, below: int) -> str:
-    """A line of a function, so many below its ``def``, as messages name it."""
-    return f'{HERE}:{function.__code__.co_firstlineno + below} in {function.__name__}'
-
-
 def left_by(stream: Any, x: Any) -> Any:
     stream.begin_capture()
     try:
@@ -386,10 +385,7 @@ def test_the_same_line_again_tells_of_the_first(cp: Any, watched: Any) -> None:
     begun, caught = line_of(falls_back, 3), line_of(falls_back, 4)
     assert f'The capture begun at {begun} is still open: ' in found.value.still_open
     assert f'was raised before, at {caught}, and caught' in found.value.still_open
-    with watched:
-        graph = watched.end_capture()
-    graph.launch(watched)
-    watched.synchronize()
+    ended(watched)
     assert x.tolist() == [4] * 4
 
 

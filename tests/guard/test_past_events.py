@@ -108,17 +108,15 @@ def test_an_event_of_a_second_block_is_refused_there_first(cp: Any) -> None:
         event.synchronize()
 
 
-def test_an_event_of_a_failed_block(cp: Any) -> None:
-    event = cp.cuda.Event()
+def test_the_event_dies_with_its_last_name(cp: Any) -> None:
+    """Also one of a block that has failed."""
+    graph, event = recorded(cp)
     with pytest.raises(LookupError), ck.capture() as cap:
         cap.stream.record(event)
         raise LookupError
     with pytest.raises(ck.IsolationError):
         event.synchronize()
-
-
-def test_the_event_dies_with_its_last_name(cp: Any) -> None:
-    graph, event = recorded(cp)
+    del cap
     gone = weakref.ref(event)
     del event
     gc.collect()
