@@ -21,6 +21,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode
 from capturekit.model.source_line import here
 from capturekit.simulated.kernel_bodies import body
+from tests.guard.manual import by_hand
 
 
 @pytest.fixture
@@ -221,62 +222,52 @@ def test_a_lost_capture_is_told_in_the_words_of_the_script(watched: Any, current
 # -- arrays of graphs captured by hand: those from outside that are gone, and results that no launch has filled -------
 
 
-def recorded(cp: Any, *, inside: bool = False) -> tuple[Any, dict[str, Any], Any]:
-    """A graph, the arrays that it was recorded with, and its stream."""
+def recorded(cp: Any, *, inside: bool = False) -> tuple[Any, dict[str, Any]]:
+    """A graph, and the arrays that it was recorded with."""
     kept = {'x': cp.arange(4.0), 'y': cp.zeros(4)}
-    stream = cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
-    with stream:
-        stream.begin_capture()
+    with by_hand(cp) as made:
         if inside:
             cp.add(kept['x'][1:] * 2, 1, out=kept['y'][1:])
         else:
             cp.multiply(kept['x'], 2, out=kept['y'])
-        graph = stream.end_capture()
-    return graph, kept, stream
+    return made, kept
 
 
 @pytest.mark.parametrize('name', ['x', 'y'])
 def test_an_array_is_gone(cp: Any, name: str) -> None:
     with watch():
-        graph, kept, stream = recorded(cp)
-        graph.launch(stream)
-        stream.synchronize()
+        made, kept = recorded(cp)
+        made.launch()
         np.testing.assert_array_equal(kept['y'].get(), np.arange(4.0) * 2)
         del kept[name]
         other = cp.full(4, 7.0)
         cp.cuda.Stream.null.synchronize()
         with pytest.raises(ck.FreedMemoryError, match=r'float64\[4\]\) is gone') as found:
-            graph.launch(stream)
-        assert 'in recorded' in str(found.value) and 'Keep a name' in found.value.remedy
-        stream.synchronize()
+            made.launch()
+        assert 'capture ended at manual.py:' in str(found.value) and 'Keep a name' in found.value.remedy
+        made.stream.synchronize()
         np.testing.assert_array_equal(other.get(), np.full(4, 7.0))
 
 
 def test_a_view_keeps_its_array(cp: Any) -> None:
     with watch():
-        graph, kept, stream = recorded(cp, inside=True)
+        made, kept = recorded(cp, inside=True)
         kept['x'] = kept['x'][:1]
         kept['z'] = kept.pop('y').reshape(2, 2)
-        graph.launch(stream)
-        stream.synchronize()
+        made.launch()
         np.testing.assert_array_equal(kept['z'].get(), [[0, 3], [5, 7]])
 
 
 def test_memory_that_lives_without_an_array(cp: Any) -> None:
     """It is given to nobody while a pointer to it is kept."""
-    stream, y = cp.cuda.Stream(non_blocking=True), cp.zeros(4)
-    pointer = cp.cuda.alloc(32)
+    y, pointer = cp.zeros(4), cp.cuda.alloc(32)
     cp.ndarray(4, cp.float64, pointer)[...] = 3
-    cp.cuda.Stream.null.synchronize()
-    with watch(), stream:
-        stream.begin_capture()
-        x = cp.ndarray(4, cp.float64, pointer)
-        cp.multiply(x, 2, out=y)
-        graph = stream.end_capture()
+    with watch():
+        with by_hand(cp) as made:
+            x = cp.ndarray(4, cp.float64, pointer)
+            cp.multiply(x, 2, out=y)
         del x
-        graph.launch(stream)
-        stream.synchronize()
+        made.launch()
         np.testing.assert_array_equal(y.get(), np.full(4, 6.0))
 
 
@@ -290,32 +281,20 @@ READS = [
 
 
 @contextmanager
-def by_hand(cp: Any, mode: Mode) -> Iterator[Any]:
-    """A capture begun and ended by hand; yields a list that gets the graph."""
-    stream = cp.cuda.Stream(non_blocking=True)
-    made: list[Any] = []
-    with watch(), stream:
-        stream.begin_capture(int(mode))
-        yield made
-        assert GUARD.platform.device.stream_status(stream.ptr) is CaptureStatus.ACTIVE
-        made.append(stream.end_capture())
-
-
-@contextmanager
 def in_block(cp: Any, mode: Mode) -> Iterator[Any]:
     """The same as a block of capturekit's."""
-    made: list[Any] = []
+    cp.cuda.Stream.null.synchronize()
     with ck.capture(mode=mode.name.lower()) as cap:
-        yield made
-    made.append(cap.graph)
+        yield cap
+    cap.launch = lambda: launched(cp, cap.graph)
 
 
 BEGUN = pytest.mark.parametrize('begun', [by_hand, in_block])
 
 
-def launched(cp: Any, made: list[Any]) -> None:
+def launched(cp: Any, graph: Any) -> None:
     stream = cp.cuda.Stream(non_blocking=True)
-    made[0].launch(stream)
+    graph.launch(stream)
     stream.synchronize()
 
 
@@ -325,7 +304,6 @@ def launched(cp: Any, made: list[Any]) -> None:
 def test_what_the_capture_computes(cp: Any, begun: Any, read: str, mode: Mode) -> None:
     """Its own arrays, and those from outside that it writes."""
     x, z, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
     with begun(cp, mode) as made:
         cp.multiply(x, 2, out=z)
         y = x * 3 if mode is Mode.RELAXED else z  # by hand, the other modes forbid to allocate
@@ -334,7 +312,7 @@ def test_what_the_capture_computes(cp: Any, begun: Any, read: str, mode: Mode) -
                 eval(read, {'cp': cp, 'y': array, 'other': other})
         y += 1
     assert ('cap.graph' in str(found.value)) is (begun is in_block)
-    launched(cp, made)
+    made.launch()
     assert y.get().tolist() == ([1, 4, 7, 10] if mode is Mode.RELAXED else [1, 3, 5, 7])
 
 
@@ -352,7 +330,6 @@ def test_an_argument_of_a_kernel_that_nobody_knows(cp: Any, begun: Any) -> None:
     x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
     fill = cp.RawKernel(SOURCE, 'fill_with_four')
     fill.compile()
-    cp.cuda.Stream.null.synchronize()
     with begun(cp, Mode.RELAXED) as made:
         fill((1,), (4,), (y,))
         with pytest.raises(ck.HostReadError, match='It may write it, and nobody can tell') as found:
@@ -360,7 +337,7 @@ def test_an_argument_of_a_kernel_that_nobody_knows(cp: Any, begun: Any) -> None:
         np.testing.assert_array_equal(x.get(stream=other), np.arange(4.0))
         y += 1
     assert ('cap.graph' in found.value.remedy) is (begun is in_block)
-    launched(cp, made)
+    made.launch()
     np.testing.assert_array_equal(y.get(), np.full(4, 5.0))
 
 
@@ -370,7 +347,6 @@ def test_a_driver_whose_nodes_can_not_be_read(cp: Any, begun: Any, monkeypatch: 
         raise CudaCallError(Code.cudaErrorNotSupported, 'reading a graph')
 
     x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
     with begun(cp, Mode.RELAXED) as made:
         cp.multiply(x, 2, out=y)
         with monkeypatch.context() as patch:
@@ -378,7 +354,7 @@ def test_a_driver_whose_nodes_can_not_be_read(cp: Any, begun: Any, monkeypatch: 
             with pytest.raises(ck.HostReadError, match='can not be seen which memory it writes'):
                 y.get(stream=other)
         y += 1
-    launched(cp, made)
+    made.launch()
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2 + 1)
 
 
@@ -395,19 +371,18 @@ def test_the_bodies_of_decisions_write_too(cp: Any) -> None:
         with cap.if_(flag):
             with pytest.raises(ck.HostReadError, match='not computed yet'):
                 y.get(stream=other)
-    launched(cp, [cap.graph])
+    launched(cp, cap.graph)
     np.testing.assert_array_equal(y.get(), np.ones(4))
 
 
 @BEGUN
 def test_what_the_capture_only_reads_can_be_read(cp: Any, begun: Any) -> None:
     x, rest, other = cp.arange(8.0), cp.zeros(8), cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
     with begun(cp, Mode.RELAXED) as made:
         cp.multiply(x[:4], 2, out=rest[:4])
         np.testing.assert_array_equal(x.get(stream=other), np.arange(8.0))
         np.testing.assert_array_equal(rest[4:].get(stream=other), np.zeros(4))
-    launched(cp, made)
+    made.launch()
     np.testing.assert_array_equal(rest.get()[:4], np.arange(4.0) * 2)
 
 
@@ -421,7 +396,7 @@ def test_a_read_after_the_stream_was_left(cp: Any) -> None:
         with pytest.raises(ck.HostReadError):
             str(y)
         graph = s.end_capture()
-    launched(cp, [graph])
+    launched(cp, graph)
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
 
 
@@ -434,7 +409,6 @@ def told(caplog: pytest.LogCaptureFixture) -> int:
 def test_a_result_that_is_read_before_the_launch(cp: Any, begun: Any, caplog: pytest.LogCaptureFixture) -> None:
     x = cp.arange(4.0)
     with watch():
-        cp.cuda.Stream.null.synchronize()
         with begun(cp, Mode.RELAXED) as made:
             y, z = x * 2, x + 1
         assert told(caplog) == 0
@@ -445,7 +419,7 @@ def test_a_result_that_is_read_before_the_launch(cp: Any, begun: Any, caplog: py
         assert told(caplog) == 1  # once for each graph
         with begun(cp, Mode.RELAXED) as made:
             y = x * 3
-        launched(cp, made)
+        made.launch()
         np.testing.assert_array_equal(y.get(), np.arange(4.0) * 3)
         assert told(caplog) == 1
 
@@ -459,7 +433,7 @@ def test_what_is_known_before_a_launch(cp: Any, caplog: pytest.LogCaptureFixture
             y = x * 2
         assert constant.get().tolist() == [1, 2]
         clone = cap.graph.clone()
-        launched(cp, [clone])
+        launched(cp, clone)
         assert y.get().tolist() == [0, 2, 4, 6]
         with stream:
             stream.begin_capture()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, watch
-from capturekit.model.rules import CaptureStatus
+from tests.guard.manual import by_hand
 
 
 class Other:
@@ -89,21 +88,15 @@ def test_a_stream_outside_is_waited_for(cp: Any, use: str) -> None:
 
 def test_by_hand_the_stream_that_is_captured_is_no_fault(cp: Any) -> None:
     """CuPy's own tests: an interface that names the current stream, whichever that is."""
-    x = cp.arange(4.0)
-    s, side = cp.cuda.Stream(), cp.cuda.Stream(non_blocking=True)
-    with watch():
-        with s:
-            s.begin_capture()
-            y = x + Other(x, cp.cuda.get_current_stream().ptr)
-            side.wait_event(s.record())
-            with pytest.raises(ck.SynchronizationError) as found:
-                x + Other(x, side.ptr)
-            s.wait_event(side.record())
-            assert GUARD.platform.device.stream_status(s.ptr) is CaptureStatus.ACTIVE
-            graph = s.end_capture()
-        assert 'cap.' not in found.value.remedy
-    graph.launch(s)
-    s.synchronize()
+    x, side = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
+    with by_hand(cp) as made:
+        y = x + Other(x, cp.cuda.get_current_stream().ptr)
+        side.wait_event(made.stream.record())
+        with pytest.raises(ck.SynchronizationError) as found:
+            x + Other(x, side.ptr)
+        made.stream.wait_event(side.record())
+    assert 'cap.' not in found.value.remedy
+    made.launch()
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
 
 

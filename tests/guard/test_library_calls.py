@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.driver import library_accesses
 from capturekit.driver.vendor_libraries import NAMES
-from capturekit.guard import watch
 from tests.captured import flag
 from tests.examples import examples
+from tests.guard.manual import by_hand
 from tests.lanes.test_relane import SAME, quiet
 
 ROOM = 1 << 30
@@ -305,18 +305,14 @@ def test_a_handle_that_is_given_a_stream_outside(cp: Any, name: str) -> None:
 
 @pytest.mark.parametrize('call', [OUTSIDE[1], OUTSIDE[5], OUTSIDE[8]])
 def test_in_a_capture_begun_by_hand(cp: Any, call: str) -> None:
-    s, stream = scene(cp), cp.cuda.Stream(non_blocking=True)
-    x = cp.ones(4)
-    with watch(), stream:
-        stream.begin_capture()
+    s, x = scene(cp), cp.ones(4)
+    with by_hand(cp) as made:
         with refused():
             with s.side:
                 here(call, s)
         with pytest.raises(NotImplementedError, match='unsupported'):  # the captured stream itself: as CuPy has it
             cp.matmul(s.a, s.a, out=s.out)
         x += 1
-        graph = stream.end_capture()
-        graph.launch()
-        stream.synchronize()
+    made.launch()
     assert x.get().tolist() == [2.0] * 4
     assert np.array_equal(s.out.get(), np.full((4, 4), 5.0))

@@ -12,6 +12,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.fft_plans import waits_for_the_device
+from tests.guard.manual import by_hand
 
 #: Transforms of one axis and of several, to and from real numbers. 131 is the first prime for which cuFFT computes
 #: tables on the device.
@@ -96,17 +97,13 @@ def test_in_the_body_of_a_decision(cp: Any) -> None:
 
 
 def test_in_a_capture_begun_by_hand(cp: Any) -> None:
-    x, stream = numbers(cp, (131,), 'c16'), cp.cuda.Stream(non_blocking=True)
+    x = numbers(cp, (131,), 'c16')
     y = cp.empty_like(x)
-    cp.cuda.Device().synchronize()
-    with ck.guard.watch(), stream:  # type: ignore[attr-defined]
-        stream.begin_capture()
+    with by_hand(cp) as made:
         cp.multiply(x, 2, out=y)
         with pytest.raises(ck.UnsupportedCallError, match='length 131'):
             cp.fft.fft(y)
-        graph = stream.end_capture()
-    graph.launch(stream)
-    stream.synchronize()
+    made.launch()
     assert same(y, x * 2)
 
 

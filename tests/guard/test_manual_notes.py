@@ -20,6 +20,7 @@ from capturekit.guard.verdicts import unended
 from capturekit.model import counters
 from capturekit.model.rules import Mode
 from tests.command import called
+from tests.guard.manual import by_hand
 
 HERE = Path(__file__).name
 
@@ -45,11 +46,9 @@ def forked(cp: Any, origin: Any, side: Any, *, work: bool = False, join: bool = 
 
 def test_a_fork_that_is_given_nothing(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
     """It is told by the logger, and in a block by a note."""
-    origin, side = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    with watch(), origin:
-        origin.begin_capture()
-        forked(cp, origin, side)
-        origin.end_capture()
+    side = cp.cuda.Stream(non_blocking=True)
+    with by_hand(cp) as made:
+        forked(cp, made.stream, side)
     text = 'lane 1 was forked and given no work, and it was never joined: it adds nothing'
     assert said(caplog) == [f'{line_of(forked, 1)}: {text}']
     caplog.clear()
@@ -61,11 +60,9 @@ def test_a_fork_that_is_given_nothing(cp: Any, caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize('work', [False, True])
 def test_a_fork_that_is_joined(cp: Any, caplog: pytest.LogCaptureFixture, work: bool) -> None:
-    origin, side = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    with watch(), origin:
-        origin.begin_capture()
-        forked(cp, origin, side, work=work, join=True)
-        origin.end_capture()
+    side = cp.cuda.Stream(non_blocking=True)
+    with by_hand(cp) as made:
+        forked(cp, made.stream, side, work=work, join=True)
     with ck.capture() as cap:
         forked(cp, cap.stream, side, work=work, join=True)
         with ck.fork(2) as (left, _right), left:
@@ -96,7 +93,7 @@ def test_a_refusal_that_is_caught_is_told_once(
     cp: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counters, '_TOLD', set())
-    x, origin = cp.ones(4), cp.cuda.Stream(non_blocking=True)
+    x = cp.ones(4)
 
     def reads() -> None:
         with pytest.raises(ck.HostReadError):
@@ -107,10 +104,8 @@ def test_a_refusal_that_is_caught_is_told_once(
         with ck.capture():
             reads()
     assert [text.startswith(line) for text in said(caplog)] == [True]
-    with watch(), origin:
-        origin.begin_capture()
+    with by_hand(cp):
         reads()
-        origin.end_capture()
     assert [text.startswith(line) for text in said(caplog)] == [True, True]  # its remedy has other words
 
 

@@ -22,6 +22,7 @@ from capturekit.model.errors import CaptureError
 from capturekit.model.rules import Code, Operation, Target, row
 from capturekit.model.rules import Mode as ModeOf
 from tests.command import called
+from tests.guard.manual import by_hand
 
 
 @pytest.fixture
@@ -172,52 +173,40 @@ def measured(operation: Operation, target: Target) -> int:
 def test_the_status_is_the_measured_code(cp: Any, call: str, operation: str, target: str) -> None:
     other = cp.cuda.Stream(non_blocking=True)
     names = {'cp': cp, 'other': other, 'before': other.record(cp.cuda.Event())}
-    stream = names['stream'] = cp.cuda.Stream(non_blocking=True)
-    with watch(), stream:
-        stream.begin_capture()
+    with by_hand(cp) as made:
+        names['stream'] = made.stream
         with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as found:
             eval(call, names)
         assert isinstance(found.value, CaptureError)
         assert found.value.status == measured(Operation[operation], Target[target]) != 0
         assert Code(found.value.status).name in str(found.value)
-        assert stream.is_capturing()
-        stream.end_capture()
 
 
 @pytest.mark.parametrize('call', ['stream.done', 'stream.record().done', 'cp.cuda.runtime.streamQuery(stream.ptr)'])
 def test_where_cupy_returns_the_code_it_is_a_plain_refusal(cp: Any, call: str) -> None:
-    stream = cp.cuda.Stream(non_blocking=True)
-    with watch(), stream:
-        stream.begin_capture()
-        with pytest.raises(ck.SynchronizationError) as found:
-            eval(call, {'cp': cp, 'stream': stream})
-        stream.end_capture()
+    with by_hand(cp) as made, pytest.raises(ck.SynchronizationError) as found:
+        eval(call, {'cp': cp, 'stream': made.stream})
     assert type(found.value) is ck.SynchronizationError
     assert not isinstance(found.value, cp.cuda.runtime.CUDARuntimeError)
 
 
 @pytest.mark.parametrize('call', ['x.get()', 'x.set(host)', 'float(x.sum())', 'cp.where(x > 0.5)'])
 def test_where_cupy_refuses_by_itself_its_words_are_there(cp: Any, call: str) -> None:
-    x, stream = cp.arange(3.0), cp.cuda.Stream(non_blocking=True)
+    x = cp.arange(3.0)
     names = {'cp': cp, 'x': x, 'host': x.get()}
-    with watch(), stream:
-        stream.begin_capture()
-        with pytest.raises(RuntimeError, match='is capturing') as found:
-            eval(call, names)
-        stream.end_capture()
+    with by_hand(cp), pytest.raises(RuntimeError, match='is capturing') as found:
+        eval(call, names)
     assert isinstance(found.value, CaptureError)
     assert not isinstance(found.value, cp.cuda.runtime.CUDARuntimeError)
 
 
 def test_the_legacy_stream_is_refused_by_cupy_itself(sim: Any) -> None:
-    null, stream = sim.cuda.Stream.null, sim.cuda.Stream(non_blocking=True)
-    with watch(), stream:
-        stream.begin_capture()
+    null = sim.cuda.Stream.null
+    with by_hand(sim):
         with pytest.raises(ck.LegacyStreamError) as by_method:
             null.begin_capture()
         with pytest.raises(ck.LegacyStreamError) as by_function:
             sim.cuda.runtime.streamBeginCapture(null.ptr)
-        stream.end_capture()
     assert not isinstance(by_method.value, sim.cuda.runtime.CUDARuntimeError)
     pattern, _rule = row(Operation.BEGIN_CAPTURE, Target.LEGACY)
     assert isinstance(by_function.value, sim.cuda.runtime.CUDARuntimeError)
