@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
+from tests.captured import launched, values
 
 #: Calls whose values compiled code uploads.
 CALLS = [
@@ -46,8 +47,7 @@ def test_a_constant_that_is_changed_in_the_block_begins_anew(cp: Any) -> None:
         factors += x
         y = factors * 1
     for _ in range(3):
-        cap.graph.launch()
-        assert y.get().tolist() == [2.0, 3.0, 4.0]
+        assert launched(cap, y) == [[2.0, 3.0, 4.0]]
 
 
 def test_the_callers_own_copy_is_refused_as_ever(cp: Any) -> None:
@@ -60,8 +60,7 @@ def test_the_callers_own_copy_is_refused_as_ever(cp: Any) -> None:
         with pytest.raises(ck.UnsupportedCallError, match='copy_from_host_async'):
             new.data.copy_from_host_async(host.ctypes.data, host.nbytes, cap.stream)
         y = x + 1
-    cap.graph.launch()
-    assert y.get().tolist() == [1.0, 2.0, 3.0]
+    assert launched(cap, y) == [[1.0, 2.0, 3.0]]
 
 
 def test_events_of_the_users_are_their_own(cp: Any) -> None:
@@ -76,8 +75,7 @@ def test_events_of_the_users_are_their_own(cp: Any) -> None:
         cap.stream.wait_event(side.record())
         y = b + 1
     assert len(cap.recording.lanes) == 2
-    cap.graph.launch()
-    assert y.get().tolist() == [5.0, 1.0]
+    assert launched(cap, y) == [[5.0, 1.0]]
 
 
 def test_a_table_of_addresses_is_refused(cp: Any) -> None:
@@ -88,8 +86,7 @@ def test_a_table_of_addresses_is_refused(cp: Any) -> None:
         with pytest.raises((ck.CaptureError, RuntimeError)):
             cp._core.core.array(table)
         y = arrays[0] + 1
-    cap.graph.launch()
-    assert y.get().tolist() == [1.0, 1.0, 1.0]
+    assert launched(cap, y) == [[1.0, 1.0, 1.0]]
 
 
 def test_pointers_are_plain_ones_after_the_capture(cp: Any) -> None:
@@ -154,8 +151,7 @@ def test_many_small_arrays_are_joined(cp: Any, how: str, count: int) -> None:
     for n in range(2):
         xs[count - 1] += n
         wanted = join([x * 2 for x in xs])
-        cap.graph.launch()
-        assert y.get().tolist() == wanted.get().tolist()
+        assert launched(cap, y) == [values(wanted)]
         assert (y.dtype, y.flags.f_contiguous, y.shape) == (wanted.dtype, wanted.flags.f_contiguous, wanted.shape)
     assert any('joined 8 at a time' in step.text for step in cap.recording.steps) == (how != COPIED)
 
@@ -167,5 +163,4 @@ def test_arrays_that_do_not_fit_are_refused_by_cupy(cp: Any) -> None:
             cp.array([[cp.ones(2)] * 9, [cp.ones(2)] * 8])
         with pytest.raises(ValueError):
             cp.concatenate([cp.ones((1, n + 1)) for n in range(9)])
-    cap.graph.launch()
-    assert y.get().tolist() == [2.0] * 3
+    assert launched(cap, y) == [[2.0] * 3]

@@ -84,37 +84,31 @@ def test_devices_that_are_none(cp: Any, options: dict[str, Any], error: type, wo
     cap.graph.close()
 
 
-def test_an_event_forks_a_stream_of_another_device(cp: Any) -> None:
+@pytest.mark.parametrize('how', ['with', 'use'])
+def test_an_event_forks_a_stream_of_another_device(cp: Any, how: str) -> None:
+    """Used there, it stays the current one, and is a lane there."""
     xs, side = arrays(cp), side_of(cp, 1)
     with ck.capture() as cap:
         side.wait_event(cap.stream.record())
-        with cp.cuda.Device(1), side:
-            y = xs[1] + 1
-            done = side.record()
+        with cp.cuda.Device(1):
+            with side if how == 'with' else contextlib.nullcontext():
+                side.use()
+                y = xs[1] + 1
+                done = side.record()
+        x = xs[0] + 2
+        if how == 'use':
+            with cp.cuda.Device(1):
+                y += 1
+                done = side.record()
         cap.stream.wait_event(done)
         z = y.copy()
         with pytest.raises(ck.UnsupportedCallError, match='An event belongs to the device'):
             side.record()
+    assert cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
     assert (y.device.id, z.device.id) == (1, 0)
     assert [(lane.device, lane.parent) for lane in cap.recording.lanes] == [(0, None), (1, 0)]
     cap.graph.launch()
-    np.testing.assert_array_equal(value(cp, z), of(cp, 1) + 1)
-
-
-def test_a_stream_used_on_another_device_is_a_lane_there(cp: Any) -> None:
-    xs, side = arrays(cp), side_of(cp, 1)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with cp.cuda.Device(1):
-            side.use()
-            y = xs[1] + 1
-        x = xs[0] + 2
-        with cp.cuda.Device(1):
-            y += 1
-        cap.join(side)
-    assert cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
-    cap.graph.launch()
-    np.testing.assert_array_equal(value(cp, y), of(cp, 1) + 2)
+    np.testing.assert_array_equal(value(cp, z), of(cp, 1) + 1 + (how == 'use'))
     np.testing.assert_array_equal(value(cp, x), of(cp, 0) + 2)
 
 
@@ -265,10 +259,6 @@ def test_a_decision_has_no_lane_of_another_device(cp: Any) -> None:
                 else:
                     with cp.cuda.Device(1):
                         xs[1] += 1
-
-
-def test_a_decision_while_another_device_is_current_is_refused(cp: Any) -> None:
-    xs, going = arrays(cp), cp.ones((), dtype=bool)
     with ck.capture() as cap:
         y = xs[0] + 1
         with cp.cuda.Device(1):

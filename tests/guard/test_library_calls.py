@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.driver import library_accesses
 from capturekit.driver.vendor_libraries import NAMES
-from tests.captured import flag
+from tests.captured import flag, launched
 from tests.examples import examples
 from tests.guard.manual import by_hand
 from tests.lanes.test_relane import SAME, quiet
@@ -179,8 +179,7 @@ def test_in_a_branch_of_the_device_it_is_refused(cp: Any) -> None:
             out[...] = cp.linalg.solve(a, b)
         out += 5
     assert raised.value.location is not None and raised.value.location.function == raised.traceback[0].name
-    cap.graph.launch()
-    assert out.get().tolist() == [5.0] * 3
+    assert launched(cap, out) == [[5.0] * 3]
 
 
 def test_with_open_lanes_it_is_refused(cp: Any) -> None:
@@ -197,8 +196,7 @@ def test_with_open_lanes_it_is_refused(cp: Any) -> None:
                 y += 1
             with two, pytest.raises(ck.UnjoinedError, match='allocates memory itself while lanes are open'):
                 cp.linalg.solve(a, b)
-    cap.graph.launch()
-    assert y.get().tolist() == [3.0] * 3
+    assert launched(cap, y) == [[3.0] * 3]
 
 
 def test_memory_that_is_freed_behind_a_checked_read_is_refused(cp: Any) -> None:
@@ -218,8 +216,7 @@ def test_memory_that_is_freed_behind_a_checked_read_is_refused(cp: Any) -> None:
             runtime.freeAsync(pointers[0], stream.ptr)
     with ck.capture() as cap:
         y = b * 4
-    cap.graph.launch()
-    assert y.get().tolist() == [4.0] * 3
+    assert launched(cap, y) == [[4.0] * 3]
 
 
 # -- libraries on a stream that nobody has forked ------------------------------------------------------------------

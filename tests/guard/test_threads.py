@@ -19,7 +19,9 @@ from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, verdicts, watch
 from capturekit.guard.entry_points import ENTRIES
 from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.model.rules import Mode
 from tests.captured import line_of
+from tests.guard.manual import by_hand
 
 
 def in_thread(fn: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -109,9 +111,8 @@ def test_a_thread_can_work_on_a_lane(sim: Any) -> None:
 def test_other_threads_may_not_use_the_capture(sim: Any) -> None:
     with ck.capture() as cap:
         for call in (lambda: cap.fork(2), lambda: cap.join(cap.stream)):
-            thread, found = in_thread(call)
-            thread.join()
-            assert isinstance(found[0], ck.WrongThreadError)
+            with ThreadPoolExecutor(1) as pool, pytest.raises(ck.WrongThreadError):
+                pool.submit(call).result()
 
 
 #: Ways in which the host reads an array.
@@ -483,26 +484,16 @@ def _prefetched(sim: Any) -> list[float]:
     return values
 
 
-@pytest.mark.parametrize('by_hand', [False, True])
-def test_a_pool_of_another_thread_may_grow(sim: Any, by_hand: bool) -> None:
+@pytest.mark.parametrize('begun', [by_hand, ck.capture])
+@pytest.mark.parametrize('mode', Mode)
+def test_a_pool_of_another_thread_may_grow(sim: Any, begun: Any, mode: Mode) -> None:
     """In every mode: in CUDA's global mode the growth would lose the capture, and nobody sees it."""
     x, y = sim.arange(4.0), sim.zeros(4)
-    for mode in (0, 1, 2):
-        sim.get_default_memory_pool().free_all_blocks()
-        with ThreadPoolExecutor(1) as pool, watch():
-            if by_hand:
-                stream = sim.cuda.Stream(non_blocking=True)
-                with stream:
-                    stream.begin_capture(mode)
-                    sim.multiply(x, 2, out=y)
-                    got = pool.submit(_prefetched, sim).result()
-                    graph = stream.end_capture()
-            else:
-                with ck.capture(mode=('global', 'thread_local', 'relaxed')[mode]) as cap:  # type: ignore[arg-type]
-                    sim.multiply(x, 2, out=y)
-                    got = pool.submit(_prefetched, sim).result()
-                graph = cap.graph
-                assert cap.recording.node_count == 1
-            graph.launch()
-        assert got == [3.0, 5.0] and y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
-        y.fill(0)
+    sim.get_default_memory_pool().free_all_blocks()
+    with ThreadPoolExecutor(1) as pool, watch():
+        with by_hand(sim, mode) if begun is by_hand else ck.capture(mode=mode.name.lower()) as made:
+            sim.multiply(x, 2, out=y)
+            got = pool.submit(_prefetched, sim).result()
+        made.graph.launch()
+    assert got == [3.0, 5.0] and y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert begun is by_hand or made.recording.node_count == 1
