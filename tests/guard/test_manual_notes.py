@@ -243,49 +243,48 @@ def test_an_end_refused_for_escaped_work_can_be_repeated(cp: Any, watched: Any) 
 # -- no garbage is collected while a capture begun by hand is open -------------------------------------------------
 
 
-class Holder:
-    """In a cycle with itself, so that only the collector frees it."""
-
-    def __init__(self, held: Any, ended: list[int]) -> None:
-        self.held, self.itself, self.ended = held, self, ended
-
-    def __del__(self) -> None:
-        self.ended.append(1)
-
-
-def litter() -> None:
-    """Make so many containers that the collector would come by itself."""
-    for _ in range(20):
-        _kept = [[number] for number in range(5_000)]
-
-
 @pytest.fixture
-def collects() -> Any:
-    """As in a program: other tests have made the collector come seldom."""
+def collects() -> Iterator[None]:
+    """The collector comes whenever it may: other tests have made it come seldom."""
     before = gc.get_threshold()
-    gc.set_threshold(700, 10, 10)
+    gc.set_threshold(1)
     yield
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize('mode', [Mode.GLOBAL, Mode.THREAD_LOCAL, Mode.RELAXED])
-def test_memory_of_garbage_is_freed_after_the_capture(cp: Any, collects: Any, mode: Mode) -> None:
-    """``cudaFree`` loses a capture of another mode than relaxed."""
-    x, stream, ended = cp.arange(4.0), cp.cuda.Stream(non_blocking=True), list[int]()
+@pytest.mark.parametrize('does', ['zeros(4)', 'cuda.Device(0).use()', 'cuda.Stream.null.use()'])
+@pytest.mark.parametrize('mode', Mode)
+def test_garbage_is_no_part_of_a_capture(cp: Any, collects: None, mode: Mode, does: str) -> None:
+    """``cudaFree`` loses a capture of another mode than relaxed. No stream stands in for the legacy one afterwards."""
+    ran = []
+
+    class Garbage:
+        """In a cycle with itself, so that only the collector frees it."""
+
+        def __init__(self, held: Any) -> None:
+            self.held, self.itself = held, self
+
+        def __del__(self) -> None:
+            ran.append(eval(f'cp.{does}', {'cp': cp}))
+
+    x, stream, memory = cp.arange(4.0), cp.cuda.Stream(non_blocking=True), cp.cuda.memory.Memory(512)
     y = x * 3  # the kernel is compiled before
     cp.cuda.Stream.null.synchronize()
-    with watch(), stream:
-        Holder(cp.cuda.memory.Memory(512), ended)
+    with watch():
         stream.begin_capture(int(mode))
-        litter()
-        cp.multiply(x, 2, out=y)
-        assert ended == [] and not gc.isenabled()
+        Garbage(memory)
+        del memory
+        with stream:
+            cp.multiply(x, 2, out=y)
+        lists = [[] for _ in range(99)]  # the collector counts them
+        assert ran == [] and not gc.isenabled()
         graph = stream.end_capture()
-        assert gc.isenabled()
-        litter()
-        assert ended == [1]
-        graph.launch(stream)
-        stream.synchronize()
+        lists += [[] for _ in range(99)]
+        assert len(ran) == 1 and gc.isenabled() and GUARD.state.placeholders == {}
+    assert cp.cuda.get_current_stream() == cp.cuda.Stream.null
+    cp.cuda.Stream.null.synchronize()
+    graph.launch(stream)
+    stream.synchronize()
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
 
 
