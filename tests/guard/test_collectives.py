@@ -39,17 +39,9 @@ def world_of(cupy: Any) -> SimpleNamespace:
     return w
 
 
-@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
-def w(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
-    if request.param == 'gpu':
-        cupy = pytest.importorskip('cupy')
-        count = cupy.cuda.runtime.getDeviceCount()
-        if count < 2:
-            pytest.skip(f'this needs two devices, and there are {count}')
-        yield world_of(cupy)
-        return
-    with simulated(11, devices=3) as cp:
-        yield world_of(cp)
+@pytest.fixture
+def w(several: Any) -> SimpleNamespace:
+    return world_of(several)
 
 
 def in_group(w: Any, lanes: Any, call: Callable[[Any, Any, Any, int], Any]) -> None:

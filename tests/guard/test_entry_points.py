@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import collections
 import importlib.metadata
+import importlib.util
 import json
 import math
 import re
@@ -275,12 +276,9 @@ def test_every_draw_of_curand_is_met(sim: Any) -> None:
 COMMUNICATOR = 'cupy_backends.cuda.libs.nccl.NcclCommunicator'
 #: What versions and builds of CuPy lack.
 LACKED = [
-    (f'{COMMUNICATOR}', 'commSplit'),
-    (f'{COMMUNICATOR}', 'initAll'),
-    (f'{COMMUNICATOR}', 'allGather'),
+    *((COMMUNICATOR, name) for name in ('commSplit', 'initAll', 'allGather')),
     ('cupy_backends.cuda.libs.curand', 'generatePoisson'),
-    ('cupy.random._bit_generator', 'BitGenerator'),
-    ('cupy.random._bit_generator', '_cuRANDGenerator'),
+    *(('cupy.random._bit_generator', name) for name in ('BitGenerator', '_cuRANDGenerator')),
 ]
 
 
@@ -426,12 +424,6 @@ print('version', cupy.__version__)
 """
 
 
-def run(code: str) -> dict[str, str]:
-    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return dict(line.split(' ', 1) if ' ' in line else (line, '') for line in done.stdout.splitlines())
-
-
 SIMULATED = (
     'from capturekit.simulated.device.machine import SimulatedDevice\n'
     'from capturekit.simulated.cupy.assembly import install\n'
@@ -441,11 +433,12 @@ SIMULATED = (
 
 @pytest.mark.parametrize('which', ['simulated', 'real'])
 def test_names_exist_are_replaced_and_restored(which: str) -> None:
-    if which == 'real':
-        found = subprocess.run([sys.executable, '-c', 'import cupy'], capture_output=True)
-        if found.returncode:
-            pytest.skip('CuPy is not installed: the names of the real one can not be held')
-    said = run((SIMULATED if which == 'simulated' else '') + CONTRACT)
+    if which == 'real' and importlib.util.find_spec('cupy') is None:
+        pytest.skip('CuPy is not installed: the names of the real one can not be held')
+    code = (SIMULATED if which == 'simulated' else '') + CONTRACT
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(' ', 1) for line in done.stdout.splitlines())
     optional = {str(entry) for entry in ENTRIES if entry.optional}
     allowed = optional if which == 'simulated' else set(ast.literal_eval(said['unloadable']))
     assert set(ast.literal_eval(said['missing'])) <= allowed, said

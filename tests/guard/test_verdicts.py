@@ -241,27 +241,24 @@ def test_under_lint_code_of_today_catches_it_too(tmp_path: Path) -> None:
 
 
 def test_unjoined_and_lost_captures_end_as_cupys_errors(cp: Any) -> None:
-    stream, side = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    x = cp.ones(4)
+    side, x = cp.cuda.Stream(non_blocking=True), cp.ones(4)
+    with by_hand(cp) as made:
+        side.wait_event(made.stream.record())
+        with side:
+            y = x + 1
+        with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as unjoined:
+            made.stream.end_capture()
+        made.stream.wait_event(side.record())
+    assert isinstance(unjoined.value, ck.UnjoinedError)
+    assert unjoined.value.status == Code.cudaErrorStreamCaptureUnjoined
+    del y
     with watch():
-        with stream:
-            stream.begin_capture()
-            side.wait_event(stream.record())
-            with side:
-                y = x + 1
-            with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as unjoined:
-                stream.end_capture()
-            stream.wait_event(side.record())
-            stream.end_capture()
-        assert isinstance(unjoined.value, ck.UnjoinedError)
-        assert unjoined.value.status == Code.cudaErrorStreamCaptureUnjoined
-        del y
-        stream.begin_capture()
+        side.begin_capture()
         device = ck.guard.GUARD.platform.device
         with ck.guard.GUARD.inside, pytest.raises(ck.model.errors.CudaCallError):
-            device.stream_synchronize(stream.ptr)
+            device.stream_synchronize(side.ptr)
         with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as lost:
-            stream.end_capture()
+            side.end_capture()
         assert isinstance(lost.value, ck.InvalidatedError)
         assert lost.value.status == Code.cudaErrorStreamCaptureInvalidated
 
