@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,23 +108,18 @@ def simulated(cell: dict[str, Any]) -> tuple[str, bool]:
     device.event_record(captured, origin)
     if 'joined' in name:
         device.stream_wait_event(side, captured)
-    answer = []
 
-    def ask() -> None:
+    def ask() -> str:
         device.set_device(0 if 'dev0 current' in name else 1)
         try:
             SIMULATED[operation](device, {ORIGIN: origin, SIDE: side, FREE: free}.get(stream, 0), captured)
-            answer.append('cudaSuccess')
         except CudaCallError as error:
-            answer.append(getattr(error.code, 'name', str(error.code)))
+            return getattr(error.code, 'name', str(error.code))
+        return 'cudaSuccess'
 
-    if 'other thread' in name:
-        thread = threading.Thread(target=ask)
-        thread.start()
-        thread.join()
-    else:
-        ask()
-    return answer[0], device.stream_status(origin) is CaptureStatus.INVALIDATED
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(ask).result() if 'other thread' in name else ask()
+    return answer, device.stream_status(origin) is CaptureStatus.INVALIDATED
 
 
 @pytest.mark.parametrize('name', NAMES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType
 from typing import Any
 
@@ -103,27 +103,19 @@ def test_nothing_is_left_for_the_next_device() -> None:
 
 def test_another_thread_begins_anew_as_well() -> None:
     """It may belong to a pool of threads that outlives a device."""
-    told: list[Any] = []
-    ask, answered = threading.Semaphore(0), threading.Semaphore(0)
 
-    def work() -> None:
-        for change in (True, False):
-            ask.acquire()
-            cp: Any = sys.modules['cupy']
-            if change:
-                cp.cuda.Stream(non_blocking=True).use()
-                cp.cuda.memory._set_thread_local_allocator(cp.cuda.MemoryPool().malloc)
-            told.append((cp.cuda.get_current_stream().ptr == 0, cp.cuda.memory._get_thread_local_allocator() is None))
-            answered.release()
+    def initial(cp: Any) -> tuple[bool, bool]:
+        return cp.cuda.get_current_stream().ptr == 0, cp.cuda.memory._get_thread_local_allocator() is None
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    for _ in range(2):
-        with simulated():
-            ask.release()
-            assert answered.acquire(timeout=30)
-    thread.join()
-    assert told == [(False, False), (True, True)]
+    def change(cp: Any) -> tuple[bool, bool]:
+        cp.cuda.Stream(non_blocking=True).use()
+        cp.cuda.memory._set_thread_local_allocator(cp.cuda.MemoryPool().malloc)
+        return initial(cp)
+
+    with ThreadPoolExecutor(1) as threads:
+        for call, told in ((change, (False, False)), (initial, (True, True))):
+            with simulated() as cp:
+                assert threads.submit(call, cp).result() == told
 
 
 def made(cp: Any) -> set[int]:

@@ -317,28 +317,26 @@ def test_a_replay_overwrites_blocks_that_others_took_over(cp: Any, side: Any) ->
 
 
 def test_two_lanes_can_be_given_one_block() -> None:
-    def run(seed: int) -> float:
+    found = set()
+    for seed in range(12):
         with simulated(seed) as cp:
             one, two = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
             x = cp.ones(256)
-            fork, end = cp.cuda.Event(), cp.cuda.Event()
             with one:
                 one.begin_capture()
                 temporary = x * 2
-                fork.record(one)
-                two.wait_event(fork)
+                two.wait_event(one.record())
                 with two:
                     read = temporary + 0
-                end.record(two)
                 del temporary
                 again = x * 100
-                one.wait_event(end)
+                one.wait_event(two.record())
                 graph = one.end_capture()
             graph.launch()
             assert float(again[0]) == 100
-            return float(read[0])
-
-    assert {run(seed) for seed in range(12)} == {2.0, 100.0}
+            found.add(float(read[0]))
+            del read, again, x, graph, one, two
+    assert found == {2.0, 100.0}
 
 
 def test_the_pool_gives_a_stream_its_own_blocks_back(cp: Any, side: Any) -> None:
@@ -350,9 +348,7 @@ def test_the_pool_gives_a_stream_its_own_blocks_back(cp: Any, side: Any) -> None
     assert (pool.used_bytes(), pool.free_bytes(), pool.n_free_blocks()) == (0, 1024, 1)
     with side:
         assert pool.malloc(1000).ptr != ptr
-    parts = [pool.malloc(512), pool.malloc(512)]
-    assert sorted(p.ptr for p in parts) == [ptr, ptr + 512], 'a block is split'
-    del parts
+    assert sorted(p.ptr for p in [pool.malloc(512), pool.malloc(512)]) == [ptr, ptr + 512], 'a block is split'
     assert pool.malloc(1024).ptr == ptr, 'and merged again'
     pool.free_all_blocks(stream=side)
     assert pool.total_bytes() == 1024
@@ -468,13 +464,12 @@ def test_a_finalizer_does_not_wait_for_the_pool(sim: Any) -> None:
     pool = sim.cuda.MemoryPool(allocate)
     memory = pool.malloc(512)
     address = memory.ptr
-    kept: list[Any] = []
-    thread = threading.Thread(target=lambda: kept.append(pool.malloc(1024)))
-    thread.start()
-    assert held.wait(30)
-    del memory  # would not return
-    done.set()
-    thread.join(30)
+    with ThreadPoolExecutor(1) as threads:
+        kept = threads.submit(pool.malloc, 1024)
+        assert held.wait(30)
+        del memory  # would not return
+        done.set()
+        assert kept.result(30).mem.size == 1024
     assert (pool.used_bytes(), pool.n_free_blocks()) == (1024, 1)
     assert pool.malloc(512).ptr == address
 
@@ -715,8 +710,7 @@ def test_raw_kernels_write_at_the_launch(cp: Any, side: Any) -> None:
         source, target, n = args
         target[:n] = source[:n] * 3 * grid[0]
 
-    x, y = cp.arange(4.0), cp.zeros(4)
-    kernel = cp.RawModule(code='...').get_function('standin_triple')
+    x, y, kernel = cp.arange(4.0), cp.zeros(4), cp.RawModule(code='...').get_function('standin_triple')
     _, graph = capture(side, lambda: kernel((2,), (4,), (x, y, np.int32(3))))
     assert y.tolist() == [0] * 4
     graph.launch()

@@ -246,33 +246,24 @@ def test_a_missing_wait_is_a_wrong_number(waits: bool) -> None:
 
 
 @pytest.mark.parametrize('pinned', [True, False])
-def test_copies_to_the_device(pinned: bool) -> None:
-    """From pinned memory they read when they run; of other memory the bytes are taken at the call."""
+def test_copies_between_host_and_device(pinned: bool) -> None:
+    """Of pinned memory they read and write when they run; from other memory the bytes are taken at the call."""
 
     def program(cp: Any) -> bool:
         import cupyx
 
-        host = cupyx.zeros_pinned(4) if pinned else np.zeros(4)
-        x = cp.empty(4)
+        host, back = (cupyx.zeros_pinned(4) if pinned else np.zeros(4) for _ in range(2))
+        x, y = cp.empty(4), cp.ones(4)
+        y.get(out=back, blocking=False)
+        assert back.tolist() == [not pinned] * 4
         x.set(host)
         host[:] = 1
-        return x.tolist() == [0] * 4
+        given = x.tolist()
+        assert back.tolist() == [1] * 4
+        return given == [0] * 4
 
     found = results(program)
     assert not any(found) if pinned else all(found)
-
-
-def test_copies_to_pinned_memory_wait(late: Any) -> None:
-    import cupyx
-
-    host, x = cupyx.zeros_pinned(4), late.ones(4)
-    x.get(out=host, blocking=False)
-    assert host.tolist() == [0] * 4
-    late.cuda.get_current_stream().synchronize()
-    assert host.tolist() == [1] * 4
-    plain = np.zeros(4)
-    x.get(out=plain, blocking=False)
-    assert plain.tolist() == [1] * 4
 
 
 def test_memory_is_spoilt_in_the_order_of_its_stream() -> None:
