@@ -273,8 +273,9 @@ def test_what_the_capture_computes(cp: Any, begun: Any, read: str, mode: Mode) -
     x, z, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
     with begun(cp, mode) as made:
         cp.multiply(x, 2, out=z)
-        y = x * 3 if mode is Mode.RELAXED else z  # by hand, the other modes forbid to allocate
-        for array in (z, y):
+        made_here = [x * 3, cp.empty(4)] if mode is Mode.RELAXED else [z]  # by hand, the others forbid to allocate
+        y = made_here[0]
+        for array in (z, *made_here):
             with pytest.raises(ck.HostReadError, match='not computed yet') as found:
                 eval(read, {'cp': cp, 'y': array, 'other': other})
         y += 1

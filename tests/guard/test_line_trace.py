@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -120,25 +121,19 @@ def test_generators_and_exceptions(sim: Any, way: str) -> None:
 
 
 def test_each_thread_has_its_own(sim: Any, way: str) -> None:
-    x = sim.arange(4.0)
-    found: dict[int, list[tuple[int, int, int | None]]] = {}
-    both = threading.Barrier(2)
+    x, both = sim.arange(4.0), threading.Barrier(2)
 
-    def work(number: int) -> None:
+    def work(number: int) -> list[tuple[int, int, int | None]]:
         with ck.capture() as cap:
             start = line()
             both.wait(30)
             for _ in range(number):
                 x * 2
             both.wait(30)
-        found[number] = told(cap.recording, start)
+        return told(cap.recording, start)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in (3, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert found == {3: [(3, 3, 0)], 5: [(5, 3, 0)]}
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(work, (3, 5))) == [[(3, 3, 0)], [(5, 3, 0)]]
 
 
 def test_following_keeps_no_variables(sim: Any, way: str) -> None:

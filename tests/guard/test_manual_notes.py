@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -195,9 +195,8 @@ def test_a_second_begin_says_where_the_first_one_was(cp: Any, watched: Any) -> N
 def test_nobody_waits_for_a_thread_that_has_ended(sim: Any) -> None:
     stream = sim.cuda.Stream(non_blocking=True)
     with watch():
-        begins = threading.Thread(target=lambda: stream.begin_capture())
-        begins.start()
-        begins.join()
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(lambda: stream.begin_capture()).result()
         before = time.monotonic()
         with pytest.raises(
             ck.CaptureError, match=r'the capture at test_manual_notes\.py:\d+ .*has ended and has left it'

@@ -46,18 +46,15 @@ def test_the_reason_is_said(cp: Any, use: str) -> None:
         USES[use](event)
 
 
-@pytest.mark.parametrize('way', ['stream.record', 'event.record'])
 @pytest.mark.parametrize('use', USES)
-def test_recorded_again_it_is_a_usual_event(cp: Any, use: str, way: str) -> None:
-    _graph, event = recorded(cp)
+def test_recorded_again_it_is_a_usual_event(cp: Any, use: str) -> None:
     stream = cp.cuda.Stream(non_blocking=True)
-    if way == 'stream.record':
-        stream.record(event)
-    else:
-        event.record(stream)
-    stream.synchronize()
-    assert USES[use](event) in (None, True)
-    assert type(event) is cp.cuda.Event
+    for record in (lambda event: stream.record(event), lambda event: event.record(stream)):
+        _graph, event = recorded(cp)
+        record(event)
+        stream.synchronize()
+        assert USES[use](event) in (None, True)
+        assert type(event) is cp.cuda.Event
 
 
 TAKING_HANDLES: dict[str, Callable[[Any, Any], Any]] = {
