@@ -46,6 +46,13 @@ class Bench:
         self.streams.append(self.device.stream_create(not blocking, priority))
         return self.streams[-1]
 
+    def order(self, first: int, then: int) -> int:
+        """Let a stream wait for what another one has; return the event."""
+        e = self.device.event_create()
+        self.device.event_record(e, first)
+        self.device.stream_wait_event(then, e)
+        return int(e)
+
     def executable(self, g: int, by_node_priority: bool = False) -> int:
         self.executables.append(self.device.graph_instantiate(g, by_node_priority))
         return self.executables[-1]
@@ -231,12 +238,10 @@ def refused(code: Code, call: Callable[..., Any], *args: Any) -> None:
 def forked(b: Bench, mode: Mode = Mode.RELAXED) -> tuple[int, int, int]:
     """A capture with work on its origin, and a lane that was forked behind it: origin, lane, the forking event."""
     d = b.device
-    origin, lane, e = b.stream(), b.stream(), d.event_create()
+    origin, lane = b.stream(), b.stream()
     d.begin_capture(origin, mode)
     b.work(origin)
-    d.event_record(e, origin)
-    d.stream_wait_event(lane, e)
-    return origin, lane, e
+    return origin, lane, b.order(origin, lane)
 
 
 def end_somehow(b: Bench, s: int) -> None:

@@ -175,17 +175,14 @@ def test_the_last_nodes_of_streams_while_capturing(bench: Bench) -> None:
     seen = [last(origin)]
     assert ends(origin) == (seen[0],)
     assert (seen[0],) == d.capture_info(origin).dependencies
-    e = d.event_create()
-    d.event_record(e, origin)
-    d.stream_wait_event(lane, e)
+    bench.order(origin, lane)
     assert last(lane) == seen[0]
     for stream in (lane, origin, lane):
         bench.work(stream)
         seen.append(last(stream))
         assert (seen[-1],) == d.capture_info(stream).dependencies
     assert d.graph_nodes(d.capture_info(origin).graph) == seen
-    d.event_record(e, lane)
-    d.stream_wait_event(origin, e)
+    bench.order(lane, origin)
     assert last(origin) in (seen[2], seen[3])
     assert sorted(ends(origin)) == sorted(d.capture_info(origin).dependencies) == sorted(seen[2:])
     refused(Code.cudaErrorStreamCaptureUnsupported, d.device_synchronize)
@@ -207,17 +204,14 @@ def test_a_capture_and_what_is_told_of_it(bench: Bench) -> None:
     a = d.capture_info(origin).dependencies
     assert len(a) == 1
     assert list(a) == d.graph_nodes(first.graph)
-    e = d.event_create()
-    d.event_record(e, origin)
-    d.stream_wait_event(lane, e)
+    bench.order(origin, lane)
     assert d.stream_status(lane) is ACTIVE
     assert (d.capture_info(lane).number, d.capture_info(lane).dependencies) == (first.number, a)
     bench.work(lane)
     b = d.capture_info(lane).dependencies
     bench.work(origin)
     c = d.capture_info(origin).dependencies
-    d.event_record(e, lane)
-    d.stream_wait_event(origin, e)
+    bench.order(lane, origin)
     assert d.capture_info(origin).dependencies == tuple(sorted((*b, *c)))
     bench.work(origin)
     (z,) = d.capture_info(origin).dependencies
@@ -412,9 +406,7 @@ def test_a_capture_to_a_graph_that_ends_badly_destroys_it(bench: Bench, how: str
     d, g, s, lane = bench.device, bench.graph(pieces=1), bench.stream(), bench.stream()
     for joined in (True, False):
         d.begin_capture_to(s, g)
-        e = d.event_create()
-        d.event_record(e, s)
-        d.stream_wait_event(lane, e)
+        bench.order(s, lane)
         bench.work(lane)
         if joined:
             d.set_dependencies(s, d.graph_nodes(g))
@@ -723,14 +715,12 @@ def parted(b: Bench, left: Work, right: Work, swapped: bool = False, priority: i
     """A graph of a fork behind a fill; its lanes are recorded in this order or the other, and nothing comes after."""
 
     def record(s: int) -> None:
-        d, lane, e = b.device, b.stream(priority=priority), b.device.event_create()
+        lane = b.stream(priority=priority)
         b.fill(s, 0, 1)
-        d.event_record(e, s)
-        d.stream_wait_event(lane, e)
+        b.order(s, lane)
         for work, on in ((right, lane), (left, s)) if swapped else ((left, s), (right, lane)):
             work(on)
-        d.event_record(e, lane)
-        d.stream_wait_event(s, e)
+        b.order(lane, s)
 
     return b.recorded(record)
 
@@ -1064,15 +1054,13 @@ def test_nodes_are_timed(bench: Bench) -> None:
     d, s, called = bench.device, bench.stream(), []
 
     def lanes(s: int) -> None:
-        lane, e = bench.stream(), d.event_create()
+        lane = bench.stream()
         bench.fill(s, 0, 1)
-        d.event_record(e, s)
-        d.stream_wait_event(lane, e)
+        bench.order(s, lane)
         bench.copy(s, bench.cell(1), bench.cell(0))
         bench.put(lane, 2, 3)
         bench.fill(lane, 3, 4)
-        d.event_record(e, lane)
-        d.stream_wait_event(s, e)
+        bench.order(lane, s)
         bench.call(s, lambda: called.append(1))
 
     g = bench.recorded(lanes)
