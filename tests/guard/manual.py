@@ -12,9 +12,9 @@ from capturekit.model.rules import CaptureStatus, Mode
 
 
 @contextmanager
-def by_hand(cp: Any, mode: Mode = Mode.RELAXED) -> Iterator[Any]:
+def by_hand(cp: Any, mode: Mode = Mode.RELAXED, *, non_blocking: bool = True) -> Iterator[Any]:
     """Yield what has the captured ``stream``, which is current, and ``launch``, which runs the graph and waits."""
-    stream = cp.cuda.Stream(non_blocking=True)
+    stream = cp.cuda.Stream(non_blocking=non_blocking)
     made = SimpleNamespace(stream=stream)
 
     def launch() -> None:

@@ -271,6 +271,7 @@ def launched(cp: Any, graph: Any) -> None:
 def test_what_the_capture_computes(cp: Any, begun: Any, read: str, mode: Mode) -> None:
     """Its own arrays, and those from outside that it writes."""
     x, z, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
+    x * 2 + 1  # the kernels are compiled before
     with begun(cp, mode) as made:
         cp.multiply(x, 2, out=z)
         made_here = [x * 3, cp.empty(4)] if mode is Mode.RELAXED else [z]  # by hand, the others forbid to allocate

@@ -91,8 +91,9 @@ def test_an_event_forks_a_stream_of_another_device(cp: Any, how: str) -> None:
     with ck.capture() as cap:
         side.wait_event(cap.stream.record())
         with cp.cuda.Device(1):
-            with side if how == 'with' else contextlib.nullcontext():
+            if how == 'use':
                 side.use()
+            with side if how == 'with' else contextlib.nullcontext():
                 y = xs[1] + 1
                 done = side.record()
         x = xs[0] + 2

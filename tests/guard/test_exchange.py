@@ -89,7 +89,7 @@ def test_a_stream_outside_is_waited_for(cp: Any, use: str) -> None:
 def test_by_hand_the_stream_that_is_captured_is_no_fault(cp: Any) -> None:
     """CuPy's own tests: an interface that names the current stream, whichever that is."""
     x, side = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
-    with by_hand(cp) as made:
+    with by_hand(cp, non_blocking=False) as made:
         y = x + Other(x, cp.cuda.get_current_stream().ptr)
         side.wait_event(made.stream.record())
         with pytest.raises(ck.SynchronizationError) as found:
