@@ -170,7 +170,8 @@ def test_calls_on_a_lost_capture_are_no_findings(cp: Any) -> None:
             return y, stream.end_capture()
 
     with observing() as observer:
-        y, graph = ThreadPoolExecutor(1).submit(record).result()
+        with ThreadPoolExecutor(1) as threads:
+            y, graph = threads.submit(record).result()
         graph.launch(stream)
         free(stream, side)
         assert (y == x + 1).all()

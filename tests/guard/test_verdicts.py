@@ -38,10 +38,13 @@ def outside(sim: Any) -> Any:
 @pytest.mark.parametrize('mode', ['global', 'thread_local'])
 def test_modes_keep_unsafe_calls_away(sim: Any, x: Any, outside: Any, mode: Any) -> None:
     """The capture's own allocations are no matter of mode."""
+    from cupyx.profiler import profile
+
     with ck.capture(mode=mode) as cap:
         for kind, call in (
             (ck.SynchronizationError, outside.synchronize),
             (ck.UnsupportedCallError, lambda: sim.cuda.runtime.malloc(512)),
+            (ck.UnsupportedCallError, profile().__enter__),
         ):
             with pytest.raises(kind, match=r"mode='relaxed'"):
                 call()
