@@ -153,12 +153,6 @@ def test_a_stream_entered_by_the_same_with_statement(sim: Any) -> None:
 # -- refusals are caught by code that knows only CuPy's exceptions ----------------------------------------------------
 
 
-def measured(operation: Operation, target: Target) -> int:
-    """The code with which the driver answers in relaxed mode, beside a non-blocking origin."""
-    pattern, _rule = row(operation, target)
-    return int(pattern(ModeOf.RELAXED, False).code)
-
-
 @pytest.mark.parametrize(
     ('call', 'operation', 'target'),
     [
@@ -174,6 +168,8 @@ def measured(operation: Operation, target: Target) -> int:
     ],
 )
 def test_the_status_is_the_measured_code(cp: Any, call: str, operation: str, target: str) -> None:
+    """The code with which the driver answers in relaxed mode, beside a non-blocking origin."""
+    pattern, _rule = row(Operation[operation], Target[target])
     other = cp.cuda.Stream(non_blocking=True)
     names = {'cp': cp, 'other': other, 'before': other.record(cp.cuda.Event())}
     with by_hand(cp) as made:
@@ -181,7 +177,7 @@ def test_the_status_is_the_measured_code(cp: Any, call: str, operation: str, tar
         with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as found:
             eval(call, names)
         assert isinstance(found.value, CaptureError)
-        assert found.value.status == measured(Operation[operation], Target[target]) != 0
+        assert found.value.status == pattern(ModeOf.RELAXED, False).code != 0
         assert Code(found.value.status).name in str(found.value)
 
 
