@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +20,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode
 from capturekit.model.source_line import here
 from capturekit.simulated.kernel_bodies import body
+from tests.guard.manual import by_hand
 
 
 @pytest.fixture
@@ -49,54 +49,28 @@ def line() -> int:
     return at.line
 
 
-@pytest.mark.parametrize('non_blocking', [True, False], ids=['non-blocking', 'blocking'])
-def test_work_without_the_stream_being_current(watched: Any, non_blocking: bool) -> None:
+@pytest.mark.parametrize('in_place', [False, True], ids=['new array', 'in place'])
+@pytest.mark.parametrize('kind', ['non-blocking', 'blocking', 'beside another stream'])
+def test_work_without_the_stream_being_current(watched: Any, kind: str, in_place: bool) -> None:
+    """Work in place is held back and told at the end."""
     cp = watched
     x = cp.arange(4.0)
-    s = cp.cuda.Stream(non_blocking=non_blocking)
-    s.begin_capture()
-    with pytest.raises(ck.EscapedWorkError, match='legacy default stream') as found:
-        at = line() + 1
-        x + 1
-    assert found.value.location is not None
-    assert found.value.location.line == at
-    assert '`with stream:`' in found.value.remedy
-    assert not re.search(r'\bcap\b', str(found.value))
-    went_on(cp, s, x)
-
-
-@pytest.mark.parametrize('non_blocking', [True, False], ids=['non-blocking', 'blocking'])
-def test_work_in_place_is_held_back_and_told_at_the_end(watched: Any, non_blocking: bool) -> None:
-    cp = watched
-    x = cp.arange(4.0)
-    s = cp.cuda.Stream(non_blocking=non_blocking)
-    s.begin_capture()
-    at = line() + 1
-    x += 1
-    x.ndim  # noqa: B018  (another line between)
-    with pytest.raises(ck.EscapedWorkError, match='1 piece of work on the legacy') as found:
-        s.end_capture()
-    assert found.value.location is not None
-    assert found.value.location.line == at
-    went_on(cp, s, x)
-    np.testing.assert_array_equal(x.get(), np.arange(4.0))
-
-
-@pytest.mark.parametrize('in_place', [True, False])
-def test_work_on_another_stream_that_was_current(watched: Any, in_place: bool) -> None:
-    cp = watched
-    x = cp.arange(4.0)
-    s, other = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
-    with other:
+    s, other = cp.cuda.Stream(non_blocking=kind != 'blocking'), cp.cuda.Stream(non_blocking=True)
+    with other if kind == 'beside another stream' else contextlib.nullcontext():
         s.begin_capture()
-        with pytest.raises(ck.EscapedWorkError, match=f'{other.ptr:#x}') as found:
+        with pytest.raises(ck.EscapedWorkError) as found:
+            at = line() + (2 if in_place else 5)
             if in_place:
                 x += 1
+                x.ndim  # noqa: B018  (another line between)
                 s.end_capture()
-            else:
-                x + 1
-    assert 'cap.' not in found.value.remedy
+            x + 1
+    assert found.value.location is not None and found.value.location.line == at
+    on_legacy = '1 piece of work on the legacy' if in_place else 'legacy default stream'
+    assert (f'{other.ptr:#x}' if kind == 'beside another stream' else on_legacy) in str(found.value)
+    assert not re.search(r'\bcap\b', str(found.value))
     went_on(cp, s, x)
+    np.testing.assert_array_equal(x.get(), np.arange(4.0))
     assert GUARD.platform.device.stream_status(other.ptr) is CaptureStatus.NONE
 
 
@@ -116,23 +90,22 @@ def test_questions_meanwhile_are_about_the_legacy_stream(watched: Any) -> None:
 
 def test_two_captures_at_once(watched: Any) -> None:
     cp = watched
-    x = cp.arange(4.0)
+    x, graphs = cp.arange(4.0), []
     s, t = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
-    s.begin_capture()
-    t.begin_capture()
+    for stream in (s, t):
+        stream.begin_capture()
     with s:
         y = x + 1
     with t:
         z = x + 2
-    graphs = [s.end_capture()]
+    graphs.append(s.end_capture())
     with pytest.raises(ck.EscapedWorkError):
         x + 3
     graphs.append(t.end_capture())
-    for graph, stream in zip(graphs, (s, t)):
+    for stream, graph in zip((s, t), graphs):
         graph.launch(stream)
         stream.synchronize()
-    np.testing.assert_array_equal(y.get(), np.arange(4.0) + 1)
-    np.testing.assert_array_equal(z.get(), np.arange(4.0) + 2)
+    assert (y.get().tolist(), z.get().tolist()) == ([1, 2, 3, 4], [2, 3, 4, 5])
 
 
 @pytest.mark.parametrize('mode', [0, 1], ids=['global', 'thread_local'])
@@ -166,58 +139,19 @@ def test_an_open_capture_that_nobody_ends_leaves_nothing_behind(cp: Any) -> None
     s.end_capture()
 
 
-@pytest.mark.parametrize('does', ['zeros(4)', 'cuda.Device(0).use()', 'cuda.Stream.null.use()'])
-def test_destructors_at_the_end_are_no_part_of_a_capture(cp: Any, does: str) -> None:
-    """Garbage is collected as soon as a capture lets it. No stream stands in for the legacy one afterwards."""
-    ran = []
-
-    class Late:
-        def __del__(self) -> None:
-            ran.append(eval(f'cp.{does}', {'cp': cp}))
-
-    s, x = cp.cuda.Stream(non_blocking=True), cp.arange(4.0)
-    before = gc.get_threshold()
-    with watch():
-        s.begin_capture()
-        with s:
-            y = x * 2
-        late: Any = Late()
-        late.me = late
-        del late
-        gc.set_threshold(1)
-        try:
-            graph = s.end_capture()
-            [[] for _ in range(9)]  # lists that the collector counts
-        finally:
-            gc.set_threshold(*before)
-    assert ran and GUARD.state.placeholders == {}
-    assert cp.cuda.get_current_stream() == cp.cuda.Stream.null
-    cp.cuda.Stream.null.synchronize()
-    graph.launch(s)
-    s.synchronize()
-    np.testing.assert_array_equal(y.get(), x.get() * 2)
+CALLS = [
+    's.synchronize()', 's.done', 'cp.cuda.Device().synchronize()', 's.record().synchronize()', 'float(x[0])',
+    's.wait_event(cp.cuda.Stream.null.record())', 'cp.cuda.runtime.memset(x.data.ptr, 0, 8)',
+    'cp.cuda.Stream.null.use()', 'cp.concatenate([x] * 20)',
+]  # fmt: skip
+#: Calls that copy values of the host: each remedy of theirs would be refused again inside of the capture.
+VALUES = [
+    'x.set(np.ones(4))', 'cp.array([1.0, 2.0])', 'cp.asarray(np.ones(4))', 'x[[0, 1]]', 'x.__setitem__([0, 1], 1)',
+    'x[np.array([True, False, True, False])]',
+]  # fmt: skip
 
 
-CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    'synchronize': lambda cp, s, x: s.synchronize(),
-    'done': lambda cp, s, x: s.done,
-    'device': lambda cp, s, x: cp.cuda.Device().synchronize(),
-    'event': lambda cp, s, x: s.record().synchronize(),
-    'read': lambda cp, s, x: float(x[0]),
-    'legacy': lambda cp, s, x: cp.cuda.Stream.null.use(),
-    'memset': lambda cp, s, x: cp.cuda.runtime.memset(x.data.ptr, 0, 8),
-    'isolation': lambda cp, s, x: s.wait_event(cp.cuda.Stream.null.record()),
-    'set': lambda cp, s, x: x.set(np.ones(4)),
-    'array': lambda cp, s, x: cp.array([1.0, 2.0]),
-    'asarray': lambda cp, s, x: cp.asarray(np.ones(4)),
-    'list as an index': lambda cp, s, x: x[[0, 1]],
-    'mask as an index': lambda cp, s, x: x[np.array([True, False, True, False])],
-    'assigned list': lambda cp, s, x: x.__setitem__([0, 1], 1),
-    'concatenate': lambda cp, s, x: cp.concatenate([x] * 20),
-}
-
-
-@pytest.mark.parametrize('call', CALLS)
+@pytest.mark.parametrize('call', [*CALLS, *VALUES])
 def test_no_remedy_names_what_the_script_has_not(watched: Any, call: str) -> None:
     cp = watched
     x = cp.arange(4.0)
@@ -225,15 +159,11 @@ def test_no_remedy_names_what_the_script_has_not(watched: Any, call: str) -> Non
     with s:
         s.begin_capture()
         with pytest.raises(ck.CaptureError) as found:
-            CALLS[call](cp, s, x)
+            eval(call, {'np': np, 'cp': cp, 's': s, 'x': x})
     assert not re.search(r'\bcap\.|ck\.|strict=|mode=', str(found.value)), str(found.value)
     if call in VALUES:
         assert 'before `begin_capture()`' in found.value.remedy and 'asarray' not in found.value.remedy
     went_on(cp, s, x)
-
-
-#: Calls that copy values of the host: each remedy of theirs would be refused again inside of the capture.
-VALUES = ('set', 'array', 'asarray', 'list as an index', 'mask as an index', 'assigned list')
 
 
 def test_remedies_of_all_rules() -> None:
@@ -259,133 +189,100 @@ def test_a_lost_capture_is_told_in_the_words_of_the_script(watched: Any, current
 # -- arrays of graphs captured by hand: those from outside that are gone, and results that no launch has filled -------
 
 
-def recorded(cp: Any, *, inside: bool = False) -> tuple[Any, dict[str, Any], Any]:
-    """A graph, the arrays that it was recorded with, and its stream."""
+def recorded(cp: Any, *, inside: bool = False) -> tuple[Any, dict[str, Any]]:
+    """A graph, and the arrays that it was recorded with."""
     kept = {'x': cp.arange(4.0), 'y': cp.zeros(4)}
-    stream = cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
-    with stream:
-        stream.begin_capture()
+    with by_hand(cp) as made:
         if inside:
             cp.add(kept['x'][1:] * 2, 1, out=kept['y'][1:])
         else:
             cp.multiply(kept['x'], 2, out=kept['y'])
-        graph = stream.end_capture()
-    return graph, kept, stream
+    return made, kept
 
 
 @pytest.mark.parametrize('name', ['x', 'y'])
 def test_an_array_is_gone(cp: Any, name: str) -> None:
     with watch():
-        graph, kept, stream = recorded(cp)
-        graph.launch(stream)
-        stream.synchronize()
+        made, kept = recorded(cp)
+        made.launch()
         np.testing.assert_array_equal(kept['y'].get(), np.arange(4.0) * 2)
         del kept[name]
         other = cp.full(4, 7.0)
         cp.cuda.Stream.null.synchronize()
         with pytest.raises(ck.FreedMemoryError, match=r'float64\[4\]\) is gone') as found:
-            graph.launch(stream)
-        assert 'in recorded' in str(found.value) and 'Keep a name' in found.value.remedy
-        stream.synchronize()
+            made.launch()
+        assert 'capture ended at manual.py:' in str(found.value) and 'Keep a name' in found.value.remedy
+        made.stream.synchronize()
         np.testing.assert_array_equal(other.get(), np.full(4, 7.0))
 
 
 def test_a_view_keeps_its_array(cp: Any) -> None:
     with watch():
-        graph, kept, stream = recorded(cp, inside=True)
+        made, kept = recorded(cp, inside=True)
         kept['x'] = kept['x'][:1]
         kept['z'] = kept.pop('y').reshape(2, 2)
-        graph.launch(stream)
-        stream.synchronize()
+        made.launch()
         np.testing.assert_array_equal(kept['z'].get(), [[0, 3], [5, 7]])
 
 
 def test_memory_that_lives_without_an_array(cp: Any) -> None:
     """It is given to nobody while a pointer to it is kept."""
-    stream, y = cp.cuda.Stream(non_blocking=True), cp.zeros(4)
-    pointer = cp.cuda.alloc(32)
+    y, pointer = cp.zeros(4), cp.cuda.alloc(32)
     cp.ndarray(4, cp.float64, pointer)[...] = 3
-    cp.cuda.Stream.null.synchronize()
-    with watch(), stream:
-        stream.begin_capture()
-        x = cp.ndarray(4, cp.float64, pointer)
-        cp.multiply(x, 2, out=y)
-        graph = stream.end_capture()
+    with watch():
+        with by_hand(cp) as made:
+            x = cp.ndarray(4, cp.float64, pointer)
+            cp.multiply(x, 2, out=y)
         del x
-        graph.launch(stream)
-        stream.synchronize()
+        made.launch()
         np.testing.assert_array_equal(y.get(), np.full(4, 6.0))
 
 
 # -- a read on a stream outside of the capture is refused where only recorded work computes what is read -----------
 
 #: Ways to read an array on another stream.
-READS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    'stream=': lambda cp, y, other: y.get(stream=other),
-    'not blocking': lambda cp, y, other: y.get(stream=other, blocking=False),
-    'asnumpy': lambda cp, y, other: cp.asnumpy(y, stream=other),
-    'a view': lambda cp, y, other: y[2:].get(stream=other),
-    'null': lambda cp, y, other: y.get(stream=cp.cuda.Stream.null),
-}
-
-
-@contextmanager
-def by_hand(cp: Any, mode: Mode) -> Iterator[Any]:
-    """A capture begun and ended by hand; yields a list that gets the graph."""
-    stream = cp.cuda.Stream(non_blocking=True)
-    made: list[Any] = []
-    with watch(), stream:
-        stream.begin_capture(int(mode))
-        yield made
-        assert GUARD.platform.device.stream_status(stream.ptr) is CaptureStatus.ACTIVE
-        made.append(stream.end_capture())
+READS = [
+    'y.get(stream=other)', 'y.get(stream=other, blocking=False)', 'cp.asnumpy(y, stream=other)',
+    'y[2:].get(stream=other)', 'y.get(stream=cp.cuda.Stream.null)',
+]  # fmt: skip
 
 
 @contextmanager
 def in_block(cp: Any, mode: Mode) -> Iterator[Any]:
     """The same as a block of capturekit's."""
-    made: list[Any] = []
+    cp.cuda.Stream.null.synchronize()
     with ck.capture(mode=mode.name.lower()) as cap:
-        yield made
-    made.append(cap.graph)
+        yield cap
+    cap.launch = lambda: launched(cp, cap.graph)
 
 
 BEGUN = pytest.mark.parametrize('begun', [by_hand, in_block])
 
 
-def launched(cp: Any, made: list[Any]) -> None:
+def launched(cp: Any, graph: Any) -> None:
     stream = cp.cuda.Stream(non_blocking=True)
-    made[0].launch(stream)
+    graph.launch(stream)
     stream.synchronize()
 
 
 @BEGUN
 @pytest.mark.parametrize('read', READS)
-def test_what_the_capture_computes(cp: Any, begun: Any, read: str) -> None:
-    x, other = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
-    with begun(cp, Mode.RELAXED) as made:
-        y = x * 2
-        with pytest.raises(ck.HostReadError, match='not computed yet') as found:
-            READS[read](cp, y, other)
-        z = y + 1
-    assert ('cap.graph' in str(found.value)) is (begun is in_block)
-    launched(cp, made)
-    np.testing.assert_array_equal(z.get(), np.arange(4.0) * 2 + 1)
-
-
-@BEGUN
-@pytest.mark.parametrize('mode', [Mode.GLOBAL, Mode.THREAD_LOCAL, Mode.RELAXED])
-def test_an_array_from_outside_that_the_capture_writes(cp: Any, begun: Any, mode: Mode) -> None:
-    x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
+@pytest.mark.parametrize('mode', Mode)
+def test_what_the_capture_computes(cp: Any, begun: Any, read: str, mode: Mode) -> None:
+    """Its own arrays, and those from outside that it writes."""
+    x, z, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
+    x * 2 + 1  # the kernels are compiled before
     with begun(cp, mode) as made:
-        cp.multiply(x, 2, out=y)
-        with pytest.raises(ck.HostReadError, match='not computed yet'):
-            y.get(stream=other)
-    launched(cp, made)
-    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
+        cp.multiply(x, 2, out=z)
+        made_here = [x * 3, cp.empty(4)] if mode is Mode.RELAXED else [z]  # by hand, the others forbid to allocate
+        y = made_here[0]
+        for array in (z, *made_here):
+            with pytest.raises(ck.HostReadError, match='not computed yet') as found:
+                eval(read, {'cp': cp, 'y': array, 'other': other})
+        y += 1
+    assert ('cap.graph' in str(found.value)) is (begun is in_block)
+    made.launch()
+    assert y.get().tolist() == ([1, 4, 7, 10] if mode is Mode.RELAXED else [1, 3, 5, 7])
 
 
 @body('fill_with_four')
@@ -402,7 +299,6 @@ def test_an_argument_of_a_kernel_that_nobody_knows(cp: Any, begun: Any) -> None:
     x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
     fill = cp.RawKernel(SOURCE, 'fill_with_four')
     fill.compile()
-    cp.cuda.Stream.null.synchronize()
     with begun(cp, Mode.RELAXED) as made:
         fill((1,), (4,), (y,))
         with pytest.raises(ck.HostReadError, match='It may write it, and nobody can tell') as found:
@@ -410,7 +306,7 @@ def test_an_argument_of_a_kernel_that_nobody_knows(cp: Any, begun: Any) -> None:
         np.testing.assert_array_equal(x.get(stream=other), np.arange(4.0))
         y += 1
     assert ('cap.graph' in found.value.remedy) is (begun is in_block)
-    launched(cp, made)
+    made.launch()
     np.testing.assert_array_equal(y.get(), np.full(4, 5.0))
 
 
@@ -420,7 +316,6 @@ def test_a_driver_whose_nodes_can_not_be_read(cp: Any, begun: Any, monkeypatch: 
         raise CudaCallError(Code.cudaErrorNotSupported, 'reading a graph')
 
     x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
     with begun(cp, Mode.RELAXED) as made:
         cp.multiply(x, 2, out=y)
         with monkeypatch.context() as patch:
@@ -428,7 +323,7 @@ def test_a_driver_whose_nodes_can_not_be_read(cp: Any, begun: Any, monkeypatch: 
             with pytest.raises(ck.HostReadError, match='can not be seen which memory it writes'):
                 y.get(stream=other)
         y += 1
-    launched(cp, made)
+    made.launch()
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2 + 1)
 
 
@@ -445,35 +340,19 @@ def test_the_bodies_of_decisions_write_too(cp: Any) -> None:
         with cap.if_(flag):
             with pytest.raises(ck.HostReadError, match='not computed yet'):
                 y.get(stream=other)
-    launched(cp, [cap.graph])
+    launched(cp, cap.graph)
     np.testing.assert_array_equal(y.get(), np.ones(4))
 
 
 @BEGUN
 def test_what_the_capture_only_reads_can_be_read(cp: Any, begun: Any) -> None:
     x, rest, other = cp.arange(8.0), cp.zeros(8), cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
     with begun(cp, Mode.RELAXED) as made:
         cp.multiply(x[:4], 2, out=rest[:4])
         np.testing.assert_array_equal(x.get(stream=other), np.arange(8.0))
         np.testing.assert_array_equal(rest[4:].get(stream=other), np.zeros(4))
-    launched(cp, made)
+    made.launch()
     np.testing.assert_array_equal(rest.get()[:4], np.arange(4.0) * 2)
-
-
-@BEGUN
-@pytest.mark.parametrize('mode', [Mode.GLOBAL, Mode.THREAD_LOCAL])
-def test_a_mode_that_forbids_to_wait_for_other_streams(cp: Any, begun: Any, mode: Mode) -> None:
-    """The driver refuses this one in any case: ``get`` waits for its stream."""
-    x, y, other = cp.arange(4.0), cp.zeros(4), cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Stream.null.synchronize()
-    with begun(cp, mode) as made:
-        cp.multiply(x, 2, out=y)
-        with pytest.raises(ck.CaptureError, match='mode of this capture') as found:
-            x.get(stream=other)
-    assert not isinstance(found.value, ck.HostReadError)
-    launched(cp, made)
-    np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
 
 
 def test_a_read_after_the_stream_was_left(cp: Any) -> None:
@@ -486,7 +365,7 @@ def test_a_read_after_the_stream_was_left(cp: Any) -> None:
         with pytest.raises(ck.HostReadError):
             str(y)
         graph = s.end_capture()
-    launched(cp, [graph])
+    launched(cp, graph)
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
 
 
@@ -499,7 +378,6 @@ def told(caplog: pytest.LogCaptureFixture) -> int:
 def test_a_result_that_is_read_before_the_launch(cp: Any, begun: Any, caplog: pytest.LogCaptureFixture) -> None:
     x = cp.arange(4.0)
     with watch():
-        cp.cuda.Stream.null.synchronize()
         with begun(cp, Mode.RELAXED) as made:
             y, z = x * 2, x + 1
         assert told(caplog) == 0
@@ -510,7 +388,7 @@ def test_a_result_that_is_read_before_the_launch(cp: Any, begun: Any, caplog: py
         assert told(caplog) == 1  # once for each graph
         with begun(cp, Mode.RELAXED) as made:
             y = x * 3
-        launched(cp, made)
+        made.launch()
         np.testing.assert_array_equal(y.get(), np.arange(4.0) * 3)
         assert told(caplog) == 1
 
@@ -524,7 +402,7 @@ def test_what_is_known_before_a_launch(cp: Any, caplog: pytest.LogCaptureFixture
             y = x * 2
         assert constant.get().tolist() == [1, 2]
         clone = cap.graph.clone()
-        launched(cp, [clone])
+        launched(cp, clone)
         assert y.get().tolist() == [0, 2, 4, 6]
         with stream:
             stream.begin_capture()

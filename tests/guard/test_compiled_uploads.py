@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
+from tests.captured import launched, values
 
 #: Calls whose values compiled code uploads.
-CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    'take': lambda cp, x: x.take([2, 0, 0, 1]),
-    'put': lambda cp, x: x.put([0, 2], [5.0, 6.0]),
-    'by the compiled function': lambda cp, x: x * cp._core.core.array([2.0, 0.5, 1.0]),
-    'rows': lambda cp, x: x + cp._core.core.array([np.ones(3), np.arange(3.0)]),
-    'in Fortran order': lambda cp, x: x + cp._core.core.array(np.arange(6.0).reshape(2, 3).T[:, :1].T, order='F'),
-    'twice in a line': lambda cp, x: x.take([2, 1]) - x.take([0, 1]),
-}
+CALLS = [
+    'x.take([2, 0, 0, 1])', 'x.put([0, 2], [5.0, 6.0])', 'x * array([2.0, 0.5, 1.0])',
+    'x.take([2, 1]) - x.take([0, 1])', 'x + array([np.ones(3), np.arange(3.0)])',
+    "x + array(np.arange(6.0).reshape(2, 3).T[:, :1].T, order='F')",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize('name', CALLS)
-def test_what_compiled_code_uploads_is_a_constant(cp: Any, name: str) -> None:
-    call = CALLS[name]
+@pytest.mark.parametrize('text', CALLS)
+def test_what_compiled_code_uploads_is_a_constant(cp: Any, text: str) -> None:
+    call = eval(compile(f'lambda x: {text}', __file__, 'eval'), {'np': np, 'array': cp._core.core.array})
     x = cp.arange(3.0) + 1
     with ck.capture() as cap:
         scratch = x * 7  # what comes next lies in memory that an earlier node writes at each launch
         del scratch
-        y = call(cp, x)
+        y = call(x)
         z = x * 2
     for n in range(3):
         x[...] = cp.arange(3.0) + n
         like = cp.arange(3.0) + n
-        wanted = call(cp, like)
+        wanted = call(like)
         cap.graph.launch()
         assert cp.asnumpy(z).tolist() == (cp.asnumpy(like) * 2).tolist()
         assert wanted is None or cp.asnumpy(y).tolist() == cp.asnumpy(wanted).tolist()
@@ -50,8 +47,7 @@ def test_a_constant_that_is_changed_in_the_block_begins_anew(cp: Any) -> None:
         factors += x
         y = factors * 1
     for _ in range(3):
-        cap.graph.launch()
-        assert y.get().tolist() == [2.0, 3.0, 4.0]
+        assert launched(cap, y) == [[2.0, 3.0, 4.0]]
 
 
 def test_the_callers_own_copy_is_refused_as_ever(cp: Any) -> None:
@@ -64,8 +60,7 @@ def test_the_callers_own_copy_is_refused_as_ever(cp: Any) -> None:
         with pytest.raises(ck.UnsupportedCallError, match='copy_from_host_async'):
             new.data.copy_from_host_async(host.ctypes.data, host.nbytes, cap.stream)
         y = x + 1
-    cap.graph.launch()
-    assert y.get().tolist() == [1.0, 2.0, 3.0]
+    assert launched(cap, y) == [[1.0, 2.0, 3.0]]
 
 
 def test_events_of_the_users_are_their_own(cp: Any) -> None:
@@ -80,8 +75,7 @@ def test_events_of_the_users_are_their_own(cp: Any) -> None:
         cap.stream.wait_event(side.record())
         y = b + 1
     assert len(cap.recording.lanes) == 2
-    cap.graph.launch()
-    assert y.get().tolist() == [5.0, 1.0]
+    assert launched(cap, y) == [[5.0, 1.0]]
 
 
 def test_a_table_of_addresses_is_refused(cp: Any) -> None:
@@ -92,8 +86,7 @@ def test_a_table_of_addresses_is_refused(cp: Any) -> None:
         with pytest.raises((ck.CaptureError, RuntimeError)):
             cp._core.core.array(table)
         y = arrays[0] + 1
-    cap.graph.launch()
-    assert y.get().tolist() == [1.0, 1.0, 1.0]
+    assert launched(cap, y) == [[1.0, 1.0, 1.0]]
 
 
 def test_pointers_are_plain_ones_after_the_capture(cp: Any) -> None:
@@ -141,32 +134,26 @@ def test_cupys_compiled_code_asks_a_subclass_of_its_pointers() -> None:
 
 
 #: Many small arrays joined: CuPy's kernel for them reads a table of addresses that it uploads.
-JOINED: dict[str, Callable[[Any, list[Any]], Any]] = {
-    'concatenate': lambda cp, xs: cp.concatenate(xs),
-    'with a dtype': lambda cp, xs: cp.concatenate(xs, dtype='f4', casting='same_kind'),
-    'into an array': lambda cp, xs: cp.concatenate(xs, out=cp.empty(3 * len(xs))),
-    'stack': lambda cp, xs: cp.stack(xs, axis=1),
-    'vstack': lambda cp, xs: cp.vstack(xs),
-    'hstack': lambda cp, xs: cp.hstack(xs),
-    'of scalars': lambda cp, xs: cp.array([x[1] for x in xs]),
-    'of lists': lambda cp, xs: cp.array([[x, x + 1] for x in xs]),
-    'another dtype': lambda cp, xs: cp.array(xs, dtype='c16', ndmin=4),
-}
+JOINED = [
+    'cp.concatenate(xs)', 'cp.concatenate(xs, out=cp.empty(3 * len(xs)))', 'cp.stack(xs, axis=1)', 'cp.vstack(xs)',
+    'cp.hstack(xs)', 'cp.array([x[1] for x in xs])', 'cp.array([[x, x + 1] for x in xs])',
+    "cp.array(xs, dtype='c16', ndmin=4)",
+]  # fmt: skip
+#: CuPy copies these one by one.
+COPIED = "cp.concatenate(xs, dtype='f4', casting='same_kind')"
 
 
-@pytest.mark.parametrize(('how', 'count'), [*((how, 9) for how in JOINED), ('concatenate', 16), ('of lists', 70)])
+@pytest.mark.parametrize(('how', 'count'), [*((how, 9) for how in (*JOINED, COPIED)), (JOINED[0], 16), (JOINED[6], 70)])
 def test_many_small_arrays_are_joined(cp: Any, how: str, count: int) -> None:
-    join, xs = JOINED[how], [cp.arange(3.0) + n for n in range(count)]
+    join, xs = eval(f'lambda xs: {how}', {'cp': cp}), [cp.arange(3.0) + n for n in range(count)]
     with ck.capture() as cap:
-        y = join(cp, [x * 2 for x in xs])
+        y = join([x * 2 for x in xs])
     for n in range(2):
         xs[count - 1] += n
-        wanted = join(cp, [x * 2 for x in xs])
-        cap.graph.launch()
-        assert y.get().tolist() == wanted.get().tolist()
+        wanted = join([x * 2 for x in xs])
+        assert launched(cap, y) == [values(wanted)]
         assert (y.dtype, y.flags.f_contiguous, y.shape) == (wanted.dtype, wanted.flags.f_contiguous, wanted.shape)
-    by_table = how != 'with a dtype'  # else CuPy copies one by one
-    assert any('joined 8 at a time' in step.text for step in cap.recording.steps) == by_table
+    assert any('joined 8 at a time' in step.text for step in cap.recording.steps) == (how != COPIED)
 
 
 def test_arrays_that_do_not_fit_are_refused_by_cupy(cp: Any) -> None:
@@ -176,5 +163,4 @@ def test_arrays_that_do_not_fit_are_refused_by_cupy(cp: Any) -> None:
             cp.array([[cp.ones(2)] * 9, [cp.ones(2)] * 8])
         with pytest.raises(ValueError):
             cp.concatenate([cp.ones((1, n + 1)) for n in range(9)])
-    cap.graph.launch()
-    assert y.get().tolist() == [2.0] * 3
+    assert launched(cap, y) == [[2.0] * 3]

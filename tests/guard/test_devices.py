@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import re
 import threading
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,18 +61,6 @@ def test_leaving_a_lane_brings_its_device_back(cp: Any) -> None:
     assert np.array_equal(value(cp, y), of(cp, 0) * 2) and np.array_equal(value(cp, z), of(cp, 0) + 1)
 
 
-def test_the_same_scope_eagerly(cp: Any) -> None:
-    xs = arrays(cp)
-    found = []
-    with ck.fork(devices=[1, 0]) as lanes:
-        for lane in lanes:
-            with lane:
-                found.append(xs[lane.device] * 3)
-    assert [array.device.id for array in found] == [1, 0]
-    for array in found:
-        np.testing.assert_array_equal(value(cp, array), of(cp, array.device.id) * 3)
-
-
 @pytest.mark.parametrize(
     ('options', 'error', 'words'),
     [
@@ -96,80 +84,73 @@ def test_devices_that_are_none(cp: Any, options: dict[str, Any], error: type, wo
     cap.graph.close()
 
 
-def test_an_event_forks_a_stream_of_another_device(cp: Any) -> None:
+@pytest.mark.parametrize('how', ['with', 'use'])
+def test_an_event_forks_a_stream_of_another_device(cp: Any, how: str) -> None:
+    """Used there, it stays the current one, and is a lane there."""
     xs, side = arrays(cp), side_of(cp, 1)
     with ck.capture() as cap:
         side.wait_event(cap.stream.record())
-        with cp.cuda.Device(1), side:
-            y = xs[1] + 1
-            done = side.record()
+        with cp.cuda.Device(1):
+            if how == 'use':
+                side.use()
+            with side if how == 'with' else contextlib.nullcontext():
+                y = xs[1] + 1
+                done = side.record()
+        x = xs[0] + 2
+        if how == 'use':
+            with cp.cuda.Device(1):
+                y += 1
+                done = side.record()
         cap.stream.wait_event(done)
         z = y.copy()
         with pytest.raises(ck.UnsupportedCallError, match='An event belongs to the device'):
             side.record()
+    assert cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
     assert (y.device.id, z.device.id) == (1, 0)
     assert [(lane.device, lane.parent) for lane in cap.recording.lanes] == [(0, None), (1, 0)]
     cap.graph.launch()
-    np.testing.assert_array_equal(value(cp, z), of(cp, 1) + 1)
-
-
-def test_a_stream_used_on_another_device_is_a_lane_there(cp: Any) -> None:
-    xs, side = arrays(cp), side_of(cp, 1)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with cp.cuda.Device(1):
-            side.use()
-            y = xs[1] + 1
-        x = xs[0] + 2
-        with cp.cuda.Device(1):
-            y += 1
-        cap.join(side)
-    assert cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
-    cap.graph.launch()
-    np.testing.assert_array_equal(value(cp, y), of(cp, 1) + 2)
+    np.testing.assert_array_equal(value(cp, z), of(cp, 1) + 1 + (how == 'use'))
     np.testing.assert_array_equal(value(cp, x), of(cp, 0) + 2)
 
 
 def test_a_capture_on_another_device_than_0(cp: Any) -> None:
-    xs = arrays(cp)
-    with cp.cuda.Device(1):
-        with ck.capture() as cap, cap.fork(devices=[0, 1]) as lanes:
-            found = []
+    """The same scope works eagerly."""
+
+    def work() -> list[Any]:
+        found = []
+        with ck.fork(devices=[1, 0]) as lanes:
             for lane in lanes:
                 with lane:
-                    found.append(xs[lane.device] * 5)
+                    found.append(xs[lane.device] * 3)
+        return found
+
+    xs = arrays(cp)
+    with cp.cuda.Device(1):
+        with ck.capture() as cap:
+            recorded = work()
         assert cp.cuda.Device().id == 1
         cap.graph.launch()
-    assert [array.device.id for array in found] == [0, 1]
-    with cp.cuda.Device(1):
-        np.testing.assert_array_equal(value(cp, found[0]), of(cp, 0) * 5)
-        np.testing.assert_array_equal(value(cp, found[1]), of(cp, 1) * 5)
+    for found in (recorded, work()):
+        assert [array.device.id for array in found] == [1, 0]
+        for array in found:
+            with cp.cuda.Device(1):
+                np.testing.assert_array_equal(value(cp, array), of(cp, array.device.id) * 3)
 
 
 # -- devices without a lane -----------------------------------------------------------------------------------
 
 
-def in_new_memory(cp: Any, x: Any) -> None:
-    x * 2
-
-
-def in_place(cp: Any, x: Any) -> None:
-    x *= 2
-
-
-@pytest.mark.parametrize('work', [in_new_memory, in_place])
+@pytest.mark.parametrize('in_place', [False, True])
 @pytest.mark.parametrize('how', ['with', 'use', 'set'])
-def test_work_on_a_device_without_a_lane_is_refused(cp: Any, work: Callable[..., None], how: str) -> None:
+def test_work_on_a_device_without_a_lane_is_refused(cp: Any, in_place: bool, how: str) -> None:
     xs = arrays(cp)
     with pytest.raises(ck.EscapedWorkError, match='on device 1') as info:
         with ck.capture():
             y = xs[0] + 1
-            if how == 'with':
-                with cp.cuda.Device(1):
-                    work(cp, xs[1])
-            else:
+            if how != 'with':
                 cp.cuda.Device(1).use() if how == 'use' else cp.cuda.runtime.setDevice(1)
-                work(cp, xs[1])
+            with cp.cuda.Device(1) if how == 'with' else contextlib.nullcontext():
+                xs[1].__imul__(2) if in_place else xs[1] * 2
     assert info.value.location is not None and info.value.location.file == __file__
     assert 'cap.fork(devices=[0, 1])' in info.value.remedy
     assert cp.cuda.Device().id == 0
@@ -203,28 +184,28 @@ def test_adapting_forks_a_lane_where_a_device_is_visited(cp: Any) -> None:
             z += 1
         with cp.cuda.Device(1):
             z *= 3  # the same lane again, so behind what it has done
+            cp.cuda.Device(1).synchronize()  # a join
+        w = z.copy()
     assert [lane.device for lane in cap.recording.lanes] == [0, 1]
     assert any('forked' in step.text for step in cap.recording.adaptations)
     assert cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
     cap.graph.launch()
     np.testing.assert_array_equal(value(cp, z), (of(cp, 1) * 2 + 1) * 3)
+    np.testing.assert_array_equal(value(cp, w), (of(cp, 1) * 2 + 1) * 3)
     np.testing.assert_array_equal(value(cp, y), of(cp, 0) + 1)
-    assert z.device.id == 1
-
-
-def test_adapting_takes_a_wait_for_the_other_device_for_a_join(cp: Any) -> None:
-    xs = arrays(cp)
-    with ck.capture(strict=False) as cap:
-        with cp.cuda.Device(1):
-            z = xs[1] * 2
-            cp.cuda.Device(1).synchronize()
-        y = z.copy()
-    cap.graph.launch()
-    np.testing.assert_array_equal(value(cp, y), of(cp, 1) * 2)
+    assert (z.device.id, w.device.id) == (1, 0)
 
 
 def test_a_device_that_takes_no_part_may_be_waited_for(cp: Any) -> None:
+    """Also by another thread."""
     xs = arrays(cp)
+
+    def wait() -> None:
+        with cp.cuda.Device(1):
+            cp.arange(10) + 1
+            cp.cuda.Device().synchronize()
+
+    thread = threading.Thread(target=wait, daemon=True)
     with ck.capture() as cap:
         xs[0] += 1
         cp.cuda.Device(1).synchronize()
@@ -232,26 +213,11 @@ def test_a_device_that_takes_no_part_may_be_waited_for(cp: Any) -> None:
             cp.cuda.Device().synchronize()
         with pytest.raises(ck.SynchronizationError):
             cp.cuda.Device(0).synchronize()
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
     cap.graph.launch()
     np.testing.assert_array_equal(value(cp, xs[0]), of(cp, 0) + 1)
-
-
-def test_another_thread_waits_for_its_own_device_only(cp: Any) -> None:
-    done = threading.Event()
-
-    def elsewhere() -> None:
-        with cp.cuda.Device(1):
-            cp.arange(10) + 1
-            cp.cuda.Device().synchronize()
-        done.set()
-
-    thread = threading.Thread(target=elsewhere)
-    with ck.capture() as cap:
-        cp.arange(10) + 1
-        thread.start()
-        assert done.wait(20)
-    thread.join()
-    cap.graph.close()
 
 
 def test_graphs_of_several_devices_decide_on_the_host_alone(cp: Any) -> None:
@@ -268,23 +234,19 @@ def test_graphs_of_several_devices_decide_on_the_host_alone(cp: Any) -> None:
             with ck.capture() as cap, cap.if_(going):
                 work()
 
-    def read_then_copy() -> Any:
+    def copies() -> Any:
         return xs[1].copy() if float(xs[0][1]) > 0 else xs[0]
 
-    rehearsal = ck.rehearse(read_then_copy)
-    with pytest.raises(ck.UnsupportedCallError, match='A copy between two devices'):
-        with ck.capture(rehearsal=rehearsal):
-            read_then_copy()
-
-    def read_then_fork() -> None:
+    def forks() -> None:
         if float(xs[0][1]) > 0:
             with ck.fork(devices=[1]) as (lane,), lane:
                 xs[1] += 1
 
-    rehearsal = ck.rehearse(read_then_fork)
-    with pytest.raises(ck.UnsupportedCallError, match='A lane of another device'):
-        with ck.capture(rehearsal=rehearsal):
-            read_then_fork()
+    for reads, refused in ((copies, 'A copy between two devices'), (forks, 'A lane of another device')):
+        rehearsal = ck.rehearse(reads)
+        with pytest.raises(ck.UnsupportedCallError, match=refused):
+            with ck.capture(rehearsal=rehearsal):
+                reads()
 
 
 def test_a_decision_has_no_lane_of_another_device(cp: Any) -> None:
@@ -298,10 +260,6 @@ def test_a_decision_has_no_lane_of_another_device(cp: Any) -> None:
                 else:
                     with cp.cuda.Device(1):
                         xs[1] += 1
-
-
-def test_a_decision_while_another_device_is_current_is_refused(cp: Any) -> None:
-    xs, going = arrays(cp), cp.ones((), dtype=bool)
     with ck.capture() as cap:
         y = xs[0] + 1
         with cp.cuda.Device(1):
@@ -317,12 +275,10 @@ def test_a_decision_while_another_device_is_current_is_refused(cp: Any) -> None:
 # -- copies ---------------------------------------------------------------------------------------------------
 
 
-COPIES: dict[str, Callable[[Any, Any, Any], Any]] = {
-    'copyto': lambda cp, to, of: cp.copyto(to, of),
-    'setitem': lambda cp, to, of: to.__setitem__(Ellipsis, of),
-    'pointer': lambda cp, to, of: to.data.copy_from_device_async(of.data, of.nbytes),
-    'kernel': lambda cp, to, of: cp.multiply(of, 1, out=to),
-}
+COPIES = [
+    'cp.copyto(to, of)', 'to.__setitem__(Ellipsis, of)', 'to.data.copy_from_device_async(of.data, of.nbytes)',
+    'cp.multiply(of, 1, out=to)',
+]  # fmt: skip
 
 
 @pytest.mark.parametrize('to', [0, 1])
@@ -336,7 +292,7 @@ def test_copies_between_devices_are_recorded(cp: Any, how: str, on: int, to: int
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # CuPy's, of kernels that read another device
         with ck.capture() as cap, cap.fork(devices=[on]) as (lane,), lane:
-            COPIES[how](cp, target, xs[1 - to])
+            eval(how, {'cp': cp, 'to': target, 'of': xs[1 - to]})
     np.testing.assert_array_equal(value(cp, target), 0)
     cap.graph.launch()
     np.testing.assert_array_equal(value(cp, target), of(cp, 1 - to))

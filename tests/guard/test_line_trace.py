@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -120,25 +121,33 @@ def test_generators_and_exceptions(sim: Any, way: str) -> None:
 
 
 def test_each_thread_has_its_own(sim: Any, way: str) -> None:
-    x = sim.arange(4.0)
-    found: dict[int, list[tuple[int, int, int | None]]] = {}
-    both = threading.Barrier(2)
+    x, both = sim.arange(4.0), threading.Barrier(2)
 
-    def work(number: int) -> None:
+    def work(number: int) -> list[tuple[int, int, int | None]]:
         with ck.capture() as cap:
             start = line()
             both.wait(30)
             for _ in range(number):
                 x * 2
             both.wait(30)
-        found[number] = told(cap.recording, start)
+        return told(cap.recording, start)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in (3, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert found == {3: [(3, 3, 0)], 5: [(5, 3, 0)]}
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(work, (3, 5))) == [[(3, 3, 0)], [(5, 3, 0)]]
+
+
+def test_following_keeps_no_variables(sim: Any, way: str) -> None:
+    """And what ``locals()`` gave is left alone."""
+    x = sim.arange(4.0)
+    with ck.capture() as cap:
+        given = locals()
+        y = x + 1
+    assert given['x'] is x
+    memory = weakref.ref(x.data.mem)
+    cap.graph.close()
+    del x, y, cap, given
+    gc.collect()
+    assert memory() is None
 
 
 def test_lines_can_be_left_out(sim: Any) -> None:
@@ -149,25 +158,6 @@ def test_lines_can_be_left_out(sim: Any) -> None:
     assert cap.recording.spans == []
     with pytest.raises(TypeError, match='lines must be True or False'):
         ck.capture(lines=1)  # type: ignore[arg-type]
-
-
-def test_following_keeps_no_variables(sim: Any, way: str) -> None:
-    x = sim.arange(4.0)
-    with ck.capture() as cap:
-        y = x + 1
-    memory = weakref.ref(x.data.mem)
-    cap.graph.close()
-    del x, y, cap
-    gc.collect()
-    assert memory() is None
-
-
-def test_what_locals_gave_is_left_alone(sim: Any, way: str) -> None:
-    x = sim.arange(4.0)
-    with ck.capture():
-        given = locals()
-        x + 1
-    assert given['x'] is x
 
 
 @pytest.mark.skipif(not hasattr(sys, 'monitoring'), reason='sys.monitoring came with Python 3.12')
@@ -240,12 +230,9 @@ def test_the_two_lines_between_which_a_capture_was_lost(sim: Any, way: str, noti
     with pytest.raises(ck.InvalidatedError) as info, ck.capture() as cap:
         start = line()
         x + 1
-        n = 1
-        sim.__capturekit_simulated__.launch_host_func if n else None  # noqa: B018
         call(sim.__capturekit_simulated__.device_synchronize)
-        n = 2
         if noticed == 'lines later':
-            n = sum(range(10))
+            _between = sum(range(10))
         if noticed != 'at the end':
             cap.stream.record()
     error = info.value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from capturekit.guard.verdicts import unended
 from capturekit.model import counters
 from capturekit.model.rules import Mode
 from tests.command import called
+from tests.guard.manual import by_hand
 
 HERE = Path(__file__).name
 
@@ -27,6 +28,11 @@ HERE = Path(__file__).name
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the logger of capturekit has said in the test."""
     return [record.getMessage() for record in caplog.records if record.name == 'capturekit']
+
+
+def line_of(function: Any, below: int) -> str:
+    """A line of a function, so many below its ``def``, as messages name it."""
+    return f'{HERE}:{function.__code__.co_firstlineno + below} in {function.__name__}'
 
 
 def forked(cp: Any, origin: Any, side: Any, *, work: bool = False, join: bool = False) -> None:
@@ -39,18 +45,13 @@ def forked(cp: Any, origin: Any, side: Any, *, work: bool = False, join: bool = 
 
 
 def test_a_fork_that_is_given_nothing(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
-    origin, side = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    with watch(), origin:
-        origin.begin_capture()
-        forked(cp, origin, side)
-        origin.end_capture()
-    line = forked.__code__.co_firstlineno + 1
-    text = 'lane 1 was forked and given no work, and it was never joined: it adds nothing'
-    assert said(caplog) == [f'{HERE}:{line} in forked: {text}']
-
-
-def test_the_same_in_a_block(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told by the logger, and in a block by a note."""
     side = cp.cuda.Stream(non_blocking=True)
+    with by_hand(cp) as made:
+        forked(cp, made.stream, side)
+    text = 'lane 1 was forked and given no work, and it was never joined: it adds nothing'
+    assert said(caplog) == [f'{line_of(forked, 1)}: {text}']
+    caplog.clear()
     with ck.capture() as cap:
         forked(cp, cap.stream, side)
     assert [note.text for note in cap.recording.notes if 'given no work' in note.text] != []
@@ -59,11 +60,9 @@ def test_the_same_in_a_block(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize('work', [False, True])
 def test_a_fork_that_is_joined(cp: Any, caplog: pytest.LogCaptureFixture, work: bool) -> None:
-    origin, side = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    with watch(), origin:
-        origin.begin_capture()
-        forked(cp, origin, side, work=work, join=True)
-        origin.end_capture()
+    side = cp.cuda.Stream(non_blocking=True)
+    with by_hand(cp) as made:
+        forked(cp, made.stream, side, work=work, join=True)
     with ck.capture() as cap:
         forked(cp, cap.stream, side, work=work, join=True)
         with ck.fork(2) as (left, _right), left:
@@ -94,21 +93,19 @@ def test_a_refusal_that_is_caught_is_told_once(
     cp: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counters, '_TOLD', set())
-    x, origin = cp.ones(4), cp.cuda.Stream(non_blocking=True)
+    x = cp.ones(4)
 
     def reads() -> None:
         with pytest.raises(ck.HostReadError):
             x.get()
 
-    line = f'{HERE}:{reads.__code__.co_firstlineno + 2} in reads: refused, and caught in the block: HostReadError: '
+    line = f'{line_of(reads, 2)}: refused, and caught in the block: HostReadError: '
     for _ in range(2):
         with ck.capture():
             reads()
     assert [text.startswith(line) for text in said(caplog)] == [True]
-    with watch(), origin:
-        origin.begin_capture()
+    with by_hand(cp):
         reads()
-        origin.end_capture()
     assert [text.startswith(line) for text in said(caplog)] == [True, True]  # its remedy has other words
 
 
@@ -135,8 +132,7 @@ def test_a_task_that_waits_while_its_capture_is_open(cp: Any, caplog: pytest.Log
     text = (
         'the capture was open while its task waited here: what other tasks gave to its stream meanwhile is in the graph'
     )
-    line = records.__code__.co_firstlineno + 4
-    assert said(caplog) == [f'{HERE}:{line} in records: {text}'] * waits
+    assert said(caplog) == [f'{line_of(records, 4)}: {text}'] * waits
     assert x.get().tolist() == [1 if waits else 2] * 4
 
 
@@ -154,6 +150,14 @@ def watched(cp: Any) -> Iterator[Any]:
         if stream.is_capturing():
             with stream:
                 stream.end_capture()
+
+
+def ended(stream: Any) -> None:
+    """End the capture, and launch the graph."""
+    with stream:
+        graph = stream.end_capture()
+    graph.launch(stream)
+    stream.synchronize()
 
 
 def record(stream: Any, x: Any, fails: bool) -> Any:
@@ -184,19 +188,15 @@ def test_a_second_begin_says_where_the_first_one_was(cp: Any, watched: Any) -> N
     leave_open(watched, x)
     with pytest.raises(ck.UnmatchedError, match=OPEN):
         record(watched, x, False)
-    with watched:
-        graph = watched.end_capture()
-    graph.launch(watched)
-    watched.synchronize()
+    ended(watched)
     assert x.get().tolist() == [2] * 4
 
 
 def test_nobody_waits_for_a_thread_that_has_ended(sim: Any) -> None:
     stream = sim.cuda.Stream(non_blocking=True)
     with watch():
-        begins = threading.Thread(target=lambda: stream.begin_capture())
-        begins.start()
-        begins.join()
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(lambda: stream.begin_capture()).result()
         before = time.monotonic()
         with pytest.raises(
             ck.CaptureError, match=r'the capture at test_manual_notes\.py:\d+ .*has ended and has left it'
@@ -221,9 +221,7 @@ def test_a_refused_end_says_how_to_end_the_capture(cp: Any, watched: Any) -> Non
         ):
             watched.synchronize()
         watched.wait_event(side.record())
-        graph = watched.end_capture()
-    graph.launch(watched)
-    watched.synchronize()
+        ended(watched)
     assert y.get().tolist() == [2] * 4
 
 
@@ -244,49 +242,48 @@ def test_an_end_refused_for_escaped_work_can_be_repeated(cp: Any, watched: Any) 
 # -- no garbage is collected while a capture begun by hand is open -------------------------------------------------
 
 
-class Holder:
-    """In a cycle with itself, so that only the collector frees it."""
-
-    def __init__(self, held: Any, ended: list[int]) -> None:
-        self.held, self.itself, self.ended = held, self, ended
-
-    def __del__(self) -> None:
-        self.ended.append(1)
-
-
-def litter() -> None:
-    """Make so many containers that the collector would come by itself."""
-    for _ in range(20):
-        _kept = [[number] for number in range(5_000)]
-
-
 @pytest.fixture
-def collects() -> Any:
-    """As in a program: other tests have made the collector come seldom."""
+def collects() -> Iterator[None]:
+    """The collector comes whenever it may: other tests have made it come seldom."""
     before = gc.get_threshold()
-    gc.set_threshold(700, 10, 10)
+    gc.set_threshold(1)
     yield
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize('mode', [Mode.GLOBAL, Mode.THREAD_LOCAL, Mode.RELAXED])
-def test_memory_of_garbage_is_freed_after_the_capture(cp: Any, collects: Any, mode: Mode) -> None:
-    """``cudaFree`` loses a capture of another mode than relaxed."""
-    x, stream, ended = cp.arange(4.0), cp.cuda.Stream(non_blocking=True), list[int]()
+@pytest.mark.parametrize('does', ['zeros(4)', 'cuda.Device(0).use()', 'cuda.Stream.null.use()'])
+@pytest.mark.parametrize('mode', Mode)
+def test_garbage_is_no_part_of_a_capture(cp: Any, collects: None, mode: Mode, does: str) -> None:
+    """``cudaFree`` loses a capture of another mode than relaxed. No stream stands in for the legacy one afterwards."""
+    ran = []
+
+    class Garbage:
+        """In a cycle with itself, so that only the collector frees it."""
+
+        def __init__(self, held: Any) -> None:
+            self.held, self.itself = held, self
+
+        def __del__(self) -> None:
+            ran.append(eval(f'cp.{does}', {'cp': cp}))
+
+    x, stream, memory = cp.arange(4.0), cp.cuda.Stream(non_blocking=True), cp.cuda.memory.Memory(512)
     y = x * 3  # the kernel is compiled before
     cp.cuda.Stream.null.synchronize()
-    with watch(), stream:
-        Holder(cp.cuda.memory.Memory(512), ended)
+    with watch():
         stream.begin_capture(int(mode))
-        litter()
-        cp.multiply(x, 2, out=y)
-        assert ended == [] and not gc.isenabled()
+        Garbage(memory)
+        del memory
+        with stream:
+            cp.multiply(x, 2, out=y)
+        lists = [[] for _ in range(99)]  # the collector counts them
+        assert ran == [] and not gc.isenabled()
         graph = stream.end_capture()
-        assert gc.isenabled()
-        litter()
-        assert ended == [1]
-        graph.launch(stream)
-        stream.synchronize()
+        lists += [[] for _ in range(99)]
+        assert len(ran) == 1 and gc.isenabled() and GUARD.state.placeholders == {}
+    assert cp.cuda.get_current_stream() == cp.cuda.Stream.null
+    cp.cuda.Stream.null.synchronize()
+    graph.launch(stream)
+    stream.synchronize()
     np.testing.assert_array_equal(y.get(), np.arange(4.0) * 2)
 
 
@@ -305,11 +302,6 @@ def test_it_is_collected_again_after_a_capture_that_is_refused(sim: Any) -> None
 
 
 # -- what is said of captures --------------------------------------------------------------------------------------
-
-
-def line_of(function: Any, below: int) -> str:
-    """A line of a function, so many below its ``def``, as messages name it."""
-    return f'{HERE}:{function.__code__.co_firstlineno + below} in {function.__name__}'
 
 
 def left_by(stream: Any, x: Any) -> Any:
@@ -386,10 +378,7 @@ def test_the_same_line_again_tells_of_the_first(cp: Any, watched: Any) -> None:
     begun, caught = line_of(falls_back, 3), line_of(falls_back, 4)
     assert f'The capture begun at {begun} is still open: ' in found.value.still_open
     assert f'was raised before, at {caught}, and caught' in found.value.still_open
-    with watched:
-        graph = watched.end_capture()
-    graph.launch(watched)
-    watched.synchronize()
+    ended(watched)
     assert x.tolist() == [4] * 4
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -131,25 +131,6 @@ def test_ends_elsewhere_and_the_one_that_loses_comes_first(cp: Any) -> None:
     assert 'on lane 1' in first.message and 'which is not in the capture' in second.message
 
 
-def test_work_that_escapes_runs_and_is_named_at_its_line(cp: Any) -> None:
-    (stream, side), x = two(cp), numbers(cp)
-    with observing() as observer:
-        with stream:
-            stream.begin_capture()
-            y = x + 1
-            with side:
-                z = x * 2  # escapes
-            graph = stream.end_capture()
-        side.synchronize()
-        assert z.get().tolist() == [0, 2, 4, 6]
-        graph.launch(stream)
-        free(stream, side)
-        assert y.get().tolist() == [1, 2, 3, 4]
-    (one,) = observer.found
-    assert (one.name, one.loses, one.answer) == ('EscapedWorkError', False, '')
-    assert one.message.splitlines()[0].startswith('Work on stream')
-
-
 def test_a_loss_that_only_the_pool_sees_is_one_finding(sim: Any) -> None:
     stream, x = sim.cuda.Stream(), sim.arange(1 << 16)
     with observing() as observer:
@@ -175,8 +156,10 @@ def test_a_loss_that_nobody_saw_is_told_with_its_lines(sim: Any) -> None:
 
 
 def test_calls_on_a_lost_capture_are_no_findings(cp: Any) -> None:
+    """Every thread is observed."""
     (stream, side), x = two(cp), numbers(cp)
-    with observing() as observer:
+
+    def record() -> Any:
         with stream:
             stream.begin_capture()
             assert answer_of(cp, stream.synchronize) == 'StreamCaptureUnsupported'
@@ -184,28 +167,14 @@ def test_calls_on_a_lost_capture_are_no_findings(cp: Any) -> None:
             assert answer_of(cp, stream.end_capture) == 'StreamCaptureInvalidated'
             stream.begin_capture()
             y = x + 1
-            graph = stream.end_capture()
-        graph.launch(stream)
-        free(stream, side)
-    assert (y == x + 1).all()
-    assert len(observer.found) == 1
-
-
-def test_every_thread_is_observed(sim: Any) -> None:
-    answers: list[str] = []
-
-    def record() -> None:
-        stream = sim.cuda.Stream(non_blocking=True)
-        with stream:
-            stream.begin_capture()
-            answers.append(answer_of(sim, stream.synchronize))
-            answers.append(answer_of(sim, stream.end_capture))
+            return y, stream.end_capture()
 
     with observing() as observer:
-        thread = threading.Thread(target=record)
-        thread.start()
-        thread.join()
-    assert answers == ['StreamCaptureUnsupported', 'StreamCaptureInvalidated']
+        with ThreadPoolExecutor(1) as threads:
+            y, graph = threads.submit(record).result()
+        graph.launch(stream)
+        free(stream, side)
+        assert (y == x + 1).all()
     assert names(observer) == [('SynchronizationError', True)]
 
 
@@ -223,24 +192,35 @@ def test_a_block_of_capturekits_own_names_what_lost_it(cp: Any) -> None:
         assert y.get().tolist() == [2, 3, 4, 5]
         cap.graph.close()
     assert 'lost by Stream.synchronize(), which was let through, at test_observer.py:' in str(lost.value)
-    assert names(observer) == [('SynchronizationError', True), ('HostReadError', False)]
+    assert names(observer) == [
+        ('SynchronizationError', True),
+        ('HostReadError', False),
+    ]
 
 
-def test_work_that_escapes_from_a_block_runs(cp: Any) -> None:
-    (side, _other), x = two(cp), numbers(cp)
+@pytest.mark.parametrize('by_hand', [True, False])
+def test_work_that_escapes_runs_and_is_named_at_its_line(cp: Any, by_hand: bool) -> None:
+    (stream, side), x = two(cp), numbers(cp)
     with observing() as observer:
-        with ck.capture() as cap:
+        with stream if by_hand else ck.capture(stream) as cap:
+            if by_hand:
+                stream.begin_capture()
             y = x + 1
             with side:
                 z = x * 2
-            with cp.cuda.Stream.null:
-                w = x * 3
+            if by_hand:
+                graph, w = stream.end_capture(), z
+            else:
+                with cp.cuda.Stream.null:
+                    w = x * 2
         side.synchronize()
-        assert (z.get().tolist(), w.get().tolist()) == ([0, 2, 4, 6], [0, 3, 6, 9])
-        cap.graph.launch()
+        assert z.get().tolist() == w.get().tolist() == [0, 2, 4, 6]
+        (graph if by_hand else cap.graph).launch(stream)
+        free(stream, side)
         assert y.get().tolist() == [1, 2, 3, 4]
-        cap.graph.close()
-    assert [one.name for one in observer.found] == ['EscapedWorkError', 'LegacyStreamError']
+    names = [(one.name, one.loses, one.answer) for one in observer.found]
+    assert names == [('EscapedWorkError', False, ''), ('LegacyStreamError', False, '')][: 1 if by_hand else 2]
+    assert observer.found[0].message.splitlines()[0].startswith('Work on stream')
 
 
 def test_graphed_functions_are_left_to_the_guard(cp: Any) -> None:

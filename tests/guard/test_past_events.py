@@ -46,18 +46,15 @@ def test_the_reason_is_said(cp: Any, use: str) -> None:
         USES[use](event)
 
 
-@pytest.mark.parametrize('way', ['stream.record', 'event.record'])
 @pytest.mark.parametrize('use', USES)
-def test_recorded_again_it_is_a_usual_event(cp: Any, use: str, way: str) -> None:
-    _graph, event = recorded(cp)
+def test_recorded_again_it_is_a_usual_event(cp: Any, use: str) -> None:
     stream = cp.cuda.Stream(non_blocking=True)
-    if way == 'stream.record':
-        stream.record(event)
-    else:
-        event.record(stream)
-    stream.synchronize()
-    assert USES[use](event) in (None, True)
-    assert type(event) is cp.cuda.Event
+    for record in (lambda event: stream.record(event), lambda event: event.record(stream)):
+        _graph, event = recorded(cp)
+        record(event)
+        stream.synchronize()
+        assert USES[use](event) in (None, True)
+        assert type(event) is cp.cuda.Event
 
 
 TAKING_HANDLES: dict[str, Callable[[Any, Any], Any]] = {
@@ -108,17 +105,15 @@ def test_an_event_of_a_second_block_is_refused_there_first(cp: Any) -> None:
         event.synchronize()
 
 
-def test_an_event_of_a_failed_block(cp: Any) -> None:
-    event = cp.cuda.Event()
+def test_the_event_dies_with_its_last_name(cp: Any) -> None:
+    """Also one of a block that has failed."""
+    graph, event = recorded(cp)
     with pytest.raises(LookupError), ck.capture() as cap:
         cap.stream.record(event)
         raise LookupError
     with pytest.raises(ck.IsolationError):
         event.synchronize()
-
-
-def test_the_event_dies_with_its_last_name(cp: Any) -> None:
-    graph, event = recorded(cp)
+    del cap
     gone = weakref.ref(event)
     del event
     gc.collect()

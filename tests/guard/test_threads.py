@@ -19,7 +19,9 @@ from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, verdicts, watch
 from capturekit.guard.entry_points import ENTRIES
 from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.model.rules import Mode
 from tests.captured import line_of
+from tests.guard.manual import by_hand
 
 
 def in_thread(fn: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -34,6 +36,13 @@ def in_thread(fn: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     thread = threading.Thread(target=run)
     thread.start()
     return thread, found
+
+
+def elsewhere(fn: Callable[[], Any]) -> Any:
+    """What a call in another thread gives, or raises."""
+    thread, found = in_thread(fn)
+    thread.join(20)
+    return found[0]
 
 
 def test_eight_captures_at_once(cp: Any) -> None:
@@ -69,86 +78,61 @@ def test_the_wait_is_bounded(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = sim.arange(8, dtype='f8')
     with ck.capture() as cap:
         y = x * 2
-        thread, found = in_thread(sim.cuda.Device().synchronize)
-        thread.join(5)  # the deadlock that the bound is for: the block waits for the thread that waits for the block
-        assert isinstance(found[0], ck.SynchronizationError)
-        assert 'has held a capture open for 0.05 s' in str(found[0])
+        # the deadlock that the bound is for: the block waits for the thread that waits for the block
+        error = elsewhere(sim.cuda.Device().synchronize)
+        assert isinstance(error, ck.SynchronizationError)
+        assert 'has held a capture open for 0.05 s' in str(error)
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(8) * 2)
 
 
 def test_a_thread_can_work_on_a_lane(sim: Any) -> None:
-    """Another thread makes a lane current: its work is recorded, and its allocator is its own again afterwards."""
-    x = sim.arange(8, dtype='f8')
+    """Its work is recorded, and its allocator is its own again afterwards, also where it stays on the lane."""
+    x, inside, over = sim.arange(8, dtype='f8'), threading.Event(), threading.Event()
+    allocator = sim.cuda.memory._get_thread_local_allocator
     results: list[Any] = []
     with ck.capture() as cap:
         with cap.fork(1) as (lane,):
 
-            def work() -> Any:
-                before = sim.cuda.memory._get_thread_local_allocator()
+            def work() -> list[bool]:
+                before = allocator()
                 with lane:
                     results.append(x * 3)
-                return sim.cuda.memory._get_thread_local_allocator() is before
+                unchanged = allocator() is before
+                with lane:
+                    inside.set()
+                    over.wait(5)
+                    return [unchanged, cap.graph._state.memory.owns(sim.empty(8).data.mem)]
 
             thread, found = in_thread(work)
-            thread.join()
-        assert found == [True]
+            assert inside.wait(5)
         y = results[0] + 1
+    over.set()
+    thread.join()
+    assert found == [[True, False]], 'memory of the graph was handed to eager work'
     assert cap.recording.node_count == 2
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(8) * 3 + 1)
 
 
-def test_a_thread_that_stays_on_a_lane_gets_its_allocator_back(sim: Any) -> None:
-    x = sim.arange(8, dtype='f8')
-    inside, over = threading.Event(), threading.Event()
-    with ck.capture() as cap:
-        with cap.fork(1) as (lane,):
-
-            def work() -> bool:
-                with lane:
-                    y = x * 3
-                    inside.set()
-                    over.wait(5)
-                    z = sim.empty(8)
-                    ours = cap.graph._state.memory.owns(z.data.mem)
-                del y
-                return ours
-
-            thread, found = in_thread(work)
-            inside.wait(5)
-    over.set()
-    thread.join()
-    assert found == [False], 'memory of the graph was handed to eager work'
-
-
 def test_other_threads_may_not_use_the_capture(sim: Any) -> None:
     with ck.capture() as cap:
         for call in (lambda: cap.fork(2), lambda: cap.join(cap.stream)):
-            thread, found = in_thread(call)
-            thread.join()
-            assert isinstance(found[0], ck.WrongThreadError)
+            assert isinstance(elsewhere(call), ck.WrongThreadError)
 
 
 #: Ways in which the host reads an array.
-READS: dict[str, Callable[[Any, Any], Any]] = {
-    'get': lambda cp, y: y.get(),
-    'float': lambda cp, y: float(y[0]),
-    'bool': lambda cp, y: bool(y[0]),
-    'asnumpy': lambda cp, y: cp.asnumpy(y),
-    'print': lambda cp, y: str(y),
-    'tolist': lambda cp, y: y.tolist(),
-    'view': lambda cp, y: y[2:6].reshape(2, 2).get(),
-    'on a stream of its own': lambda cp, y: y.get(stream=cp.cuda.Stream(non_blocking=True)),
-    'copy_to_host': lambda cp, y: y.data.copy_to_host(np.empty(8).ctypes.data, 64),
-    'dlpack': lambda cp, y: np.from_dlpack(y, device='cpu'),
-}
+READS = [
+    'y.get()', 'float(y[0])', 'bool(y[0])', 'cp.asnumpy(y)', 'str(y)', 'y.tolist()', 'y[2:6].reshape(2, 2).get()',
+    'y.get(stream=cp.cuda.Stream(non_blocking=True))', 'y.data.copy_to_host(np.empty(8).ctypes.data, 64)',
+    "np.from_dlpack(y, device='cpu')",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize('read', READS)
 @pytest.mark.parametrize('how', ['a block', 'by hand', 'a lane'])
 def test_another_thread_can_not_read_what_is_only_being_recorded(sim: Any, how: str, read: str) -> None:
-    if read == 'dlpack' and tuple(map(int, np.__version__.split('.')[:2])) < (2, 1):
+    if 'dlpack' in read and tuple(map(int, np.__version__.split('.')[:2])) < (2, 1):
         pytest.skip('NumPy takes a device since 2.1')
     x, stream = sim.arange(8, dtype='f8'), sim.cuda.Stream(non_blocking=True)
     with contextlib.ExitStack() as stack:
@@ -164,33 +148,17 @@ def test_another_thread_can_not_read_what_is_only_being_recorded(sim: Any, how: 
             (lane,) = stack.enter_context(cap.fork(1))
             stack.enter_context(lane)
         made: list[Any] = []
-        y = x * 2
-        thread, found = in_thread(lambda: READS[read](sim, y))
-        thread.join()
-        assert isinstance(found[0], ck.HostReadError), found
-        assert 'of the capture that was begun at test_threads.py' in str(found[0])
-        assert ('cap.' in found[0].remedy) == (how != 'by hand')
-        before, after = in_thread(lambda: x.get().tolist())
-        before.join()
-        assert after == [list(range(8))]
+        y, known = x * 2, [x, *([] if how == 'by hand' else [sim.asarray([1.0, 2.0])])]
+        error = elsewhere(lambda: eval(read, {'np': np, 'cp': sim, 'y': y}))
+        assert isinstance(error, ck.HostReadError), error
+        assert 'of the capture that was begun at test_threads.py' in str(error)
+        assert ('cap.' in error.remedy) == (how != 'by hand')
+        already = elsewhere(lambda: [one.get().tolist() for one in known])
+        assert already == [list(range(8)), [1, 2]][: len(known)]
     graph = made[0] if how == 'by hand' else made[0].graph
     graph.launch(stream)
     stream.synchronize()
     assert np.array_equal(y.get(), np.arange(8) * 2)
-
-
-def test_another_thread_reads_what_is_there_already(sim: Any) -> None:
-    """Constants were uploaded when they were recorded, and arrays from before the block have their values."""
-    with ck.capture() as cap:
-        constant = sim.asarray(np.arange(4.0))
-        y = constant * 2
-        thread, found = in_thread(lambda: constant.get().tolist())
-        thread.join()
-    assert found == [[0, 1, 2, 3]]
-    cap.graph.launch()
-    thread, found = in_thread(lambda: y.get().tolist())
-    thread.join()
-    assert found == [[0, 2, 4, 6]]
 
 
 # -- device-wide calls of one thread and captures of others take turns ---------------------------------------------
@@ -520,26 +488,16 @@ def _prefetched(sim: Any) -> list[float]:
     return values
 
 
-@pytest.mark.parametrize('by_hand', [False, True])
-def test_a_pool_of_another_thread_may_grow(sim: Any, by_hand: bool) -> None:
+@pytest.mark.parametrize('begun', [by_hand, ck.capture])
+@pytest.mark.parametrize('mode', Mode)
+def test_a_pool_of_another_thread_may_grow(sim: Any, begun: Any, mode: Mode) -> None:
     """In every mode: in CUDA's global mode the growth would lose the capture, and nobody sees it."""
     x, y = sim.arange(4.0), sim.zeros(4)
-    for mode in (0, 1, 2):
-        sim.get_default_memory_pool().free_all_blocks()
-        with ThreadPoolExecutor(1) as pool, watch():
-            if by_hand:
-                stream = sim.cuda.Stream(non_blocking=True)
-                with stream:
-                    stream.begin_capture(mode)
-                    sim.multiply(x, 2, out=y)
-                    got = pool.submit(_prefetched, sim).result()
-                    graph = stream.end_capture()
-            else:
-                with ck.capture(mode=('global', 'thread_local', 'relaxed')[mode]) as cap:  # type: ignore[arg-type]
-                    sim.multiply(x, 2, out=y)
-                    got = pool.submit(_prefetched, sim).result()
-                graph = cap.graph
-                assert cap.recording.node_count == 1
-            graph.launch()
-        assert got == [3.0, 5.0] and y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
-        y.fill(0)
+    sim.get_default_memory_pool().free_all_blocks()
+    with ThreadPoolExecutor(1) as pool, watch():
+        with by_hand(sim, mode) if begun is by_hand else ck.capture(mode=mode.name.lower()) as made:
+            sim.multiply(x, 2, out=y)
+            got = pool.submit(_prefetched, sim).result()
+        made.graph.launch()
+    assert got == [3.0, 5.0] and y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert begun is by_hand or made.recording.node_count == 1

@@ -7,11 +7,9 @@ and which of CuPy's errors a refusal is as well.
 from __future__ import annotations
 
 import copy
-import importlib
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from capturekit.model.errors import CaptureError
 from capturekit.model.rules import Code, Operation, Target, row
 from capturekit.model.rules import Mode as ModeOf
 from tests.command import called
+from tests.guard.manual import by_hand
 
 
 @pytest.fixture
@@ -37,20 +36,21 @@ def outside(sim: Any) -> Any:
 
 
 @pytest.mark.parametrize('mode', ['global', 'thread_local'])
-def test_modes_keep_unsafe_calls_away(sim: Any, x: Any, outside: Any, mode: str) -> None:
-    unsafe: list[tuple[type[ck.CaptureError], Callable[[], Any]]] = [
-        (ck.SynchronizationError, lambda: outside.synchronize()),
-        (ck.UnsupportedCallError, lambda: sim.cuda.runtime.malloc(512)),
-        (ck.UnsupportedCallError, lambda: importlib.import_module('cupyx.profiler').profile().__enter__()),
-    ]
+def test_modes_keep_unsafe_calls_away(sim: Any, x: Any, outside: Any, mode: Any) -> None:
+    """The capture's own allocations are no matter of mode."""
+    from cupyx.profiler import profile
+
     with ck.capture(mode=mode) as cap:
-        y = x * 2  # the capture's own allocations are no matter of mode
-        for kind, call in unsafe:
+        for kind, call in (
+            (ck.SynchronizationError, outside.synchronize),
+            (ck.UnsupportedCallError, lambda: sim.cuda.runtime.malloc(512)),
+            (ck.UnsupportedCallError, profile().__enter__),
+        ):
             with pytest.raises(kind, match=r"mode='relaxed'"):
                 call()
-        z = y + sim.asarray(np.arange(8.0))
+        y = x * 2
     cap.graph.launch()
-    assert np.array_equal(z.get(), np.arange(8) * 3)
+    assert np.array_equal(y.get(), np.arange(8) * 2)
 
 
 def test_the_bodys_own_exception_is_not_replaced_by_escaped_work(x: Any, outside: Any) -> None:
@@ -136,7 +136,7 @@ def test_benchmark_in_a_block_is_named(sim: Any) -> None:
 
 
 def test_a_stream_entered_by_the_same_with_statement(sim: Any) -> None:
-    x, stream = sim.arange(4), sim.cuda.Stream(non_blocking=True)
+    x, stream, ptds = sim.arange(4), sim.cuda.Stream(non_blocking=True), sim.cuda.Stream.ptds
     for allocates in True, False:
         with pytest.raises(ck.EscapedWorkError, match=r'Give it to the capture, `with ck.capture\(stream\) as cap:`'):
             with ck.capture(), stream:
@@ -145,91 +145,67 @@ def test_a_stream_entered_by_the_same_with_statement(sim: Any) -> None:
         with ck.capture():
             with stream:
                 x += 1
-
-
-def test_the_default_stream_of_a_thread_is_named(sim: Any) -> None:
-    x, stream = sim.arange(4), sim.cuda.Stream.ptds
     with pytest.raises(ck.EscapedWorkError, match='on the per-thread default stream, which is not in the capture'):
-        with ck.capture(), stream:
+        with ck.capture(), ptds:
             x = x + 1
 
 
 # -- refusals are caught by code that knows only CuPy's exceptions ----------------------------------------------------
 
 
-def measured(operation: Operation, target: Target) -> int:
-    """The code with which the driver answers in relaxed mode, beside a non-blocking origin."""
-    pattern, _rule = row(operation, target)
-    return int(pattern(ModeOf.RELAXED, False).code)
-
-
 @pytest.mark.parametrize(
     ('call', 'operation', 'target'),
     [
-        ('stream.synchronize()', Operation.STREAM_SYNCHRONIZE, Target.ORIGIN),
-        ('cp.cuda.runtime.streamSynchronize(stream.ptr)', Operation.STREAM_SYNCHRONIZE, Target.ORIGIN),
-        ('cp.cuda.Device().synchronize()', Operation.DEVICE_SYNCHRONIZE, Target.NONE),
-        ('stream.record().synchronize()', Operation.EVENT_SYNCHRONIZE, Target.CAPTURED_EVENT),
-        ('stream.wait_event(before)', Operation.WAIT_EVENT, Target.OUTSIDE_EVENT),
-        ('stream.add_callback(print, None)', Operation.STREAM_ADD_CALLBACK, Target.ORIGIN),
-        ('stream.begin_capture()', Operation.BEGIN_CAPTURE, Target.ORIGIN),
-        ('other.end_capture()', Operation.END_CAPTURE, Target.OUTSIDE),
-        (
-            'cp.cuda.get_elapsed_time(stream.record(), stream.record())',
-            Operation.EVENT_ELAPSED_TIME,
-            Target.CAPTURED_EVENT,
-        ),
+        ('stream.synchronize()', 'STREAM_SYNCHRONIZE', 'ORIGIN'),
+        ('cp.cuda.runtime.streamSynchronize(stream.ptr)', 'STREAM_SYNCHRONIZE', 'ORIGIN'),
+        ('cp.cuda.Device().synchronize()', 'DEVICE_SYNCHRONIZE', 'NONE'),
+        ('stream.record().synchronize()', 'EVENT_SYNCHRONIZE', 'CAPTURED_EVENT'),
+        ('stream.wait_event(before)', 'WAIT_EVENT', 'OUTSIDE_EVENT'),
+        ('stream.add_callback(print, None)', 'STREAM_ADD_CALLBACK', 'ORIGIN'),
+        ('stream.begin_capture()', 'BEGIN_CAPTURE', 'ORIGIN'),
+        ('other.end_capture()', 'END_CAPTURE', 'OUTSIDE'),
+        ('cp.cuda.get_elapsed_time(stream.record(), stream.record())', 'EVENT_ELAPSED_TIME', 'CAPTURED_EVENT'),
     ],
 )
-def test_the_status_is_the_measured_code(cp: Any, call: str, operation: Operation, target: Target) -> None:
+def test_the_status_is_the_measured_code(cp: Any, call: str, operation: str, target: str) -> None:
+    """The code with which the driver answers in relaxed mode, beside a non-blocking origin."""
+    pattern, _rule = row(Operation[operation], Target[target])
     other = cp.cuda.Stream(non_blocking=True)
     names = {'cp': cp, 'other': other, 'before': other.record(cp.cuda.Event())}
-    stream = names['stream'] = cp.cuda.Stream(non_blocking=True)
-    with watch(), stream:
-        stream.begin_capture()
+    with by_hand(cp) as made:
+        names['stream'] = made.stream
         with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as found:
             eval(call, names)
         assert isinstance(found.value, CaptureError)
-        assert found.value.status == measured(operation, target) != 0
+        assert found.value.status == pattern(ModeOf.RELAXED, False).code != 0
         assert Code(found.value.status).name in str(found.value)
-        assert stream.is_capturing()
-        stream.end_capture()
 
 
 @pytest.mark.parametrize('call', ['stream.done', 'stream.record().done', 'cp.cuda.runtime.streamQuery(stream.ptr)'])
 def test_where_cupy_returns_the_code_it_is_a_plain_refusal(cp: Any, call: str) -> None:
-    stream = cp.cuda.Stream(non_blocking=True)
-    with watch(), stream:
-        stream.begin_capture()
-        with pytest.raises(ck.SynchronizationError) as found:
-            eval(call, {'cp': cp, 'stream': stream})
-        stream.end_capture()
+    with by_hand(cp) as made, pytest.raises(ck.SynchronizationError) as found:
+        eval(call, {'cp': cp, 'stream': made.stream})
     assert type(found.value) is ck.SynchronizationError
     assert not isinstance(found.value, cp.cuda.runtime.CUDARuntimeError)
 
 
 @pytest.mark.parametrize('call', ['x.get()', 'x.set(host)', 'float(x.sum())', 'cp.where(x > 0.5)'])
 def test_where_cupy_refuses_by_itself_its_words_are_there(cp: Any, call: str) -> None:
-    x, stream = cp.arange(3.0), cp.cuda.Stream(non_blocking=True)
+    x = cp.arange(3.0)
     names = {'cp': cp, 'x': x, 'host': x.get()}
-    with watch(), stream:
-        stream.begin_capture()
-        with pytest.raises(RuntimeError, match='is capturing') as found:
-            eval(call, names)
-        stream.end_capture()
+    with by_hand(cp), pytest.raises(RuntimeError, match='is capturing') as found:
+        eval(call, names)
     assert isinstance(found.value, CaptureError)
     assert not isinstance(found.value, cp.cuda.runtime.CUDARuntimeError)
 
 
 def test_the_legacy_stream_is_refused_by_cupy_itself(sim: Any) -> None:
-    null, stream = sim.cuda.Stream.null, sim.cuda.Stream(non_blocking=True)
-    with watch(), stream:
-        stream.begin_capture()
+    null = sim.cuda.Stream.null
+    with by_hand(sim):
         with pytest.raises(ck.LegacyStreamError) as by_method:
             null.begin_capture()
         with pytest.raises(ck.LegacyStreamError) as by_function:
             sim.cuda.runtime.streamBeginCapture(null.ptr)
-        stream.end_capture()
     assert not isinstance(by_method.value, sim.cuda.runtime.CUDARuntimeError)
     pattern, _rule = row(Operation.BEGIN_CAPTURE, Target.LEGACY)
     assert isinstance(by_function.value, sim.cuda.runtime.CUDARuntimeError)
@@ -264,32 +240,30 @@ def test_under_lint_code_of_today_catches_it_too(tmp_path: Path) -> None:
 
 
 def test_unjoined_and_lost_captures_end_as_cupys_errors(cp: Any) -> None:
-    stream, side = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    x = cp.ones(4)
+    side, x = cp.cuda.Stream(non_blocking=True), cp.ones(4)
+    with by_hand(cp) as made:
+        side.wait_event(made.stream.record())
+        with side:
+            y = x + 1
+        with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as unjoined:
+            made.stream.end_capture()
+        made.stream.wait_event(side.record())
+    assert isinstance(unjoined.value, ck.UnjoinedError)
+    assert unjoined.value.status == Code.cudaErrorStreamCaptureUnjoined
+    del y
     with watch():
-        with stream:
-            stream.begin_capture()
-            side.wait_event(stream.record())
-            with side:
-                y = x + 1
-            with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as unjoined:
-                stream.end_capture()
-            stream.wait_event(side.record())
-            stream.end_capture()
-        assert isinstance(unjoined.value, ck.UnjoinedError)
-        assert unjoined.value.status == Code.cudaErrorStreamCaptureUnjoined
-        del y
-        stream.begin_capture()
+        side.begin_capture()
         device = ck.guard.GUARD.platform.device
         with ck.guard.GUARD.inside, pytest.raises(ck.model.errors.CudaCallError):
-            device.stream_synchronize(stream.ptr)
+            device.stream_synchronize(side.ptr)
         with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as lost:
-            stream.end_capture()
+            side.end_capture()
         assert isinstance(lost.value, ck.InvalidatedError)
         assert lost.value.status == Code.cudaErrorStreamCaptureInvalidated
 
 
 def test_it_pickles_and_copies_with_both_classes(sim: Any) -> None:
+    """A process without CuPy reads the pickle, too."""
     with ck.capture() as cap, pytest.raises(ck.SynchronizationError) as found:
         cap.stream.synchronize()
     error: Any = found.value
@@ -298,17 +272,12 @@ def test_it_pickles_and_copies_with_both_classes(sim: Any) -> None:
         assert isinstance(again, sim.cuda.runtime.CUDARuntimeError)
         assert (str(again), again.status, again.args) == (str(error), 900, error.args)
         assert again.location == error.location
-
-
-def test_a_process_without_cupy_reads_the_pickle(sim: Any) -> None:
-    with ck.capture() as cap, pytest.raises(ck.SynchronizationError) as found:
-        cap.stream.synchronize()
     code = (
         'import pickle, sys\n'
         'error = pickle.loads(bytes.fromhex(sys.argv[1]))\n'
         "assert 'cupy' not in sys.modules\n"
         'print(type(error).__name__, error.status)'
     )
-    given = [sys.executable, '-c', code, pickle.dumps(found.value).hex()]
+    given = [sys.executable, '-c', code, pickle.dumps(error).hex()]
     asked = subprocess.run(given, capture_output=True, text=True, timeout=60)
     assert asked.stdout.split() == ['SynchronizationError', '900'], asked.stderr

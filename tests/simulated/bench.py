@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ NONE, ACTIVE, LOST = CaptureStatus.NONE, CaptureStatus.ACTIVE, CaptureStatus.INV
 
 
 class Bench:
-    """A device, and all streams that a test made on it, which are freed of their captures at the end."""
+    """A device; its streams are freed of their captures at the end, and its executable graphs are destroyed."""
 
     device: Any
     work: Callable[[int], None]
@@ -40,10 +40,22 @@ class Bench:
 
     def __init__(self) -> None:
         self.streams: list[int] = []
+        self.executables: list[int] = []
 
-    def stream(self, blocking: bool = False) -> int:
-        self.streams.append(self.device.stream_create(non_blocking=not blocking))
+    def stream(self, blocking: bool = False, priority: int = 0) -> int:
+        self.streams.append(self.device.stream_create(not blocking, priority))
         return self.streams[-1]
+
+    def order(self, first: int, then: int) -> int:
+        """Let a stream wait for what another one has; return the event."""
+        e = self.device.event_create()
+        self.device.event_record(e, first)
+        self.device.stream_wait_event(then, e)
+        return int(e)
+
+    def executable(self, g: int, by_node_priority: bool = False) -> int:
+        self.executables.append(self.device.graph_instantiate(g, by_node_priority))
+        return self.executables[-1]
 
     def recorded(self, work: Callable[[int], Any]) -> int:
         """A graph of what a function does on a stream."""
@@ -58,29 +70,12 @@ class Bench:
 
     def graph(self, pieces: int = 1) -> int:
         """A graph of pieces of work, one after the other."""
-        s = self.stream()
-        self.device.begin_capture(s)
-        for _ in range(pieces):
-            self.work(s)
-        return int(self.device.end_capture(s))
+        return self.recorded(lambda s: [self.work(s) for _ in range(pieces)])
 
     def elsewhere(self, call: Callable[[], Any]) -> Any:
         """Call in another thread."""
-        box: list[Any] = []
-
-        def run() -> None:
-            try:
-                box.append((call(), None))
-            except BaseException as error:
-                box.append((None, error))
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-        value, error = box[0]
-        if error is not None:
-            raise error
-        return value
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(call).result()
 
     def close(self) -> None:
         self.device.exchange_thread_mode(Mode.RELAXED)
@@ -90,6 +85,8 @@ class Bench:
                     self.device.graph_destroy(self.device.end_capture(s))
         self.device.exchange_thread_mode(Mode.GLOBAL)
         assert [s for s in self.streams if self.device.stream_status(s) is not NONE] == []
+        for x in self.executables:
+            self.device.graph_exec_destroy(x)
         for s in self.streams:
             self.device.stream_destroy(s)
 
@@ -241,12 +238,10 @@ def refused(code: Code, call: Callable[..., Any], *args: Any) -> None:
 def forked(b: Bench, mode: Mode = Mode.RELAXED) -> tuple[int, int, int]:
     """A capture with work on its origin, and a lane that was forked behind it: origin, lane, the forking event."""
     d = b.device
-    origin, lane, e = b.stream(), b.stream(), d.event_create()
+    origin, lane = b.stream(), b.stream()
     d.begin_capture(origin, mode)
     b.work(origin)
-    d.event_record(e, origin)
-    d.stream_wait_event(lane, e)
-    return origin, lane, e
+    return origin, lane, b.order(origin, lane)
 
 
 def end_somehow(b: Bench, s: int) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,73 +21,45 @@ for one in DATA['cells']:
     CELLS.setdefault(one['operation'], []).append(one)
 
 _O = Operation
-ORIGIN, SIDE, FREE, CAPTURED = 'origin', 'side', 'free', 'captured'
+ORIGIN, SIDE, FREE, LEGACY = 'origin', 'side', 'free', 'legacy'
 
 
-@dataclass(frozen=True)
-class Call:
-    """An operation for the ledger, with what it addresses; and for the simulated device."""
-
-    operation: Operation
-    simulated: Callable[[SimulatedDevice, dict[str, int]], Any]
-    stream: str | int | None = None
-    event: str | None = None
-    elsewhere: bool = False
-
-
-def _work(stream: str | int) -> Call:
-    def submit(d: SimulatedDevice, w: dict[str, int]) -> Any:
-        return d.submit(w[stream] if isinstance(stream, str) else stream, lambda: None, 'memset', 'memset')
-
-    return Call(_O.WORK, submit, stream)
-
-
-def _waits(stream: str | int) -> Call:
-    return Call(
-        _O.STREAM_SYNCHRONIZE,
-        lambda d, w: d.stream_synchronize(w[stream] if isinstance(stream, str) else stream),
-        stream,
-    )
-
-
-_SYNC = Call(_O.DEVICE_SYNCHRONIZE, lambda d, w: d.device_synchronize())
-_COPY = Call(_O.LEGACY_WORK, lambda d, w: d.legacy_call('memcpy'), 0)
-_ALLOCATE = Call(_O.UNSAFE, lambda d, w: d.malloc(64))
-
-#: By the operation's name without what is said of the scene. Kernels on a stream of another device than the current
-#: one, which the driver lets through, CuPy does not launch.
-CALLS: dict[str, Call] = {
-    'memsetAsync(side of 1)': _work(SIDE),
-    'memsetAsync(origin)': _work(ORIGIN),
-    'memsetAsync(free of 1)': _work(FREE),
-    'memsetAsync(legacy of 1)': _work(0),
-    'memsetAsync(legacy of 0)': _work(0),
-    'kernel (legacy of 1)': _work(0),
-    'kernel(side of 1)': _work(SIDE),
-    'memset sync of 1': _COPY,
-    'memcpyPeer sync': _COPY,
-    'memcpy sync D2H of 1': _COPY,
-    'deviceSynchronize of 1': _SYNC,
-    'deviceSynchronize of 0': _SYNC,
-    'deviceSynchronize of 1 other thread': Call(_SYNC.operation, _SYNC.simulated, elsewhere=True),
-    'streamSynchronize(free of 1)': _waits(FREE),
-    'streamSynchronize(side of 1)': _waits(SIDE),
-    'streamSynchronize(legacy of 1)': _waits(0),
-    'streamQuery(free of 1)': Call(_O.STREAM_QUERY, lambda d, w: d.stream_query(w[FREE]), FREE),
-    'waitEvent(side of 1, captured) [fork]': Call(
-        _O.WAIT_EVENT, lambda d, w: d.stream_wait_event(w[SIDE], w[CAPTURED]), SIDE, CAPTURED
-    ),
-    'waitEvent(legacy of 1, captured)': Call(
-        _O.WAIT_EVENT, lambda d, w: d.stream_wait_event(0, w[CAPTURED]), 0, CAPTURED
-    ),
-    'eventRecord(legacy of 1)': Call(_O.EVENT_RECORD, lambda d, w: d.event_record(d.event_create(), 0), 0),
-    'streamGetFlags(side of 1)': Call(_O.STREAM_GET_FLAGS, lambda d, w: d.stream_flags(w[SIDE]), SIDE),
-    'streamGetFlags(free of 1)': Call(_O.STREAM_GET_FLAGS, lambda d, w: d.stream_flags(w[FREE]), FREE),
-    'streamIsCapturing(legacy of 1)': Call(_O.STREAM_IS_CAPTURING, lambda d, w: d.stream_status(0), 0),
-    'endCapture(side of 1)': Call(_O.END_CAPTURE, lambda d, w: d.end_capture(w[SIDE]), SIDE),
-    'malloc on 1': _ALLOCATE,
-    'malloc on 1 other thread': Call(_ALLOCATE.operation, _ALLOCATE.simulated, elsewhere=True),
+#: What the simulated device does for an operation on a stream with an event.
+SIMULATED: dict[Operation, Callable[[SimulatedDevice, int, int], Any]] = {
+    _O.WORK: lambda d, s, e: d.submit(s, lambda: None, 'memset', 'memset'),
+    _O.STREAM_SYNCHRONIZE: lambda d, s, e: d.stream_synchronize(s),
+    _O.STREAM_QUERY: lambda d, s, e: d.stream_query(s),
+    _O.STREAM_GET_FLAGS: lambda d, s, e: d.stream_flags(s),
+    _O.STREAM_IS_CAPTURING: lambda d, s, e: d.stream_status(s),
+    _O.WAIT_EVENT: lambda d, s, e: d.stream_wait_event(s, e),
+    _O.EVENT_RECORD: lambda d, s, e: d.event_record(d.event_create(), s),
+    _O.END_CAPTURE: lambda d, s, e: d.end_capture(s),
+    _O.DEVICE_SYNCHRONIZE: lambda d, s, e: d.device_synchronize(),
+    _O.LEGACY_WORK: lambda d, s, e: d.legacy_call('memcpy'),
+    _O.UNSAFE: lambda d, s, e: d.malloc(64),
 }
+#: The operation and its stream, by its name without what is said of the scene. Kernels on a stream of another device
+#: than the current one, which the driver lets through, CuPy does not launch.
+CALLS: dict[str, tuple[Operation, str]] = {
+    'memsetAsync(side of 1)': (_O.WORK, SIDE), 'memsetAsync(origin)': (_O.WORK, ORIGIN),
+    'memsetAsync(free of 1)': (_O.WORK, FREE), 'memsetAsync(legacy of 1)': (_O.WORK, LEGACY),
+    'memsetAsync(legacy of 0)': (_O.WORK, LEGACY), 'kernel (legacy of 1)': (_O.WORK, LEGACY),
+    'kernel(side of 1)': (_O.WORK, SIDE), 'memset sync of 1': (_O.LEGACY_WORK, LEGACY),
+    'memcpyPeer sync': (_O.LEGACY_WORK, LEGACY), 'memcpy sync D2H of 1': (_O.LEGACY_WORK, LEGACY),
+    'deviceSynchronize of 1': (_O.DEVICE_SYNCHRONIZE, ''), 'deviceSynchronize of 0': (_O.DEVICE_SYNCHRONIZE, ''),
+    'deviceSynchronize of 1 other thread': (_O.DEVICE_SYNCHRONIZE, ''),
+    'streamSynchronize(free of 1)': (_O.STREAM_SYNCHRONIZE, FREE),
+    'streamSynchronize(side of 1)': (_O.STREAM_SYNCHRONIZE, SIDE),
+    'streamSynchronize(legacy of 1)': (_O.STREAM_SYNCHRONIZE, LEGACY),
+    'streamQuery(free of 1)': (_O.STREAM_QUERY, FREE),
+    'waitEvent(side of 1, captured) [fork]': (_O.WAIT_EVENT, SIDE),
+    'waitEvent(legacy of 1, captured)': (_O.WAIT_EVENT, LEGACY),
+    'eventRecord(legacy of 1)': (_O.EVENT_RECORD, LEGACY), 'streamGetFlags(side of 1)': (_O.STREAM_GET_FLAGS, SIDE),
+    'streamGetFlags(free of 1)': (_O.STREAM_GET_FLAGS, FREE),
+    'streamIsCapturing(legacy of 1)': (_O.STREAM_IS_CAPTURING, LEGACY),
+    'endCapture(side of 1)': (_O.END_CAPTURE, SIDE),
+    'malloc on 1': (_O.UNSAFE, ''), 'malloc on 1 other thread': (_O.UNSAFE, ''),
+}  # fmt: skip
 _SAID = (', joined', ', blocking side', ', dev0 current', ', dev1 current', ', peers on')
 
 
@@ -109,18 +80,17 @@ def test_the_cells_are_many() -> None:
 
 def ledger(cell: dict[str, Any]) -> tuple[str, bool]:
     """The ledger's answer, and whether the capture is lost."""
-    name, call = cell['operation'], CALLS[short(cell['operation'])]
-    handles = {ORIGIN: 16, SIDE: 32, FREE: 48, CAPTURED: 64}
+    name, (operation, stream) = cell['operation'], CALLS[short(cell['operation'])]
     topology = Ledger()
     capture = topology.begin(16, Mode[cell['mode'].upper()], 0, blocking=cell['origin'] == 'blocking', device=0)
     topology.record(64, 16)
     if 'joined' in name:
         topology.wait(32, 64, blocking='blocking side' in name, device=1)
     verdict = topology.judge(
-        call.operation,
-        thread=int(call.elsewhere),
-        stream=handles[call.stream] if isinstance(call.stream, str) else call.stream,
-        event=None if call.event is None else handles[call.event],
+        operation,
+        thread=int('other thread' in name),
+        stream={ORIGIN: 16, SIDE: 32, FREE: 48, LEGACY: 0}.get(stream),
+        event=64 if operation is _O.WAIT_EVENT else None,
         device=0 if 'dev0 current' in name else 1,
     )
     return verdict.answer.code.name, capture in verdict.lost
@@ -128,33 +98,28 @@ def ledger(cell: dict[str, Any]) -> tuple[str, bool]:
 
 def simulated(cell: dict[str, Any]) -> tuple[str, bool]:
     """The simulated device's."""
-    name, call = cell['operation'], CALLS[short(cell['operation'])]
+    name, (operation, stream) = cell['operation'], CALLS[short(cell['operation'])]
     device = SimulatedDevice(0, devices=2)
     device.set_device(1)
-    handles = {SIDE: device.stream_create('blocking side' not in name), FREE: device.stream_create(True)}
+    side, free = device.stream_create('blocking side' not in name), device.stream_create(True)
     device.set_device(0)
-    handles |= {ORIGIN: device.stream_create(cell['origin'] != 'blocking'), CAPTURED: device.event_create()}
-    device.begin_capture(handles[ORIGIN], Mode[cell['mode'].upper()])
-    device.event_record(handles[CAPTURED], handles[ORIGIN])
+    origin, captured = device.stream_create(cell['origin'] != 'blocking'), device.event_create()
+    device.begin_capture(origin, Mode[cell['mode'].upper()])
+    device.event_record(captured, origin)
     if 'joined' in name:
-        device.stream_wait_event(handles[SIDE], handles[CAPTURED])
-    answer = []
+        device.stream_wait_event(side, captured)
 
-    def ask() -> None:
+    def ask() -> str:
         device.set_device(0 if 'dev0 current' in name else 1)
         try:
-            call.simulated(device, handles)
-            answer.append('cudaSuccess')
+            SIMULATED[operation](device, {ORIGIN: origin, SIDE: side, FREE: free}.get(stream, 0), captured)
         except CudaCallError as error:
-            answer.append(getattr(error.code, 'name', str(error.code)))
+            return getattr(error.code, 'name', str(error.code))
+        return 'cudaSuccess'
 
-    if call.elsewhere:
-        thread = threading.Thread(target=ask)
-        thread.start()
-        thread.join()
-    else:
-        ask()
-    return answer[0], device.stream_status(handles[ORIGIN]) is CaptureStatus.INVALIDATED
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(ask).result() if 'other thread' in name else ask()
+    return answer, device.stream_status(origin) is CaptureStatus.INVALIDATED
 
 
 @pytest.mark.parametrize('name', NAMES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType
 from typing import Any
 
@@ -32,20 +32,12 @@ def contents() -> dict[str, Any]:
         for key, value in values.items():
             if hasattr(value, '__dict__') and type(value).__name__ not in ('module', *OF_ONE_DEVICE):
                 holders[f'{place}.{key}'] = vars(value)
+    left_out = set('__builtins__ __annotations__ __annotations_cache__ public _memos _max_vals _min_vals'.split())
     return {
         f'{place}.{key}': value.copy() if isinstance(value, (dict, list, set)) else value
         for place, values in holders.items()
         for key, value in values.items()
-        if key
-        not in (
-            '__builtins__',
-            '__annotations__',
-            '__annotations_cache__',
-            'public',
-            '_memos',
-            '_max_vals',
-            '_min_vals',
-        )
+        if key not in left_out
     }
 
 
@@ -79,17 +71,13 @@ def answers(cp: Any) -> list[Any]:
     """What CuPy says of its state."""
     cupyx = importlib.import_module('cupyx')
     pool = cp.get_default_memory_pool()
-    found = [cp.cuda.runtime.getDevice(), cp.cuda.get_current_stream().ptr, cupyx.geterr()]
-    found += [
-        cp._core.get_compute_type('f4'),
-        cp._core.get_routine_accelerators(),
-        cp.fft.config.get_plan_cache().get_curr_size(),
-        pool.total_bytes(),
-    ]
+    found = [cp.cuda.runtime.getDevice(), cp.cuda.get_current_stream().ptr, cupyx.geterr(), pool.total_bytes()]
+    found += [cp._core.get_compute_type('f4'), cp._core.get_routine_accelerators()]
+    found += [cp.fft.config.get_plan_cache().get_curr_size(), len(cp.random._generator._random_states)]
     found += [cp.cuda.get_allocator() == pool.malloc, cp.cuda.memory._get_thread_local_allocator()]
-    found += [len(cp.cuda.memory_hook.get_memory_hooks()), len(cp.random._generator._random_states)]
     x = cp.arange(4.0)
-    return [*found, x.sum().get(), x.data.mem.size, pool.total_bytes(), cp.cuda.alloc_pinned_memory(8).mem.size]
+    found += [len(cp.cuda.memory_hook.get_memory_hooks()), x.sum().get(), x.data.mem.size, pool.total_bytes()]
+    return [*found, cp.cuda.alloc_pinned_memory(8).mem.size]
 
 
 def test_nothing_is_left_for_the_next_device() -> None:
@@ -115,31 +103,29 @@ def test_nothing_is_left_for_the_next_device() -> None:
 
 def test_another_thread_begins_anew_as_well() -> None:
     """It may belong to a pool of threads that outlives a device."""
-    told: list[Any] = []
-    ask, answered = threading.Semaphore(0), threading.Semaphore(0)
 
-    def work() -> None:
-        for change in (True, False):
-            ask.acquire()
-            cp: Any = sys.modules['cupy']
-            if change:
-                cp.cuda.Stream(non_blocking=True).use()
-                cp.cuda.memory._set_thread_local_allocator(cp.cuda.MemoryPool().malloc)
-            told.append((cp.cuda.get_current_stream().ptr == 0, cp.cuda.memory._get_thread_local_allocator() is None))
-            answered.release()
+    def initial(cp: Any) -> tuple[bool, bool]:
+        return cp.cuda.get_current_stream().ptr == 0, cp.cuda.memory._get_thread_local_allocator() is None
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    for _ in range(2):
-        with simulated():
-            ask.release()
-            assert answered.acquire(timeout=30)
-    thread.join()
-    assert told == [(False, False), (True, True)]
+    def change(cp: Any) -> tuple[bool, bool]:
+        cp.cuda.Stream(non_blocking=True).use()
+        cp.cuda.memory._set_thread_local_allocator(cp.cuda.MemoryPool().malloc)
+        return initial(cp)
+
+    with ThreadPoolExecutor(1) as threads:
+        for call, told in ((change, (False, False)), (initial, (True, True))):
+            with simulated() as cp:
+                assert threads.submit(call, cp).result() == told
+
+
+def made(cp: Any) -> set[int]:
+    return {cp.arange(3).data.ptr, cp.cuda.Stream().ptr, cp.cuda.Event().ptr}
 
 
 def test_what_outlives_its_device_gives_nothing_back_to_the_next() -> None:
+    """Nor are addresses and handles given again."""
     with simulated() as cp:
+        given = made(cp)
         stream = cp.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
@@ -148,6 +134,7 @@ def test_what_outlives_its_device_gives_nothing_back_to_the_next() -> None:
         kept = [graph, stream, cp.cuda.Event(), cp.arange(3), cp.cuda.Memory(64), cp.cuda.alloc_pinned_memory(64)]
         kept += [cp.random.RandomState(0), cp.cuda.malloc_async(64)]
     with simulated() as cp:
+        assert given.isdisjoint(made(cp))
         device = cp.__capturekit_simulated__
         held = [cp.arange(3), cp.cuda.alloc_pinned_memory(64), cp.random.RandomState(0)]
         before = len(device.streams), len(device.events), device.mem_get_info()
@@ -157,14 +144,6 @@ def test_what_outlives_its_device_gives_nothing_back_to_the_next() -> None:
         assert (len(device.streams), len(device.events), device.mem_get_info()) == before
         assert held[0].tolist() == [0, 1, 2]
         assert 0 < held[2].random_sample() < 1
-
-
-def test_addresses_and_handles_are_not_given_again() -> None:
-    found = []
-    for _ in range(2):
-        with simulated() as cp:
-            found.append({cp.arange(3).data.ptr, cp.cuda.Stream().ptr, cp.cuda.Event().ptr})
-    assert found[0].isdisjoint(found[1])
 
 
 def test_a_device_may_be_installed_for_a_while() -> None:
@@ -184,27 +163,23 @@ def test_a_device_may_be_installed_for_a_while() -> None:
         cp.cuda.Stream.null.use()
 
 
-def used(cp: Any) -> None:
-    """Use what asks the guard about CuPy's functions, and the decorator about its compiler."""
-    x = cp.arange(4.0)
-    with ck.capture() as cap:
-        stream = cp.cuda.get_current_stream()
-        stream.wait_event(event=stream.record())
-        y = x.astype('f4', copy=True)
-    cap.graph.launch()
-    assert y.get(order='C').tolist() == [0, 1, 2, 3]
-    graphed = ck.graphed(lambda a: cp.sqrt(a) + 1)
-    for _ in range(4):
-        assert np.allclose(graphed(x).get(), np.sqrt(np.arange(4)) + 1)
-    assert graphed.variants[0].launches == 3
-
-
 def test_a_device_is_freed_when_another_is_used() -> None:
+    """Also after the guard was asked about CuPy's functions, and the decorator about its compiler."""
     devices = []
     for _ in range(4):
         with simulated() as cp:
-            used(cp)
+            x = cp.arange(4.0)
+            with ck.capture() as cap:
+                stream = cp.cuda.get_current_stream()
+                stream.wait_event(event=stream.record())
+                y = x.astype('f4', copy=True)
+            cap.graph.launch()
+            assert y.get(order='C').tolist() == [0, 1, 2, 3]
+            graphed = ck.graphed(lambda a, cp=cp: cp.sqrt(a) + 1)
+            for _ in range(4):
+                assert np.allclose(graphed(x).get(), np.sqrt(np.arange(4)) + 1)
+            assert graphed.variants[0].launches == 3
             devices.append(weakref.ref(cp.__capturekit_simulated__))
-        del cp
+        del cp, x, cap, stream, y, graphed
     gc.collect()
     assert [device() for device in devices[:-1]] == [None] * 3
