@@ -280,11 +280,14 @@ class Making:
         if len(self.before) > bound or self.choices.below(4):  # nobody has seen the other ones
             self.on_lane(self.forked[-1])
 
-    def on_lane(self, lane: Lane | None = None) -> None:
+    def _another(self) -> Lane | None:
         others = [one for one in self.forked if one is not self.current]
-        if lane is None and not others:
+        return self.choices.pick(others) if others else None
+
+    def on_lane(self, lane: Lane | None = None) -> None:
+        lane = lane or self._another()
+        if lane is None:
             return
-        lane = lane or self.choices.pick(others)
         outer, self.current = self.current, lane
         if self.choices.once_in(6) and outer is self.origin and self.level == 1:
             use = self.choices.name('use')
@@ -299,10 +302,9 @@ class Making:
         self.current = outer
 
     def join(self, lane: Lane | None = None) -> None:
-        others = [one for one in self.forked if one is not self.current]
-        if lane is None and not others:
+        lane = lane or self._another()
+        if lane is None:
             return
-        lane = lane or self.choices.pick(others)
         if self.choices.below(2):
             self.add(f'{self.cap}.join({self._stream(lane)})', None)
         else:
