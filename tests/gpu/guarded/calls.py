@@ -160,22 +160,20 @@ def trim(s: Scene, stream: Any) -> None:
     s.async_pool.free_all_blocks(stream)
 
 
-def other_allocator(s: Scene) -> None:
+def pool_of_its_own(s: Scene) -> None:
     pool = cp.cuda.MemoryPool()
     with cp.cuda.using_allocator(pool.malloc):
         s.kept.append(s.a[:2] * 10)
+
+
+def other_allocator(s: Scene) -> None:
+    pool_of_its_own(s)
     s.kept.append(s.a[:2] * 1)
 
 
 def by_its_shape(s: Scene) -> None:
     s.kept.append(cp.ndarray((2,), s.a.dtype))
     s.kept[0][...] = s.a[:2] * 10
-
-
-def pool_of_its_own(s: Scene) -> None:
-    pool = cp.cuda.MemoryPool()
-    with cp.cuda.using_allocator(pool.malloc):
-        s.kept.append(s.a[:2] * 10)
 
 
 def started(s: Scene) -> None:
