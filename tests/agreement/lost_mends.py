@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -106,14 +106,8 @@ def gives(owner: Any, name: str, answer: Any = None) -> Patch:
 
 
 def _without(name: str) -> Patch:
-    """An environment is made without one of its parts."""
-
-    def made(original: Any, self: Any, entries: Any, objects: Any, arrays: Any, unwatchable: Any, writes: Any,
-             *rest: Any) -> None:  # fmt: skip
-        values = {**dict(zip(('missing', 'bases', 'names', 'forms'), rest)), name: None}
-        original(self, entries, objects, arrays, unwatchable, writes, **values)
-
-    return replaced(Environment, '__init__', made)
+    """An environment is made without one part of what a run has read."""
+    return replaced(Environment, '__init__', lambda original, self, run: original(self, replace(run, **{name: ()})))
 
 
 def _visible(*classes: str) -> Patch:
