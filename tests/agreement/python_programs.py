@@ -112,10 +112,10 @@ def _function(frame: Frame, body: str, shape: str, second: bool) -> str:
     head = 'async def' if shape == 'async' else 'def'
     text = f'{head} work({_parameters(frame, shape, second)}):\n{indent(body, "    ")}\n'
     if frame.closed:
-        inner = ''.join(f'{name} = _{name}\n' for name in frame.closed) + text
-        for name in frame.closed:
+        inner = ''.join(f'{name} = {written}\n' for name, written in frame.closed) + text
+        for name, _written in frame.closed:
             inner += f'def get_{name}(): return {name}\ndef set_{name}(v):\n    nonlocal {name}\n    {name} = v\n'
-        pairs = ', '.join(f'get_{name}, set_{name}' for name in frame.closed)
+        pairs = ', '.join(f'get_{name}, set_{name}' for name, _written in frame.closed)
         text = f'def make():\n{indent(inner, "    ")}    return work, {pairs}\nwork, {pairs} = make()\n'
     return text + _made(frame, shape)
 
