@@ -76,11 +76,7 @@ def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:
         'rebinding': graphs.rebinding,
         'watching': watching.lines,
     }
-    return {
-        'beside': costs.beside,
-        **{name: partial(lines, cp) for name, lines in of_cupy.items()},
-        'wild': wild.lines,
-    }
+    return {'beside': costs.beside, **{name: partial(lines, cp) for name, lines in of_cupy.items()}, 'wild': wild.lines}
 
 
 def given() -> argparse.Namespace:

@@ -41,11 +41,7 @@ def jobs(cp: Any, small: bool) -> Iterator[tuple[str, Callable[..., Any], Inputs
     )
     net = Classifier(cp, VARIANTS, *((8, 4, 6, 12) if small else (32, 32, 64, 128)))
     images, *weights = net.arguments()
-    yield (
-        'image classifier',
-        net.function(cp),
-        [(images[:n].copy(), *weights) for n in range(1, VARIANTS + 1)],
-    )
+    yield ('image classifier', net.function(cp), [(images[:n].copy(), *weights) for n in range(1, VARIANTS + 1)])
 
 
 def peaks(cp: Any, small: bool, measured: bool = True) -> Iterator[Line]:
