@@ -18,7 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,25 +43,17 @@ LONGEST = 120
 
 
 @dataclass
-class Found:
-    """What a program gave: a finding, or ''; what was launched; what ended blocks. ``stains``: more than a finding."""
+class Found(Outcome):
+    """What a program gave. ``reasons``: what ended blocks; ``stains``: it leaves more than a finding."""
 
-    finding: str = ''
-    launched: int = 0
-    blocks: int = 0
-    ends: list[str] = field(default_factory=list)
     stains: bool = False
 
     def tell(self, finding: str) -> None:
         self.finding = self.finding or finding
-
-    @property
-    def signature(self) -> str:
-        """The finding without what is another one in each program."""
         first = self.finding.partition('\n')[0]
         first = re.sub(r"0x[0-9a-f]+|'[a-z]+\d+'|`[a-z]+\d+`", '#', first)
         first = re.sub(r'(wrong number .*?:).*', r'\1', first)
-        return re.sub(r'\w*\d[\w.]*', '#', first).replace('program_of_blocks.py:', '')[:150]
+        self.signature = re.sub(r'\w*\d[\w.]*', '#', first).replace('program_of_blocks.py:', '')[:150]
 
 
 class World:
@@ -115,7 +107,7 @@ class Machine:
         """Run a program both ways."""
         if not self._is_there:
             self._there(program, seed)
-        found = Found()
+        found = Found(counts=Counter(sound=int(program.sound), blocks=0, launched=0))
         with _quiet() as said:
             try:
                 Trial(importlib.import_module('cupy'), program, found, said).run()
@@ -155,13 +147,13 @@ class Workers:
             self._process = context.Process(target=_serve, args=(theirs, self._there), daemon=True)
             self._process.start()
             theirs.close()
-        found = Found(f'no answer for {self._longest} seconds', stains=True)
+        found = _stained(f'no answer for {self._longest} seconds')
         try:
             self._pipe.send((drawn, seed))
             if self._pipe.poll(self._longest):
                 found = self._pipe.recv()
         except (EOFError, OSError):
-            found = Found('the process died', stains=True)
+            found = _stained('the process died')
         if found.stains:
             self.close()
         return found
@@ -171,6 +163,12 @@ class Workers:
             self._process.kill()
             self._process.join()
             self._process = None
+
+
+def _stained(finding: str) -> Found:
+    found = Found(stains=True)
+    found.tell(finding)
+    return found
 
 
 def _serve(pipe: Any, there: bool) -> None:
@@ -183,17 +181,12 @@ def _serve(pipe: Any, there: bool) -> None:
                 pipe.send(machine.run(program(replayed(drawn)), seed))
 
 
-def in_short(found: Found, one: Program) -> Outcome:
-    counts = Counter(sound=int(one.sound), blocks=found.blocks, launched=found.launched)
-    return Outcome(found.finding, counts, found.ends, found.signature)
-
-
 @contextmanager
 def kind(there: bool = False) -> Iterator[Kind]:
     """These programs, in processes of their own."""
     workers = Workers(there, LONGEST)
     try:
-        yield Kind(program, lambda choices, one, number: in_short(workers.run(choices.drawn, number), one), 'blocks ')
+        yield Kind(program, lambda choices, _one, number: workers.run(choices.drawn, number), 'blocks ')
     finally:
         workers.close()
 
@@ -224,7 +217,7 @@ class Trial:
 
     def _block(self, number: int) -> None:
         block, before, values = self.program.blocks[number], sight(self.cp, self.captured.s), self.captured.seen([])
-        self.found.blocks += 1
+        self.found.counts['blocks'] += 1
         caps, kept, error = self._recorded(number)
         if block.moves:
             self.cp.cuda.Stream.null.use()
@@ -236,7 +229,7 @@ class Trial:
             self.found.tell(f'{block.ends} did not leave the block')
         record = (number, caps, kept)
         self.records.append(record)
-        self.found.launched += 1
+        self.found.counts['launched'] += 1
         for launch, how in enumerate(self.program.changes):
             self._launch(record, how + launch)
         if block.interrupted and not block.wrong:
@@ -260,7 +253,7 @@ class Trial:
     def _ended(self, number: int, error: BaseException | None) -> None:
         """A block was left by an exception: it is the block's own, or a refusal at a line that may be refused."""
         block = self.program.blocks[number]
-        self.found.ends.append(type(error).__name__)
+        self.found.reasons.append(type(error).__name__)
         if isinstance(error, KeyError) and block.ends == 'KeyError':
             return
         if not isinstance(error, ck.CaptureError):
@@ -308,7 +301,7 @@ class Trial:
         for name, array in wanted.items():
             if not np.allclose(got[name], array, rtol=1e-8, atol=1e-10, equal_nan=True):
                 if block.wrong and not block.strict and self._told():
-                    self.found.ends.append('told')
+                    self.found.reasons.append('told')
                     return
                 self.found.tell(f'wrong number ({block.wrong or "sound"}): {name} is {got[name]}, plainly {array}')
 
@@ -324,7 +317,7 @@ class Trial:
         for place in self.program.blocks[number].interrupted:
             at = 1 + place * count[0] // 1000
             error = self._recorded(number, _interrupts(at, [0]))[2]
-            self.found.ends.append(type(error).__name__)
+            self.found.reasons.append(type(error).__name__)
             if not isinstance(error, (type(None), KeyboardInterrupt, KeyError)):
                 self.found.tell(f'an interrupt becomes {_words(error)}\n{_story(error)}')
             self._restored(before, values, f'after {type(error).__name__}')

@@ -10,6 +10,7 @@ import logging
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.program_sight import Sight
 from tests.agreement.program_world import FILE, OTHER, world
 from tests.agreement.python_values import PRELUDE
+from tests.agreement.trying import Outcome
 from tests.late import Late, Spins
 
 _NAMED = [node for node in ast.walk(ast.parse(PRELUDE)) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
@@ -67,17 +69,6 @@ class Run:
     broken: str = ''
 
 
-@dataclass
-class Compared:
-    """Two runs. ``difference``: the first, in words, or ''. ``raced``: plain runs were not alike, or broke off."""
-
-    difference: str = ''
-    raced: bool = False
-    calls: int = 0
-    launched: int = 0
-    reasons: list[str] = field(default_factory=list)
-
-
 class Machine:
     """A simulated CuPy that programs run on one after the other: ``with Machine() as machine: machine.compared(...)``.
 
@@ -102,26 +93,28 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self._away()
 
-    def compared(self, program: Program) -> Compared:
-        """Run a program both ways. Where that differs, it is run once more on a new device, and that counts.
+    def compared(self, program: Program) -> Outcome:
+        """Run a program both ways, and say the first difference. Where there is one, it is run once more on a new
+        device, and that counts. ``raced``: plain runs were not alike, or broke off.
 
         Plain runs on streams that are late in other orders, and on streams that are not, have to agree, or the program
         has a race of its own; where it differs, many more are tried.
         """
         found = self._compared(program, (3, 5))
-        if found.difference:
+        if found.finding:
             self._away()
             found = self._compared(program, range(3, 33))
         return found
 
-    def _compared(self, program: Program, orders: Iterable[int]) -> Compared:
+    def _compared(self, program: Program, orders: Iterable[int]) -> Outcome:
         plain = self.run(program, False)
         in_time = replace(program, late=False)
         others = [(in_time, 0), *((program, seed) for seed in orders)] if program.late else []
         if plain.broken or any(different(plain, self.run(one, False, seed), program) for one, seed in others):
-            return Compared(raced=True)
+            return Outcome(counts=Counter(calls=0, launched=0, raced=1))
         graphed = self.run(program, True)
-        return Compared(different(plain, graphed, program), False, graphed.calls, graphed.launched, graphed.reasons)
+        counts = Counter(calls=graphed.calls, launched=graphed.launched, raced=0)
+        return Outcome(different(plain, graphed, program), counts, graphed.reasons)
 
     def told(self, program: Program) -> str:
         """The program, and what both runs gave at each step."""

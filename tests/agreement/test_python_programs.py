@@ -75,9 +75,9 @@ def test_a_wrong_answer_is_seen(there: bool, late: bool, sim: Any, monkeypatch: 
     monkeypatch.setattr('tests.agreement.program_runner.Spins', lambda cupy, seed: spun.append)
     with Machine(there) as machine:
         found = machine.compared(Program(STALE.source, STALE.steps, late))
-        assert (found.difference, found.launched, bool(spun)) == ('', 2, late)
+        assert (found.finding, found.counts['launched'], bool(spun)) == ('', 2, late)
         monkeypatch.setattr(Environment, 'changed', lambda self: None)
-        assert 'R[3]' in machine.compared(STALE).difference
+        assert 'R[3]' in machine.compared(STALE).finding
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_a_wrong_answer_is_seen(there: bool, late: bool, sim: Any, monkeypatch: 
 def test_whatever_a_caller_can_see_is_compared(machine: Machine, step: str, seen: str) -> None:
     told = 'graphed = hasattr(over(lambda x: x), "variants")\n'
     one = Program(STALE.source + f'\n{told}del graphed', [f'{told}{step}\ndel graphed'])
-    assert seen in machine.compared(one).difference
-    assert bool(machine.compared(one).difference) == bool(seen)
+    assert seen in machine.compared(one).finding
+    assert bool(machine.compared(one).finding) == bool(seen)
 
 
 def test_draws_are_shortened() -> None:
@@ -134,8 +134,8 @@ def test_a_cause_is_found_again_when_its_mend_is_taken_out(lost: LostMend) -> No
     ones = islice(matching(lost.about, lost.first), WITHIN)
     while True:
         with lost.out(), Machine() as machine:
-            one = next((one for one in ones if machine.compared(one).difference), None)
+            one = next((one for one in ones if machine.compared(one).finding), None)
         assert one is not None, f'{WITHIN} programs do not find it'
         with lost.with_what_is_beside(), Machine() as machine:
-            if not machine.compared(one).difference:
+            if not machine.compared(one).finding:
                 return
