@@ -10,15 +10,17 @@ import gc
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.choices import Choices
+from tests.agreement.program_runner import settled
 from tests.agreement.trying import Kind, Outcome
 
 CALLS = 6
@@ -149,7 +151,7 @@ def _ran(one: DeviceProgram, graphed: bool, cp: Any) -> tuple[list[str], int]:
         current = [ours.index(cp.cuda.get_current_stream(device)) for device, ours in enumerate(names['S'])]
         seen.append(f'{cp.cuda.runtime.getDevice()} {current}')
 
-    names.update(over=_settled(over), Device=cp.cuda.Device, LOG=[], now=now)
+    names.update(over=partial(settled, False, over), Device=cp.cuda.Device, LOG=[], now=now)
     for device in (0, 1):
         with cp.cuda.Device(device):
             names['LOG'].append(cp.zeros((CALLS, 4)))
@@ -171,15 +173,6 @@ def _ran(one: DeviceProgram, graphed: bool, cp: Any) -> tuple[list[str], int]:
     names.clear()
     gc.collect()
     return [*seen, *[_used(cp, device) for device in (0, 1)]], launched
-
-
-def _settled(fn: Any) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        result = fn(*args)
-        last = getattr(fn, 'last', None)
-        return result if last is None or last.holds() else fn.__wrapped__(*args)
-
-    return call
 
 
 def _shown(cp: Any, value: Any) -> str:

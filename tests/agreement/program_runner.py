@@ -165,7 +165,7 @@ class Machine:
         with world() as (home, cupy):
             made: list[Any] = []
             home.over = _decorator(program, made, graphed)
-            home.awaited, home.settled, home.numbered = _awaited, _settled, functools.partial(_numbered, cupy)
+            home.awaited, home.settled, home.numbered = _awaited, settled, functools.partial(_numbered, cupy)
             contextvars.copy_context().run(_steps, program, home, made, found, cupy)
             for one in made:
                 one.clear()
@@ -265,15 +265,12 @@ def _awaited(coroutine: Any) -> Any:
     raise AssertionError('it waits for something')
 
 
-def _settled(clears: bool, fn: Any, *args: Any, **kwargs: Any) -> Any:
+def settled(clears: bool, fn: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a function whose checks come later, and where they do not hold, call it without graphs, as is documented."""
-    result = fn(*args, **kwargs)
-    last = getattr(fn, 'last', None)
+    result, last = fn(*args, **kwargs), getattr(fn, 'last', None)
     if clears and hasattr(fn, 'clear'):
         fn.clear()
-    if last is not None and not last.holds():
-        return fn.__wrapped__(*args, **kwargs)
-    return result
+    return result if last is None or last.holds() else fn.__wrapped__(*args, **kwargs)
 
 
 def _numbered(cupy: Any, fn: Any, part: int, *given: Any) -> list[Any]:

@@ -572,38 +572,29 @@ def lines(cp: Any, workload: Workload, timed: bool = True) -> Iterator[Line]:
                 check(workload, way, wanted)
                 good[name] = way
             except Absent as absent:
-                bad.append(Line(title(workload, name), note=f'absent: {absent}'))
+                bad.append(line(workload, {}, name, note=f'absent: {absent}'))
             except Exception as error:
-                bad.append(Line(title(workload, name), error=f'{type(error).__name__}: {error}'.splitlines()[0]))
+                bad.append(line(workload, {}, name, error=f'{type(error).__name__}: {error}'.splitlines()[0]))
         found = compared(cp, good) if timed and 'eager' in good else {}
         for name, way in good.items():
-            yield of_one(title(workload, name), name, found, way)
+            yield line(workload, found, name, note=f'checked; {way.about()}'.removesuffix('; '))
         yield from bad
         for name, against in AGAINST:
             if name in found and against in found:
-                yield ratio(f'{workload.title}: {name} / {against}', found, name, against)
+                yield line(workload, found, name, against)
     finally:
         for way in made:
             way.close()
 
 
-def title(workload: Workload, name: str) -> str:
-    return f'{workload.title}: eager' if name == 'eager' else f'{workload.title}: {name} / eager'
-
-
-def of_one(title: str, name: str, found: dict[str, float], way: Way) -> Line:
-    """A way against the eager one; the eager way's own line has the medians of all."""
-    note = f'checked; {way.about()}'.removesuffix('; ')
+def line(workload: Workload, found: dict[str, float], name: str, against: str = 'eager', **about: str) -> Line:
+    """One way against another, if there are times; the eager way's own line has the medians of all."""
+    if name == against:
+        return Line(f'{workload.title}: {name}', medians=found, **about)
+    title = f'{workload.title}: {name} / {against}'
     if not found:
-        return Line(title, note=note)
-    if name == 'eager':
-        return Line(title, medians=found, note=note)
-    return ratio(title, found, name, 'eager', note)
-
-
-def ratio(title: str, found: dict[str, float], name: str, against: str, note: str = '') -> Line:
-    medians = {key: found[key] for key in (name, against)}
-    return Line(title, found[name] / found[against], medians=medians, note=note)
+        return Line(title, **about)
+    return Line(title, found[name] / found[against], medians={key: found[key] for key in (name, against)}, **about)
 
 
 def compared(cp: Any, ways: dict[str, Way]) -> dict[str, float]:
