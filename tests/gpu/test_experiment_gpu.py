@@ -112,21 +112,6 @@ def test_a_report_has_a_time_for_each_way() -> None:
     assert str(report).count('\n') > len(report.rows)
 
 
-def test_libraries_and_serial_parts() -> None:
-    rng = cp.random.RandomState(1)
-    a = rng.standard_normal((8, 64, 64))
-    b = rng.standard_normal((8, 64))
-
-    def program(parallel: Any) -> Any:
-        scaled = a * 2
-        products = parallel(*[lambda n=n: scaled[n] @ (scaled[n] @ b[n]) for n in range(8)])
-        return parallel(lambda: sum(products[:4]), lambda: sum(products[4:])), scaled @ scaled
-
-    report = ck.experiment(program, lanes=(1, 2, 8), rounds=2, launches=2)
-    assert report.ok, str(report)
-    assert report.branches == [8, 2]
-
-
 def test_branches_that_depend_on_each_other_are_told(wait: Callable[[], None]) -> None:
     flag = cp.zeros(N)
 
