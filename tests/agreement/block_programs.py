@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import capturekit as ck
 from tests.agreement.block_deeds import CAUGHT, WRONG, Deed
 from tests.agreement.block_source import Block, Line, Program, rendered
 from tests.agreement.choices import Choices
 
-#: Whether decisions that return values can be drawn.
-RETURNING = hasattr(ck.Capture, 'cond')
 MAKING = (
     '{a} * 0.5 + {b}', '{a} - {b} * 0.25', 'cp.tanh({a}) + {b}', '{a}[::-1] + {b}', 'cp.where({a} > 1, {a}, {b})',
     '{a} @ M', 'cp.concatenate([{a}[:2], {b}[2:]])', '{a} * cp.tanh({b}.sum())', 'cp.arange(4.0) + {a}', '{a}.copy()',
@@ -450,8 +447,6 @@ class Making:
                 self.both(f'cp.subtract({left}, 1, out={left})')
 
     def _returning(self, a: Value, question: str) -> None:
-        if not RETURNING:
-            return
         b, name, other = self.choices.pick(self.readable()), self.choices.name('v'), self.choices.name('v')
         one, two = (self.choices.pick(MAKING).format(a=a.name, b=b.name) for _ in range(2))
         made = [name]
