@@ -52,7 +52,7 @@ def machine(cp: Any) -> dict[str, str]:
 
 def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:
     """The parts of a table by name; ``small``: sizes for the simulated device, ``timed``: else it is only checked."""
-    from tests.benchmarks import costs, deciding, graphed, graphs, lanes, peaks, peers, watching, wild, workloads
+    from tests.benchmarks import costs, deciding, graphed, graphs, lanes, peaks, peers, wild, workloads
 
     if table == 'lanes':
         return lanes.parts(cp, small, timed)
@@ -74,7 +74,7 @@ def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:
         'stateful': graphed.stateful,
         'deciding': deciding.deciding,
         'rebinding': graphs.rebinding,
-        'watching': watching.lines,
+        'watching': costs.watching,
     }
     return {'beside': costs.beside, **{name: partial(lines, cp) for name, lines in of_cupy.items()}, 'wild': wild.lines}
 

@@ -73,21 +73,6 @@ def against(full: str, title: str, found: tuple[int, int], eager: tuple[int, int
     return Line(full, found[0] / eager[0], medians={key: value / 1e6 for key, value in sizes.items()}, unit='MB')
 
 
-class Gone:
-    """Bytes of the device that are gone since this was made."""
-
-    def __init__(self, cp: Any) -> None:
-        self.cp = cp
-        self.before = self.free()
-
-    def free(self) -> int:
-        self.cp.cuda.runtime.deviceSynchronize()
-        return int(self.cp.cuda.runtime.memGetInfo()[0])
-
-    def __call__(self) -> int:
-        return self.before - self.free()
-
-
 def eagerly(cp: Any, fn: Callable[..., Any], inputs: Inputs) -> tuple[int, int]:
     """The bytes that a pool of its own has in the end, and that the device has lost."""
     gone, pool = fresh(cp), cp.cuda.MemoryPool()
@@ -139,8 +124,14 @@ def same(found: Any, wanted: Any) -> None:
         raise CheckFailed('differs from the eager run')
 
 
-def fresh(cp: Any) -> Gone:
-    """What nobody uses is given back first."""
+def fresh(cp: Any) -> Callable[[], int]:
+    """What tells how many bytes of the device are gone since now; what nobody uses is given back first."""
     gc.collect()
     cp.get_default_memory_pool().free_all_blocks()
-    return Gone(cp)
+
+    def free() -> int:
+        cp.cuda.runtime.deviceSynchronize()
+        return int(cp.cuda.runtime.memGetInfo()[0])
+
+    before = free()
+    return lambda: before - free()
