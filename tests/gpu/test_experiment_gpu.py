@@ -12,6 +12,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.recorder.forks import ASSIGNMENTS
+from tests.gpu.world import SPIN
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
@@ -19,20 +20,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 
 N = 1 << 16
 
-#: Keeps a lane busy for so many cycles, so that what does not wait for it runs before.
-WAIT = r"""
-extern "C" __global__ void wait_a_while(long long cycles) {
-    long long start = clock64();
-    while (clock64() - start < cycles) {}
-}
-"""
-CYCLES = 20_000_000
-
 
 @pytest.fixture(scope='module')
 def wait() -> Callable[[], None]:
-    kernel = cp.RawKernel(WAIT, 'wait_a_while')
-    return lambda: kernel((1,), (1,), (np.int64(CYCLES),))
+    """A kernel that keeps a lane busy for 12 milliseconds, so that what does not wait for it runs before."""
+    kernel = cp.RawKernel(SPIN, 'spin')
+    return lambda: kernel((1,), (1,), (np.uint64(12_000), np.uint64(0)))
 
 
 def branches(x: Any, count: int) -> list[Callable[[], Any]]:

@@ -25,7 +25,7 @@ from tests.gpu.guarded.scene import BYTES, COUNT, CURAND, Call, Case, Check, N, 
 from tests.gpu.guarded.scene import OfOtherLibrary as OfOtherLibrary
 from tests.gpu.guarded.scene import external as external
 from tests.gpu.tables import evaluated, rows
-from tests.gpu.world import in_thread, status
+from tests.gpu.world import Started, in_thread, status
 
 sync, read, legacy = ck.SynchronizationError, ck.HostReadError, ck.LegacyStreamError
 escaped, unsupported, unmatched = ck.EscapedWorkError, ck.UnsupportedCallError, ck.UnmatchedError
@@ -77,16 +77,14 @@ def merge_across_threads(s: Scene) -> None:
         s.other.synchronize()
         s.seen.append(cap)
 
-    thread = threading.Thread(target=second)
-    thread.start()
+    other = Started(second)
     try:
         assert recorded.wait(30)
         s.origin.wait_event(s.seen[0])
     finally:
         go_on.set()
-        thread.join(30)
+        other.result()
         assert s.seen[1] == 'Active'
-        assert not thread.is_alive()
 
 
 def use(s: Scene, stream: Any, work: bool = False) -> None:
