@@ -32,13 +32,12 @@ from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.block_programs import program
 from tests.agreement.block_source import Program
 from tests.agreement.choices import replayed
+from tests.agreement.program_runner import Standin
 from tests.agreement.trying import Kind, Outcome
 
 FILE = 'program_of_blocks.py'
 #: Where no interrupt comes: what the stand-in does there CuPy does in C.
 STANDIN = os.path.dirname(capturekit.simulated.__file__)
-#: After so many programs CuPy is made anew.
-LASTS = 60
 #: Seconds after which a program in a process of its own counts as hanging.
 LONGEST = 120
 
@@ -90,24 +89,15 @@ class World:
         return {name: array.get() for name, array in named.items()}
 
 
-class Machine:
-    """A simulated CuPy, or with ``there`` the CuPy that is there, on which programs run one after the other."""
+class Machine(Standin):
+    """Runs programs of blocks."""
 
-    def __init__(self, there: bool = False) -> None:
-        self._is_there, self._left, self._device = there, 0, None
-
-    def __enter__(self) -> Machine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._device is not None:
-            uninstall()
-        self._left, self._device = 0, None
+    DEVICES, LASTS = 1, 60
 
     def run(self, program: Program, seed: int = 0) -> Found:
         """Run a program both ways."""
         if not self._is_there:
-            self._there(program, seed)
+            self._there(program.late, seed)
         found = Found(counts=Counter(sound=int(program.sound), blocks=0, launched=0))
         with _quiet():
             try:
@@ -118,17 +108,6 @@ class Machine:
             self._left = 0
             found.stains = bool(GUARD.lives or GUARD.installation.installed or not gc.isenabled())
         return found
-
-    def _there(self, program: Program, seed: int) -> None:
-        if not self._left:
-            self.__exit__()
-            self._device = SimulatedDevice()
-            install(self._device)
-            self._left = LASTS
-        self._left -= 1
-        self._device.be_late(False)
-        self._device.random.seed(seed)
-        self._device.be_late(program.late)
 
 
 class Workers:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
@@ -69,29 +69,59 @@ class Run:
     broken: str = ''
 
 
-class Machine:
-    """A simulated CuPy that programs run on one after the other: ``with Machine() as machine: machine.compared(...)``.
+class Standin:
+    """A simulated CuPy that programs run on one after the other, or with ``there`` the CuPy that is there.
 
     It is made anew now and then. What is there before the programs is frozen meanwhile, if nothing is frozen yet, so
-    that the garbage collector does not go through it at each. ``there``: programs run on the CuPy that is there, and
-    where the device's work waits, spinning kernels stand before it.
+    that the garbage collector does not go through it at each.
     """
 
-    #: After so many programs CuPy is made anew.
-    LASTS = 40
+    #: How many devices it has, and after how many runs it is made anew.
+    DEVICES, LASTS = 2, 120
 
     def __init__(self, there: bool = False) -> None:
         self._left = 0
         self._device: Any = None
         self._is_there = there
         self._froze = False
-        self._spins: Any = None
 
-    def __enter__(self) -> Machine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._away()
+
+    def _there(self, late: bool, seed: int = 0) -> None:
+        """See to it that it is there, with the device as it always is."""
+        if not self._left:
+            self._away()
+            self._device = SimulatedDevice(devices=self.DEVICES)
+            install(self._device)
+            gc.collect()
+            if not gc.get_freeze_count():  # else to unfreeze would bring back all that others have frozen
+                gc.freeze()
+                self._froze = True
+            self._left = self.LASTS
+        self._left -= 1
+        self._device.be_late(False)
+        self._device.random.seed(seed)
+        self._device.be_late(late)
+
+    def _away(self) -> None:
+        if self._device is not None:
+            uninstall()
+            if self._froze:
+                gc.unfreeze()
+                self._froze = False
+        self._device, self._left = None, 0
+
+
+class Machine(Standin):
+    """Runs programs: ``with Machine() as machine: machine.compared(...)``. On the CuPy that is there, spinning kernels
+    stand before the device's work where that waits.
+    """
+
+    _spins: Any = None
 
     def compared(self, program: Program) -> Outcome:
         """Run a program both ways, and say the first difference. Where there is one, it is run once more on a new
@@ -134,13 +164,9 @@ class Machine:
 
     @contextmanager
     def _simulated(self, program: Program, seed: int) -> Iterator[None]:
-        self._there()
+        self._there(program.late)
         if seed:
             install(SimulatedDevice(seed, devices=2), late=program.late)
-        else:
-            self._device.be_late(False)
-            self._device.random.seed(0)
-            self._device.be_late(program.late)
         try:
             yield
         finally:
@@ -169,26 +195,6 @@ class Machine:
             contextvars.copy_context().run(_steps, program, home, made, found, cupy)
             for one in made:
                 one.clear()
-
-    def _there(self) -> None:
-        if not self._left:
-            self._away()
-            self._device = SimulatedDevice(devices=2)
-            install(self._device)
-            gc.collect()
-            if not gc.get_freeze_count():  # else to unfreeze would bring back all that others have frozen
-                gc.freeze()
-                self._froze = True
-            self._left = 3 * self.LASTS
-        self._left -= 1
-
-    def _away(self) -> None:
-        if self._device is not None:
-            uninstall()
-            if self._froze:
-                gc.unfreeze()
-                self._froze = False
-        self._device, self._left = None, 0
 
 
 def different(plain: Run, graphed: Run, program: Program) -> str:
