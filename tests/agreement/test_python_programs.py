@@ -112,18 +112,11 @@ def test_draws_are_shortened() -> None:
     assert str(program(replayed(again.drawn))) == str(first)
 
 
-def matching(about: str, first: int) -> Iterator[Program]:
-    """Programs that speak of a subject."""
-    made = (program(seeded(f'0/{number}')) for number in count(first))
-    return (one for one in made if re.search(about, str(one)))
-
-
 def test_each_mend_can_be_taken_out() -> None:
-    taken = []
     for lost in LOST:
         with lost.out():
-            taken.append(lost.cause)
-    assert len(taken) >= 32
+            pass
+    assert len(LOST) >= 32
 
 
 # Where its mend is out, a cause may also show in a finalizer.
@@ -131,7 +124,8 @@ def test_each_mend_can_be_taken_out() -> None:
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
 @pytest.mark.parametrize('lost', LOST, ids=[lost.cause for lost in LOST])
 def test_a_cause_is_found_again_when_its_mend_is_taken_out(lost: LostMend) -> None:
-    ones = islice(matching(lost.about, lost.first), WITHIN)
+    made = (program(seeded(f'0/{number}')) for number in count(lost.first))
+    ones = islice((one for one in made if re.search(lost.about, str(one))), WITHIN)
     while True:
         with lost.out(), Machine() as machine:
             one = next((one for one in ones if machine.compared(one).finding), None)
